@@ -1,0 +1,161 @@
+"""Model folders: named arrays and a JSON manifest, checksummed, renamed into place, loaded without executing anything.
+
+This module knows no model class: parts hand over arrays and facts and take them back (see `recommender.model`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from recommender.errors import BadArtifact, Misuse
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+ARRAYS = "arrays.npz"
+KIND = "phasewise-model"
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
+    """Write a model folder, whole or not at all.
+
+    Parameters
+    ----------
+    folder
+        Where. An older model of that name is replaced; any other folder that is not empty is refused.
+    arrays
+        Plain numeric or boolean arrays by name.
+    manifest
+        JSON-ready facts; `schema`, `kind` and the checksums are added.
+
+    Raises
+    ------
+    Misuse
+        `folder` exists and is no model folder.
+    """
+    target = Path(folder)
+    if target.exists() and not (target / MANIFEST).is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
+    packed = _pack(arrays)
+    full = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        **manifest,
+        "arrays": {
+            name: {"shape": list(a.shape), "dtype": a.dtype.str, "sha256": _digest(a)} for name, a in arrays.items()
+        },
+        "arrays_sha256": hashlib.sha256(packed).hexdigest(),
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        aside.chmod(0o755)  # mkdtemp makes it private; a model is read by other users, as any file is
+        _write_synced(aside / ARRAYS, packed)
+        _write_synced(aside / MANIFEST, orjson.dumps(full, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+        _swap_in(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read a model folder back and check every byte of it.
+
+    Returns
+    -------
+    arrays, manifest
+
+    Raises
+    ------
+    BadArtifact
+        The folder is missing, incomplete, damaged, or written by a newer Phasewise.
+    """
+    source = Path(folder)
+    if not source.is_dir():
+        raise BadArtifact(f"{source}: no such model folder. Make one with: phasewise train SOURCE -o {source}")
+    manifest = _read_manifest(source / MANIFEST)
+    try:
+        packed = (source / ARRAYS).read_bytes()
+    except OSError as error:
+        raise BadArtifact(f"{source / ARRAYS}: {error.strerror}. {_AGAIN}") from error
+    if hashlib.sha256(packed).hexdigest() != manifest["arrays_sha256"]:
+        raise BadArtifact(f"{source / ARRAYS}: damaged or truncated (its checksum is not the manifest's). {_AGAIN}")
+    arrays = load_npz(io.BytesIO(packed), source / ARRAYS)
+    stated = manifest["arrays"]
+    if set(arrays) != set(stated) or any(stated[name].get("sha256") != _digest(a) for name, a in arrays.items()):
+        raise BadArtifact(f"{source / MANIFEST}: does not describe the arrays beside it. {_AGAIN}")
+    return arrays, manifest
+
+
+def load_npz(file: str | Path | io.BytesIO, name: object) -> dict[str, NDArray[Any]]:
+    """All arrays of an npz file; objects (pickles) are refused, a broken file is named."""
+    try:
+        with np.load(file, allow_pickle=False) as bundle:
+            return {key: bundle[key] for key in bundle.files}
+    except FileNotFoundError as error:
+        raise BadArtifact(f"{name}: no such file. Check the path.") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError, NotImplementedError) as error:
+        raise BadArtifact(f"{name}: not a readable npz file of plain arrays ({error}). {_AGAIN}") from error
+
+
+_AGAIN = "Copy the model again from where it was trained, or train a new one."
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise BadArtifact(f"{path}: {error.strerror}. {_AGAIN}") from error
+    except orjson.JSONDecodeError as error:
+        raise BadArtifact(f"{path}: not JSON ({error}). {_AGAIN}") from error
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND or not isinstance(manifest.get("schema"), int):
+        raise BadArtifact(f"{path}: not the manifest of a Phasewise model. {_AGAIN}")
+    if manifest["schema"] > SCHEMA:
+        raise BadArtifact(
+            f"{path}: written by a newer Phasewise (schema {manifest['schema']}, this one reads up to {SCHEMA}). "
+            "Upgrade Phasewise, or train with this version."
+        )
+    if not isinstance(manifest.get("arrays"), dict) or not isinstance(manifest.get("arrays_sha256"), str):
+        raise BadArtifact(f"{path}: lacks the list of arrays or their checksum. {_AGAIN}")
+    return manifest
+
+
+def _pack(arrays: Arrays) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _digest(array: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _swap_in(aside: Path, target: Path) -> None:
+    """Put `aside` in the place of `target`. A folder cannot be replaced in one step, so the old one is moved off first;
+    killed in between, both are still on disk, complete."""
+    if not target.exists():
+        aside.rename(target)
+        return
+    old = aside.with_name(aside.name + ".old")
+    target.rename(old)
+    aside.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

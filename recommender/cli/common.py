@@ -1,0 +1,153 @@
+"""What all commands share: options for reading a source, progress on stderr, and how an error ends the program."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from recommender.errors import Misuse, PhasewiseError
+from recommender.sources.mapping import ColumnMap, parse_map
+from recommender.units import parse_duration_s
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+stdout = Console()
+stderr = Console(stderr=True)
+
+
+class DurationType(click.ParamType):
+    """`15s`, `10m`, `1h30m`, or bare seconds; the value is seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration_s(value)
+        except Misuse as error:
+            self.fail(str(error), param, ctx)
+
+
+class StepType(DurationType):
+    """A duration, or `none` for samples as they come; the value is seconds, 0 for none."""
+
+    name = "duration|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return 0.0 if value == "none" else super().convert(value, param, ctx)
+
+
+class MapType(click.ParamType):
+    """`new=old` or `new=old:unit`."""
+
+    name = "new=old[:unit]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ColumnMap:
+        if isinstance(value, ColumnMap):
+            return value
+        try:
+            return parse_map(value)
+        except Misuse as error:
+            self.fail(str(error), param, ctx)
+
+
+DURATION, STEP, MAP = DurationType(), StepType(), MapType()
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """The members of a comma list, blanks dropped."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def source_argument(required: bool) -> Callable[[Command], Command]:
+    return click.argument("source", nargs=-1, required=required, type=click.Path(path_type=Path))
+
+
+def map_option(command: Command) -> Command:
+    return click.option(
+        "--map",
+        "columns",
+        type=MAP,
+        multiple=True,
+        help="Take a column from one of another name, e.g. cpu_cores=cpu.usage.cores or memory_bytes=mem:MiB. Repeatable.",
+    )(command)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A callback (what, done, of) that draws a bar a task on stderr; silent where stderr is no terminal."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=stderr,
+        transient=True,
+        disable=not stderr.is_terminal,
+    )
+    tasks: dict[str, Any] = {}
+
+    def advance(what: str, done: int, of: int) -> None:
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=of)
+        bar.update(tasks[what], completed=done, total=of)
+
+    with bar:
+        yield advance
+
+
+def say(line: str) -> None:
+    """One line for people, on stderr: stdout belongs to results."""
+    stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and turn how it ended into an exit code.
+
+    0 done, 1 failed, 2 misuse or bad input, 3 done with items left out by error, 130 interrupted.
+    """
+    _end_on_sigterm()
+    try:
+        cli.main(args=None if arguments is None else list(arguments), prog_name="phasewise", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except PhasewiseError as error:
+        say(f"phasewise: {error}")
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        say("phasewise: interrupted; files not finished were removed")
+        return INTERRUPTED
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except BrokenPipeError:
+        # The reader (head, less) has left; Python would complain again while flushing at exit.
+        sys.stdout = None
+        return 1
+    except OSError as error:
+        say(f"phasewise: {error.filename or 'file'}: {error.strerror or error}. Check the path, its permissions and space.")
+        return 1
+    return 0
+
+
+def _end_on_sigterm() -> None:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that temporary files are removed."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)

@@ -1,0 +1,81 @@
+"""The door: `phasewise`, its help, and its commands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import get_completion_class
+
+from recommender import __version__
+from recommender.cli.common import run
+
+COMMANDS = {
+    "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and broken?"),
+    "train": ("recommender.cli.train", "Learn phases, their order and their demand from recorded metrics."),
+    "phases": ("recommender.cli.phases", "Tell the phase of every sample."),
+    "graph": ("recommender.cli.graph", "Fit, score and draw the graph of how phases follow one another."),
+    "model": ("recommender.cli.model", "Show a model, split one of its phases, or import bare arrays."),
+}
+"""Name -> (module, one line of help). A command's module is imported only when it is used: help stays instant."""
+
+LESSON = f"""\
+Phasewise {__version__} learns the phases of training jobs and sets CPU and memory before the next one comes.
+
+  phasewise dry-run                       replay the bundled recordings, compare every policy
+  phasewise dry-run --html report.html    the same as a page to look at
+  phasewise dry-run my-metrics.csv        your own export: columns timestamp, container, cpu_cores, memory_bytes
+                                          (other names: --map cpu_cores=your.column)
+  phasewise train my-metrics/ -o model    learn from your own runs, then
+  phasewise dry-run new.csv --model model judge that model on others
+
+Every command explains itself: phasewise COMMAND --help
+"""
+
+
+class LateGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = [(n, c.get_short_help_str(80)) for n in super().list_commands(ctx) if (c := super().get_command(ctx, n))]
+        with formatter.section("Commands"):
+            formatter.write_dl([*((name, line) for name, (_, line) in COMMANDS.items()), *own])
+
+
+@click.group(cls=LateGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="phasewise")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Learns the phases of training jobs and sets CPU and memory before the next one comes.
+
+    Exit codes: 0 done, 1 failed, 2 misuse or bad input, 3 done with items left out by error (each is named),
+    130 interrupted.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(LESSON, nl=False)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell: eval "$(phasewise completion bash)"."""
+    completer = get_completion_class(shell)
+    if completer is None:
+        raise click.UsageError(f"no completion for {shell}")
+    click.echo(completer(cli, {}, "phasewise", "_PHASEWISE_COMPLETE").source())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script; ends the process with the command's exit code."""
+    sys.exit(run(cli, arguments))

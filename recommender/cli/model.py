@@ -1,0 +1,187 @@
+"""`phasewise model show`, `split` and `import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.table import Table
+
+from recommender import model as models
+from recommender.cli.common import DURATION, map_option, names, progress_bar, say, stdout
+from recommender.errors import Misuse
+from recommender.model import PhaseModel
+from recommender.phases.detector import DetectorOptions
+from recommender.phases.features import source_columns
+from recommender.sources.files import ReadOptions, open_source
+from recommender.sources.mapping import ColumnMap
+from recommender.training import TrainingOptions, gather, with_forecasts
+from recommender.units import format_cpu, format_duration, format_memory
+
+
+@click.group("model")
+def command() -> None:
+    """Show a model, split one of its phases, or import bare arrays."""
+
+
+@command.command()
+@click.argument("model_name", metavar="MODEL")
+@click.option("--json", "as_json", is_flag=True, help="For programs: everything as JSON.")
+def show(model_name: str, as_json: bool) -> None:
+    """What each phase looks like, in words and numbers. MODEL is a folder, or `bundled`."""
+    model = models.load(model_name)
+    if as_json:
+        click.echo(orjson.dumps(_facts(model), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
+        return
+    facts = model.facts
+    stdout.print(f"[bold]{model.origin}[/]: {model.detector.n_phases} phases, lag {model.detector.lag}, ", end="")
+    stdout.print(f"features {', '.join(model.detector.features)}", highlight=False)
+    if "samples" in facts:
+        stdout.print(
+            f"trained on {facts['samples']} samples of {facts['containers']} containers, "
+            f"step {format_duration(facts['step_s'])}, cycle {format_duration(facts['cycle_s'])}, "
+            f"target violation {facts['target_violation'][0]:.1%} CPU and {facts['target_violation'][1]:.1%} memory",
+            highlight=False,
+        )
+    if "phases_chosen" in facts:
+        chosen = facts["phases_chosen"]
+        stdout.print(f"number of phases by {chosen['by']}; the elbow of squares is at {chosen['elbow']}", highlight=False)
+    if model.statistics is None:
+        stdout.print("imported: it tells phases, but knows nothing of what they use; see `phasewise train`")
+        return
+    stdout.print(_phase_table(model))
+
+
+def _phase_table(model: PhaseModel) -> Table:
+    statistics = model.statistics
+    assert statistics is not None  # noqa: S101  the caller has looked
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title, where in (("phase", "right"), ("share", "right"), ("CPU", "right"), ("memory", "right"), ("next", "left")):
+        table.add_column(title, justify=where)  # type: ignore[arg-type]
+    table.add_column("in words", overflow="fold")
+    for phase in range(statistics.n_phases):
+        (cpu, memory), (cpu_sd, memory_sd) = statistics.usage_mean[phase], statistics.usage_sd[phase]
+        known = statistics.samples[phase] > 0
+        table.add_row(
+            str(phase),
+            f"{statistics.share(phase):.1%}",
+            f"{format_cpu(cpu)} ± {format_cpu(cpu_sd)}" if known else "-",
+            f"{format_memory(memory)} ± {format_memory(memory_sd)}" if known else "-",
+            _next_phases(model, phase),
+            statistics.describe(phase),
+        )
+    return table
+
+
+def _next_phases(model: PhaseModel, phase: int) -> str:
+    """The two likeliest next phases, after a run of usual length."""
+    if model.graph is None:
+        return ""
+    after = sorted(model.graph.next_phase([(phase, 1)]).items(), key=lambda item: -item[1])[:2]
+    return ", ".join(f"{number} ({probability:.0%})" for number, probability in after)
+
+
+def _facts(model: PhaseModel) -> dict[str, Any]:
+    statistics = model.statistics
+    phases: list[dict[str, Any]] = []
+    for phase in range(model.detector.n_phases if statistics is not None else 0):
+        assert statistics is not None  # noqa: S101
+        columns = zip(statistics.features, statistics.feature_mean[phase], statistics.feature_sd[phase], strict=True)
+        phases.append(
+            {
+                "phase": phase,
+                "words": statistics.describe(phase),
+                "share": statistics.share(phase),
+                "samples": int(statistics.samples[phase]),
+                "containers": int(statistics.containers[phase]),
+                "cpu_cores": {"mean": statistics.usage_mean[phase, 0], "sd": statistics.usage_sd[phase, 0]},
+                "memory_bytes": {"mean": statistics.usage_mean[phase, 1], "sd": statistics.usage_sd[phase, 1]},
+                "features": {name: {"mean": mean, "sd": sd} for name, mean, sd in columns},
+            }
+        )
+    return {
+        "model": model.origin,
+        "features": list(model.detector.features),
+        "lag": model.detector.lag,
+        "n_phases": model.detector.n_phases,
+        "training": dict(model.facts),
+        "phases": phases,
+    }
+
+
+@command.command()
+@click.argument("model_name", metavar="MODEL")
+@click.argument("source", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--phase", required=True, type=int, help="The phase to divide.")
+@click.option("--into", required=True, type=int, help="How many parts.")
+@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option("--step", "step_s", type=DURATION, help="Grid step; default: the median interval of the data.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the clustering.")
+@map_option
+def split(
+    model_name: str,
+    source: tuple[Path, ...],
+    phase: int,
+    into: int,
+    folder: Path,
+    step_s: float | None,
+    seed: int,
+    columns: tuple[ColumnMap, ...],
+) -> None:
+    """Divide one phase of MODEL by clustering what SOURCE shows of it.
+
+    Old phase numbers stay, and windows of other phases keep theirs; the new numbers are appended. Phase statistics,
+    graph and demand are learned anew from SOURCE, in the new phases.
+    """
+    model = models.load(model_name)
+    detector = model.detector
+    reading = ReadOptions(columns=columns, features=source_columns(detector.features), step_s=step_s)
+    with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
+        series = gather(opened, opened.containers, detector.lag + 2)
+        if not series:
+            raise Misuse(f"no container of the source has {detector.lag + 2} samples.")
+        divided = detector.split(phase, into, series, seed)
+        target = model.facts.get("target_violation", [0.05, 0.05])
+        options = TrainingOptions(
+            DetectorOptions(detector.features, lag=detector.lag, seed=seed),
+            cycle_s=model.facts.get("cycle_s", 600.0),
+            cycle_samples=model.facts.get("cycle_samples"),
+            target_violation=(target[0], target[1]),
+        )
+        facts = {
+            **model.facts,
+            "containers": len(series),
+            "samples": int(sum(s.present.sum() for s in series)),
+            "step_s": opened.step_s,
+            "cycle_s": options.cycle_on(opened.step_s) * opened.step_s,
+            "cycle_samples": options.cycle_on(opened.step_s),
+            "target_violation": list(options.target_violation),
+            "data_sha256": opened.data_hash,
+            "split": [*model.facts.get("split", []), {"phase": phase, "into": into, "seed": seed}],
+        }
+        new = with_forecasts(divided, series, options, facts, progress)
+        new.save(folder)
+    appended = ", ".join(str(n) for n in range(detector.n_phases, new.detector.n_phases))
+    say(f"{folder}: phase {phase} is now {phase}, {appended}")
+
+
+@command.command("import")
+@click.argument("parameters", metavar="PARAMS.npz", type=click.Path(path_type=Path))
+@click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option("--features", required=True, help="Comma list of the columns the arrays are for, in their order.")
+def import_(parameters: Path, folder: Path, features: str) -> None:
+    """Make a model folder from the bare arrays of a CRBM, k-means and scaler trained elsewhere.
+
+    \b
+    W (hidden, visible)   A (visible, visible x lag)   B (hidden, visible x lag)
+    v_bias (visible)      h_bias (hidden)              centers (phases, hidden)
+    scaler_mean, scaler_scale (visible)
+
+    History columns are ordered oldest sample first, features together. Other arrays in the file are ignored. The model
+    tells phases (`phasewise phases`); demand and graph need training data.
+    """
+    model = models.import_bare(parameters, names(features))
+    model.save(folder)
+    say(f"{folder}: {model.detector.n_phases} phases, lag {model.detector.lag}, {len(model.detector.features)} features")

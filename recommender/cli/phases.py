@@ -1,0 +1,95 @@
+"""`phasewise phases`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recommender import model as models
+from recommender.cli.common import STEP, map_option, progress_bar, say, source_argument
+from recommender.errors import NotEnoughData
+from recommender.files import written_aside
+from recommender.phases.detector import PhaseDetector
+from recommender.phases.features import source_columns
+from recommender.records import PhaseTrace, UsageSeries
+from recommender.sources.files import ReadOptions, SeriesSource, open_source
+from recommender.sources.mapping import ColumnMap
+
+SCHEMA = pa.schema([("container", pa.string()), ("timestamp", pa.int64()), ("phase", pa.int64())])
+
+PICTURED = 6
+"""Containers drawn by --traces: as many as fit one picture that can still be read."""
+
+
+@click.command("phases")
+@source_argument(required=True)
+@click.option("--model", "model_name", required=True, help="A model folder, or `bundled`.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Parquet file to write.")
+@click.option("--step", "step_s", type=STEP, help="Grid step; `none` takes samples as they come: no grid, no gap rule.")
+@click.option("--traces", type=click.Path(path_type=Path), help="Picture (PNG) of the first containers, phases shaded.")
+@click.option("--variance", type=click.Path(path_type=Path), help="Picture (PNG) of how usage spreads in each phase.")
+@map_option
+def command(
+    source: tuple[Path, ...],
+    model_name: str,
+    output: Path,
+    step_s: float | None,
+    traces: Path | None,
+    variance: Path | None,
+    columns: tuple[ColumnMap, ...],
+) -> None:
+    """Tell the phase of every sample of SOURCE.
+
+    Writes columns container, timestamp (unix seconds), phase; -1 is unknown: a window far from every phase. Gaps have
+    no row. Rows are sorted by container and time.
+    """
+    detector = models.load(model_name).detector
+    reading = ReadOptions(
+        columns=columns,
+        features=source_columns(detector.features),
+        step_s=step_s or None,
+        as_they_come=step_s == 0.0,
+    )
+    drawn: list[tuple[UsageSeries, PhaseTrace]] = []
+    samples = {"known": 0, "unknown": 0}
+    with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
+        with written_aside(output) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
+            for series, trace in _traced(opened, detector):
+                present = series.present
+                writer.write_table(_rows(series, trace))
+                samples["unknown"] += int((trace.labels[present] < 0).sum())
+                samples["known"] += int((trace.labels[present] >= 0).sum())
+                if len(drawn) < PICTURED or variance is not None:
+                    drawn.append((series, trace))
+                progress("containers", len(drawn), len(opened.containers))
+        for note in opened.notes:
+            say(f"note: {note}")
+    if not samples["known"] + samples["unknown"]:
+        raise NotEnoughData("no sample has both CPU and memory.")
+    if traces is not None:
+        from recommender.plots.phases import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
+
+        draw_traces(drawn[:PICTURED], traces)
+    if variance is not None:
+        from recommender.plots.phases import draw_variance  # noqa: PLC0415
+
+        draw_variance(drawn, variance)
+    say(f"{output}: {sum(samples.values())} samples, {samples['unknown']} of unknown phase")
+
+
+def _traced(opened: SeriesSource, detector: PhaseDetector) -> Iterator[tuple[UsageSeries, PhaseTrace]]:
+    for series in opened:
+        yield series, detector.trace(series)
+
+
+def _rows(series: UsageSeries, trace: PhaseTrace) -> pa.Table:
+    present = series.present
+    timestamps = series.timestamps[present]
+    return pa.table(
+        [pa.array(np.full(len(timestamps), series.container)), timestamps, trace.labels[present]], schema=SCHEMA
+    )

@@ -1,0 +1,96 @@
+"""`phasewise train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from recommender.cli.common import DURATION, MAP, map_option, names, progress_bar, say, source_argument
+from recommender.errors import Misuse
+from recommender.phases.detector import DetectorOptions
+from recommender.phases.features import USAGE_FEATURES, source_columns
+from recommender.sources.files import ReadOptions, open_source
+from recommender.sources.mapping import ColumnMap
+from recommender.training import TrainingOptions, gather, train
+from recommender.units import format_duration
+
+__all__ = ["MAP", "command"]
+
+
+@click.command("train")
+@source_argument(required=True)
+@click.option(
+    "-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="The model folder to write."
+)
+@click.option("--features", help="Comma list of columns to learn from, instead of those made from CPU and memory.")
+@click.option("--lag", default=3, show_default=True, type=click.IntRange(1, 64), help="Past samples in a window.")
+@click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units: length of a code.")
+@click.option("--phases", default="auto", show_default=True, metavar="auto|K", help="How many phases.")
+@click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="How long an allocation will hold.")
+@click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, instead of --cycle.")
+@click.option(
+    "--target-violation",
+    default=0.05,
+    show_default=True,
+    type=click.FloatRange(0, 0.5, min_open=True),
+    help="Share of samples that may use more than allocated x 1.05, for each of CPU and memory.",
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Same data, same seed, same model.")
+@click.option("--step", "step_s", type=DURATION, help="Grid step; default: the median interval of the data.")
+@map_option
+def command(
+    source: tuple[Path, ...],
+    folder: Path,
+    features: str | None,
+    lag: int,
+    hidden: int,
+    phases: str,
+    cycle: float,
+    cycle_samples: int | None,
+    target_violation: float,
+    seed: int,
+    step_s: float | None,
+    columns: tuple[ColumnMap, ...],
+) -> None:
+    """Learn phases, their order and their demand from SOURCE, and write a model folder.
+
+    SOURCE is CSV (also .gz) or Parquet, a saved Prometheus query_range answer, a folder or a glob of them, with the
+    columns timestamp, container, cpu_cores, memory_bytes. A workload column, where present, names the class of a run:
+    what earlier runs of a class needed then serves its next run.
+
+    \b
+      phasewise train runs.parquet -o model
+      phasewise train export/*.csv.gz -o model --map cpu_cores=usage:millicores --cycle 5m
+      phasewise train runs.parquet -o model --features cpu_cores,memory_bytes,gpu_util --phases 6
+    """
+    chosen = names(features) or USAGE_FEATURES
+    options = TrainingOptions(
+        DetectorOptions(chosen, lag=lag, hidden=hidden, phases=phase_count(phases), seed=seed),
+        cycle_s=cycle,
+        cycle_samples=cycle_samples,
+        target_violation=(target_violation, target_violation),
+    )
+    reading = ReadOptions(columns=columns, features=source_columns(chosen), step_s=step_s)
+    with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
+        series = gather(opened, opened.containers, lag + 2)
+        model = train(series, options, data_hash=opened.data_hash, progress=progress)
+        for note in opened.notes:
+            say(f"note: {note}")
+        model.save(folder)
+        left = len(opened.containers) - len(series)
+    facts = model.facts
+    say(
+        f"{folder}: {model.detector.n_phases} phases from {facts['samples']} samples of {facts['containers']} containers "
+        f"({left} left out as too short or beyond the training size), step {format_duration(facts['step_s'])}, "
+        f"cycle {format_duration(facts['cycle_s'])}, {facts['epochs']} epochs"
+    )
+
+
+def phase_count(text: str) -> int | None:
+    """The value of --phases; None for auto."""
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 2:
+        raise Misuse(f"--phases {text}: give `auto` or a whole number of at least 2.")
+    return int(text)

@@ -1,0 +1,305 @@
+"""The default VPA's estimate: decaying histograms with exponential buckets, memory peaks per window, OOM bumps.
+
+Symbols follow the upstream recommender: a bucket n covers start(n) .. start(n + 1) with
+start(n) = first x (ratio^n - 1) / (ratio - 1); a weight added at time t counts 2^((t - reference) / half-life); the
+reference moves forward before the exponent grows past its limit.
+
+One `Histogram` of arrays holds one resource, a state array what memory peaks need besides. The caller owns them, so
+that a container can be advanced in pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+class Buckets(NamedTuple):
+    """Shape of one resource's histogram; values in cores or bytes."""
+
+    first: float
+    ratio: float
+    number: int
+    half_life_s: float
+    max_exponent: float
+    """The reference moves when a sample would count more than 2 to this power."""
+    epsilon: float
+    """Weights below it count as empty at the ends of the histogram."""
+
+
+class Estimation(NamedTuple):
+    """How samples are weighed and how a percentile becomes a request; millicores and bytes."""
+
+    cpu_weight: float
+    memory_weight: float
+    window_s: float
+    """One memory peak is kept per window."""
+    oom_bump_bytes: float
+    oom_bump_ratio: float
+    percentile: float
+    margin: float
+    floor_millicores: float
+    floor_bytes: float
+    ceiling: float
+    """Largest amount of either resource, in its integer unit."""
+
+
+class Histogram(NamedTuple):
+    """Arrays of one resource: weights and bucket starts float64 (number,), sums float64 (N_SUMS,),
+    marks int64 (N_MARKS,)."""
+
+    weights: NDArray[np.float64]
+    starts: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    marks: NDArray[np.int64]
+
+
+# Places in Histogram.sums and Histogram.marks.
+TOTAL, REFERENCE_S, BELOW, N_SUMS = 0, 1, 2, 3
+LOWEST, HIGHEST, POINTER, STALE, N_MARKS = 0, 1, 2, 3, 4
+
+# Places in the float64 state array of `advance`; times are NaN until there is one.
+FIRST_CPU_S, LAST_CPU_S, CPU_SAMPLES = 0, 1, 2
+WINDOW_END_S, USAGE_PEAK, OOM_PEAK = 3, 4, 5
+IN_FORCE_CPU, IN_FORCE_MEMORY, IN_OOM_RUN, OOM_EVENTS, N_STATE = 6, 7, 8, 9, 10
+
+NEAR_TIE = 1e-9
+"""A running sum this close to the threshold, relative to the total, is added up afresh: order of addition decides."""
+
+NANOCORES_PER_MILLICORE = 1e6
+
+
+@njit(cache=True, nogil=True)
+def bucket_of(value: float, buckets: Buckets) -> int:
+    """The bucket that holds a value of at least zero."""
+    if value < buckets.first:
+        return 0
+    exact = math.log(value * (buckets.ratio - 1.0) / buckets.first + 1.0) / math.log(buckets.ratio)
+    return min(int(exact), buckets.number - 1)
+
+
+@njit(cache=True, nogil=True)
+def _find_ends(histogram: Histogram, epsilon: float) -> None:
+    """Lowest and highest bucket that is not empty; (number - 1, 0) when all are."""
+    weights, marks = histogram.weights, histogram.marks
+    marks[LOWEST], marks[HIGHEST] = len(weights) - 1, 0
+    for bucket in range(len(weights)):
+        if weights[bucket] >= epsilon:
+            marks[LOWEST] = min(marks[LOWEST], bucket)
+            marks[HIGHEST] = bucket
+    marks[STALE] = 1
+
+
+@njit(cache=True, nogil=True)
+def _decay(histogram: Histogram, buckets: Buckets, time_s: float) -> float:
+    """What a weight added at `time_s` counts; moves the reference first where the power would grow too large."""
+    sums = histogram.sums
+    if time_s > sums[REFERENCE_S] + buckets.max_exponent * buckets.half_life_s:
+        reference_s = math.floor(time_s / buckets.half_life_s + 0.5) * buckets.half_life_s
+        shrink = 2.0 ** round((sums[REFERENCE_S] - reference_s) / buckets.half_life_s)
+        histogram.weights[:] *= shrink
+        sums[TOTAL] *= shrink
+        sums[REFERENCE_S] = reference_s
+        _find_ends(histogram, buckets.epsilon)
+    return float(2.0 ** ((time_s - sums[REFERENCE_S]) / buckets.half_life_s))
+
+
+@njit(cache=True, nogil=True)
+def add_sample(histogram: Histogram, buckets: Buckets, value: float, weight: float, time_s: float) -> None:
+    """Add one sample; `histogram` is OUT."""
+    weights, sums, marks = histogram.weights, histogram.sums, histogram.marks
+    grown = weight * _decay(histogram, buckets, time_s)
+    bucket = bucket_of(value, buckets)
+    weights[bucket] += grown
+    sums[TOTAL] += grown
+    if weights[bucket] >= buckets.epsilon:
+        if bucket < marks[LOWEST]:
+            marks[LOWEST] = bucket
+            marks[STALE] = 1
+        marks[HIGHEST] = max(marks[HIGHEST], bucket)
+    if marks[LOWEST] <= bucket < marks[POINTER]:
+        sums[BELOW] += grown
+
+
+@njit(cache=True, nogil=True)
+def subtract_sample(histogram: Histogram, buckets: Buckets, value: float, weight: float, time_s: float) -> None:
+    """Take back a sample that was added with the same value, weight and time; `histogram` is OUT."""
+    weights, sums = histogram.weights, histogram.sums
+    grown = weight * _decay(histogram, buckets, time_s)
+    bucket = bucket_of(value, buckets)
+    left = weights[bucket] - grown
+    weights[bucket] = left if left >= buckets.epsilon else 0.0
+    left = sums[TOTAL] - grown
+    sums[TOTAL] = left if left >= buckets.epsilon else 0.0
+    _find_ends(histogram, buckets.epsilon)
+
+
+@njit(cache=True, nogil=True)
+def percentile(histogram: Histogram, epsilon: float, share: float) -> float:
+    """End of the first bucket at which the cumulative weight reaches `share` of the total; 0 when empty.
+
+    The last bucket of all has no end; its start is returned. `histogram` is OUT: it remembers where the percentile
+    stood, so that asking for the same share again costs a step or two.
+    """
+    weights, sums, marks = histogram.weights, histogram.sums, histogram.marks
+    lowest, highest = marks[LOWEST], marks[HIGHEST]
+    if weights[lowest] < epsilon:
+        return 0.0
+    threshold = share * sums[TOTAL]
+    pointer, below = marks[POINTER], sums[BELOW]
+    if marks[STALE]:
+        pointer, below = lowest, 0.0
+    while pointer < highest and below + weights[pointer] < threshold:
+        below += weights[pointer]
+        pointer += 1
+    while pointer > lowest and below >= threshold:
+        pointer -= 1
+        below -= weights[pointer]
+    nearness = NEAR_TIE * sums[TOTAL]
+    if abs(below - threshold) < nearness or abs(below + weights[pointer] - threshold) < nearness:
+        pointer, below = lowest, 0.0
+        while pointer < highest and below + weights[pointer] < threshold:
+            below += weights[pointer]
+            pointer += 1
+    marks[POINTER], sums[BELOW], marks[STALE] = pointer, below, 0
+    return float(histogram.starts[min(pointer + 1, len(weights) - 1)])
+
+
+@njit(cache=True, nogil=True)
+def request_of(amount: float, margin: float, floor: float, ceiling: float) -> float:
+    """A percentile in millicores or bytes, plus the margin, never below the floor; whole units throughout."""
+    whole = min(math.floor(amount), ceiling)
+    return max(min(whole + math.floor(margin * whole), ceiling), floor)
+
+
+@njit(cache=True, nogil=True)
+def _add_memory(
+    histogram: Histogram,
+    buckets: Buckets,
+    rules: Estimation,
+    state: NDArray[np.float64],
+    amount: float,
+    time_s: float,
+    is_oom: bool,
+) -> None:
+    """One memory sample: it counts if it opens a window or is the largest of its window; `histogram`, `state` OUT."""
+    if math.isnan(state[WINDOW_END_S]):
+        state[WINDOW_END_S] = time_s
+    if time_s < state[WINDOW_END_S]:
+        peak = max(state[USAGE_PEAK], state[OOM_PEAK])
+        if peak == 0.0 or amount <= peak:
+            return
+        subtract_sample(histogram, buckets, peak, rules.memory_weight, state[WINDOW_END_S])
+    else:
+        windows = math.floor((time_s - state[WINDOW_END_S]) / rules.window_s) + 1.0
+        state[WINDOW_END_S] += windows * rules.window_s
+        state[USAGE_PEAK] = state[OOM_PEAK] = 0.0
+    add_sample(histogram, buckets, amount, rules.memory_weight, state[WINDOW_END_S])
+    state[OOM_PEAK if is_oom else USAGE_PEAK] = amount
+
+
+@njit(cache=True, nogil=True)
+def observe(
+    cpu: Histogram,
+    memory: Histogram,
+    cpu_buckets: Buckets,
+    memory_buckets: Buckets,
+    rules: Estimation,
+    cpu_cores: float,
+    memory_bytes: float,
+    time_s: float,
+    state: NDArray[np.float64],
+) -> None:
+    """Take in one sample, and the OOM it means where it is the first of a run above the memory in force.
+
+    Parameters
+    ----------
+    cpu, memory
+        OUT.
+    cpu_cores, memory_bytes
+        One sample, both at least zero.
+    time_s
+        Unix seconds, after the last one's.
+    state
+        OUT float64 (N_STATE,).
+    """
+    # Metrics arrive in nanocores and are read as millicores rounded up.
+    nanocores = math.floor(cpu_cores * 1e9 + 0.5)
+    millicores = math.ceil(nanocores / NANOCORES_PER_MILLICORE)
+    add_sample(cpu, cpu_buckets, millicores / 1000.0, rules.cpu_weight, time_s)
+    if math.isnan(state[FIRST_CPU_S]):
+        state[FIRST_CPU_S] = time_s
+    state[LAST_CPU_S] = time_s
+    state[CPU_SAMPLES] += 1.0
+    whole_bytes = math.ceil(memory_bytes)
+    _add_memory(memory, memory_buckets, rules, state, whole_bytes, time_s, False)
+    over = whole_bytes > state[IN_FORCE_MEMORY]
+    if over and state[IN_OOM_RUN] == 0.0:
+        state[OOM_EVENTS] += 1.0
+        # The bump stands on the request and on what was used, not on earlier bumps, so that it cannot run away.
+        used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
+        bumped = math.floor(max(used + rules.oom_bump_bytes, used * rules.oom_bump_ratio))
+        _add_memory(memory, memory_buckets, rules, state, bumped, time_s, True)
+    state[IN_OOM_RUN] = 1.0 if over else 0.0
+
+
+class Samples(NamedTuple):
+    """One block: usage and requests float64 (n, 2), timestamps int64 (n,), decisions int64 (d,) in 0..n."""
+
+    usage: NDArray[np.float64]
+    requests: NDArray[np.float64]
+    timestamps: NDArray[np.int64]
+    decisions: NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True)
+def advance(
+    cpu: Histogram,
+    memory: Histogram,
+    cpu_buckets: Buckets,
+    memory_buckets: Buckets,
+    rules: Estimation,
+    samples: Samples,
+    decided: bool,
+    state: NDArray[np.float64],
+    allocations: NDArray[np.float64],
+) -> None:
+    """Take in a block of samples and decide where it says so.
+
+    Parameters
+    ----------
+    cpu, memory
+        OUT.
+    decided
+        True when there was a decision before this block; until the first one the declared requests are in force.
+    state
+        OUT float64 (N_STATE,).
+    allocations
+        OUT float64 (d, 2), cores and bytes.
+    """
+    n, decision = len(samples.usage), 0
+    for row in range(n + 1):
+        if decision < len(samples.decisions) and samples.decisions[decision] == row:
+            share = rules.percentile
+            millicores = math.floor(percentile(cpu, cpu_buckets.epsilon, share) * 1000.0)
+            amount = percentile(memory, memory_buckets.epsilon, share)
+            allocations[decision, 0] = (
+                request_of(millicores, rules.margin, rules.floor_millicores, rules.ceiling) / 1000.0
+            )
+            allocations[decision, 1] = request_of(amount, rules.margin, rules.floor_bytes, rules.ceiling)
+            state[IN_FORCE_CPU], state[IN_FORCE_MEMORY] = allocations[decision, 0], allocations[decision, 1]
+            decision += 1
+            decided = True
+        if row == n:
+            break
+        if not decided and not math.isnan(samples.requests[row, 1]):
+            state[IN_FORCE_MEMORY] = samples.requests[row, 1]
+        if not math.isnan(samples.usage[row, 0]):
+            observe(
+                cpu, memory, cpu_buckets, memory_buckets, rules,
+                samples.usage[row, 0], samples.usage[row, 1], float(samples.timestamps[row]), state,
+            )  # fmt: skip

@@ -1,0 +1,173 @@
+"""A trained model: detector, phase statistics, phase graph and demand, saved and loaded as one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender import __version__, artifacts
+from recommender.errors import BadArtifact, Misuse
+from recommender.phases.crbm import ConditionalRBM
+from recommender.phases.detector import PhaseDetector
+from recommender.phases.features import FEATURE_UNITS, USAGE_FEATURES
+from recommender.phases.graph import PhaseGraph
+from recommender.phases.kmeans import PhaseCentres
+from recommender.phases.statistics import PhaseStatistics
+from recommender.policies.demand import DemandModel
+from recommender.records import FloatArray
+
+BUNDLED = "bundled"
+"""The model that ships with Phasewise, trained on the `fit` part of the bundled recordings."""
+
+BARE_ARRAYS = ("W", "A", "B", "v_bias", "h_bias", "centers", "scaler_mean", "scaler_scale")
+"""What `model import` reads: the parameters as AI4DL's package names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseModel:
+    """Everything learned. An imported model has a detector only; the rest is None until it is trained on data.
+
+    Attributes
+    ----------
+    facts
+        JSON-ready: what it was trained on, how k was chosen, step, cycle, target violation, seed, data hash.
+    origin
+        How a report calls it: "bundled", or the folder's name.
+    """
+
+    detector: PhaseDetector
+    statistics: PhaseStatistics | None = None
+    graph: PhaseGraph | None = None
+    demand: DemandModel | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    origin: str = ""
+
+    @property
+    def phase_mean(self) -> FloatArray:
+        """float64 (k, 2), cores and bytes, for `phase.rules`."""
+        return self._statistics().usage_mean
+
+    @property
+    def phase_sd(self) -> FloatArray:
+        """float64 (k, 2), cores and bytes, for `phase.rules`."""
+        return self._statistics().usage_sd
+
+    def _statistics(self) -> PhaseStatistics:
+        if self.statistics is None:
+            raise BadArtifact("this model can tell phases but knows no demand (it was imported). Train one on data.")
+        return self.statistics
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model folder, whole or not at all."""
+        arrays = self.detector.to_state()
+        manifest: dict[str, Any] = {
+            "phasewise": __version__,
+            "features": [
+                {"name": name, "unit": FEATURE_UNITS.get(name, "as in the data")} for name in self.detector.features
+            ],
+            "lag": self.detector.lag,
+            "phases": self.detector.n_phases,
+            "training": dict(self.facts),
+        }
+        if self.statistics is not None:
+            arrays |= self.statistics.to_state()
+            manifest["statistics_features"] = list(self.statistics.features)
+        if self.graph is not None:
+            manifest["graph"] = self.graph.to_json()
+        if self.demand is not None:
+            demand_arrays, manifest["demand"] = self.demand.to_state()
+            arrays |= {f"demand.{name}": array for name, array in demand_arrays.items()}
+        artifacts.save(folder, arrays, manifest)
+
+
+def load(name: str | Path) -> PhaseModel:
+    """Read a model folder; `bundled` is the one that ships with Phasewise.
+
+    Raises
+    ------
+    BadArtifact
+        Missing, damaged, newer, or its parts do not fit each other.
+    """
+    if str(name) == BUNDLED:
+        with resources.as_file(resources.files("recommender.data") / "model") as folder:
+            return _load(folder, BUNDLED)
+    return _load(Path(name), Path(name).name)
+
+
+def _load(folder: Path, origin: str) -> PhaseModel:
+    arrays, manifest = artifacts.load(folder)
+    try:
+        detector = PhaseDetector.from_state(arrays, [feature["name"] for feature in manifest["features"]])
+        statistics = graph = demand = None
+        if "statistics_features" in manifest:
+            statistics = PhaseStatistics.from_state(arrays, manifest["statistics_features"])
+        if "graph" in manifest:
+            graph = PhaseGraph.from_json(manifest["graph"])
+        if "demand" in manifest:
+            own = {n.removeprefix("demand."): a for n, a in arrays.items() if n.startswith("demand.")}
+            demand = DemandModel.from_state(own, manifest["demand"])
+        return PhaseModel(detector, statistics, graph, demand, manifest["training"], origin)
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise BadArtifact(
+            f"{folder}: its parts do not fit each other ({type(error).__name__}: {error}). Train it again."
+        ) from error
+
+
+def import_bare(path: str | Path, features: Sequence[str]) -> PhaseModel:
+    """A model from bare arrays: a CRBM, k-means centres and a scaler trained elsewhere.
+
+    Parameters
+    ----------
+    path
+        An npz file with the arrays of `BARE_ARRAYS`; shapes W (n_hid, n_vis), A (n_vis, n_vis * lag),
+        B (n_hid, n_vis * lag), v_bias (n_vis,), h_bias (n_hid,), centers (k, n_hid), scaler_mean and scaler_scale (n_vis,).
+    features
+        Names of the n_vis columns, in the encoder's order.
+
+    Raises
+    ------
+    BadArtifact, Misuse
+        An array is missing or of a wrong shape; the number of features is not that of the arrays.
+    """
+    arrays = artifacts.load_npz(path, path)
+    missing = [name for name in BARE_ARRAYS if name not in arrays]
+    if missing:
+        raise BadArtifact(f"{path}: lacks the arrays {', '.join(missing)}. It needs {', '.join(BARE_ARRAYS)}.")
+    bare = {name: _finite(arrays[name], name, path) for name in BARE_ARRAYS}
+    n_hidden, n_visible = bare["W"].shape if bare["W"].ndim == 2 else (0, 0)
+    lag = bare["A"].shape[-1] // max(n_visible, 1)
+    expected = {
+        "W": (n_hidden, n_visible), "A": (n_visible, n_visible * lag), "B": (n_hidden, n_visible * lag),
+        "v_bias": (n_visible,), "h_bias": (n_hidden,), "centers": (len(bare["centers"]), n_hidden),
+        "scaler_mean": (n_visible,), "scaler_scale": (n_visible,),
+    }  # fmt: skip
+    for name, shape in expected.items():
+        if bare[name].shape != shape or 0 in shape:
+            raise BadArtifact(
+                f"{path}: array {name} has shape {bare[name].shape}, expected {shape}. "
+                "See `phasewise model import --help` for the shapes."
+            )
+    if len(features) != n_visible:
+        raise Misuse(f"--features names {len(features)} columns, the arrays are for {n_visible}. Name one for each.")
+    encoder = ConditionalRBM.from_parameters(
+        bare["W"], bare["A"], bare["B"], bare["v_bias"], bare["h_bias"], lag=lag, dtype="float64"
+    )
+    centres = PhaseCentres(bare["centers"], (), np.full(len(bare["centers"]), np.inf))
+    detector = PhaseDetector(tuple(features), bare["scaler_mean"], bare["scaler_scale"], encoder, centres)
+    if set(features) & set(USAGE_FEATURES):
+        known = ", ".join(sorted(set(features) & set(USAGE_FEATURES)))
+        raise Misuse(f"--features: {known} are made by Phasewise itself. An imported model names columns of the data.")
+    return PhaseModel(detector, facts={"imported": True}, origin=Path(path).name)
+
+
+def _finite(array: NDArray[Any], name: str, path: object) -> FloatArray:
+    """The array in float64, C-contiguous; anything that is no finite number is refused."""
+    if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
+        raise BadArtifact(f"{path}: array {name} holds something that is no finite number. Export the parameters again.")
+    return np.ascontiguousarray(array, dtype=np.float64)

@@ -1,0 +1,258 @@
+"""From one container's usage to its phases: features, standardised, encoded by the CRBM, nearest centre."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender.errors import BadArtifact, NotEnoughData
+from recommender.kernels.windows import carry_forward, segments_of
+from recommender.phases.crbm import ConditionalRBM
+from recommender.phases.features import feature_matrix
+from recommender.phases.kmeans import PhaseCentres, PhaseCount, choose_k, fit_centres
+from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, PhaseTrace, UsageSeries
+
+CANDIDATE_PHASES = tuple(range(3, 13))
+"""Values of k that `phases="auto"` tries. Two phases tell idle from busy and nothing more; the paper found 5."""
+
+HELD_OUT_SHARE = 0.25
+"""Containers kept out of clustering while k is chosen."""
+
+CODE_SAMPLE = 60_000
+"""Windows that k-means sees at the most: centres of ten dimensions do not move with more, the time does."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorOptions:
+    """How a detector is trained; every field is an option of `phasewise train`."""
+
+    features: tuple[str, ...]
+    lag: int = 3
+    hidden: int = 10
+    phases: int | None = None
+    """None chooses k from the data."""
+    seed: int = 0
+    max_epochs: int = 200
+    """With the default stop (three epochs without a better error) few trainings come near it."""
+    windows: int = 200_000
+    """Windows the encoder is trained on at the most, whole containers drawn at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseDetector:
+    """A fitted encoder with its phases.
+
+    Attributes
+    ----------
+    features
+        Names, in the encoder's order.
+    mean, scale : float64 (n_features,)
+        Standardisation, from the training set.
+    encoder, centres
+        The CRBM, and which code is which phase.
+    """
+
+    features: tuple[str, ...]
+    mean: FloatArray
+    scale: FloatArray
+    encoder: ConditionalRBM
+    centres: PhaseCentres
+
+    @property
+    def lag(self) -> int:
+        return int(self.encoder.lag)
+
+    @property
+    def n_phases(self) -> int:
+        return self.centres.n_phases
+
+    def trace(self, series: UsageSeries) -> PhaseTrace:
+        """The phase of every sample.
+
+        The first lag + 1 samples of a container carry the all-zero code (AI4DL's package) and so form the warm-up. After
+        a gap the encoder is as blind as at the start, but the container is not new: its last phase is carried on
+        until there is a full window again.
+        """
+        codes, coded = self._codes(series)
+        labels = np.full(len(series), UNKNOWN_PHASE, dtype=np.int64)
+        if coded.any():
+            labels[coded] = self.centres.assign(codes[coded])
+        carry_forward(labels, ~coded)
+        return PhaseTrace(labels, self.n_phases)
+
+    def codes(self, series: UsageSeries) -> tuple[NDArray[np.floating[Any]], BoolArray]:
+        """The code of every sample, (n, n_hidden), and a bool (n,): True where the code is a window's or the warm-up's."""
+        return self._codes(series)
+
+    def _codes(self, series: UsageSeries) -> tuple[NDArray[np.floating[Any]], BoolArray]:
+        values = standardised(feature_matrix(series, self.features), self.mean, self.scale, self.encoder.dtype)
+        whole = np.isfinite(values).all(axis=1)
+        segments = segments_of(whole)
+        codes = np.zeros((len(series), self.encoder.n_hidden), dtype=values.dtype)
+        coded = np.zeros(len(series), dtype=bool)
+        for number, (start, stop) in enumerate(segments):
+            codes[start:stop] = self.encoder.transform(values[start:stop], np.array([0, stop - start]))
+            coded[start if number == 0 else min(start + self.lag + 1, stop) : stop] = True
+        return codes, coded
+
+    def split(self, phase: int, into: int, series: Sequence[UsageSeries], seed: int) -> PhaseDetector:
+        """The same detector with one phase divided by what these series show of it."""
+        codes = np.concatenate([codes[coded] for codes, coded in map(self._codes, series)])
+        return replace(self, centres=self.centres.split(phase, into, codes, seed))
+
+    def to_state(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays, for the model folder; the feature names go into the manifest."""
+        encoder = {f"crbm.{name}": array for name, array in self.encoder.to_state().items()}
+        return {"scaler.mean": self.mean, "scaler.scale": self.scale, **encoder, **self.centres.to_state()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseDetector:
+        """The detector that `to_state` wrote.
+
+        Raises
+        ------
+        BadArtifact
+            An array is missing or its shape does not fit the others.
+        """
+        try:
+            encoder = ConditionalRBM.from_state(
+                {name.removeprefix("crbm."): a for name, a in state.items() if name.startswith("crbm.")}
+            )
+            detector = cls(
+                tuple(features), state["scaler.mean"], state["scaler.scale"], encoder, PhaseCentres.from_state(state)
+            )
+        except KeyError as error:
+            raise BadArtifact(f"the model lacks the array {error}. Train it again.") from error
+        n = len(detector.features)
+        shapes_fit = (
+            detector.mean.shape == detector.scale.shape == (n,)
+            and encoder.weights_.shape == (encoder.n_hidden, n)
+            and detector.centres.root.shape[1:] == (encoder.n_hidden,)
+        )
+        if not shapes_fit:
+            raise BadArtifact(
+                f"the model's arrays do not fit {n} features and {encoder.n_hidden} hidden units. Train it again."
+            )
+        return detector
+
+
+def fit_detector(
+    series: Sequence[UsageSeries],
+    options: DetectorOptions,
+    cycle_samples: int,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[PhaseDetector, PhaseCount | None]:
+    """Train encoder and phases on whole containers.
+
+    Parameters
+    ----------
+    series
+        Training containers.
+    options
+        Features, sizes, seed.
+    cycle_samples
+        How many samples ahead phases are judged by when their number is chosen.
+    progress
+        Called with (what, done, of).
+
+    Returns
+    -------
+    detector, and how k was chosen (None when it was given)
+
+    Raises
+    ------
+    NotEnoughData
+        No container has a full window, or there are fewer different windows than phases.
+    """
+    matrices = [feature_matrix(s, options.features) for s in series]
+    stacked = np.concatenate(matrices) if matrices else np.empty((0, len(options.features)))
+    finite = np.isfinite(stacked).all(axis=1)
+    if not finite.any():
+        raise NotEnoughData("no sample has all features. Check the columns named by --features.")
+    mean, scale = stacked[finite].mean(axis=0), stacked[finite].std(axis=0)
+    scale[scale < 1e-12 * np.maximum(1.0, np.abs(mean))] = 1.0  # a constant column says nothing, and must not divide by 0
+    encoder = ConditionalRBM(options.hidden, options.lag, max_epochs=options.max_epochs, seed=options.seed)
+    rng = np.random.default_rng(options.seed)
+    values, segments = _training_windows(matrices, mean, scale, options, rng, encoder.dtype)
+    encoder.fit(values, segments, progress=None if progress is None else lambda done, of: progress("encoder", done, of))
+    blind = PhaseDetector(options.features, mean, scale, encoder, _no_centres(options.hidden))
+    codes, ages, outcomes, owners = _coded(blind, series, cycle_samples, rng)
+    if progress is not None:
+        progress("phases", 0, 1)
+    count = None
+    k = options.phases
+    if k is None:
+        held_out = rng.permutation(len(series))[owners] < max(1, round(HELD_OUT_SHARE * len(series)))
+        if len(series) < 4:  # too few containers to keep one out: judge on alternate windows instead
+            held_out = np.arange(len(owners)) % 4 == 0
+        count = choose_k(codes, outcomes, held_out, CANDIDATE_PHASES, options.seed)
+        k = count.k
+    if progress is not None:
+        progress("phases", 1, 1)
+    return replace(blind, centres=fit_centres(codes, ages, k, options.seed)), count
+
+
+def standardised(matrix: FloatArray, mean: FloatArray, scale: FloatArray, dtype: Any) -> NDArray[np.floating[Any]]:
+    """(matrix - mean) / scale in the encoder's own float type, C-contiguous."""
+    return np.ascontiguousarray((matrix - mean) / scale, dtype=dtype)
+
+
+def coming_peaks(usage: FloatArray, cycle_samples: int) -> FloatArray:
+    """log2 of the coming cycle's peak against the present level, float64 (n, 2); NaN in gaps and at the end."""
+    n = len(usage)
+    peaks = np.full((n, 2), np.nan)
+    if n < 2:
+        return peaks
+    floors = np.array([0.01, float(1 << 20)])
+    padded = np.vstack([np.where(np.isnan(usage), -np.inf, usage)[1:], np.full((cycle_samples, 2), -np.inf)])
+    ahead = np.lib.stride_tricks.sliding_window_view(padded, cycle_samples, axis=0).max(axis=2)[:n]
+    seen = np.isfinite(ahead) & ~np.isnan(usage)
+    peaks[seen] = np.log2((ahead + floors) / (np.nan_to_num(usage) + floors))[seen]
+    return peaks
+
+
+def _training_windows(
+    matrices: Sequence[FloatArray],
+    mean: FloatArray,
+    scale: FloatArray,
+    options: DetectorOptions,
+    rng: np.random.Generator,
+    dtype: Any,
+) -> tuple[NDArray[np.floating[Any]], IntArray]:
+    """Whole containers in random order until there are enough windows, cut into gap-free segments."""
+    rows: list[NDArray[np.floating[Any]]] = []
+    bounds, total = [0], 0
+    for i in rng.permutation(len(matrices)):
+        values = standardised(matrices[i], mean, scale, dtype)
+        for start, stop in segments_of(np.isfinite(values).all(axis=1)):
+            kept = min(stop - start, options.windows - total)
+            if kept > options.lag:
+                rows.append(values[start : start + kept])
+                total += kept
+                bounds.append(total)
+    if not rows:
+        raise NotEnoughData(f"no container has {options.lag + 1} samples in a row. Give longer series, or a coarser --step.")
+    return np.concatenate(rows), np.array(bounds, dtype=np.int64)
+
+
+def _coded(
+    detector: PhaseDetector, series: Sequence[UsageSeries], cycle_samples: int, rng: np.random.Generator
+) -> tuple[NDArray[np.floating[Any]], IntArray, FloatArray, IntArray]:
+    """Codes, ages, outcomes and owning containers of at most `CODE_SAMPLE` windows, spread evenly over all."""
+    total = sum(len(s) for s in series)
+    keep = min(1.0, CODE_SAMPLE / max(total, 1))
+    parts: list[tuple[NDArray[np.floating[Any]], IntArray, FloatArray, IntArray]] = []
+    for owner, one in enumerate(series):
+        codes, coded = detector.codes(one)
+        at = np.flatnonzero(coded & (rng.random(len(one)) < keep))
+        parts.append((codes[at], at, coming_peaks(one.usage, cycle_samples)[at], np.full(len(at), owner)))
+    codes, ages, outcomes, owners = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return codes, ages, outcomes, owners
+
+
+def _no_centres(hidden: int) -> PhaseCentres:
+    return PhaseCentres(np.zeros((1, hidden)), (), np.full(1, np.inf))

@@ -1,0 +1,99 @@
+"""How long a run lasts: the hazard of leaving a phase at each dwell, from counts of runs that ended there.
+
+Discrete survival analysis (Kaplan and Meier's risk sets): a run of length d was at risk of ending at every length up to
+d. Counts of (previous phase, phase, dwell bucket) shrink towards (phase, bucket), those towards the same phase's
+neighbouring dwells, and those towards all phases together, so rare pairs and long dwells still have a hazard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recommender.phases.contexts import DWELL_STARTS, bucket_log_length, bucket_width
+from recommender.records import FloatArray
+
+_N_BUCKETS = len(DWELL_STARTS)
+_WIDTHS = np.array([bucket_width(bucket) for bucket in range(_N_BUCKETS)], dtype=np.float64)
+_LOGS = np.array([bucket_log_length(bucket) for bucket in range(_N_BUCKETS)])
+
+HAZARD_STRENGTH = 4.0
+"""Runs' worth of belief in the less special estimate."""
+
+HAZARD_BANDWIDTH = 0.2
+"""In log length, for the smoothing over neighbouring dwells."""
+
+_SURE = 1.0 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class DwellTable:
+    """Hazards by (previous phase, phase, dwell bucket); previous phase `n_phases` stands for "the first run".
+
+    Attributes
+    ----------
+    hazard
+        float64 (n_phases + 1, n_phases, n_buckets): probability that a run whose length has come into the bucket ends
+        with the present sample.
+    onward
+        float64 (n_buckets,): probability that a run that goes on is in the next bucket one sample later, when only the
+        bucket is known.
+    """
+
+    hazard: FloatArray
+    onward: FloatArray
+
+    @classmethod
+    def of(cls, exits: FloatArray, unfinished: FloatArray) -> DwellTable:
+        """Hazards from counts.
+
+        Parameters
+        ----------
+        exits
+            float64 (n_phases + 1, n_phases, n_buckets): runs that ended in each bucket.
+        unfinished
+            The same for runs cut off by the end of the recording: at risk before their bucket, not known after.
+        """
+        at_risk = _from_here_on(exits) + _from_here_on(unfinished) - unfinished
+        anywhere = (exits.sum() + 0.5) / (at_risk.sum() + 1.0)
+        nearness = np.exp(-0.5 * ((_LOGS[:, None] - _LOGS[None, :]) / HAZARD_BANDWIDTH) ** 2)
+        phase_exits, phase_risk = exits.sum(axis=0), at_risk.sum(axis=0)
+        nearby = _shrunk(phase_exits @ nearness, phase_risk @ nearness, anywhere)
+        per_bucket = _shrunk(exits, at_risk, _shrunk(phase_exits, phase_risk, nearby)[None])
+        hazard = 1.0 - (1.0 - np.minimum(per_bucket, _SURE)) ** (1.0 / _WIDTHS)
+        onward = 1.0 / _WIDTHS
+        onward[-1] = 0.0
+        return cls(hazard, onward)
+
+    def survival(self, previous: int, phase: int, length: int, steps: int) -> FloatArray:
+        """Probability that a run now `length` samples long goes on for h more samples, h = 0..steps.
+
+        Returns
+        -------
+        float64 (steps + 1,), starting at 1, never rising.
+        """
+        lengths = length + np.arange(steps)
+        buckets = np.searchsorted(DWELL_STARTS, lengths, side="right") - 1
+        staying = 1.0 - self.hazard[previous, phase, buckets]
+        return np.concatenate(([1.0], np.cumprod(staying)))
+
+    def expected_remaining(self) -> FloatArray:
+        """Expected further samples of the run, float64 (n_phases + 1, n_phases, n_buckets), given the bucket only."""
+        expected = np.empty_like(self.hazard)
+        later = np.zeros(self.hazard.shape[:2])
+        for bucket in range(_N_BUCKETS - 1, -1, -1):
+            stay = 1.0 - self.hazard[..., bucket]
+            onward = self.onward[bucket]
+            later = stay * (1.0 + onward * later) / (1.0 - stay * (1.0 - onward))
+            expected[..., bucket] = later
+        return expected
+
+
+def _from_here_on(counts: FloatArray) -> FloatArray:
+    return np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1]
+
+
+def _shrunk(exits: FloatArray, at_risk: FloatArray, towards: FloatArray | float) -> FloatArray:
+    shrunk: FloatArray = (exits + HAZARD_STRENGTH * towards) / (at_risk + HAZARD_STRENGTH)
+    return shrunk

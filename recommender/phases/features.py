@@ -1,0 +1,91 @@
+"""What the encoder sees of a container: six features made from its usage, or columns the caller names.
+
+Why these six. AI4DL standardises absolute readings, so its model knows the sizes it was trained on and no others. Here
+two features keep the level (on a logarithmic scale, since the next size up is a factor, not a step) and four are
+relative to the container's own past: the share of its peak so far says "loading" or "as busy as ever" for a container
+of any size, and the trend against its running mean says "rising" or "falling". A model trained on small containers then
+still recognises the phases of large ones, while the level tells apart what only the level can, such as idle and busy
+starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from recommender.errors import BadInput
+from recommender.kernels.features import usage_features
+from recommender.records import CPU, MEMORY, FloatArray, UsageSeries
+
+USAGE_FEATURES = ("cpu.level", "memory.level", "cpu.of_peak", "memory.of_peak", "cpu.trend", "memory.trend")
+"""Log2 of cores and bytes; share of the container's own peak so far; log2 ratio to its running mean."""
+
+FEATURE_UNITS = {
+    "cpu.level": "log2 cores",
+    "memory.level": "log2 bytes",
+    "cpu.of_peak": "share",
+    "memory.of_peak": "share",
+    "cpu.trend": "log2 ratio",
+    "memory.trend": "log2 ratio",
+    "cpu_cores": "cores",
+    "memory_bytes": "bytes",
+}
+
+CPU_FLOOR_CORES = 0.01
+MEMORY_FLOOR_BYTES = float(1 << 20)
+"""Ten millicores and one MiB: below them a container is idle, and differences are the meter's, not the program's."""
+
+SMOOTHING = 0.2
+"""Weight of the newest sample in the running mean: about five samples long, a little longer than the window (lag 3)."""
+
+
+def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
+    """The named features of every sample.
+
+    Parameters
+    ----------
+    series
+        One container.
+    names
+        Members of `USAGE_FEATURES`, `cpu_cores`, `memory_bytes`, or numeric columns of the input.
+
+    Returns
+    -------
+    float64 (n, len(names))
+        NaN wherever the sample or the column's value is missing.
+
+    Raises
+    ------
+    BadInput
+        A named column is not in the data.
+    """
+    made: FloatArray | None = None
+    columns: list[FloatArray] = []
+    for name in names:
+        if name in USAGE_FEATURES:
+            if made is None:
+                made = np.empty((len(series), len(USAGE_FEATURES)))
+                usage_features(series.usage, CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, SMOOTHING, made)
+            columns.append(made[:, USAGE_FEATURES.index(name)])
+        elif name in series.features:
+            columns.append(np.where(series.present, series.features[name], np.nan))
+        elif name == "cpu_cores":
+            columns.append(series.usage[:, CPU])
+        elif name == "memory_bytes":
+            columns.append(series.usage[:, MEMORY])
+        else:
+            known = ", ".join([*USAGE_FEATURES, "cpu_cores", "memory_bytes", *sorted(series.features)])
+            raise BadInput(
+                f"container {series.container!r} has no feature of this name (known: {known})",
+                column=name,
+                remedy="Name a numeric column of the data, or add one with --map.",
+            )
+    if made is not None and tuple(names) == USAGE_FEATURES:
+        return made
+    return np.column_stack(columns)
+
+
+def source_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """The columns that must be read from the input for these features, beyond cpu and memory themselves."""
+    return tuple(n for n in names if n not in USAGE_FEATURES and n not in ("cpu_cores", "memory_bytes"))

@@ -1,0 +1,138 @@
+"""What each phase looks like: mean and spread of every feature, its share of time, and a description in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender.phases.features import USAGE_FEATURES, feature_matrix
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, UsageSeries
+from recommender.units import format_cpu, format_memory
+
+TREND_LOG2 = 0.15
+"""A mean trend of 0.15 in log2 is 11 % above (or below) the running mean: clearly rising (or falling)."""
+
+VARIABLE = 0.5
+"""Spread above half of the mean: the paper tells its two compute phases apart by high against low variance of CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStatistics:
+    """Mean and standard deviation of usage and features in each phase (AI4DL, section 3, "Phase Information").
+
+    Attributes
+    ----------
+    features
+        Column names of `feature_mean` and `feature_sd`.
+    usage_mean, usage_sd : float64 (k, 2)
+        Cores and bytes.
+    feature_mean, feature_sd : float64 (k, n_features)
+    samples : int64 (k,)
+        How many training samples each phase had; 0 leaves its row NaN.
+    containers : int64 (k,)
+        In how many containers it was seen.
+    """
+
+    features: tuple[str, ...]
+    usage_mean: FloatArray
+    usage_sd: FloatArray
+    feature_mean: FloatArray
+    feature_sd: FloatArray
+    samples: IntArray
+    containers: IntArray
+
+    @property
+    def n_phases(self) -> int:
+        return len(self.samples)
+
+    def share(self, phase: int) -> float:
+        """Share of all samples."""
+        return float(self.samples[phase] / max(int(self.samples.sum()), 1))
+
+    def describe(self, phase: int) -> str:
+        """One line for people, made from the numbers and nothing else."""
+        if not self.samples[phase]:
+            return "not met in training"
+        cpu, memory = self.usage_mean[phase]
+        words = [
+            self._trend(phase, "cpu", f"{self._spread(phase, CPU)} CPU around {format_cpu(cpu)}"),
+            self._trend(phase, "memory", f"memory around {format_memory(memory)}"),
+        ]
+        if {"cpu.of_peak", "memory.of_peak"} <= set(self.features):
+            busy = self.feature_mean[phase, self.features.index("cpu.of_peak")]
+            full = self.feature_mean[phase, self.features.index("memory.of_peak")]
+            words.append(f"{busy:.0%} of its CPU peak and {full:.0%} of its memory peak so far")
+        return ", ".join(words)
+
+    def _spread(self, phase: int, resource: int) -> str:
+        mean, sd = self.usage_mean[phase, resource], self.usage_sd[phase, resource]
+        return "variable" if sd > VARIABLE * mean else "steady"
+
+    def _trend(self, phase: int, resource: str, subject: str) -> str:
+        name = f"{resource}.trend"
+        if name not in self.features:
+            return subject
+        trend = self.feature_mean[phase, self.features.index(name)]
+        return f"{subject}, rising" if trend > TREND_LOG2 else f"{subject}, falling" if trend < -TREND_LOG2 else subject
+
+    def to_state(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays, for the model folder."""
+        return {
+            "phases.usage_mean": self.usage_mean,
+            "phases.usage_sd": self.usage_sd,
+            "phases.feature_mean": self.feature_mean,
+            "phases.feature_sd": self.feature_sd,
+            "phases.samples": self.samples,
+            "phases.containers": self.containers,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseStatistics:
+        """The statistics that `to_state` wrote."""
+        return cls(
+            tuple(features),
+            state["phases.usage_mean"],
+            state["phases.usage_sd"],
+            state["phases.feature_mean"],
+            state["phases.feature_sd"],
+            state["phases.samples"],
+            state["phases.containers"],
+        )
+
+
+def phase_statistics(
+    series: Sequence[UsageSeries], traces: Sequence[PhaseTrace], features: Sequence[str], n_phases: int
+) -> PhaseStatistics:
+    """Gather the statistics over whole containers; unknown samples and gaps count for no phase."""
+    shown = tuple(features) if set(features) & set(USAGE_FEATURES) else (*features, *USAGE_FEATURES)
+    width = 2 + len(shown)
+    count = np.zeros(n_phases, dtype=np.int64)
+    containers = np.zeros(n_phases, dtype=np.int64)
+    total, squares = np.zeros((n_phases, width)), np.zeros((n_phases, width))
+    shift = _typical(series, shown)
+    for one, trace in zip(series, traces, strict=True):
+        values = np.column_stack([one.usage, feature_matrix(one, shown)]) - shift
+        whole = np.isfinite(values).all(axis=1)
+        for phase in np.unique(trace.labels[whole & (trace.labels >= 0)]):
+            rows = values[whole & (trace.labels == phase)]
+            count[phase] += len(rows)
+            containers[phase] += 1
+            total[phase] += rows.sum(axis=0)
+            squares[phase] += (rows**2).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / count[:, None]
+        sd = np.sqrt(np.maximum(squares / count[:, None] - mean**2, 0.0))
+    mean = mean + shift
+    return PhaseStatistics(shown, mean[:, :2], sd[:, :2], mean[:, 2:], sd[:, 2:], count, containers)
+
+
+def _typical(series: Sequence[UsageSeries], features: Sequence[str]) -> FloatArray:
+    """A row of the size of the data: sums of squares around it keep the digits that sums around zero lose for bytes."""
+    values = np.column_stack([series[0].usage, feature_matrix(series[0], features)])
+    finite = values[np.isfinite(values).all(axis=1)]
+    row: FloatArray = finite.mean(axis=0) if len(finite) else np.zeros(values.shape[1])
+    return row

@@ -1,0 +1,89 @@
+"""What a policy is, and the registry that finds one by its name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from recommender.errors import Misuse
+from recommender.records import Block, ContainerFacts, FloatArray
+
+
+class PolicyModel(Protocol):
+    """What the policies that learned something need of a model."""
+
+    @property
+    def phase_mean(self) -> FloatArray:
+        """float64 (k, 2): mean use in each phase, cores and bytes."""
+
+    @property
+    def phase_sd(self) -> FloatArray:
+        """float64 (k, 2): standard deviation of the use in each phase, cores and bytes."""
+
+    @property
+    def demand(self) -> Any:
+        """What `phase.proactive` learned of the coming cycle's demand."""
+
+
+class Session(Protocol):
+    """One container under one policy. It keeps what it has seen, so a series may come in pieces.
+
+    Cutting a series into pieces at decisions changes nothing: the conformance suite holds every policy to that.
+    """
+
+    def advance(self, block: Block) -> FloatArray:
+        """Take in the next samples and decide where the block says so.
+
+        Returns
+        -------
+        float64 (d, 2)
+            Cores and bytes allocated from each decision of the block on; NaN where the policy cannot tell at all
+            (no declared request for `static`, no sample yet for the reactive ones).
+        """
+
+    def explain(self) -> Mapping[str, Any]:
+        """Why the last decision is what it is, in words and numbers a person can follow."""
+
+
+class Policy(Protocol):
+    """How much CPU and memory a container gets for the coming cycle."""
+
+    name: str
+    oracle: bool
+    """True when the policy reads the future it is judged on; such a one is a yardstick, not a choice."""
+    every_sample: bool
+    """True when it decides at every sample instead of once per cycle (only `ground.truth`)."""
+
+    def start(self, container: ContainerFacts) -> Session:
+        """A session for a container of which no sample was seen yet."""
+
+
+@dataclass(slots=True)
+class Registry:
+    """Policies by name, each with the function that makes one from a model (or from None)."""
+
+    makers: dict[str, Callable[[Any], Policy]] = field(default_factory=dict)
+    needs_model: set[str] = field(default_factory=set)
+
+    def add(self, name: str, make: Callable[[Any], Policy], *, needs_model: bool = False) -> None:
+        self.makers[name] = make
+        if needs_model:
+            self.needs_model.add(name)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.makers)
+
+    def make(self, name: str, model: Any = None) -> Policy:
+        """The policy called `name`; `model` is handed to those that need one."""
+        self.check([name])
+        return self.makers[name](model)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse an unknown name, and say which known one is nearest."""
+        for name in names:
+            if name not in self.makers:
+                near = difflib.get_close_matches(name, self.makers, n=1)
+                hint = f"Did you mean {near[0]!r}? " if near else ""
+                raise Misuse(f"there is no policy {name!r}. {hint}Known: {', '.join(self.makers)}.")

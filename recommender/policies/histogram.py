@@ -1,0 +1,152 @@
+"""The default Vertical Pod Autoscaler's recommendation, faithfully, as the policy to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recommender.kernels import histogram as kernel
+from recommender.records import CPU, MEMORY, Block, ContainerFacts, FloatArray
+from recommender.units import BYTES_PER_MIB
+
+DAY_S = 86400.0
+
+CPU_BUCKETS = kernel.Buckets(0.01, 1.05, 176, DAY_S, 100.0, 1e-4)
+MEMORY_BUCKETS = kernel.Buckets(1e7, 1.05, 176, DAY_S, 100.0, 1e-4)
+"""Upstream's flags at their defaults; 176 buckets reach 1000 cores and 10^12 bytes."""
+
+ESTIMATION = kernel.Estimation(
+    cpu_weight=0.1,
+    memory_weight=1.0,
+    window_s=DAY_S,
+    oom_bump_bytes=100.0 * BYTES_PER_MIB,
+    oom_bump_ratio=1.2,
+    percentile=0.9,
+    margin=0.15,
+    floor_millicores=25.0,
+    floor_bytes=250.0 * BYTES_PER_MIB,
+    ceiling=1e14,
+)
+
+LOWER_PERCENTILE, UPPER_PERCENTILE = 0.5, 0.95
+CONFIDENCE_INTERVAL_S = DAY_S
+
+FIRST_REFERENCE_S = -719_162 * DAY_S
+"""Midnight of the first day of year 1, upstream's zero time: far enough back that the first sample moves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Lower bound, target and upper bound, float64 (2,) each, cores and bytes."""
+
+    lower: FloatArray
+    target: FloatArray
+    upper: FloatArray
+
+
+def empty_histogram(buckets: kernel.Buckets) -> kernel.Histogram:
+    """A histogram without samples."""
+    starts = buckets.first * (np.power(buckets.ratio, np.arange(buckets.number, dtype=float)) - 1.0)
+    histogram = kernel.Histogram(
+        weights=np.zeros(buckets.number),
+        starts=starts / (buckets.ratio - 1.0),
+        sums=np.zeros(kernel.N_SUMS),
+        marks=np.zeros(kernel.N_MARKS, np.int64),
+    )
+    histogram.sums[kernel.REFERENCE_S] = FIRST_REFERENCE_S
+    histogram.marks[kernel.LOWEST] = buckets.number - 1
+    histogram.marks[kernel.STALE] = 1
+    return histogram
+
+
+class HistogramPolicy:
+    """The 90th percentile of a decaying histogram plus 15 %, as the default recommender computes its target.
+
+    The memory in force is what this policy allocated (before its first decision: what was declared); the first of a
+    run of samples above it is an OOM, which enters the histogram with upstream's bump.
+    """
+
+    name = "histogram"
+    oracle = False
+    every_sample = False
+
+    def start(self, container: ContainerFacts) -> HistogramSession:
+        return HistogramSession()
+
+
+class HistogramSession:
+    """Two histograms and the memory peaks of one container."""
+
+    def __init__(self) -> None:
+        self.cpu = empty_histogram(CPU_BUCKETS)
+        self.memory = empty_histogram(MEMORY_BUCKETS)
+        self.state = np.zeros(kernel.N_STATE)
+        for place in (
+            kernel.FIRST_CPU_S,
+            kernel.LAST_CPU_S,
+            kernel.WINDOW_END_S,
+            kernel.IN_FORCE_CPU,
+            kernel.IN_FORCE_MEMORY,
+        ):
+            self.state[place] = np.nan
+        self.decided = False
+
+    def advance(self, block: Block) -> FloatArray:
+        requests = np.full(block.usage.shape, np.nan) if block.requests is None else block.requests
+        samples = kernel.Samples(
+            np.ascontiguousarray(block.usage), np.ascontiguousarray(requests), block.timestamps, block.decisions
+        )
+        allocations = np.empty((len(block.decisions), 2))
+        kernel.advance(
+            self.cpu, self.memory, CPU_BUCKETS, MEMORY_BUCKETS, ESTIMATION,
+            samples, self.decided, self.state, allocations,
+        )  # fmt: skip
+        self.decided = self.decided or len(allocations) > 0
+        return allocations
+
+    def confidence(self) -> float:
+        """Days of history, or days' worth of samples at one a minute, whichever is less; from CPU samples only."""
+        samples = self.state[kernel.CPU_SAMPLES]
+        if samples == 0:
+            return 0.0
+        span_s = self.state[kernel.LAST_CPU_S] - self.state[kernel.FIRST_CPU_S]
+        return float(min(span_s / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
+
+    def estimate(self) -> Estimate:
+        """The recommendation after the samples seen so far.
+
+        The bounds are wide while there is little history: lower = base(p50) x (1 + 0.001 / c)^-2 and
+        upper = base(p95) x (1 + 1 / c), c being the confidence.
+        """
+        c = self.confidence()
+        shrink, widen = ((1 + 0.001 / c) ** -2.0, 1 + 1 / c) if c > 0 else (0.0, np.inf)
+        return Estimate(
+            lower=self._request(LOWER_PERCENTILE, shrink),
+            target=self._request(ESTIMATION.percentile, 1.0),
+            upper=self._request(UPPER_PERCENTILE, widen),
+        )
+
+    def _request(self, share: float, factor: float) -> FloatArray:
+        request = np.empty(2)
+        for resource, histogram, buckets, per_unit, floor in (
+            (CPU, self.cpu, CPU_BUCKETS, 1000.0, ESTIMATION.floor_millicores),
+            (MEMORY, self.memory, MEMORY_BUCKETS, 1.0, ESTIMATION.floor_bytes),
+        ):
+            found = kernel.percentile(histogram, buckets.epsilon, share)
+            base = kernel.request_of(np.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
+            amount = min(base * factor, ESTIMATION.ceiling) if base > 0 else 0.0
+            request[resource] = max(np.floor(amount), floor) / per_unit
+        return request
+
+    def explain(self) -> Mapping[str, Any]:
+        return {
+            "rule": "90th percentile of a decaying histogram plus 15 %",
+            "samples": int(self.state[kernel.CPU_SAMPLES]),
+            "oom_events": int(self.state[kernel.OOM_EVENTS]),
+            "confidence": self.confidence(),
+            "cpu_cores": float(self.state[kernel.IN_FORCE_CPU]),
+            "memory_bytes": float(self.state[kernel.IN_FORCE_MEMORY]),
+        }

@@ -1,0 +1,218 @@
+"""The plain records that every part of Phasewise hands to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+CPU, MEMORY = 0, 1
+RESOURCES = ("cpu", "memory")
+"""Column order of every (n, 2) array: cpu in cores, memory in bytes."""
+
+UNKNOWN_PHASE = -1
+"""A window too far from every known phase, or a sample with no window and no phase before it to carry on."""
+
+VIOLATION_TOLERANCE = 1.05
+"""A sample violates when its use is above allocation x 1.05 (AI4DL, section 4: 5 % tolerance)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSeries:
+    """What one container used, on one grid, gaps explicit.
+
+    Attributes
+    ----------
+    container
+        Its name, unique in the input.
+    timestamps
+        int64 (n,), unix seconds, strictly increasing; on the grid they are `step_s` apart.
+    step_s
+        Grid step in seconds; 0 when samples are taken as they come (`--step none`).
+    usage
+        float64 (n, 2): cpu in cores, memory in bytes. A gap is NaN in both.
+    requests
+        float64 (n, 2): what was declared at the time, NaN where unknown; None when the input says nothing.
+    features
+        Any further numeric columns by name, float64 (n,), NaN where missing.
+    workload, node
+        The workload class and the machine, where known.
+    """
+
+    container: str
+    timestamps: IntArray
+    step_s: float
+    usage: FloatArray
+    requests: FloatArray | None = None
+    features: Mapping[str, FloatArray] = field(default_factory=dict)
+    workload: str | None = None
+    node: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    @property
+    def present(self) -> BoolArray:
+        """bool (n,): True where there is a sample, False in a gap."""
+        return ~np.isnan(self.usage[:, CPU])
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTrace:
+    """The phase of every sample of one series.
+
+    Attributes
+    ----------
+    labels
+        int64 (n,): phase number, `UNKNOWN_PHASE` where none can be told. In a gap the last phase is carried on.
+    n_phases
+        How many phases the model knows; labels are below it.
+    """
+
+    labels: IntArray
+    n_phases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A stretch of one container's samples together with the moments at which a policy must decide.
+
+    Attributes
+    ----------
+    usage
+        float64 (n, 2), NaN in gaps.
+    timestamps
+        int64 (n,), unix seconds.
+    decisions
+        int64 (d,), increasing positions in 0..n. The decision at position p sees samples before p only and holds for
+        the samples from p up to the next decision; one at n, after the last sample, is the decision for what comes.
+    phases
+        The phases of the same samples; None for policies that need no model.
+    requests
+        float64 (n, 2) or None, as in UsageSeries.
+    """
+
+    usage: FloatArray
+    timestamps: IntArray
+    decisions: IntArray
+    phases: PhaseTrace | None = None
+    requests: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """What is known of a container before its first sample."""
+
+    container: str
+    step_s: float
+    cycle_samples: int
+    workload: str | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one policy did to one container (or, summed, to many) over the judged samples.
+
+    Two-element tuples are (cpu, memory), in core-seconds and byte-seconds, so that containers of different steps add up.
+    """
+
+    samples: int = 0
+    judged_s: float = 0.0
+    used: tuple[float, float] = (0.0, 0.0)
+    allocated: tuple[float, float] = (0.0, 0.0)
+    slack: tuple[float, float] = (0.0, 0.0)
+    """Allocated minus used where positive."""
+    shortage: tuple[float, float] = (0.0, 0.0)
+    """Used minus allocated where positive."""
+    violations: tuple[int, int] = (0, 0)
+    """Samples whose use is above allocation x 1.05."""
+    oom_events: int = 0
+    """Runs of memory samples above the allocation, one event however long."""
+    resizes: int = 0
+    """Decisions that changed the allocation; the first one of a container is not a change."""
+
+    def __add__(self, other: Tally) -> Tally:
+        pairs = {
+            name: (getattr(self, name)[0] + getattr(other, name)[0], getattr(self, name)[1] + getattr(other, name)[1])
+            for name in ("used", "allocated", "slack", "shortage", "violations")
+        }
+        return Tally(
+            samples=self.samples + other.samples,
+            judged_s=self.judged_s + other.judged_s,
+            oom_events=self.oom_events + other.oom_events,
+            resizes=self.resizes + other.resizes,
+            **pairs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerReplay:
+    """One container under every policy; all tallies count the same samples."""
+
+    container: str
+    workload: str | None
+    tallies: Mapping[str, Tally]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One container drawn out in time, for people who look.
+
+    Attributes
+    ----------
+    timestamps, usage, labels
+        int64 (n,), float64 (n, 2) with NaN in gaps, int64 (n,) phases (`UNKNOWN_PHASE` where unknown) or None.
+    decisions
+        Per policy: int64 (d,) unix seconds from which the allocation holds, and float64 (d, 2) cores and bytes.
+    explanations
+        Why the last decision of each policy that can tell is what it is.
+    """
+
+    container: str
+    workload: str | None
+    timestamps: IntArray
+    usage: FloatArray
+    labels: IntArray | None
+    decisions: Mapping[str, tuple[IntArray, FloatArray]]
+    explanations: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """A whole dry run.
+
+    Attributes
+    ----------
+    step_s, cycle_s
+        Grid step (the commonest one where sources differ) and how long an allocation held.
+    containers
+        One entry per judged container.
+    left_out
+        Container name and reason (too short, no decision) of each one that was not judged.
+    model
+        What the report says of the model: origin ("bundled", a folder's name, "cross-fitted, 5 folds"), phases, features.
+    notes
+        Sentences the reader must know: policies left out and why, model trained at another step, and the like.
+    """
+
+    step_s: float
+    cycle_s: float
+    policies: tuple[str, ...]
+    oracles: frozenset[str]
+    containers: tuple[ContainerReplay, ...]
+    left_out: tuple[tuple[str, str], ...]
+    model: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+    """The containers worth drawing: those that would save most, then those that would suffer most."""
+
+    def totals(self) -> dict[str, Tally]:
+        """Each policy's tallies summed over all containers."""
+        return {name: sum((c.tallies[name] for c in self.containers), Tally()) for name in self.policies}

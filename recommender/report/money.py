@@ -1,0 +1,96 @@
+"""What reservations, violations and OOM kills cost, each counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from recommender.errors import Misuse
+from recommender.records import CPU, MEMORY, Tally
+from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
+
+FORMULA = (
+    "cost = core-hours reserved × CPU price + GiB-hours reserved × memory price + hours in violation × violation price "
+    "+ OOM events × OOM price; net saving = cost of the baseline − cost of the policy"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a unit costs, in one currency, whichever it is.
+
+    Attributes
+    ----------
+    cpu_core_hour, memory_gib_hour
+        Money per core-hour and per GiB-hour reserved; None when not given, and then not counted.
+    violation_hour
+        Money per container-hour spent in violation.
+    oom_event
+        Money per OOM event. When given, memory pays by the event and no longer by the hour: every sample that violates
+        in memory lies inside an OOM event, and would otherwise be paid for twice.
+    """
+
+    cpu_core_hour: float | None = None
+    memory_gib_hour: float | None = None
+    violation_hour: float | None = None
+    oom_event: float | None = None
+
+    def __post_init__(self) -> None:
+        for option, price in (
+            ("--cpu-price", self.cpu_core_hour),
+            ("--memory-price", self.memory_gib_hour),
+            ("--violation-price", self.violation_hour),
+            ("--oom-price", self.oom_event),
+        ):
+            if price is not None and not 0 <= price < float("inf"):
+                raise Misuse(f"{option} {price} is not a price. Give a number of zero or more.")
+
+    @property
+    def any_given(self) -> bool:
+        """True when at least one price is known, so that speaking of money means something."""
+        return any(
+            price is not None
+            for price in (self.cpu_core_hour, self.memory_gib_hour, self.violation_hour, self.oom_event)
+        )
+
+    @property
+    def charges_harm(self) -> bool:
+        """True when violations or OOM events cost something."""
+        return self.violation_hour is not None or self.oom_event is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The cost of one policy, in the currency of the prices."""
+
+    reserved: float = 0.0
+    violations: float = 0.0
+    ooms: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.reserved + self.violations + self.ooms
+
+    def __add__(self, other: Bill) -> Bill:
+        return Bill(self.reserved + other.reserved, self.violations + other.violations, self.ooms + other.ooms)
+
+
+def bill_of(tallies: Iterable[Tally], prices: Prices) -> Bill:
+    """The bill of many containers under one policy.
+
+    Violations are charged container by container: with an OOM price for the hours of CPU violation only; without one
+    for the longer of the CPU and the memory hours, because a moment in which both are short is one moment in violation
+    and the tallies do not tell which moments coincide. The charge is therefore never too high.
+    """
+    return sum((_bill_of_one(tally, prices) for tally in tallies), Bill())
+
+
+def _bill_of_one(tally: Tally, prices: Prices) -> Bill:
+    sample_h = tally.judged_s / tally.samples / SECONDS_PER_HOUR if tally.samples else 0.0
+    by_the_hour = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
+    return Bill(
+        reserved=(prices.cpu_core_hour or 0.0) * tally.allocated[CPU] / SECONDS_PER_HOUR
+        + (prices.memory_gib_hour or 0.0) * tally.allocated[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB,
+        violations=(prices.violation_hour or 0.0) * by_the_hour * sample_h,
+        ooms=(prices.oom_event or 0.0) * tally.oom_events,
+    )

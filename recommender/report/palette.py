@@ -1,0 +1,76 @@
+"""One look for every policy and phase, wherever it is drawn: terminal, page and pictures.
+
+The hues are Okabe and Ito's, which people with any common colour blindness can tell apart; a marker shape and a dash
+pattern go with each policy so that nothing hangs on colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+OURS = "phase.proactive"
+TARGET_VIOLATION = 0.05
+"""The line drawn in every picture of violations: the default target of `phase.proactive`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one policy is drawn.
+
+    Attributes
+    ----------
+    light, dark
+        Hex colours for a light and for a dark ground, each at least 3:1 against it.
+    marker
+        Matplotlib's letter for the marker; the page draws the same shape.
+    dash
+        Lengths of stroke and gap, empty for an unbroken line.
+    """
+
+    light: str
+    dark: str
+    marker: str
+    dash: tuple[float, ...] = ()
+
+
+_LOOKS = {
+    OURS: Look("#0072b2", "#56b4e9", "o"),
+    "histogram": Look("#b35900", "#f0a04b", "s", (7, 3)),
+    "static": Look("#4d4d4d", "#c9c9c9", "D", (2, 2)),
+    "phase.rules": Look("#007a59", "#2ec79b", "^", (9, 3, 2, 3)),
+    "prev.step.max": Look("#a8427f", "#e397c3", "v", (5, 3)),
+    "prev.step.rules": Look("#7d5fb2", "#b9a3e3", "P", (3, 3)),
+    "flowcon": Look("#8a6d00", "#f0e442", "X", (8, 2, 2, 2)),
+    "current.step.max": Look("#7a7a7a", "#9a9a9a", "<", (1, 3)),
+    "current.step.rules": Look("#7a7a7a", "#9a9a9a", ">", (4, 2, 1, 2)),
+    "ground.truth": Look("#7a7a7a", "#9a9a9a", "*", (1, 1)),
+}
+_OTHERS = (
+    Look("#c0392b", "#ff8a7a", "h", (6, 2)),
+    Look("#1f7a8c", "#6fd3e3", "p", (3, 1)),
+    Look("#5b7a00", "#b5d335", "d", (10, 2)),
+)
+
+USAGE = Look("#1a1a1a", "#f2f2f2", ".")
+
+_PHASES_LIGHT = (
+    "#cfe3f5", "#f9dcb8", "#cdeadd", "#f3cfe2", "#f7f0b5", "#ddd6f0", "#f6cfc6", "#d3e8ea", "#e3e0d2", "#d9efb8",
+)  # fmt: skip
+_PHASES_DARK = (
+    "#1d3c5a", "#5a3d17", "#164a38", "#552541", "#4f4a12", "#3a2f60", "#5c2a20", "#17474d", "#45412f", "#37501a",
+)  # fmt: skip
+
+
+def look_of(policy: str, policies: Sequence[str]) -> Look:
+    """The look of a policy; one we do not know gets a spare one by its place among `policies`."""
+    if policy in _LOOKS:
+        return _LOOKS[policy]
+    strangers = [name for name in policies if name not in _LOOKS]
+    return _OTHERS[strangers.index(policy) % len(_OTHERS)]
+
+
+def phase_colour(phase: int, *, dark: bool = False) -> str:
+    """The ground on which a phase is drawn; unknown phases have none and stay bare."""
+    colours = _PHASES_DARK if dark else _PHASES_LIGHT
+    return colours[phase % len(colours)] if phase >= 0 else "none"

@@ -1,0 +1,263 @@
+"""What a report says, before anybody decides how it looks: rates, savings, rankings and the first sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, Tally
+from recommender.report.money import Bill, Prices, bill_of
+from recommender.report.palette import OURS
+from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
+
+BASELINES = {"static": "the declared requests", "histogram": "the default VPA"}
+"""What savings are counted against, the first one that was judged, and how a sentence calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One resource of one tally in the units people buy: core-hours or GiB-hours. Ratios are None where undefined."""
+
+    used: float
+    allocated: float
+    slack: float
+    shortage: float
+    slack_ratio: float | None
+    violations: int
+    violation_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A tally in readable units."""
+
+    samples: int
+    hours: float
+    cpu: Usage
+    memory: Usage
+    oom_events: int
+    resizes: int
+    resizes_per_hour: float | None
+
+    @property
+    def resources(self) -> tuple[Usage, Usage]:
+        return self.cpu, self.memory
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One line of the table of policies. Savings are None without a baseline, money is None without prices."""
+
+    name: str
+    oracle: bool
+    ours: bool
+    baseline: bool
+    outcome: Outcome
+    saved: tuple[float, float] | None
+    """Core-hours and GiB-hours less than the baseline reserved; negative when it is more."""
+    saved_share: tuple[float | None, float | None] | None
+    bill: Bill | None
+    net_saving: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRow:
+    """One container under the policy in focus, beside the baseline."""
+
+    container: str
+    workload: str | None
+    outcome: Outcome
+    saved: tuple[float, float] | None
+    rank: float
+    """What containers are ordered by when savings are compared: money, or without prices the share of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything the reports have in common.
+
+    Attributes
+    ----------
+    focus
+        The policy the report is about: ours, else the first that is no oracle, else the first.
+    baseline
+        What savings are counted against; None when neither `static` nor `histogram` was judged or it is the focus.
+    policies
+        In reading order: the baseline, the others, ours, then the oracles.
+    """
+
+    result: ReplayResult
+    focus: str
+    baseline: str | None
+    policies: tuple[PolicyRow, ...]
+    containers: tuple[ContainerRow, ...]
+    prices: Prices
+
+    @property
+    def samples(self) -> int:
+        return self.row(self.focus).outcome.samples
+
+    @property
+    def hours(self) -> float:
+        return self.row(self.focus).outcome.hours
+
+    def row(self, policy: str) -> PolicyRow:
+        return next(row for row in self.policies if row.name == policy)
+
+    def savers(self, count: int) -> list[ContainerRow]:
+        """The containers that would save most."""
+        gaining = [row for row in self.containers if row.saved is not None and row.rank > 0]
+        return sorted(gaining, key=lambda row: -row.rank)[:count]
+
+    def sufferers(self, count: int) -> list[ContainerRow]:
+        """The containers that would suffer most: by OOM events, then by the time in violation."""
+        harmed = [row for row in self.containers if row.outcome.oom_events or _hours_in_violation(row.outcome)]
+        return sorted(harmed, key=lambda row: (-row.outcome.oom_events, -_hours_in_violation(row.outcome)))[:count]
+
+
+def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
+    """Rates, savings and rankings of a dry run.
+
+    Savings are reservations of the baseline minus reservations of the policy over the same judged samples.
+    """
+    prices = prices or Prices()
+    focus, baseline = focus_of(result), baseline_of(result)
+    totals = result.totals()
+    bills = {name: bill_of((c.tallies[name] for c in result.containers), prices) for name in result.policies}
+    rows = [_policy_row(name, result, totals, baseline, bills if prices.any_given else {}) for name in result.policies]
+    rows.sort(key=lambda row: (row.oracle, row.ours, not row.baseline))
+    against = None if baseline == focus else baseline
+    whole = outcome_of(totals[baseline]) if baseline else None
+    containers = tuple(_container_row(c, focus, against, whole, prices) for c in result.containers)
+    return Summary(result, focus, against, tuple(rows), containers, prices)
+
+
+def focus_of(result: ReplayResult) -> str:
+    """The policy a report is about: ours where it was judged, else the first one a user could choose."""
+    if OURS in result.policies:
+        return OURS
+    return next((name for name in result.policies if name not in result.oracles), result.policies[0])
+
+
+def baseline_of(result: ReplayResult) -> str | None:
+    """What savings are counted against."""
+    return next((name for name in BASELINES if name in result.policies), None)
+
+
+def outcome_of(tally: Tally) -> Outcome:
+    """A tally in hours, core-hours and GiB-hours, with its ratios."""
+    hours = tally.judged_s / SECONDS_PER_HOUR
+    return Outcome(
+        samples=tally.samples,
+        hours=hours,
+        cpu=_usage(tally, CPU, SECONDS_PER_HOUR),
+        memory=_usage(tally, MEMORY, SECONDS_PER_HOUR * BYTES_PER_GIB),
+        oom_events=tally.oom_events,
+        resizes=tally.resizes,
+        resizes_per_hour=tally.resizes / hours if hours else None,
+    )
+
+
+def headline(summary: Summary) -> str:
+    """The one sentence somebody reads who reads only one."""
+    row, outcome = summary.row(summary.focus), summary.row(summary.focus).outcome
+    harm = (
+        f"{percent(outcome.cpu.violation_ratio)} / {percent(outcome.memory.violation_ratio)} of samples in violation "
+        f"(CPU / memory) and {counted(outcome.oom_events, 'OOM kill')}"
+    )
+    if summary.baseline is None or row.saved_share is None:
+        return (
+            f"{row.name} would have reserved {number(outcome.cpu.allocated)} core-hours and "
+            f"{number(outcome.memory.allocated)} GiB-hours, at {harm}."
+        )
+    cpu, memory = (_less_or_more(share) for share in row.saved_share)
+    return (
+        f"{row.name} would have reserved {cpu} CPU and {memory} memory than {BASELINES[summary.baseline]}, at {harm}."
+    )
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share as a person reads it; a dash where there is none."""
+    return "–" if share is None else f"{share * 100:.{digits}f} %".replace("-", "−")
+
+
+def number(value: float | None) -> str:
+    """A quantity with three significant digits or all its whole ones, thousands set apart; a dash for none."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2
+    text = f"{value:,.{digits}f}"
+    if 0 < size < 0.005:
+        text = f"{value:.1g}" if size >= 1e-4 else "0"
+    return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun in the right number."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _less_or_more(share: float | None) -> str:
+    if share is None:
+        return "no measurable amount of"
+    return f"{abs(share) * 100:.0f} % {'less' if share >= 0 else 'more'}"
+
+
+def _usage(tally: Tally, resource: int, unit: float) -> Usage:
+    used, slack = tally.used[resource], tally.slack[resource]
+    return Usage(
+        used=used / unit,
+        allocated=tally.allocated[resource] / unit,
+        slack=slack / unit,
+        shortage=tally.shortage[resource] / unit,
+        slack_ratio=slack / used if used > 0 else None,
+        violations=tally.violations[resource],
+        violation_ratio=tally.violations[resource] / tally.samples if tally.samples else None,
+    )
+
+
+def _policy_row(
+    name: str, result: ReplayResult, totals: dict[str, Tally], baseline: str | None, bills: dict[str, Bill]
+) -> PolicyRow:
+    outcome = outcome_of(totals[name])
+    saved: tuple[float, float] | None = None
+    share: tuple[float | None, float | None] | None = None
+    if baseline is not None and name != baseline:
+        before = outcome_of(totals[baseline])
+        saved = _saved(before, outcome)
+        share = (_share(saved[CPU], before.cpu.allocated), _share(saved[MEMORY], before.memory.allocated))
+    net = bills[baseline].total - bills[name].total if bills and baseline and name != baseline else None
+    return PolicyRow(
+        name, name in result.oracles, name == OURS, name == baseline, outcome, saved, share, bills.get(name), net
+    )
+
+
+def _container_row(
+    replay: ContainerReplay, focus: str, baseline: str | None, whole: Outcome | None, prices: Prices
+) -> ContainerRow:
+    outcome = outcome_of(replay.tallies[focus])
+    if baseline is None or whole is None:
+        return ContainerRow(replay.container, replay.workload, outcome, None, 0.0)
+    saved = _saved(outcome_of(replay.tallies[baseline]), outcome)
+    if prices.any_given:
+        rank = bill_of([replay.tallies[baseline]], prices).total - bill_of([replay.tallies[focus]], prices).total
+    else:
+        rank = sum(
+            amount / total
+            for amount, total in zip(saved, (whole.cpu.allocated, whole.memory.allocated), strict=True)
+            if total > 0
+        )
+    return ContainerRow(replay.container, replay.workload, outcome, saved, rank)
+
+
+def _saved(before: Outcome, after: Outcome) -> tuple[float, float]:
+    return before.cpu.allocated - after.cpu.allocated, before.memory.allocated - after.memory.allocated
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _hours_in_violation(outcome: Outcome) -> float:
+    ratios = (outcome.cpu.violation_ratio or 0.0) + (outcome.memory.violation_ratio or 0.0)
+    return ratios * outcome.hours

@@ -1,0 +1,235 @@
+"""The dry run as tables for a terminal, or as plain text for a pipe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from recommender.records import CPU, MEMORY, ReplayResult
+from recommender.report.money import Prices
+from recommender.report.summary import (
+    BASELINES,
+    ContainerRow,
+    PolicyRow,
+    Summary,
+    counted,
+    headline,
+    number,
+    percent,
+    summarise,
+)
+from recommender.units import format_duration
+
+PLAIN_WIDTH = 100
+"""How wide the text is when nobody's terminal says."""
+_WIDE_ENOUGH = 92
+_TOP = 5
+_HIDDEN_NOTES_FROM = 12
+
+Cell = Callable[[PolicyRow], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    header: str
+    cell: Cell
+
+
+_HARM = (
+    _Column("slack\nCPU", lambda row: _ratio(row.outcome.cpu.slack_ratio)),
+    _Column("slack\nmem.", lambda row: _ratio(row.outcome.memory.slack_ratio)),
+    _Column("viol.\nCPU", lambda row: _short_percent(row.outcome.cpu.violation_ratio)),
+    _Column("viol.\nmem.", lambda row: _short_percent(row.outcome.memory.violation_ratio)),
+    _Column("OOM\nkills", lambda row: f"{row.outcome.oom_events:,}"),
+)
+_AMOUNTS = (
+    _Column("core-\nhours", lambda row: number(row.outcome.cpu.allocated)),
+    _Column("GiB-\nhours", lambda row: number(row.outcome.memory.allocated)),
+    _Column("saved\nCPU", lambda row: _share(row, CPU)),
+    _Column("saved\nmem.", lambda row: _share(row, MEMORY)),
+)
+_RESIZES = (_Column("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
+_MONEY = (
+    _Column("reserved", lambda row: _money(row.bill.reserved if row.bill else None)),
+    _Column("violations", lambda row: _money(row.bill.violations if row.bill else None)),
+    _Column("OOM kills", lambda row: _money(row.bill.ooms if row.bill else None)),
+    _Column("total", lambda row: _money(row.bill.total if row.bill else None)),
+    _Column("net saving", lambda row: "(baseline)" if row.baseline else _money(row.net_saving)),
+)
+
+
+def report_console(file: TextIO | None = None) -> Console:
+    """A console for reports: as wide as the terminal, or 100 columns and plain where there is none.
+
+    `NO_COLOR`, `FORCE_COLOR` and `COLUMNS` are honoured by rich.
+    """
+    console = Console(file=file, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PLAIN_WIDTH
+    return console
+
+
+def render_table(
+    result: ReplayResult,
+    *,
+    console: Console,
+    prices: Prices | None = None,
+    written: Sequence[tuple[str, str]] = (),
+) -> None:
+    """Print the comparison: policies, then the containers that would save or suffer most, then what to know.
+
+    Parameters
+    ----------
+    written
+        What was written and where, such as ("page", "report.html"); listed at the end.
+    """
+    if not result.containers:
+        console.print(Text("No container could be judged.", style="bold"))
+        _print_remarks(result, console, written)
+        return
+    summary = summarise(result, prices)
+    console.print(_opening(summary))
+    console.print()
+    for table in _policy_tables(summary, console.width):
+        console.print(table)
+        console.print()
+    console.print(_legend(summary))
+    for title, rows in _rankings(summary):
+        console.print()
+        console.print(_container_table(title, rows, summary))
+    _print_remarks(result, console, written)
+
+
+def _opening(summary: Summary) -> RenderableType:
+    result = summary.result
+    step = format_duration(result.step_s) if result.step_s else "any length"
+    facts = (
+        f"{counted(len(result.containers), 'container')}, {summary.samples:,} samples of {step} "
+        f"({number(summary.hours)} container-hours), "
+        f"one decision every {format_duration(result.cycle_s)}. {_model_words(result)}"
+    )
+    return Text.assemble((headline(summary), "bold"), "\n", facts.strip())
+
+
+def _model_words(result: ReplayResult) -> str:
+    origin, phases = result.model.get("origin"), result.model.get("phases")
+    if not origin:
+        return ""
+    return printable(f"Model: {origin}" + (f", {phases} phases" if isinstance(phases, int) else "") + ".")
+
+
+def _policy_tables(summary: Summary, width: int) -> list[Table]:
+    wide = width >= _WIDE_ENOUGH
+    groups: list[Sequence[_Column]] = [[*_HARM, *_AMOUNTS, *_RESIZES]] if wide else [[*_HARM, *_RESIZES], _AMOUNTS]
+    if summary.prices.any_given:
+        groups.append(_MONEY)
+    return [_policy_table(summary, columns) for columns in groups]
+
+
+def _policy_table(summary: Summary, columns: Sequence[_Column]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column("\npolicy" if "\n" in columns[0].header else "policy", overflow="fold")
+    for column in columns:
+        table.add_column(column.header, justify="right", no_wrap=True, min_width=5)
+    for place, row in enumerate(summary.policies):
+        last_choice = not row.oracle and summary.policies[min(place + 1, len(summary.policies) - 1)].oracle
+        style = "bold green" if row.ours else "dim" if row.oracle else ""
+        mark = " (oracle)" if row.oracle else " (ours)" if row.ours else ""
+        cells = [Text(column.cell(row)) for column in columns]
+        table.add_row(Text(printable(row.name) + mark), *cells, style=style, end_section=last_choice)
+    return table
+
+
+def _legend(summary: Summary) -> Text:
+    words = "slack = reserved but not used / used. viol. = samples whose use is above 1.05 × the allocation."
+    if summary.baseline:
+        words += f" saved: against {summary.baseline}, {BASELINES[summary.baseline]}."
+    if any(row.oracle for row in summary.policies):
+        words += " An oracle reads the future: a yardstick, not a choice."
+    return Text(words, style="dim")
+
+
+def _rankings(summary: Summary) -> list[tuple[str, list[ContainerRow]]]:
+    both = (
+        (f"Would save most with {summary.focus}", summary.savers(_TOP)),
+        (f"Would suffer most with {summary.focus}", summary.sufferers(_TOP)),
+    )
+    return [(title, rows) for title, rows in both if rows]
+
+
+def _container_table(title: str, rows: Sequence[ContainerRow], summary: Summary) -> Table:
+    table = Table(
+        title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False,
+        show_edge=False, header_style="bold",
+    )  # fmt: skip
+    table.add_column("\ncontainer", overflow="fold")
+    for header in ("saved\ncore-h", "saved\nGiB-h", "viol.\nCPU", "viol.\nmem.", "OOM\nkills", "judged\nhours"):
+        table.add_column(header, justify="right", no_wrap=True, min_width=7)
+    for row in rows:
+        outcome = row.outcome
+        table.add_row(
+            Text(shortened(printable(row.container), 48)),
+            number(row.saved[CPU]) if row.saved else "–",
+            number(row.saved[MEMORY]) if row.saved else "–",
+            _short_percent(outcome.cpu.violation_ratio),
+            _short_percent(outcome.memory.violation_ratio),
+            f"{outcome.oom_events:,}",
+            number(outcome.hours),
+        )
+    return table
+
+
+def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tuple[str, str]]) -> None:
+    if result.left_out or result.notes or written:
+        console.print()
+    if result.left_out:
+        reasons: dict[str, int] = {}
+        for _, reason in result.left_out:
+            reasons[reason] = reasons.get(reason, 0) + 1
+        told = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in reasons.items())
+        console.print(Text(f"Left out: {counted(len(result.left_out), 'container')} ({told})."))
+    for note in result.notes[:_HIDDEN_NOTES_FROM]:
+        console.print(Text(f"Note: {printable(note)}"))
+    if len(result.notes) > _HIDDEN_NOTES_FROM:
+        console.print(Text(f"… and {counted(len(result.notes) - _HIDDEN_NOTES_FROM, 'more note')} (see --json)."))
+    for what, where in written:
+        console.print(Text(f"Wrote {what}: {where}"), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """The text with everything that could steer a terminal or break a line shown as its escape instead."""
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def shortened(text: str, width: int) -> str:
+    """A long name with its middle left out: what tells containers apart stands at both ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}" if value < 100 else number(value)
+
+
+def _short_percent(share: float | None) -> str:
+    return percent(share).replace(" ", "")
+
+
+def _share(row: PolicyRow, resource: int) -> str:
+    if row.baseline:
+        return "base"
+    share = row.saved_share[resource] if row.saved_share else None
+    return percent(share, 0).replace(" ", "")
+
+
+def _money(amount: float | None) -> str:
+    return "–" if amount is None else f"{amount:,.2f}".replace("-", "−")

@@ -1,0 +1,226 @@
+"""One grid for every container, gaps explicit.
+
+Metrics arrive at moments of their own; phases and policies want equal steps. A container's grid is anchored at its
+first sample, so data that already lie on a grid pass through unchanged. What was not measured stays not measured: only a
+hole shorter than two steps, which is jitter of the collector, takes the earlier sample's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from recommender.errors import BadInput
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
+
+FINEST_STEP_S = 1.0
+"""Timestamps are whole seconds, so a grid can be no finer."""
+
+CELLS_PER_SAMPLE_LIMIT = 1000
+CELLS_ALWAYS_ALLOWED = 1_000_000
+"""A grid with more cells than both comes from a wrong timestamp far away from the others, not from a long gap: a month
+without samples at 15 s is 172,800 cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSamples:
+    """The samples of one container as they came, sorted by time, each moment once.
+
+    Attributes
+    ----------
+    times_s
+        float64 (n,), unix seconds, strictly increasing.
+    usage
+        float64 (n, 2): cpu in cores, memory in bytes. A moment that was recorded empty is NaN in both.
+    requests
+        float64 (n, 2), NaN where unknown, or None.
+    features
+        Further numeric columns, float64 (n,).
+    """
+
+    container: str
+    times_s: FloatArray
+    usage: FloatArray
+    requests: FloatArray | None = None
+    features: Mapping[str, FloatArray] = field(default_factory=dict)
+    workload: str | None = None
+    node: str | None = None
+
+
+def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, IntArray]:
+    """How often each interval between consecutive samples occurs, to the millisecond.
+
+    Parameters
+    ----------
+    times_s
+        float64 (n,), seconds, increasing within each container.
+    starts
+        int64 (c + 1,), the rows at which containers begin, and n at the end.
+
+    Returns
+    -------
+    milliseconds, counts
+        int64 (u,) each, milliseconds increasing. Intervals across containers are not counted.
+    """
+    inside = np.ones(max(len(times_s) - 1, 0), dtype=bool)
+    borders = starts[1:-1] - 1
+    inside[borders[(borders >= 0) & (borders < len(inside))]] = False
+    intervals_ms = np.rint(np.diff(times_s)[inside] * 1000.0).astype(np.int64)
+    return _count(intervals_ms)
+
+
+def _count(intervals_ms: IntArray) -> tuple[IntArray, IntArray]:
+    """np.unique with counts, quicker where most intervals equal the first one."""
+    if not len(intervals_ms):
+        return intervals_ms, intervals_ms
+    usual = intervals_ms[len(intervals_ms) // 2]
+    rest = intervals_ms[intervals_ms != usual]
+    values, counts = np.unique(rest, return_counts=True)
+    at = int(np.searchsorted(values, usual))
+    return np.insert(values, at, usual), np.insert(counts, at, len(intervals_ms) - len(rest)).astype(np.int64)
+
+
+def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
+    """The median of all counted intervals in seconds; NaN when there is none.
+
+    Parameters
+    ----------
+    counted
+        Pairs as `interval_counts` returns them, one per part of the data.
+
+    Examples
+    --------
+    >>> parts = [interval_counts(np.array([0.0, 15.0, 30.0, 90.0]), np.array([0, 4]))]
+    >>> median_interval_s(parts)
+    15.0
+    """
+    parts = [(milliseconds, counts) for milliseconds, counts in counted if len(counts)]
+    if not parts:
+        return float("nan")
+    milliseconds = np.concatenate([part[0] for part in parts])
+    counts = np.concatenate([part[1] for part in parts])
+    order = np.argsort(milliseconds, kind="stable")
+    upto = np.cumsum(counts[order])
+    middle = np.searchsorted(upto, [(upto[-1] - 1) // 2, upto[-1] // 2], side="right")
+    return float(milliseconds[order][middle].mean() / 1000.0)
+
+
+def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
+    """Put one container on a grid of `step_s`, or take it as it comes.
+
+    Parameters
+    ----------
+    samples
+        Sorted by time, each moment once.
+    step_s
+        Grid step in seconds, at least 1; None takes the samples as they come, without grid and without gaps between them.
+
+    Returns
+    -------
+    UsageSeries
+        Cell i is the moment t0 + i * step, t0 the first sample's. A sample belongs to the nearest cell (the later one when
+        half-way); of several in a cell cpu and features are the mean, memory the maximum, requests the last.
+        Two samples less than two steps apart leave no hole between them: the earlier one's values fill it.
+
+    Raises
+    ------
+    BadInput
+        When two samples fall into one second and are taken as they come, or when the grid would be absurdly long.
+    """
+    if step_s is None:
+        return _as_they_come(samples)
+    cells = _cells(samples, step_s)
+    length = int(cells[-1]) + 1
+    timestamps = np.floor(samples.times_s[0] + np.arange(length) * step_s + 0.5).astype(np.int64)
+    first = np.flatnonzero(np.diff(cells, prepend=-1))
+    filled = _jitter(samples.times_s, cells, step_s)
+    grid = _Grid(cells, first, length, filled)
+    usage = np.column_stack([grid.mean(samples.usage[:, CPU]), grid.maximum(samples.usage[:, MEMORY])])
+    requests = samples.requests
+    if requests is not None:
+        requests = np.column_stack([grid.last(requests[:, CPU]), grid.last(requests[:, MEMORY])])
+    features = {name: grid.mean(column) for name, column in samples.features.items()}
+    return UsageSeries(
+        samples.container, timestamps, step_s, usage, requests, features, samples.workload, samples.node
+    )
+
+
+def _as_they_come(samples: ContainerSamples) -> UsageSeries:
+    timestamps = np.floor(samples.times_s + 0.5).astype(np.int64)
+    if len(timestamps) > 1 and np.diff(timestamps).min() < 1:
+        raise BadInput(
+            f"container {samples.container!r} has several samples within one second, and none may be dropped without a grid",
+            remedy="Put the data on a grid with `--step 1s` or coarser.",
+            column="timestamp",
+        )
+    return UsageSeries(
+        samples.container,
+        timestamps,
+        0.0,
+        samples.usage,
+        samples.requests,
+        samples.features,
+        samples.workload,
+        samples.node,
+    )
+
+
+def _cells(samples: ContainerSamples, step_s: float) -> IntArray:
+    """int64 (n,): the grid cell of every sample, not decreasing, from 0."""
+    times_s = samples.times_s
+    n_cells = (times_s[-1] - times_s[0]) / step_s + 1
+    if n_cells > max(CELLS_ALWAYS_ALLOWED, CELLS_PER_SAMPLE_LIMIT * len(times_s)):
+        widest = int(np.argmax(np.diff(times_s)))
+        raise BadInput(
+            f"container {samples.container!r} has {len(times_s)} samples over {n_cells:.0f} steps of {step_s:g} s; "
+            f"nothing lies between {times_s[widest]:.0f} and {times_s[widest + 1]:.0f}",
+            remedy="Correct the timestamps on either side of that hole, or choose a coarser `--step`.",
+            column="timestamp",
+        )
+    return np.floor((times_s - times_s[0]) / step_s + 0.5).astype(np.int64)
+
+
+def _jitter(times_s: FloatArray, cells: IntArray, step_s: float) -> IntArray:
+    """The empty cells between two samples less than two steps apart; there is one such cell at most per pair."""
+    near = (np.diff(cells) >= 2) & (np.diff(times_s) < 2 * step_s)
+    return cells[:-1][near] + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Where samples go: `cells` per sample, `first` sample of each used cell, `filled` cells that copy the one before."""
+
+    cells: IntArray
+    first: IntArray
+    length: int
+    filled: IntArray
+
+    def mean(self, column: FloatArray) -> FloatArray:
+        if self._one_each:
+            return self._spread(column)
+        here = ~np.isnan(column)
+        counts = np.add.reduceat(here, self.first, dtype=np.int64)
+        sums = np.add.reduceat(np.where(here, column, 0.0), self.first)
+        return self._spread(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+
+    def maximum(self, column: FloatArray) -> FloatArray:
+        return self._spread(column if self._one_each else np.fmax.reduceat(column, self.first))
+
+    def last(self, column: FloatArray) -> FloatArray:
+        return self._spread(column if self._one_each else column[np.append(self.first[1:], len(column)) - 1])
+
+    @property
+    def _one_each(self) -> bool:
+        return len(self.first) == len(self.cells)
+
+    def _spread(self, per_cell: FloatArray) -> FloatArray:
+        if len(per_cell) == self.length:
+            return per_cell
+        column = np.full(self.length, np.nan)
+        column[self.cells[self.first]] = per_cell
+        column[self.filled] = column[self.filled - 1]
+        return column
+
+

@@ -1,0 +1,229 @@
+"""From a file's own columns to the normal form: which column is what, and conversion with units, done once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from recommender.errors import BadInput
+from recommender.records import BoolArray, FloatArray
+from recommender.sources.base import (
+    CPU_COLUMN,
+    LABEL_COLUMNS,
+    MEMORY_COLUMN,
+    NAME_COLUMNS,
+    REQUEST_COLUMNS,
+    Origins,
+    RawSamples,
+    ReadOptions,
+)
+
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+EMPTY_WORDS = ("", "NaN", "nan", "NAN", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A", "-nan", "-NaN")
+"""Texts that stand for an empty value in a column of numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which of a file's columns plays which part.
+
+    Attributes
+    ----------
+    names
+        The column of container names, or those of namespace, pod and container.
+    time, values
+        Raw column and factor to seconds, cores or bytes.
+    labels
+        Raw columns of text by our name.
+    """
+
+    names: tuple[str, ...]
+    time: tuple[str, float]
+    values: dict[str, tuple[str, float]]
+    labels: dict[str, str]
+
+    @property
+    def raw(self) -> list[str]:
+        """Every raw column to be read, each once."""
+        wanted = [*self.names, self.time[0], *(raw for raw, _ in self.values.values()), *self.labels.values()]
+        return list(dict.fromkeys(wanted))
+
+    @property
+    def numbers(self) -> list[str]:
+        """The raw columns that must hold numbers."""
+        return list(dict.fromkeys(raw for raw, _ in self.values.values()))
+
+
+def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
+    """Find every part in a file's header.
+
+    Raises
+    ------
+    BadInput
+        A required or mapped column, or a feature, is not there; the nearest existing name is suggested.
+    """
+    raw: dict[str, tuple[str, float]] = {name: (name, 1.0) for name in header if name}
+    for mapped in options.columns:
+        if mapped.old in header:
+            raw[mapped.new] = (mapped.old, mapped.factor)
+        elif mapped.new not in header:
+            raise _missing(file, mapped.old, header, f"`--map {mapped}` names it.")
+    names = NAME_COLUMNS if all(name in raw for name in NAME_COLUMNS) else ("container",)
+    required = ("timestamp", *names, CPU_COLUMN, MEMORY_COLUMN)
+    for name in required:
+        if name not in raw:
+            raise _missing(file, name, header, f"Name the column that holds it: `--map {name}=COLUMN`.")
+    for name in options.features:
+        if name not in raw:
+            raise _missing(file, name, header, "Name features that the data have.")
+    carried = (CPU_COLUMN, MEMORY_COLUMN, *(name for name in REQUEST_COLUMNS if name in raw), *options.features)
+    return Roles(
+        names=tuple(raw[name][0] for name in names),
+        time=raw["timestamp"],
+        values={name: raw[name] for name in carried},
+        labels={name: raw[name][0] for name in LABEL_COLUMNS if name in raw},
+    )
+
+
+def _missing(file: Path, name: str, header: Sequence[str], remedy: str) -> BadInput:
+    named = [column for column in header if column]
+    near = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
+    hint = f" The nearest name is {near[0]!r}." if near else ""
+    known = ", ".join(named[:12]) + (", ..." if len(named) > 12 else "")
+    return BadInput(
+        f"there is no column {name!r} among {known or 'no columns at all'}", remedy=remedy + hint, file=file, column=name
+    )
+
+
+def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
+    """Convert one table of raw columns, the next rows of the current file.
+
+    Raises
+    ------
+    BadInput
+        Text in a number, a moment or a container name that is missing or unreadable.
+    """
+    check = _RowCheck(table, origins, origins.n_rows)
+    rows = origins.take(table.num_rows)
+    container = _names(check, roles)
+    raw_time, time_factor = roles.time
+    times_s = _seconds(check, raw_time)
+    if time_factor != 1.0:
+        times_s = times_s * time_factor
+    numbers = {raw: _floats(check, raw) for raw in roles.numbers}
+    values = {
+        name: numbers[raw] if factor == 1.0 else numbers[raw] * factor for name, (raw, factor) in roles.values.items()
+    }
+    labels = {name: _encode(table.column(raw)) for name, raw in roles.labels.items()}
+    return RawSamples(container, times_s, values, labels, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowCheck:
+    """A table and where it begins, so that the first bad row can be named."""
+
+    table: pa.Table
+    origins: Origins
+    first: int
+
+    def refuse(self, bad: BoolArray, column: str, problem: str, remedy: str) -> None:
+        """Raise for the first True of `bad`; `{}` in the problem becomes the value found there."""
+        if bad.any():
+            at = int(np.argmax(bad))
+            file, row = self.origins.place(self.first + at)
+            text = self.table.column(column)[at].as_py()
+            raise BadInput(problem.format(repr(text)), remedy=remedy, file=file, row=row, column=column)
+
+
+def _names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
+    """Container names; namespace, pod and container become `namespace/pod/container`."""
+    parts = [_encode(check.table.column(raw)) for raw in roles.names]
+    for raw, part in zip(roles.names, parts, strict=True):
+        empty = pc.equal(pc.utf8_trim_whitespace(part.dictionary), "")
+        codes = part.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        bad = codes < 0
+        if len(part.dictionary) and pc.any(empty).as_py():
+            bad |= empty.to_numpy(zero_copy_only=False)[codes]
+        check.refuse(bad, raw, "a row without a name", "Fill the cell or drop the row.")
+    if len(parts) == 1:
+        return parts[0]
+    joined = pc.binary_join_element_wise(*(part.dictionary_decode() for part in parts), "/")
+    return joined.dictionary_encode()
+
+
+def _floats(check: _RowCheck, raw: str) -> FloatArray:
+    """float64 with NaN where empty."""
+    column = check.table.column(raw)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        texts = column.to_pandas().str.strip()
+        numbers = pd.to_numeric(texts.where(~texts.isin(EMPTY_WORDS)), errors="coerce")
+        bad = numbers.isna() & texts.notna() & ~texts.isin(EMPTY_WORDS)
+        check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(raw))
+        return numbers.to_numpy(dtype=np.float64)
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
+        everywhere = np.ones(len(column), dtype=bool)
+        check.refuse(everywhere, raw, f"a column of type {kind} holds {{}}, not a number", text_remedy(raw))
+    numbers = column.cast(pa.float64()) if kind != pa.float64() else column
+    return np.asarray(numbers.to_numpy(), dtype=np.float64)
+
+
+def text_remedy(column: str) -> str:
+    """What to do about text where a number belongs."""
+    return (
+        f"Write plain numbers there (empty for a gap), without a unit behind them; the unit of the whole column can be stated: "
+        f"`--map {column}={column}:UNIT`."
+    )
+
+
+def _seconds(check: _RowCheck, raw: str) -> FloatArray:
+    """Unix seconds, float64, from numbers, timestamps or RFC 3339 texts; times without a zone count as UTC."""
+    column = check.table.column(raw)
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        nanoseconds = column.cast(pa.timestamp("us")).cast(pa.int64())
+        times_s = np.asarray(nanoseconds.to_numpy(), dtype=np.float64) / 1e6
+    elif pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        times_s = _parse_moments(check, raw)
+    else:
+        times_s = _floats(check, raw)
+    bad = ~np.isfinite(times_s)
+    check.refuse(bad, raw, "{} is not a moment", "Write unix seconds or RFC 3339 such as 2024-05-01T12:00:00Z.")
+    return times_s
+
+
+def _parse_moments(check: _RowCheck, raw: str) -> FloatArray:
+    texts = check.table.column(raw).cast(pa.string())
+    try:
+        moments = texts.cast(pa.timestamp("us", "UTC"))
+        return np.asarray(moments.cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6
+    except pa.ArrowInvalid:
+        words = texts.to_pandas().str.strip()
+    numbers = pd.to_numeric(words, errors="coerce")
+    if numbers.notna().any():
+        check.refuse(numbers.isna().to_numpy(), raw, "{} is not a moment like the others", "Write all of them as unix seconds.")
+        return numbers.to_numpy(dtype=np.float64)
+    parsed = pd.to_datetime(words, errors="coerce", utc=True, format="ISO8601").astype("datetime64[us, UTC]")
+    seconds = parsed.to_numpy(dtype="datetime64[us]").astype(np.float64) / 1e6
+    return np.where(parsed.isna().to_numpy(), np.nan, seconds)
+
+
+def _encode(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Text as int32 codes into a dictionary; numbers are taken as their digits."""
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+        flat = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        return flat if flat.type == _DICTIONARY else flat.cast(_DICTIONARY)
+    if not pa.types.is_string(column.type):
+        column = column.cast(pa.string())
+    flat = column.dictionary_encode().combine_chunks()
+    return flat.chunk(0) if isinstance(flat, pa.ChunkedArray) else flat

@@ -1,0 +1,69 @@
+"""The language of `--map`: which foreign column stands for which of ours, and in what unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from recommender.errors import Misuse
+from recommender.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
+
+_UNITS_OF: dict[str, Mapping[str, float]] = {
+    "timestamp": TIME_UNITS,
+    "cpu_cores": CPU_UNITS,
+    "cpu_request_cores": CPU_UNITS,
+    "memory_bytes": MEMORY_UNITS,
+    "memory_request_bytes": MEMORY_UNITS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """The column `new` is the foreign column `old` times `factor`. The old name stays usable beside it."""
+
+    new: str
+    old: str
+    factor: float = 1.0
+    unit: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.new}={self.old}" + (f":{self.unit}" if self.unit else "")
+
+
+def parse_map(text: str) -> ColumnMap:
+    """Read one `new=old[:unit]`.
+
+    A colon separates the unit. Where the foreign name itself ends in `:something`, write one more colon behind it.
+
+    Raises
+    ------
+    Misuse
+        No equals sign, an empty name, or a unit unknown for the quantity; the known ones are listed.
+
+    Examples
+    --------
+    >>> parse_map("memory_bytes=mem:MiB").factor
+    1048576.0
+    >>> parse_map("cpu_cores=namespace:cpu:rate5m:").old
+    'namespace:cpu:rate5m'
+    """
+    new, equals, foreign = (part.strip() for part in text.partition("="))
+    if not (equals and new and foreign.strip(":")):
+        raise Misuse(f"{text!r} is not a column mapping. Write `--map new=old` or `--map new=old:unit`.")
+    old, colon, unit = (part.strip() for part in foreign.rpartition(":"))
+    if not colon:
+        return ColumnMap(new, foreign)
+    if not unit:
+        return ColumnMap(new, old)
+    known = _UNITS_OF.get(new)
+    if known is None:
+        raise Misuse(
+            f"in --map {text!r}, column {new!r} has no unit. Write `--map {new}={old}`, "
+            f"or end with a colon when the colon belongs to the name: `--map {text}:`."
+        )
+    if unit not in known:
+        raise Misuse(
+            f"in --map {text!r}, {unit!r} is not a unit of {new}. Known: {', '.join(known)}. "
+            f"End with a colon when the colon belongs to the name: `--map {text}:`."
+        )
+    return ColumnMap(new, old, known[unit], unit)

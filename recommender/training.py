@@ -1,0 +1,217 @@
+"""Training: from series to a model, and by folds for data that must not be judged by what was fitted on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from recommender.errors import NotEnoughData
+from recommender.model import PhaseModel
+from recommender.phases.contexts import runs_of
+from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
+from recommender.phases.graph import PhaseGraph
+from recommender.phases.statistics import phase_statistics
+from recommender.policies.demand import DemandModel
+from recommender.records import PhaseTrace, UsageSeries
+
+FOLDS = 5
+"""How many models judge a source without a model of its own: each container by the one that never saw it."""
+
+TRAINING_SAMPLES = 400_000
+"""Samples a model is trained on at the most, whole containers drawn by a hash of their names. More moved no held-out
+figure on the traces this was measured with, and memory stays bounded whatever the source."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """What `phasewise train` lets its user choose."""
+
+    detector: DetectorOptions
+    cycle_s: float = 600.0
+    cycle_samples: int | None = None
+    """Given, it counts instead of `cycle_s`."""
+    target_violation: tuple[float, float] = (0.05, 0.05)
+    """Share of samples that may violate, cpu and memory."""
+
+    def cycle_on(self, step_s: float) -> int:
+        """Samples in a cycle on a grid of this step."""
+        if self.cycle_samples is not None:
+            return self.cycle_samples
+        return max(1, round(self.cycle_s / step_s)) if step_s > 0 else 40
+
+
+def gather(source: Iterable[UsageSeries], containers: Sequence[str], shortest: int) -> list[UsageSeries]:
+    """Containers to train on: all when they are few, else whole ones in the order of a hash of their names.
+
+    Parameters
+    ----------
+    source
+        Yields one series a container.
+    containers
+        Names that may be used.
+    shortest
+        Containers with fewer samples have no decision and teach nothing.
+    """
+    allowed = set(containers)
+    kept: list[UsageSeries] = []
+    total = 0
+    for series in source:
+        if series.container not in allowed or int(series.present.sum()) < shortest:
+            continue
+        kept.append(series)
+        total += len(series)
+        if total > 2 * TRAINING_SAMPLES:
+            kept, total = _thinned(kept)
+    return sorted(_thinned(kept)[0], key=lambda s: s.container)
+
+
+def train(
+    series: Sequence[UsageSeries], options: TrainingOptions, *, data_hash: str = "", progress: Progress | None = None
+) -> PhaseModel:
+    """Fit detector, phase statistics, graph and demand, in this order.
+
+    Parameters
+    ----------
+    series
+        Containers to learn from, none shorter than lag + 2 samples.
+    options
+        Sizes, cycle, target, seed.
+    data_hash
+        Of the source, for the manifest.
+    progress
+        Called with (what, done, of).
+
+    Raises
+    ------
+    NotEnoughData
+        No container is long enough.
+    """
+    if not series:
+        raise NotEnoughData(
+            f"no container has {options.detector.lag + 2} samples to learn from. Give longer series, or a finer --step."
+        )
+    step_s = _commonest_step_s(series)
+    cycle_samples = options.cycle_on(step_s)
+    detector, count = fit_detector(series, options.detector, cycle_samples, progress)
+    facts: dict[str, Any] = {
+        "containers": len(series),
+        "samples": int(sum(s.present.sum() for s in series)),
+        "step_s": step_s,
+        "cycle_s": cycle_samples * step_s,
+        "cycle_samples": cycle_samples,
+        "target_violation": list(options.target_violation),
+        "seed": options.detector.seed,
+        "data_sha256": data_hash,
+        "epochs": int(detector.encoder.n_epochs_),
+        "reconstruction_error": float(min(detector.encoder.errors_)),
+    }
+    if count is not None:
+        facts["phases_chosen"] = {
+            "by": "held-out forecast",
+            "elbow": count.elbow_k,
+            "squares": {str(k): v for k, v in count.squares.items()},
+            "forecast_loss": {str(k): v for k, v in count.forecast_loss.items()},
+        }
+    return with_forecasts(detector, series, options, facts, progress)
+
+
+def with_forecasts(
+    detector: PhaseDetector,
+    series: Sequence[UsageSeries],
+    options: TrainingOptions,
+    facts: dict[str, Any],
+    progress: Progress | None = None,
+) -> PhaseModel:
+    """Everything behind the detector, learned from its phases on these series."""
+    traces = [detector.trace(s) for s in series]
+    statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
+    graph = PhaseGraph.fit([runs_of(known) for known in map(_known, series, traces) if len(known)])
+    demand = DemandModel.fit(
+        series,
+        traces,
+        cycle_samples=options.cycle_on(_commonest_step_s(series)),
+        lag=detector.lag,
+        target_violation=options.target_violation,
+        seed=options.detector.seed,
+        progress=None if progress is None else lambda done, of: progress("demand", done, of),
+    )
+    return PhaseModel(detector, statistics, graph, demand, facts)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossFit:
+    """Models by fold, and which fold's model never saw a container."""
+
+    models: tuple[PhaseModel, ...]
+    fold_of: dict[str, int]
+
+    def model_for(self, container: str) -> PhaseModel:
+        return self.models[self.fold_of[container]]
+
+
+def cross_fit(
+    source: Iterable[UsageSeries],
+    containers: Sequence[str],
+    options: TrainingOptions,
+    progress: Progress | None = None,
+) -> CrossFit:
+    """One model a fold, each trained on the containers of the other folds.
+
+    Parameters
+    ----------
+    source
+        Yields one series a container; read once a fold.
+    containers
+        All names, sorted.
+    options, progress
+        As in `train`.
+
+    Raises
+    ------
+    NotEnoughData
+        There are not two containers to learn from.
+    """
+    if len(containers) < 2:
+        raise NotEnoughData("one container cannot be judged by a model of the others: there are none.")
+    folds = min(FOLDS, len(containers))
+    shuffled = np.random.default_rng(options.detector.seed).permutation(len(containers))
+    fold_of = {containers[i]: int(position % folds) for position, i in enumerate(shuffled)}
+    models = []
+    for fold in range(folds):
+        learn = [name for name in containers if fold_of[name] != fold]
+        series = gather(source, learn, options.detector.lag + 2)
+        if progress is not None:
+            progress("folds", fold, folds)
+        seeded = replace(options, detector=replace(options.detector, seed=options.detector.seed + fold))
+        models.append(train(series, seeded))
+    if progress is not None:
+        progress("folds", folds, folds)
+    return CrossFit(tuple(models), fold_of)
+
+
+def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
+    """Whole containers, in hash order, until `TRAINING_SAMPLES` are reached; at least one."""
+    kept: list[UsageSeries] = []
+    total = 0
+    for one in sorted(series, key=lambda s: hashlib.sha256(s.container.encode()).digest()):
+        if kept and total + len(one) > TRAINING_SAMPLES:
+            continue
+        kept.append(one)
+        total += len(one)
+    return kept, total
+
+
+def _commonest_step_s(series: Sequence[UsageSeries]) -> float:
+    steps, counts = np.unique([s.step_s for s in series], return_counts=True)
+    return float(steps[counts.argmax()])
+
+
+def _known(series: UsageSeries, trace: PhaseTrace) -> Any:
+    """Labels of the present samples whose phase is known: what the graph counts."""
+    return trace.labels[series.present & (trace.labels >= 0)]

@@ -1,0 +1,96 @@
+"""Cores, bytes and seconds: the one place where units are read, converted and printed."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from recommender.errors import Misuse
+
+BYTES_PER_MIB = float(1 << 20)
+BYTES_PER_GIB = float(1 << 30)
+SECONDS_PER_HOUR = 3600.0
+
+_TIME_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+# What a foreign column may be measured in, by the quantity it stands for, and the factor to our unit.
+CPU_UNITS = {"cores": 1.0, "m": 1e-3, "millicores": 1e-3, "n": 1e-9, "nanocores": 1e-9, "percent": 1e-2}
+MEMORY_UNITS = {
+    "B": 1.0, "bytes": 1.0,
+    "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+    "Ki": 2.0**10, "KiB": 2.0**10, "Mi": 2.0**20, "MiB": 2.0**20, "Gi": 2.0**30, "GiB": 2.0**30, "Ti": 2.0**40, "TiB": 2.0**40,
+}  # fmt: skip
+TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds in a duration written as Prometheus and Go write it: `15s`, `10m`, `1h30m`, or bare seconds.
+
+    Examples
+    --------
+    >>> parse_duration_s("10m"), parse_duration_s("1h30m"), parse_duration_s("15")
+    (600.0, 5400.0, 15.0)
+    """
+    stripped = text.strip()
+    parts = _DURATION.findall(stripped)
+    if parts and "".join(number + unit for number, unit in parts) == stripped:
+        seconds = sum(float(number) * _TIME_S[unit] for number, unit in parts)
+    else:
+        try:
+            seconds = float(stripped)
+        except ValueError:
+            seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise Misuse(f"{text!r} is not a duration. Write a positive one such as 15s, 10m or 1h30m.")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """A short reading of a duration, in at most two units.
+
+    Examples
+    --------
+    >>> format_duration(600), format_duration(5400), format_duration(0.5)
+    ('10m', '1h30m', '500ms')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    parts: list[str] = []
+    rest = seconds
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(rest, _TIME_S[unit])
+        if unit == "s":
+            count += rest
+        if count:
+            parts.append(f"{count:g}{unit}")
+    return "".join(parts[:2])
+
+
+def format_cpu(cpu_cores: float) -> str:
+    """Cores as people read them: millicores below ten cores' precision needs, cores above.
+
+    Examples
+    --------
+    >>> format_cpu(0.25), format_cpu(3.5), format_cpu(128)
+    ('250m', '3.50', '128')
+    """
+    if cpu_cores < 1:
+        return f"{cpu_cores * 1000:.0f}m"
+    return f"{cpu_cores:.2f}" if cpu_cores < 100 else f"{cpu_cores:.0f}"
+
+
+def format_memory(memory_bytes: float) -> str:
+    """Bytes in the largest binary unit that keeps the number at one or above.
+
+    Examples
+    --------
+    >>> format_memory(1.5 * 2**30), format_memory(300 * 2**20)
+    ('1.50Gi', '300Mi')
+    """
+    for unit, size in (("Ti", 2.0**40), ("Gi", 2.0**30)):
+        if memory_bytes >= size:
+            return f"{memory_bytes / size:.2f}{unit}"
+    if memory_bytes >= BYTES_PER_MIB:
+        return f"{memory_bytes / BYTES_PER_MIB:.0f}Mi"
+    return f"{memory_bytes / 1024:.0f}Ki"

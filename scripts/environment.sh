@@ -1,0 +1,36 @@
+# Sourced by the scripts beside it: makes the virtual environment they need, says what it does, is instant afterwards.
+#
+#   prepare requirements.txt        sets $python to an interpreter that has everything in that file
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+    if [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  echo "Phasewise needs Python 3.11 or newer with venv. Install it, or name it: PYTHON=/path/to/python3 $0" >&2
+  exit 1
+}
+
+prepare() {
+  local requirements=$1 venv=$root/.venv stamp wanted
+  stamp=$venv/.installed-$requirements
+  wanted=$(cat requirements*.txt | cksum)
+  python=$venv/bin/python
+  if [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && "$python" -c '' 2>/dev/null; then
+    return
+  fi
+  if ! "$python" -m pip --version >/dev/null 2>&1; then
+    echo "Making a virtual environment in .venv" >&2
+    "$(find_python)" -m venv --clear "$venv"
+  fi
+  echo "Installing $requirements into .venv (once; a minute or two)" >&2
+  "$python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+  echo "$wanted" >"$stamp"
+}
