@@ -126,7 +126,8 @@ def import_bare(path: str | Path, features: Sequence[str]) -> PhaseModel:
     ----------
     path
         An npz file with the arrays of `BARE_ARRAYS`; shapes W (n_hid, n_vis), A (n_vis, n_vis * lag),
-        B (n_hid, n_vis * lag), v_bias (n_vis,), h_bias (n_hid,), centers (k, n_hid), scaler_mean and scaler_scale (n_vis,).
+        B (n_hid, n_vis * lag), v_bias (n_vis,), h_bias (n_hid,), centers (k, n_hid), scaler_mean and scaler_scale
+        (n_vis,).
     features
         Names of the n_vis columns, in the encoder's order.
 
@@ -169,5 +170,5 @@ def import_bare(path: str | Path, features: Sequence[str]) -> PhaseModel:
 def _finite(array: NDArray[Any], name: str, path: object) -> FloatArray:
     """The array in float64, C-contiguous; anything that is no finite number is refused."""
     if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
-        raise BadArtifact(f"{path}: array {name} holds something that is no finite number. Export the parameters again.")
+        raise BadArtifact(f"{path}: array {name} holds something that is no finite number. Export it again.")
     return np.ascontiguousarray(array, dtype=np.float64)

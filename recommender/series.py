@@ -1,19 +1,20 @@
 """One grid for every container, gaps explicit.
 
 Metrics arrive at moments of their own; phases and policies want equal steps. A container's grid is anchored at its
-first sample, so data that already lie on a grid pass through unchanged. What was not measured stays not measured: only a
-hole shorter than two steps, which is jitter of the collector, takes the earlier sample's values.
+first sample, so data that already lie on a grid pass through unchanged. What was not measured stays not measured: only
+a hole shorter than two steps, which is jitter of the collector, takes the earlier sample's values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import overload
 
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, UsageSeries
+from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray, UsageSeries
 
 FINEST_STEP_S = 1.0
 """Timestamps are whole seconds, so a grid can be no finer."""
@@ -115,13 +116,13 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     samples
         Sorted by time, each moment once.
     step_s
-        Grid step in seconds, at least 1; None takes the samples as they come, without grid and without gaps between them.
+        Grid step in seconds, at least 1; None takes the samples as they come, without grid or gaps between them.
 
     Returns
     -------
     UsageSeries
-        Cell i is the moment t0 + i * step, t0 the first sample's. A sample belongs to the nearest cell (the later one when
-        half-way); of several in a cell cpu and features are the mean, memory the maximum, requests the last.
+        Cell i is the moment t0 + i * step, t0 the first sample's. A sample belongs to the nearest cell (the later one
+        when half-way); of several in a cell cpu and features are the mean, memory the maximum, requests the last.
         Two samples less than two steps apart leave no hole between them: the earlier one's values fill it.
 
     Raises
@@ -142,16 +143,14 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     if requests is not None:
         requests = np.column_stack([grid.last(requests[:, CPU]), grid.last(requests[:, MEMORY])])
     features = {name: grid.mean(column) for name, column in samples.features.items()}
-    return UsageSeries(
-        samples.container, timestamps, step_s, usage, requests, features, samples.workload, samples.node
-    )
+    return UsageSeries(samples.container, timestamps, step_s, usage, requests, features, samples.workload, samples.node)
 
 
 def _as_they_come(samples: ContainerSamples) -> UsageSeries:
     timestamps = np.floor(samples.times_s + 0.5).astype(np.int64)
     if len(timestamps) > 1 and np.diff(timestamps).min() < 1:
         raise BadInput(
-            f"container {samples.container!r} has several samples within one second, and none may be dropped without a grid",
+            f"container {samples.container!r} has several samples within one second, too fine without a grid",
             remedy="Put the data on a grid with `--step 1s` or coarser.",
             column="timestamp",
         )
@@ -167,11 +166,24 @@ def _as_they_come(samples: ContainerSamples) -> UsageSeries:
     )
 
 
+@overload
+def grid_is_absurd(n_cells: float, n_samples: int) -> bool: ...
+
+
+@overload
+def grid_is_absurd(n_cells: FloatArray, n_samples: IntArray) -> BoolArray: ...
+
+
+def grid_is_absurd(n_cells: float | FloatArray, n_samples: int | IntArray) -> bool | BoolArray:
+    """Whether a grid has far more cells than there are samples to put into them."""
+    return (n_cells > CELLS_ALWAYS_ALLOWED) & (n_cells > CELLS_PER_SAMPLE_LIMIT * n_samples)
+
+
 def _cells(samples: ContainerSamples, step_s: float) -> IntArray:
     """int64 (n,): the grid cell of every sample, not decreasing, from 0."""
     times_s = samples.times_s
     n_cells = (times_s[-1] - times_s[0]) / step_s + 1
-    if n_cells > max(CELLS_ALWAYS_ALLOWED, CELLS_PER_SAMPLE_LIMIT * len(times_s)):
+    if grid_is_absurd(n_cells, len(times_s)):
         widest = int(np.argmax(np.diff(times_s)))
         raise BadInput(
             f"container {samples.container!r} has {len(times_s)} samples over {n_cells:.0f} steps of {step_s:g} s; "
@@ -179,7 +191,8 @@ def _cells(samples: ContainerSamples, step_s: float) -> IntArray:
             remedy="Correct the timestamps on either side of that hole, or choose a coarser `--step`.",
             column="timestamp",
         )
-    return np.floor((times_s - times_s[0]) / step_s + 0.5).astype(np.int64)
+    cells: IntArray = np.floor((times_s - times_s[0]) / step_s + 0.5).astype(np.int64)
+    return cells
 
 
 def _jitter(times_s: FloatArray, cells: IntArray, step_s: float) -> IntArray:
@@ -190,7 +203,7 @@ def _jitter(times_s: FloatArray, cells: IntArray, step_s: float) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Where samples go: `cells` per sample, `first` sample of each used cell, `filled` cells that copy the one before."""
+    """Where samples go: the cell of each, the first sample of each used cell, cells that copy the one before."""
 
     cells: IntArray
     first: IntArray
@@ -222,5 +235,3 @@ class _Grid:
         column[self.cells[self.first]] = per_cell
         column[self.filled] = column[self.filled - 1]
         return column
-
-

@@ -16,7 +16,7 @@ from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_dete
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
 from recommender.policies.demand import DemandModel
-from recommender.records import PhaseTrace, UsageSeries
+from recommender.records import IntArray, PhaseTrace, UsageSeries
 
 FOLDS = 5
 """How many models judge a source without a model of its own: each container by the one that never saw it."""
@@ -131,7 +131,9 @@ def with_forecasts(
     """Everything behind the detector, learned from its phases on these series."""
     traces = [detector.trace(s) for s in series]
     statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
-    graph = PhaseGraph.fit([runs_of(known) for known in map(_known, series, traces) if len(known)])
+    graph = PhaseGraph.fit(
+        [runs_of(labels) for labels in map(_present_labels, series, traces)], n_phases=detector.n_phases
+    )
     demand = DemandModel.fit(
         series,
         traces,
@@ -212,6 +214,6 @@ def _commonest_step_s(series: Sequence[UsageSeries]) -> float:
     return float(steps[counts.argmax()])
 
 
-def _known(series: UsageSeries, trace: PhaseTrace) -> Any:
-    """Labels of the present samples whose phase is known: what the graph counts."""
-    return trace.labels[series.present & (trace.labels >= 0)]
+def _present_labels(series: UsageSeries, trace: PhaseTrace) -> IntArray:
+    """Labels of the samples that are there: a gap's length is no dwell."""
+    return trace.labels[series.present]

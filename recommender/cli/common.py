@@ -82,7 +82,7 @@ def map_option(command: Command) -> Command:
         "columns",
         type=MAP,
         multiple=True,
-        help="Take a column from one of another name, e.g. cpu_cores=cpu.usage.cores or memory_bytes=mem:MiB. Repeatable.",
+        help="Read a column from one of another name: cpu_cores=cpu.usage.cores, memory_bytes=mem:MiB. Repeatable.",
     )(command)
 
 
@@ -139,7 +139,8 @@ def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return 1
     except OSError as error:
-        say(f"phasewise: {error.filename or 'file'}: {error.strerror or error}. Check the path, its permissions and space.")
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        say(f"phasewise: {what}. Check the path, its permissions and the space left.")
         return 1
     return 0
 

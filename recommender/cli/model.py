@@ -47,7 +47,7 @@ def show(model_name: str, as_json: bool) -> None:
         )
     if "phases_chosen" in facts:
         chosen = facts["phases_chosen"]
-        stdout.print(f"number of phases by {chosen['by']}; the elbow of squares is at {chosen['elbow']}", highlight=False)
+        stdout.print(f"number of phases by {chosen['by']}; the elbow of squares: {chosen['elbow']}", highlight=False)
     if model.statistics is None:
         stdout.print("imported: it tells phases, but knows nothing of what they use; see `phasewise train`")
         return
@@ -58,8 +58,9 @@ def _phase_table(model: PhaseModel) -> Table:
     statistics = model.statistics
     assert statistics is not None  # noqa: S101  the caller has looked
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title, where in (("phase", "right"), ("share", "right"), ("CPU", "right"), ("memory", "right"), ("next", "left")):
-        table.add_column(title, justify=where)  # type: ignore[arg-type]
+    for title in ("phase", "share", "CPU", "memory"):
+        table.add_column(title, justify="right")
+    table.add_column("next")
     table.add_column("in words", overflow="fold")
     for phase in range(statistics.n_phases):
         (cpu, memory), (cpu_sd, memory_sd) = statistics.usage_mean[phase], statistics.usage_sd[phase]
@@ -184,4 +185,5 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
     """
     model = models.import_bare(parameters, names(features))
     model.save(folder)
-    say(f"{folder}: {model.detector.n_phases} phases, lag {model.detector.lag}, {len(model.detector.features)} features")
+    detector = model.detector
+    say(f"{folder}: {detector.n_phases} phases, lag {detector.lag}, {len(detector.features)} features")

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import click
 
-from recommender.cli.common import DURATION, MAP, map_option, names, progress_bar, say, source_argument
+from recommender.cli.common import DURATION, map_option, names, progress_bar, say, source_argument
 from recommender.errors import Misuse
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
-from recommender.training import TrainingOptions, gather, train
+from recommender.training import TRAINING_SAMPLES, TrainingOptions, gather, train
 from recommender.units import format_duration
-
-__all__ = ["MAP", "command"]
 
 
 @click.command("train")
@@ -25,7 +23,9 @@ __all__ = ["MAP", "command"]
 )
 @click.option("--features", help="Comma list of columns to learn from, instead of those made from CPU and memory.")
 @click.option("--lag", default=3, show_default=True, type=click.IntRange(1, 64), help="Past samples in a window.")
-@click.option("--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units: length of a code.")
+@click.option(
+    "--hidden", default=10, show_default=True, type=click.IntRange(1, 256), help="Hidden units, the length of a code."
+)
 @click.option("--phases", default="auto", show_default=True, metavar="auto|K", help="How many phases.")
 @click.option("--cycle", default=600.0, show_default="10m", type=DURATION, help="How long an allocation will hold.")
 @click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, instead of --cycle.")
@@ -81,10 +81,12 @@ def command(
         left = len(opened.containers) - len(series)
     facts = model.facts
     say(
-        f"{folder}: {model.detector.n_phases} phases from {facts['samples']} samples of {facts['containers']} containers "
-        f"({left} left out as too short or beyond the training size), step {format_duration(facts['step_s'])}, "
+        f"{folder}: {model.detector.n_phases} phases from {facts['samples']} samples of "
+        f"{facts['containers']} containers, step {format_duration(facts['step_s'])}, "
         f"cycle {format_duration(facts['cycle_s'])}, {facts['epochs']} epochs"
     )
+    if left:
+        say(f"{left} containers were left out: too short, or beyond the {TRAINING_SAMPLES} samples a model learns from")
 
 
 def phase_count(text: str) -> int | None:

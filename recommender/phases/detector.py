@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, NotEnoughData
-from recommender.kernels.windows import carry_forward, segments_of
+from recommender.kernels.windows import carry_forward, column_moments, gap_free, standardise
 from recommender.phases.crbm import ConditionalRBM
 from recommender.phases.features import feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCount, choose_k, fit_centres
@@ -73,11 +74,11 @@ class PhaseDetector:
     def trace(self, series: UsageSeries) -> PhaseTrace:
         """The phase of every sample.
 
-        The first lag + 1 samples of a container carry the all-zero code (AI4DL's package) and so form the warm-up. After
-        a gap the encoder is as blind as at the start, but the container is not new: its last phase is carried on
+        The first lag + 1 samples of a container carry the all-zero code (AI4DL's package) and so form the warm-up.
+        After a gap the encoder is as blind as at the start, but the container is not new: its last phase is carried on
         until there is a full window again.
         """
-        codes, coded = self._codes(series)
+        codes, coded = self.codes(series)
         labels = np.full(len(series), UNKNOWN_PHASE, dtype=np.int64)
         if coded.any():
             labels[coded] = self.centres.assign(codes[coded])
@@ -85,23 +86,21 @@ class PhaseDetector:
         return PhaseTrace(labels, self.n_phases)
 
     def codes(self, series: UsageSeries) -> tuple[NDArray[np.floating[Any]], BoolArray]:
-        """The code of every sample, (n, n_hidden), and a bool (n,): True where the code is a window's or the warm-up's."""
-        return self._codes(series)
-
-    def _codes(self, series: UsageSeries) -> tuple[NDArray[np.floating[Any]], BoolArray]:
-        values = standardised(feature_matrix(series, self.features), self.mean, self.scale, self.encoder.dtype)
-        whole = np.isfinite(values).all(axis=1)
-        segments = segments_of(whole)
+        """Codes (n, n_hidden), and a bool (n,): True where the code is a window's or the warm-up's."""
+        values = _standardised(feature_matrix(series, self.features), self.mean, self.scale, self.encoder.dtype)
+        rows, segments = gap_free(values, np.zeros(1, dtype=np.int64))
         codes = np.zeros((len(series), self.encoder.n_hidden), dtype=values.dtype)
         coded = np.zeros(len(series), dtype=bool)
-        for number, (start, stop) in enumerate(segments):
-            codes[start:stop] = self.encoder.transform(values[start:stop], np.array([0, stop - start]))
-            coded[start if number == 0 else min(start + self.lag + 1, stop) : stop] = True
+        if len(rows):
+            codes[rows] = self.encoder.transform(values[rows], segments)
+            coded[rows] = True
+            for start, stop in pairwise(segments[1:]):  # blind again after each gap
+                coded[rows[start : min(start + self.lag + 1, stop)]] = False
         return codes, coded
 
     def split(self, phase: int, into: int, series: Sequence[UsageSeries], seed: int) -> PhaseDetector:
         """The same detector with one phase divided by what these series show of it."""
-        codes = np.concatenate([codes[coded] for codes, coded in map(self._codes, series)])
+        codes = np.concatenate([codes[coded] for codes, coded in map(self.codes, series)])
         return replace(self, centres=self.centres.split(phase, into, codes, seed))
 
     def to_state(self) -> dict[str, NDArray[Any]]:
@@ -170,11 +169,9 @@ def fit_detector(
     """
     matrices = [feature_matrix(s, options.features) for s in series]
     stacked = np.concatenate(matrices) if matrices else np.empty((0, len(options.features)))
-    finite = np.isfinite(stacked).all(axis=1)
-    if not finite.any():
+    if not np.isfinite(stacked).all(axis=1).any():
         raise NotEnoughData("no sample has all features. Check the columns named by --features.")
-    mean, scale = stacked[finite].mean(axis=0), stacked[finite].std(axis=0)
-    scale[scale < 1e-12 * np.maximum(1.0, np.abs(mean))] = 1.0  # a constant column says nothing, and must not divide by 0
+    mean, scale = column_moments(stacked)
     encoder = ConditionalRBM(options.hidden, options.lag, max_epochs=options.max_epochs, seed=options.seed)
     rng = np.random.default_rng(options.seed)
     values, segments = _training_windows(matrices, mean, scale, options, rng, encoder.dtype)
@@ -196,9 +193,10 @@ def fit_detector(
     return replace(blind, centres=fit_centres(codes, ages, k, options.seed)), count
 
 
-def standardised(matrix: FloatArray, mean: FloatArray, scale: FloatArray, dtype: Any) -> NDArray[np.floating[Any]]:
-    """(matrix - mean) / scale in the encoder's own float type, C-contiguous."""
-    return np.ascontiguousarray((matrix - mean) / scale, dtype=dtype)
+def _standardised(matrix: FloatArray, mean: FloatArray, scale: FloatArray, dtype: Any) -> NDArray[np.floating[Any]]:
+    values = np.empty(matrix.shape, dtype=dtype)
+    standardise(matrix, mean, scale, values)
+    return values
 
 
 def coming_peaks(usage: FloatArray, cycle_samples: int) -> FloatArray:
@@ -224,19 +222,22 @@ def _training_windows(
     dtype: Any,
 ) -> tuple[NDArray[np.floating[Any]], IntArray]:
     """Whole containers in random order until there are enough windows, cut into gap-free segments."""
-    rows: list[NDArray[np.floating[Any]]] = []
-    bounds, total = [0], 0
+    kept: list[NDArray[np.floating[Any]]] = []
+    borders, total = [0], 0
     for i in rng.permutation(len(matrices)):
-        values = standardised(matrices[i], mean, scale, dtype)
-        for start, stop in segments_of(np.isfinite(values).all(axis=1)):
-            kept = min(stop - start, options.windows - total)
-            if kept > options.lag:
-                rows.append(values[start : start + kept])
-                total += kept
-                bounds.append(total)
-    if not rows:
-        raise NotEnoughData(f"no container has {options.lag + 1} samples in a row. Give longer series, or a coarser --step.")
-    return np.concatenate(rows), np.array(bounds, dtype=np.int64)
+        values = _standardised(matrices[i], mean, scale, dtype)
+        rows, segments = gap_free(values, np.zeros(1, dtype=np.int64))
+        for start, stop in pairwise(segments):
+            room = min(stop - start, options.windows - total)
+            if room > options.lag:
+                kept.append(values[rows[start : start + room]])
+                total += room
+                borders.append(total)
+    if not kept:
+        raise NotEnoughData(
+            f"no container has {options.lag + 1} samples in a row. Give longer series, or a coarser --step."
+        )
+    return np.concatenate(kept), np.array(borders, dtype=np.int64)
 
 
 def _coded(

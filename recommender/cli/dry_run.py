@@ -1,0 +1,288 @@
+"""`phasewise dry-run`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recommender import __version__
+from recommender import model as models
+from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument, stdout
+from recommender.decisions import DecisionWriter, decisions_written
+from recommender.errors import Misuse, NotEnoughData
+from recommender.files import write_bytes_aside
+from recommender.model import BUNDLED, PhaseModel
+from recommender.phases.contexts import runs_of
+from recommender.phases.detector import DetectorOptions
+from recommender.phases.features import USAGE_FEATURES, source_columns
+from recommender.phases.prototypes import prototypes
+from recommender.planning import Planner, mismatch_notes, model_facts, usable_policies
+from recommender.policies.registry import REGISTRY
+from recommender.records import ReplayResult, UsageSeries
+from recommender.replay import ReplayOptions, replay
+from recommender.report.csv_report import write_csv
+from recommender.report.json_report import to_json
+from recommender.report.money import Prices
+from recommender.report.terminal import render_table
+from recommender.sources.files import ReadOptions, SeriesSource, open_source
+from recommender.sources.mapping import ColumnMap
+from recommender.training import CrossFit, TrainingOptions, cross_fit
+
+DEFAULT_CYCLE_S = 600.0
+
+PICTURED = 8
+"""Containers whose timelines a page or a folder of plots shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where the results go besides the terminal."""
+
+    json: str | None
+    csv: Path | None
+    html: Path | None
+    plots: Path | None
+    decisions: Path | None
+
+    @property
+    def pictured(self) -> bool:
+        return self.html is not None or self.plots is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Some containers of a source."""
+
+    source: SeriesSource
+    containers: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[UsageSeries]:
+        if len(self.containers) == len(self.source.containers):
+            yield from self.source
+            return
+        chosen = set(self.containers)
+        yield from (series for series in self.source if series.container in chosen)
+
+
+@click.command("dry-run")
+@source_argument(required=False)
+@click.option(
+    "--model", "model_name", help="A model folder, or `bundled`. Without: cross-fitted on SOURCE by container."
+)
+@click.option("--cycle", type=DURATION, help="How long an allocation holds. Default: 10m; for the bundled data 30s.")
+@click.option("--cycle-samples", type=click.IntRange(1), help="The cycle in samples, for data of any rate.")
+@click.option(
+    "--step", "step_s", type=STEP, help="Grid step; default: the median interval. `none`: samples as they come."
+)
+@click.option("--policies", help=f"Comma list; default all: {', '.join(REGISTRY.names())}.")
+@map_option
+@click.option("--sample", type=click.IntRange(1), help="Replay only N containers, drawn by a hash of their names.")
+@click.option(
+    "--json", "json_to", metavar="FILE|-", help="The figures for programs; - is stdout, and nothing else on it."
+)
+@click.option("--csv", "csv_to", type=click.Path(path_type=Path), help="One row per container and policy.")
+@click.option("--html", "html_to", type=click.Path(path_type=Path), help="A page to look at, in one file.")
+@click.option("--plots", "plots_to", type=click.Path(path_type=Path), help="A folder for pictures (PNG).")
+@click.option("--decisions", "decisions_to", type=click.Path(path_type=Path), help="Every decision, as Parquet.")
+@click.option("--cpu-price", type=float, help="Money per core-hour reserved.")
+@click.option("--memory-price", type=float, help="Money per GiB-hour reserved.")
+@click.option("--violation-price", type=float, help="Money per container-hour in violation; makes savings net of it.")
+@click.option("--oom-price", type=float, help="Money per OOM kill; memory violations then cost by the kill alone.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(0), help="Processes; 0 is one a core.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the cross-fitted models.")
+def command(
+    source: tuple[Path, ...],
+    model_name: str | None,
+    cycle: float | None,
+    cycle_samples: int | None,
+    step_s: float | None,
+    policies: str | None,
+    columns: tuple[ColumnMap, ...],
+    sample: int | None,
+    json_to: str | None,
+    csv_to: Path | None,
+    html_to: Path | None,
+    plots_to: Path | None,
+    decisions_to: Path | None,
+    cpu_price: float | None,
+    memory_price: float | None,
+    violation_price: float | None,
+    oom_price: float | None,
+    jobs: int,
+    seed: int,
+) -> None:
+    """Replay recorded metrics under every policy: what would each have saved, and what would it have broken?
+
+    SOURCE is CSV (also .gz) or Parquet, a saved Prometheus query_range answer, a folder or a glob of them, with the
+    columns timestamp, container, cpu_cores, memory_bytes. Without SOURCE: the bundled recordings and model.
+
+    A model is never judged on what it was fitted on: without --model, each container is judged by a model of the
+    other containers (5 folds).
+
+    \b
+      phasewise dry-run --html report.html
+      phasewise dry-run export/ --cycle 5m --cpu-price 0.03 --memory-price 0.004
+      phasewise dry-run export.csv --map cpu_cores=cpu:millicores --map memory_bytes=rss:MiB --json - | jq .policies
+    """
+    if cycle is not None and cycle_samples is not None:
+        raise Misuse("--cycle and --cycle-samples exclude each other. Give one of them.")
+    asked = names(policies)
+    REGISTRY.check(asked)
+    prices = Prices(cpu_price, memory_price, violation_price, oom_price)
+    outputs = Outputs(json_to, csv_to, html_to, plots_to, decisions_to)
+    with ExitStack() as stack:
+        if not source:
+            data = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
+            source = (data / "replay.parquet",)
+            model_name = model_name or BUNDLED
+        model = None if model_name is None else models.load(model_name)
+        if cycle is None and cycle_samples is None:
+            cycle = _default_cycle_s(model)
+        features = USAGE_FEATURES if model is None else model.detector.features
+        reading = ReadOptions(
+            columns=columns, features=source_columns(features), step_s=step_s or None, as_they_come=step_s == 0.0
+        )
+        progress = stack.enter_context(progress_bar())
+        opened = stack.enter_context(open_source(source, reading, progress=progress))
+        chosen = Selection(opened, _sampled(opened.containers, sample))
+        options = ReplayOptions(
+            cycle_s=cycle or DEFAULT_CYCLE_S,
+            cycle_samples=cycle_samples,
+            lag=3 if model is None else model.detector.lag,
+        )
+        planner, notes = _planned(asked, model, chosen, options, seed, progress)
+        result = _replayed(chosen, planner, options, outputs, jobs, progress)
+        notes += mismatch_notes(model, result.step_s, result.cycle_s)
+        result = replace(result, notes=(*opened.notes, *notes, *result.notes))
+        written = _write(result, outputs, prices, planner, chosen)
+    if json_to != "-":
+        render_table(result, console=stdout, prices=prices, written=written)
+
+
+def _default_cycle_s(model: PhaseModel | None) -> float:
+    """The bundled recordings are sampled each second and last minutes: they are replayed at the model's own cycle."""
+    if model is not None and model.origin == BUNDLED:
+        return float(model.facts["cycle_s"])
+    return DEFAULT_CYCLE_S
+
+
+def _sampled(containers: tuple[str, ...], count: int | None) -> tuple[str, ...]:
+    """The first `count` names in the order of their hash: the same ones each time, and no one's favourites."""
+    if count is None or count >= len(containers):
+        return containers
+    return tuple(sorted(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count]))
+
+
+def _planned(
+    asked: tuple[str, ...],
+    model: PhaseModel | None,
+    chosen: Selection,
+    options: ReplayOptions,
+    seed: int,
+    progress: Any,
+) -> tuple[Planner, tuple[str, ...]]:
+    """The planner, its model cross-fitted where none was given and a policy needs one."""
+    usable, notes = usable_policies(asked, model)
+    if model is not None or not set(usable) & REGISTRY.needs_model:
+        return Planner(usable, model), notes
+    training = TrainingOptions(
+        DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
+        cycle_s=options.cycle_s,
+        cycle_samples=options.cycle_samples,
+    )
+    try:
+        fitted: CrossFit = cross_fit(chosen, chosen.containers, training, progress)
+    except NotEnoughData as error:
+        if asked:
+            raise
+        left = tuple(name for name in usable if name not in REGISTRY.needs_model)
+        return Planner(left, None), (*notes, f"phase.rules and phase.proactive are left out: {error}")
+    return Planner(usable, fitted), notes
+
+
+def _replayed(
+    chosen: Selection, planner: Planner, options: ReplayOptions, outputs: Outputs, jobs: int, progress: Any
+) -> ReplayResult:
+    done = 0
+
+    def advance(_samples: int) -> None:
+        nonlocal done
+        done += 1
+        progress("replay", done, len(chosen.containers))
+
+    with ExitStack() as stack:
+        writer: DecisionWriter | None = None
+        if outputs.decisions is not None:
+            writer = stack.enter_context(decisions_written(outputs.decisions))
+        return replay(
+            chosen,
+            planner,
+            options,
+            decisions_to=writer,
+            timelines=PICTURED if outputs.pictured else 0,
+            progress=advance,
+            jobs=jobs or os.cpu_count() or 1,
+            model=model_facts(planner.model),
+        )
+
+
+def _write(
+    result: ReplayResult, outputs: Outputs, prices: Prices, planner: Planner, chosen: Selection
+) -> list[tuple[str, str]]:
+    """All files asked for; returns what was written where."""
+    written: list[tuple[str, str]] = []
+    if outputs.decisions is not None:
+        written.append(("decisions", str(outputs.decisions)))
+    if outputs.json == "-":
+        click.echo(to_json(result))
+    elif outputs.json is not None:
+        write_bytes_aside(outputs.json, to_json(result))
+        written.append(("JSON", outputs.json))
+    if outputs.csv is not None:
+        write_csv(result, outputs.csv)
+        written.append(("CSV", str(outputs.csv)))
+    if not outputs.pictured:
+        return written
+    pictures = _pictures(planner, chosen)
+    if outputs.html is not None:
+        from recommender.report.page import write_page  # noqa: PLC0415  jinja2 is needed here only
+
+        write_page(
+            result,
+            result.timelines,
+            outputs.html,
+            generated_at=datetime.now(UTC),
+            version=__version__,
+            prices=prices,
+            **pictures,
+        )
+        written.append(("page", str(outputs.html)))
+    if outputs.plots is not None:
+        from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
+
+        write_plots(result, result.timelines, outputs.plots, **pictures)
+        written.append(("plots", str(outputs.plots)))
+    return written
+
+
+def _pictures(planner: Planner, chosen: Selection) -> dict[str, Any]:
+    """Phase graph, prototypes and phase table, of the only model or of the first fold's."""
+    model = planner.any_model()
+    if model is None or model.graph is None:
+        return {}
+    runs = [runs_of(model.detector.trace(series).labels[series.present]) for series in chosen]
+    found = prototypes([run for run in runs if run])
+    return {
+        "phase_graph": model.graph.digraph,
+        "prototypes": [(prototype.path, prototype.share) for prototype in found],
+        "phase_table": model.statistics,
+    }

@@ -1,0 +1,138 @@
+"""`phasewise graph`: fit, score and draw the graph of how phases follow one another."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.table import Table
+
+from recommender.cli.common import say, stdout
+from recommender.errors import BadArtifact, Misuse
+from recommender.files import write_bytes_aside, written_aside
+from recommender.phases import graph_io
+from recommender.phases.contexts import Run, runs_of
+from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph_score import score
+from recommender.phases.prototypes import prototypes
+from recommender.sources.sequences import read_sequences
+
+SEQUENCES = click.argument("sequences", type=click.Path(path_type=Path))
+GRAPH = click.argument("graph", metavar="GRAPH.json", type=click.Path(path_type=Path))
+JSON = click.option("--json", "json_path", metavar="FILE|-", help="Write JSON there; `-` is standard output.")
+
+SHOWN_PROTOTYPES = 20
+"""Lines of the table; the paper counts 20 to 25 distinct paths, the rest is in the JSON."""
+
+
+@click.group("graph")
+def command() -> None:
+    """Fit, score and draw the graph of how phases follow one another.
+
+    SEQUENCES is Parquet or CSV (also .gz) with the columns container, step, phase; rows in any order. Only the order of
+    the steps matters.
+    """
+
+
+@command.command("fit")
+@SEQUENCES
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The JSON file to write.")
+def fit(sequences: Path, output: Path) -> None:
+    """Count how phases follow one another in SEQUENCES and write the graph."""
+    graph = PhaseGraph.fit(_read(sequences))
+    write_bytes_aside(output, graph_io.dump(graph.to_json()))
+    contexts = sum(1 for _ in graph.counted())
+    say(f"{graph.containers} containers, {len(graph.first_order())} phases, {contexts} contexts: {output}")
+
+
+@command.command("score")
+@GRAPH
+@SEQUENCES
+@JSON
+def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
+    """Foretell the next different phase of every run in SEQUENCES from the runs before it.
+
+    top1 is the share foretold right, log_loss the mean of -ln p of the phase that came (natural logarithm, the present
+    phase excluded, the others summing to one). A phase that the graph has never met counts with p = 0.001.
+    """
+    result = score(_load(graph), _read(sequences))
+    if json_path is not None:
+        return _write_json(asdict(result), json_path)
+    table = Table(title="next different phase")
+    for name in ("transitions", "right (top 1)", "log-loss"):
+        table.add_column(name, justify="right")
+    table.add_row(str(result.transitions), f"{result.top1:.1%}", f"{result.log_loss:.3f}")
+    return stdout.print(table)
+
+
+@command.command("draw")
+@GRAPH
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A .png, .dot or .graphml file.")
+def draw(graph: Path, output: Path) -> None:
+    """Draw the graph: a picture (.png), Graphviz (.dot), or all contexts and counts (.graphml)."""
+    kind = output.suffix.lower()
+    if kind not in (".png", ".dot", ".graphml"):
+        raise Misuse(f"{output}: cannot tell the format. End the name in .png, .dot or .graphml.")
+    loaded = _load(graph)
+    if kind == ".png":
+        from recommender.plots.graph import draw_graph  # noqa: PLC0415  matplotlib takes a second to import
+
+        with written_aside(output) as aside:
+            draw_graph(loaded, aside)
+    else:
+        write_bytes_aside(output, graph_io.to_dot(loaded) if kind == ".dot" else graph_io.to_graphml(loaded))
+
+
+@command.command("prototypes")
+@SEQUENCES
+@JSON
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Draw the prefix tree there (PNG).")
+def prototypes_command(sequences: Path, json_path: str | None, output: Path | None) -> None:
+    """Show the paths that executions take: phases in order, repeats and alternations collapsed (ABABAB is AB*)."""
+    runs = _read(sequences)
+    found = prototypes(runs)
+    if output is not None:
+        if output.suffix.lower() != ".png":
+            raise Misuse(f"{output}: the prefix tree is drawn as PNG. End the name in .png.")
+        from recommender.plots.prototypes import draw_prototypes  # noqa: PLC0415
+
+        with written_aside(output) as aside:
+            draw_prototypes(runs, aside)
+    if json_path is not None:
+        listed = [{**asdict(one), "path": list(one.path)} for one in found]
+        return _write_json({"executions": len(runs), "prototypes": listed}, json_path)
+    table = Table(title=f"{len(found)} prototypes of {len(runs)} executions")
+    table.add_column("path")
+    for name in ("executions", "share", "together"):
+        table.add_column(name, justify="right")
+    for one in found[:SHOWN_PROTOTYPES]:
+        table.add_row(" ".join(one.path), str(one.count), f"{one.share:.1%}", f"{one.cumulative_share:.1%}")
+    stdout.print(table)
+    if len(found) > SHOWN_PROTOTYPES:
+        say(f"{len(found) - SHOWN_PROTOTYPES} more, each rarer; --json lists all")
+    return None
+
+
+def _read(path: Path) -> list[list[Run]]:
+    return [runs_of(phases) for phases in read_sequences(path).values()]
+
+
+def _load(path: Path) -> PhaseGraph:
+    try:
+        graph = PhaseGraph.from_json(graph_io.load(path))
+    except BadArtifact as error:
+        raise BadArtifact(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
+    if not graph.containers:
+        raise BadArtifact(f"{path}: the graph holds no container. Fit it on sequences first.")
+    return graph
+
+
+def _write_json(result: Any, path: str) -> None:
+    data = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    if path == "-":
+        click.echo(data, nl=False)
+    else:
+        write_bytes_aside(path, data)

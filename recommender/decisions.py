@@ -1,0 +1,87 @@
+"""The decisions of a dry run as a Parquet file: enough, with the input, to compute the whole table again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from recommender.files import written_aside
+from recommender.records import CPU, MEMORY, FloatArray, IntArray
+
+SCHEMA = pa.schema(
+    [
+        ("container", pa.dictionary(pa.int32(), pa.string())),
+        ("timestamp", pa.int64()),
+        ("policy", pa.dictionary(pa.int32(), pa.string())),
+        ("cpu_cores", pa.float64()),
+        ("memory_bytes", pa.float64()),
+    ]
+)
+"""`timestamp` is the first sample, in unix seconds, that a decision covers; it holds until the container's next one."""
+
+
+class DecisionWriter:
+    """Takes in one container's decisions under one policy at a time. Made by `decisions_written`."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+        self.dropped: set[str] = set()
+        """Policies that turned out not to be judged; their rows are taken out at the end."""
+
+    def write(self, container: str, policy: str, timestamps: IntArray, allocations: FloatArray) -> None:
+        """Add the decisions int64 (d,) unix seconds, float64 (d, 2) cores and bytes."""
+        rows = len(timestamps)
+        same = pa.array(np.zeros(rows, np.int32))
+        self._file.write_table(
+            pa.Table.from_arrays(
+                [
+                    pa.DictionaryArray.from_arrays(same, [container]),
+                    pa.array(timestamps),
+                    pa.DictionaryArray.from_arrays(same, [policy]),
+                    pa.array(np.ascontiguousarray(allocations[:, CPU])),
+                    pa.array(np.ascontiguousarray(allocations[:, MEMORY])),
+                ],
+                schema=SCHEMA,
+            )
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def decisions_written(path: str | Path) -> Iterator[DecisionWriter]:
+    """A writer whose file appears under `path` when the block ends well, and not at all otherwise."""
+    with written_aside(path) as whole:
+        rows = whole.with_name(whole.name + ".rows")
+        try:
+            writer = DecisionWriter(rows)
+            try:
+                yield writer
+            finally:
+                writer.close()
+            if writer.dropped:
+                _copy_without(rows, whole, writer.dropped)
+            else:
+                rows.replace(whole)
+        finally:
+            rows.unlink(missing_ok=True)
+
+
+def _copy_without(source: Path, target: Path, policies: Collection[str]) -> None:
+    """Copy row group by row group, so that a file larger than memory can be thinned too."""
+    unwanted = pa.array(sorted(policies))
+    with pq.ParquetFile(source) as read, pq.ParquetWriter(target, SCHEMA, compression="zstd") as written:
+        for table in _groups(read):
+            written.write_table(table.filter(pc.invert(pc.is_in(table["policy"].cast(pa.string()), unwanted))))
+
+
+def _groups(file: pq.ParquetFile) -> Iterable[pa.Table]:
+    for group in range(file.num_row_groups):
+        yield file.read_row_group(group)

@@ -1,0 +1,108 @@
+"""Which model serves which container of a dry run, and which policies can be asked at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recommender.errors import BadArtifact
+from recommender.model import PhaseModel
+from recommender.policies.base import Policy
+from recommender.policies.registry import REGISTRY
+from recommender.records import UsageSeries
+from recommender.replay import Plan
+from recommender.training import CrossFit
+from recommender.units import format_duration
+
+
+@dataclass
+class Planner:
+    """Gives each container of a dry run its policies and phases.
+
+    Attributes
+    ----------
+    policies
+        Names in reporting order.
+    model
+        One model for all containers, models by fold, or None when no policy needs one.
+    """
+
+    policies: tuple[str, ...]
+    model: PhaseModel | CrossFit | None
+    _made: dict[int, list[Policy]] = field(default_factory=dict, repr=False)
+
+    def __call__(self, series: UsageSeries) -> Plan:
+        model = self.model.model_for(series.container) if isinstance(self.model, CrossFit) else self.model
+        key = id(model)
+        if key not in self._made:
+            self._made[key] = [REGISTRY.make(name, model) for name in self.policies]
+        needs_phases = any(name in REGISTRY.needs_model for name in self.policies)
+        trace = model.detector.trace(series) if model is not None and needs_phases else None
+        return Plan(self._made[key], trace)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the policies made: another process makes its own."""
+        return {"policies": self.policies, "model": self.model, "_made": {}}
+
+    def any_model(self) -> PhaseModel | None:
+        """The model to describe phases by: the only one, or the first fold's."""
+        return self.model.models[0] if isinstance(self.model, CrossFit) else self.model
+
+
+def usable_policies(asked: Sequence[str], model: PhaseModel | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Policies that can run with this model, and a note on each that cannot.
+
+    Parameters
+    ----------
+    asked
+        Names the user gave; empty for all. A policy asked for by name that cannot run is an error, not a note.
+
+    Raises
+    ------
+    Misuse, BadArtifact
+        An unknown name, or the model cannot serve a policy asked for.
+    """
+    REGISTRY.check(asked)
+    chosen = tuple(name for name in REGISTRY.names() if not asked or name in asked)
+    lacking = "" if model is None else "it was imported and knows phases only" if model.demand is None else ""
+    unusable = [name for name in chosen if lacking and name in REGISTRY.needs_model]
+    if unusable and asked:
+        raise BadArtifact(
+            f"{', '.join(unusable)}: the model cannot serve this policy: {lacking}. Train a model on data for it."
+        )
+    notes = tuple(f"{name} is left out: {lacking}." for name in unusable)
+    return tuple(name for name in chosen if name not in unusable), notes
+
+
+def model_facts(model: PhaseModel | CrossFit | None) -> dict[str, object]:
+    """What a report says of the model."""
+    if model is None:
+        return {"origin": "none"}
+    if isinstance(model, CrossFit):
+        folds = [m.detector.n_phases for m in model.models]
+        first = model.models[0]
+        origin: Mapping[str, object] = {"origin": f"cross-fitted by container, {len(folds)} folds", "phases": folds}
+    else:
+        first = model
+        origin = {"origin": model.origin, "phases": model.detector.n_phases}
+    return {
+        **origin,
+        "features": list(first.detector.features),
+        "lag": first.detector.lag,
+        **{k: first.facts[k] for k in ("step_s", "cycle_s", "target_violation", "seed") if k in first.facts},
+    }
+
+
+def mismatch_notes(model: PhaseModel | None, step_s: float, cycle_s: float) -> tuple[str, ...]:
+    """A sentence where the data's rate or the cycle is not what the model was trained at."""
+    if model is None or "step_s" not in model.facts:
+        return ()
+    notes = []
+    for what, trained, here in (("step", model.facts["step_s"], step_s), ("cycle", model.facts["cycle_s"], cycle_s)):
+        if here > 0 and trained > 0 and not 0.8 <= here / trained <= 1.25:
+            notes.append(
+                f"the model was trained at a {what} of {format_duration(trained)}, the data are replayed at "
+                f"{format_duration(here)}: its phases and forecasts may not fit. Train on data like these."
+            )
+    return tuple(notes)

@@ -1,0 +1,79 @@
+"""Which containers of a dry run are worth drawing, chosen as they pass by."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+
+from recommender.records import CPU, MEMORY, ContainerReplay, Tally, Timeline
+from recommender.units import BYTES_PER_GIB
+
+GIB_PER_CORE = 4.0
+"""What a general-purpose machine carries beside each core; makes core-seconds and byte-seconds one number."""
+
+
+def waste(tally: Tally) -> float:
+    """Slack of both resources in core-seconds, memory counted by the cores that would carry it."""
+    return tally.slack[CPU] + tally.slack[MEMORY] / (GIB_PER_CORE * BYTES_PER_GIB)
+
+
+def saving(replay: ContainerReplay, policy: str, baseline: str) -> float:
+    """How much less `policy` wastes on this container than `baseline`, in core-seconds; negative when more."""
+    return waste(replay.tallies[baseline]) - waste(replay.tallies[policy])
+
+
+def suffering(replay: ContainerReplay, policy: str) -> int:
+    """Violating samples of either resource and OOM events of `policy` on this container."""
+    tally = replay.tallies[policy]
+    return sum(tally.violations) + tally.oom_events
+
+
+def subject_and_baseline(policies: Sequence[str], oracles: Collection[str]) -> tuple[str, str]:
+    """The policy under test and what it is held against, of those that were run.
+
+    `phase.proactive` against `histogram`, where both are there; else the next best known pair, else first and last.
+    """
+    choices = [name for name in policies if name not in oracles] or list(policies)
+    subject = next(
+        (name for name in ("phase.proactive", "phase.rules", "prev.step.max") if name in choices), choices[0]
+    )
+    rest = [name for name in choices if name != subject] or [subject]
+    baseline = next((name for name in ("histogram", "prev.step.max") if name in rest), rest[-1])
+    return subject, baseline
+
+
+class TimelineChoice:
+    """Keeps the `n` most telling containers of a stream: half for what they save, half for what they suffer.
+
+    Only the kept ones stay in memory.
+    """
+
+    def __init__(self, n: int, oracles: Collection[str] = ()) -> None:
+        self.n = n
+        self.oracles = frozenset(oracles)
+        self._saving: list[tuple[float, int, Timeline]] = []
+        self._suffering: list[tuple[float, int, Timeline]] = []
+        self._seen = 0
+
+    def offer(self, replay: ContainerReplay, timeline: Timeline) -> None:
+        """Consider a container."""
+        self._seen += 1
+        if self.n < 1 or not replay.tallies:
+            return
+        policy, baseline = subject_and_baseline(tuple(replay.tallies), self.oracles)
+        # Among equals the earlier container wins, whatever its name.
+        ranks = (saving(replay, policy, baseline), float(suffering(replay, policy)))
+        for heap, rank in zip((self._saving, self._suffering), ranks, strict=True):
+            heapq.heappush(heap, (rank, -self._seen, timeline))
+            if len(heap) > self.n:
+                heapq.heappop(heap)
+
+    def timelines(self) -> tuple[Timeline, ...]:
+        """At most n: the largest savings first, then the largest sufferings; no container twice."""
+        savers, sufferers = (
+            [timeline for _, _, timeline in sorted(heap, reverse=True, key=lambda entry: entry[:2])]
+            for heap in (self._saving, [entry for entry in self._suffering if entry[0] > 0])
+        )
+        half = (self.n + 1) // 2
+        by_name = {timeline.container: timeline for timeline in savers[:half] + sufferers + savers[half:]}
+        return tuple(by_name.values())[: self.n]

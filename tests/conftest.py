@@ -1,0 +1,13 @@
+"""What all tests share: the seed, and small builders."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One seed by default; `PHASEWISE_SEEDS=20` runs every test that asks for a seed with twenty."""
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(int(os.environ.get("PHASEWISE_SEEDS", "1"))))

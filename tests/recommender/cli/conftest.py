@@ -1,0 +1,77 @@
+"""The command line as a caller sees it: arguments in, exit code and both outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recommender.cli.common import run
+from recommender.cli.main import cli
+
+STAGES = ((12, 0.1, 200e6), (20, 1.0, 800e6), (40, 3.0, 900e6), (9, 0.5, 950e6))
+"""Start, load, compute, save: samples of 15 s, cores, bytes."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def phasewise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]]:
+    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # a handler outlives the test
+
+    def call(*arguments: object) -> Ended:
+        capsys.readouterr()
+        code = run(cli, [str(a) for a in arguments])
+        return Ended(code, *capsys.readouterr())
+
+    yield call
+
+
+def simulated(seed: int, containers: int = 14) -> pd.DataFrame:
+    """Runs of two classes of jobs with plain stages, in the normal form."""
+    rng = np.random.default_rng(seed)
+    frames = []
+    for i in range(containers):
+        size = rng.uniform(0.8, 1.25) * (1 + i % 2)
+        rows = np.concatenate(
+            [np.tile([cpu, memory], (max(5, round(n * rng.uniform(0.8, 1.2))), 1)) for n, cpu, memory in STAGES]
+        )
+        usage = rows * size * rng.normal(1, 0.03, rows.shape).clip(0.8, 1.2)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "timestamp": 1_700_000_000 + 15 * np.arange(len(usage)),
+                    "container": f"job-{i:02d}",
+                    "cpu_cores": usage[:, 0],
+                    "memory_bytes": usage[:, 1],
+                    "workload": f"class-{i % 2}",
+                    "cpu_request_cores": 8.0,
+                    "memory_request_bytes": 4e9,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+@pytest.fixture(scope="session")
+def runs_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "runs.csv"
+    simulated(0).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def model_folder(runs_csv: Path) -> Path:
+    """A small model, trained once for all tests."""
+    folder = runs_csv.parent / "model"
+    assert run(cli, ["train", str(runs_csv), "-o", str(folder), "--cycle-samples", "10", "--phases", "5"]) == 0
+    return folder

@@ -1,0 +1,187 @@
+"""`phasewise dry-run`: the same figures in every form, from every kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pandas as pd
+import pytest
+
+from recommender.policies.registry import REGISTRY
+from tests.recommender.cli.conftest import Ended, simulated
+
+Phasewise = Callable[..., Ended]
+CYCLE = ("--cycle-samples", "10")
+
+
+def figures(ended: Ended) -> dict:
+    assert ended.code == 0, ended.err
+    return orjson.loads(ended.out)
+
+
+def test_two_containers_worked_by_hand(phasewise: Phasewise, tmp_path: Path) -> None:
+    """Four samples to look at, then two cycles of two; the previous maximum is 1 core, then 2, against use of 2 and 1."""
+    cpu = [1, 1, 1, 1, 2, 2, 1, 1]
+    rows = [f"{60 * i},web,{c},1000000" for i, c in enumerate(cpu)]
+    rows += [f"{60 * i},short,1,1000000" for i in range(4)]
+    (tmp_path / "m.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n" + "\n".join(rows) + "\n")
+    report = figures(
+        phasewise("dry-run", tmp_path / "m.csv", "--cycle-samples", 2, "--policies", "prev.step.max", "--json", "-")
+    )
+    assert report["schema"] == 1
+    assert (report["step_s"], report["cycle_s"], report["containers"], report["samples"]) == (60, 120, 1, 4)
+    cpu_figures = report["policies"]["prev.step.max"]["cpu"]
+    assert cpu_figures["used_core_hours"] == pytest.approx(6 / 60)
+    assert cpu_figures["allocated_core_hours"] == pytest.approx((1 + 1 + 2 + 2) / 60)
+    assert cpu_figures["slack_ratio"] == pytest.approx(2 / 6)
+    assert cpu_figures["violation_ratio"] == 0.5
+    assert report["policies"]["prev.step.max"]["memory"]["oom_events"] == 0
+    assert report["left_out"][0]["container"] == "short"
+
+
+def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path
+) -> None:
+    report = figures(phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--json", "-"))
+    policies = report["policies"]
+    assert set(policies) == set(REGISTRY.names())
+    assert len({round(p["cpu"]["used_core_hours"], 9) for p in policies.values()}) == 1
+    assert policies["ground.truth"]["cpu"]["slack_ratio"] == 0
+    assert policies["current.step.max"]["memory"]["violation_ratio"] == 0
+    assert policies["phase.proactive"]["cpu"]["slack_ratio"] < policies["static"]["cpu"]["slack_ratio"]
+
+
+def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, runs_csv: Path) -> None:
+    report = figures(phasewise("dry-run", runs_csv, *CYCLE, "--json", "-"))
+    assert "5 folds" in report["model"]["origin"]
+
+
+def test_decisions_and_input_are_enough_to_recompute_the_table(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    where = tmp_path / "decisions.parquet"
+    report = figures(
+        phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--decisions", where, "--json", "-")
+    )
+    usage = pd.read_csv(runs_csv).sort_values(["timestamp", "container"])
+    decisions = pd.read_parquet(where)
+    for policy, rows in decisions.groupby("policy", observed=True):
+        allocated = pd.merge_asof(
+            usage,
+            rows.astype({"container": str}).sort_values("timestamp"),
+            on="timestamp",
+            by="container",
+            suffixes=("", "_allocated"),
+        ).dropna(subset="cpu_cores_allocated")
+        for resource, column in (("cpu", "cpu_cores"), ("memory", "memory_bytes")):
+            use, given = allocated[column], allocated[f"{column}_allocated"]
+            stated = report["policies"][policy][resource]
+            assert stated["slack_ratio"] == pytest.approx((given - use).clip(lower=0).sum() / use.sum())
+            assert stated["violation_ratio"] == pytest.approx((use > given * 1.05 * (1 + 1e-12)).mean())
+
+
+def test_the_order_of_rows_and_the_number_of_files_change_nothing(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    data = pd.read_csv(runs_csv).sample(frac=1, random_state=1)
+    data.iloc[:300].to_csv(tmp_path / "a.csv.gz", index=False)
+    data.iloc[300:].to_csv(tmp_path / "b.csv", index=False)
+    options = ("--model", model_folder, *CYCLE, "--json", "-")
+    assert figures(phasewise("dry-run", tmp_path, *options)) == figures(phasewise("dry-run", runs_csv, *options))
+
+
+def test_more_processes_change_nothing(phasewise: Phasewise, runs_csv: Path, model_folder: Path) -> None:
+    options = ("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--json", "-", "--jobs")
+    assert phasewise(*options, 2).out == phasewise(*options, 1).out
+
+
+def test_the_terminal_names_every_policy_and_what_it_wrote(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    ended = phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--csv", tmp_path / "c.csv")
+    assert ended.code == 0
+    for name in (*REGISTRY.names(), "c.csv"):
+        assert name in ended.out
+    assert len(pd.read_csv(tmp_path / "c.csv")) == 14 * len(REGISTRY.names())
+
+
+def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path) -> None:
+    ended = phasewise(
+        "dry-run", runs_csv, "--model", model_folder, *CYCLE, "--html", tmp_path / "r.html", "--plots", tmp_path / "plots"
+    )
+    assert ended.code == 0, ended.err
+    assert "phase.proactive" in (tmp_path / "r.html").read_text()
+    assert len(list((tmp_path / "plots").glob("*.png"))) >= 4
+
+
+def test_a_sample_is_the_same_containers_each_time(phasewise: Phasewise, runs_csv: Path) -> None:
+    options = ("dry-run", runs_csv, *CYCLE, "--policies", "histogram", "--sample", 3, "--json", "-")
+    first = figures(phasewise(*options))
+    assert first["containers"] == 3
+    assert figures(phasewise(*options)) == first
+
+
+def test_one_container_is_judged_by_what_needs_no_model(phasewise: Phasewise, tmp_path: Path) -> None:
+    simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
+    report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
+    assert "phase.proactive" not in report["policies"]
+    assert any("phase.proactive" in note for note in report["notes"])
+
+
+def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) -> None:
+    report = figures(phasewise("dry-run", "--json", "-"))
+    assert report["model"]["origin"] == "bundled"
+    assert report["cycle_s"] == 30
+    assert report["containers"] >= 25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--policies", "phase.proactiv"), "Did you mean 'phase.proactive'"),
+        (("--cycle", "10m", "--cycle-samples", "3"), "exclude each other"),
+        (("--cycle", "soon"), "not a duration"),
+        (("--step", "1s"), "--step"),
+        (("--model", "no-such-model"), "phasewise train"),
+        (("--map", "cpu_cores=cpu:parsec"), "parsec"),
+        (("--cpu-price", "-1"), "--cpu-price"),
+    ],
+    ids=lambda v: v[0] if isinstance(v, tuple) else "",
+)
+def test_misuse_ends_with_2_and_says_what_to_do(
+    phasewise: Phasewise, runs_csv: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    ended = phasewise("dry-run", runs_csv, *arguments)
+    assert ended.code == 2
+    assert words in ended.err
+    assert ended.out == ""
+
+
+def test_a_model_whose_features_the_data_lack_is_named(phasewise: Phasewise, runs_csv: Path, tmp_path: Path) -> None:
+    data = pd.read_csv(runs_csv)
+    data["gpu_util"] = np.linspace(0, 1, len(data))
+    data.to_csv(tmp_path / "gpu.csv", index=False)
+    features = "cpu_cores,memory_bytes,gpu_util"
+    ended = phasewise("train", tmp_path / "gpu.csv", "-o", tmp_path / "m", "--features", features, "--phases", 4)
+    assert ended.code == 0, ended.err
+    assert phasewise("dry-run", tmp_path / "gpu.csv", "--model", tmp_path / "m", *CYCLE).code == 0
+    ended = phasewise("dry-run", runs_csv, "--model", tmp_path / "m", *CYCLE)
+    assert ended.code == 2
+    assert "gpu_util" in ended.err
+
+
+def test_nothing_is_written_when_the_input_is_bad(phasewise: Phasewise, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n1,a,-1,5\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    ended = phasewise(
+        "dry-run", tmp_path / "bad.csv", "--json", out / "j", "--html", out / "h", "--decisions", out / "d", "--plots", out / "p"
+    )
+    assert ended.code == 2
+    assert "bad.csv" in ended.err
+    assert "row 1" in ended.err
+    assert "cpu_cores" in ended.err
+    assert list(out.iterdir()) == []

@@ -1,0 +1,133 @@
+"""The door teaches, completes, and ends with the exit code it promises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from recommender import __version__
+from recommender.cli.common import run
+from recommender.cli.main import COMMANDS, cli
+from recommender.errors import BadInput, PartlyDone
+from tests.recommender.cli.conftest import Ended
+
+Phasewise = Callable[..., Ended]
+
+
+def test_without_arguments_it_teaches(phasewise: Phasewise) -> None:
+    ended = phasewise()
+    assert ended.code == 0
+    for command in ("dry-run", "train", "--map", "--help"):
+        assert command in ended.out
+
+
+def test_it_tells_its_version(phasewise: Phasewise) -> None:
+    assert phasewise("--version").out == f"phasewise, version {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=lambda c: c[0] if c else "phasewise")
+def test_every_command_explains_itself(phasewise: Phasewise, command: tuple[str, ...]) -> None:
+    ended = phasewise(*command, "--help")
+    assert ended.code == 0
+    assert "Usage: phasewise" in ended.out
+
+
+def walk(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        return [(path, command)]
+    context = click.Context(command)
+    found = []
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        found += walk(inner, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(p, c, id=" ".join(p)) for p, c in walk(cli)])
+def test_every_option_has_help(path: tuple[str, ...], command: click.Command) -> None:
+    assert command.help, f"{path} has no help"
+    for parameter in command.params:
+        assert not isinstance(parameter, click.Option) or parameter.help, f"{path}: {parameter.name} has no help"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_it_completes_in_every_shell(phasewise: Phasewise, shell: str) -> None:
+    assert "_PHASEWISE_COMPLETE" in phasewise("completion", shell).out
+
+
+def test_an_unknown_command_is_misuse(phasewise: Phasewise) -> None:
+    ended = phasewise("dryrun")
+    assert ended.code == 2
+    assert "dryrun" in ended.err
+
+
+def raising(error: BaseException) -> click.Command:
+    @click.command()
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (BadInput("negative use", file="a.csv", row=3, column="cpu_cores", remedy="Remove it."), 2, "a.csv, row 3"),
+        (PartlyDone(["web: damaged"]), 3, "web: damaged"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (PermissionError(13, "Permission denied", "x.csv"), 1, "x.csv: Permission denied"),
+    ],
+    ids=["bad input", "partly done", "interrupted", "no permission"],
+)
+def test_how_a_command_ends_decides_the_exit_code(
+    error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
+    assert run(raising(error), []) == code
+    assert words in capsys.readouterr().err
+
+
+def test_help_is_instant_because_nothing_heavy_is_imported() -> None:
+    code = "import sys; from recommender.cli.main import cli; cli.main(['--help'], standalone_mode=False); "
+    code += "sys.exit(sum(m in sys.modules for m in ('numba', 'sklearn', 'pandas', 'pyarrow', 'matplotlib')))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_ctrl_c_and_sigterm_leave_nothing_half_written(tmp_path: Path) -> None:
+    """A real process, stopped while it holds an unfinished file."""
+    program = (
+        "import sys, signal, click; from pathlib import Path; from recommender.cli.common import run; "
+        "from recommender.files import written_aside\n"
+        "@click.command()\n"
+        "def command():\n"
+        "    with written_aside(Path(sys.argv[1]) / 'out.json') as aside:\n"
+        "        aside.write_text('half')\n"
+        "        print('writing', flush=True)\n"
+        "        signal.pause()\n"
+        "sys.exit(run(command, []))"
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 130, err
+        assert os.listdir(tmp_path) == []  # noqa: PTH208  hidden names count too
+
+
+def test_a_reader_that_leaves_early_is_no_error(runs_csv: Path) -> None:
+    command = f"{sys.executable} -m recommender dry-run {runs_csv} --policies prev.step.max --json - | head -c 1"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert ended.stdout == "{"
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,118 @@
+"""A detector tells phases from usage: learned ones, the published ones, and after gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recommender.errors import BadArtifact, NotEnoughData
+from recommender.phases.detector import DetectorOptions, PhaseDetector, coming_peaks, fit_detector
+from recommender.phases.features import USAGE_FEATURES
+from recommender.records import FloatArray, UsageSeries
+
+MIB = float(1 << 20)
+STAGES = ((12, 0.1, 200 * MIB), (20, 1.0, 800 * MIB), (40, 3.0, 900 * MIB))
+"""Start, load, compute: samples, cores, bytes."""
+
+
+def job(rng: np.random.Generator, name: str, size: float = 1.0) -> UsageSeries:
+    """A training job of three plain stages, `size` times as large as the usual one."""
+    rows = np.concatenate([np.tile([cpu, memory], (count, 1)) for count, cpu, memory in STAGES])
+    usage = rows * size * rng.normal(1.0, 0.03, rows.shape).clip(0.8, 1.2)
+    return UsageSeries(name, np.arange(len(usage), dtype=np.int64) * 15, 15.0, usage)
+
+
+def jobs(seed: int, count: int = 12) -> list[UsageSeries]:
+    rng = np.random.default_rng(seed)
+    return [job(rng, f"job-{i}", size=float(rng.uniform(0.8, 1.25))) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def detector() -> PhaseDetector:
+    return fit_detector(jobs(0), DetectorOptions(USAGE_FEATURES, phases=6, max_epochs=30), cycle_samples=10)[0]
+
+
+def with_gap(series: UsageSeries, start: int, stop: int) -> UsageSeries:
+    usage: FloatArray = series.usage.copy()
+    usage[start:stop] = np.nan
+    return UsageSeries(series.container, series.timestamps, series.step_s, usage)
+
+
+def test_the_coming_peak_is_that_of_the_samples_after_this_one() -> None:
+    """By hand, cycle of 2: after 1 core come 2 and 4, so the ratio is 4; the last sample has nothing after it."""
+    usage = np.array([[1.0, MIB], [2.0, MIB], [4.0, MIB], [1.0, MIB]])
+    ratio = 2 ** coming_peaks(usage, 2)[:, 0]
+    np.testing.assert_allclose(ratio[:3], [4.01 / 1.01, 4.01 / 2.01, 1.01 / 4.01])
+    assert np.isnan(ratio[3])
+
+
+def test_stages_of_a_job_it_never_saw_get_phases_of_their_own(detector: PhaseDetector) -> None:
+    labels = detector.trace(job(np.random.default_rng(99), "new")).labels
+    loading, computing = labels[22:31], labels[45:70]
+    assert np.bincount(loading).max() >= 6
+    assert np.bincount(computing).max() >= 20
+    assert np.bincount(loading).argmax() != np.bincount(computing).argmax()
+
+
+def test_a_container_four_times_as_large_goes_through_the_same_phases_most_of_the_time(detector: PhaseDetector) -> None:
+    usual = detector.trace(job(np.random.default_rng(5), "usual")).labels
+    large = detector.trace(job(np.random.default_rng(5), "large", size=4.0)).labels
+    assert (usual == large).mean() > 0.6
+
+
+def test_a_label_depends_on_the_past_only(detector: PhaseDetector) -> None:
+    series = job(np.random.default_rng(1), "whole")
+    begun = UsageSeries("begun", series.timestamps[:30], 15.0, series.usage[:30])
+    np.testing.assert_array_equal(detector.trace(series).labels[:30], detector.trace(begun).labels)
+
+
+def test_after_a_gap_the_last_phase_is_carried_on_until_there_is_a_window(detector: PhaseDetector) -> None:
+    series = with_gap(job(np.random.default_rng(2), "gap"), 50, 60)
+    labels = detector.trace(series).labels
+    assert (labels[50 : 60 + detector.lag + 1] == labels[49]).all()
+
+
+def test_a_series_that_begins_with_a_gap_is_unknown_until_its_first_sample(detector: PhaseDetector) -> None:
+    labels = detector.trace(with_gap(job(np.random.default_rng(2), "late"), 0, 5)).labels
+    assert (labels[:5] == -1).all()
+    assert (labels[5:9] == labels[5]).all()
+
+
+def test_the_same_data_and_seed_give_the_same_detector_to_the_bit() -> None:
+    options = DetectorOptions(USAGE_FEATURES, max_epochs=5, seed=3)
+    first, second = (fit_detector(jobs(0), options, 10)[0].to_state() for _ in range(2))
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+
+
+def test_it_comes_back_from_its_state_and_tells_the_same_phases(detector: PhaseDetector) -> None:
+    back = PhaseDetector.from_state(detector.to_state(), detector.features)
+    series = job(np.random.default_rng(7), "again")
+    np.testing.assert_array_equal(back.trace(series).labels, detector.trace(series).labels)
+
+
+def test_splitting_a_phase_leaves_the_labels_of_the_others(detector: PhaseDetector) -> None:
+    series = jobs(4)
+    split = detector.split(2, 2, series, seed=0)
+    for one in series:
+        before, after = detector.trace(one).labels, split.trace(one).labels
+        others = (before != 2) & (before >= 0)
+        np.testing.assert_array_equal(after[others], before[others])
+    assert split.n_phases == detector.n_phases + 1
+
+
+def test_series_without_four_samples_in_a_row_teach_nothing() -> None:
+    broken = [with_gap(one, i, i + 1) for one in jobs(0, 2) for i in [0]]
+    usage = broken[0].usage.copy()
+    usage[::2] = np.nan
+    with pytest.raises(NotEnoughData, match="4 samples in a row"):
+        fit_detector([UsageSeries("c", broken[0].timestamps, 15.0, usage)], DetectorOptions(USAGE_FEATURES), 10)
+
+
+def test_arrays_that_do_not_fit_each_other_are_refused(detector: PhaseDetector) -> None:
+    state = detector.to_state()
+    with pytest.raises(BadArtifact, match="do not fit 5 features"):
+        PhaseDetector.from_state(state, detector.features[:5])
+    with pytest.raises(BadArtifact, match=r"lacks the array 'scaler\.mean'"):
+        PhaseDetector.from_state({k: v for k, v in state.items() if k != "scaler.mean"}, detector.features)

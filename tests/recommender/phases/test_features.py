@@ -1,0 +1,96 @@
+"""Features say how busy a container is, for itself and absolutely, from its past alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.errors import BadInput
+from recommender.phases.features import CPU_FLOOR_CORES, SMOOTHING, USAGE_FEATURES, feature_matrix, source_columns
+from recommender.records import FloatArray, UsageSeries
+
+MIB = float(1 << 20)
+
+
+def series_of(usage: FloatArray, **columns: FloatArray) -> UsageSeries:
+    timestamps = np.arange(len(usage), dtype=np.int64) * 15
+    return UsageSeries("c", timestamps, 15.0, np.asarray(usage, dtype=np.float64), features=columns)
+
+
+def test_a_container_that_doubles_its_cpu_after_a_peak() -> None:
+    """Worked by hand: cores 4, 1, 2 with memory at 3 MiB throughout."""
+    made = feature_matrix(series_of(np.array([[4, 3 * MIB], [1, 3 * MIB], [2, 3 * MIB]])), USAGE_FEATURES)
+    cpu_level, memory_level, cpu_of_peak, memory_of_peak, cpu_trend, memory_trend = made[2]
+    assert cpu_level == pytest.approx(math.log2(2 + CPU_FLOOR_CORES))
+    assert memory_level == pytest.approx(math.log2(4 * MIB))
+    assert cpu_of_peak == 0.5
+    assert memory_of_peak == 1.0
+    running_mean = 4 + SMOOTHING * (1 - 4)  # before the third sample
+    assert cpu_trend == pytest.approx(math.log2((2 + CPU_FLOOR_CORES) / (running_mean + CPU_FLOOR_CORES)))
+    assert memory_trend == 0.0
+
+
+usages = st.lists(
+    st.tuples(st.floats(0, 64), st.floats(0, 2.0**36)) | st.just((math.nan, math.nan)), min_size=1, max_size=40
+).map(lambda rows: np.array(rows, dtype=np.float64))
+
+
+def by_the_book(usage: FloatArray) -> FloatArray:
+    """The same six features, one sample at a time from the whole past."""
+    out = np.full((len(usage), 6), np.nan)
+    for resource, floor in enumerate((0.01, MIB)):
+        for t in range(len(usage)):
+            past = [u for u in usage[: t + 1, resource] if not math.isnan(u)]
+            if math.isnan(usage[t, resource]):
+                continue
+            mean = past[0]
+            for u in past[:-1]:
+                mean += SMOOTHING * (u - mean)
+            used = past[-1]
+            out[t, resource] = math.log2(used + floor)
+            out[t, 2 + resource] = used / max(floor, *past)
+            out[t, 4 + resource] = math.log2((used + floor) / (mean + floor))
+    return out
+
+
+@given(usages)
+@settings(deadline=None)
+def test_the_kernel_agrees_with_the_definition(usage: FloatArray) -> None:
+    np.testing.assert_allclose(feature_matrix(series_of(usage), USAGE_FEATURES), by_the_book(usage), atol=1e-12)
+
+
+@given(usages, st.integers(0, 39))
+@settings(deadline=None)
+def test_a_sample_sees_nothing_of_what_comes_after_it(usage: FloatArray, at: int) -> None:
+    whole = feature_matrix(series_of(usage), USAGE_FEATURES)
+    begun = feature_matrix(series_of(usage[: at + 1]), USAGE_FEATURES)
+    np.testing.assert_array_equal(whole[: at + 1], begun)
+
+
+def test_relative_features_are_those_of_a_container_a_hundred_times_larger() -> None:
+    usage = np.array([[1, 300 * MIB], [2, 500 * MIB], [0.5, 900 * MIB]])
+    small = feature_matrix(series_of(usage), USAGE_FEATURES)
+    large = feature_matrix(series_of(100 * usage), USAGE_FEATURES)
+    np.testing.assert_allclose(large[:, 2:], small[:, 2:], atol=0.03)
+    assert (large[:, :2] > small[:, :2] + 6).all()
+
+
+def test_named_columns_are_taken_as_they_are_and_missing_in_gaps() -> None:
+    usage = np.array([[1, MIB], [math.nan, math.nan], [2, MIB]])
+    gpu = np.array([0.5, 0.6, 0.7])
+    made = feature_matrix(series_of(usage, gpu_util=gpu), ("gpu_util", "cpu_cores", "memory_bytes"))
+    np.testing.assert_array_equal(made, [[0.5, 1, MIB], [math.nan] * 3, [0.7, 2, MIB]])
+
+
+def test_only_columns_of_the_data_are_asked_of_the_source() -> None:
+    assert source_columns(("cpu.level", "cpu_cores", "gpu_util")) == ("gpu_util",)
+
+
+def test_an_unknown_feature_is_named_with_what_there_is() -> None:
+    with pytest.raises(BadInput, match=r"gpu_utill.*known: .*gpu_util") as caught:
+        feature_matrix(series_of(np.ones((1, 2)), gpu_util=np.ones(1)), ("gpu_utill",))
+    assert "--map" in str(caught.value)

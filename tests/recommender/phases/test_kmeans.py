@@ -1,0 +1,118 @@
+"""Phases have stable numbers, a chosen count, a reach, and can be divided without renaming the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.errors import Misuse, NotEnoughData
+from recommender.phases.kmeans import PhaseCentres, choose_k, fit_centres
+from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
+
+CENTRES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+
+
+def blobs(rng: np.random.Generator, per_blob: int = 200) -> tuple[FloatArray, IntArray]:
+    """Codes around three centres, met in the order 2, 0, 1 of a container's life."""
+    order = (2, 0, 1)
+    codes = np.concatenate([CENTRES[c] + rng.normal(0, 0.05, (per_blob, 2)) for c in order])
+    return codes, np.arange(len(codes), dtype=np.int64)
+
+
+def test_a_code_belongs_to_the_nearest_centre_within_its_reach() -> None:
+    """By hand: reach 0.3 around each centre; the fourth code is nearest to centre 1 but 0.5 away."""
+    phases = PhaseCentres(CENTRES, (), np.full(3, 0.3))
+    codes = np.array([[0.1, 0.0], [0.9, 0.1], [0.0, 1.2], [1.5, 0.0]])
+    assert phases.assign(codes).tolist() == [0, 1, 2, UNKNOWN_PHASE]
+    assert phases.nearest(codes)[0].tolist() == [0, 1, 2, 1]
+    assert phases.nearest(codes)[1] == pytest.approx([0.1, np.hypot(0.1, 0.1), 0.2, 0.5])
+
+
+def test_phases_are_numbered_by_when_they_are_met_in_a_life(seed: int) -> None:
+    codes, ages = blobs(np.random.default_rng(seed))
+    phases = fit_centres(codes, ages, 3, seed)
+    np.testing.assert_allclose(phases.root, CENTRES[[2, 0, 1]], atol=0.03)
+
+
+def test_the_same_data_get_the_same_numbers_from_every_seed() -> None:
+    codes, ages = blobs(np.random.default_rng(0))
+    first = fit_centres(codes, ages, 3, 0).assign(codes)
+    for seed in range(1, 6):
+        np.testing.assert_array_equal(fit_centres(codes, ages, 3, seed).assign(codes), first)
+
+
+def test_few_training_windows_are_unknown_and_a_far_one_is(seed: int) -> None:
+    codes, ages = blobs(np.random.default_rng(seed))
+    phases = fit_centres(codes, ages, 3, seed)
+    assert (phases.assign(codes) == UNKNOWN_PHASE).mean() < 0.001
+    assert phases.assign(np.array([[5.0, 5.0]])).tolist() == [UNKNOWN_PHASE]
+
+
+def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes, ages = blobs(rng)
+    phases = fit_centres(codes, ages, 3, seed)
+    split = phases.split(1, 3, codes, seed)
+    before, after = phases.nearest(codes)[0], split.nearest(codes)[0]
+    assert split.n_phases == 5
+    np.testing.assert_array_equal(after[before != 1], before[before != 1])
+    assert set(after[before == 1]) == {1, 3, 4}
+
+
+def test_a_part_can_be_split_again(seed: int) -> None:
+    codes, ages = blobs(np.random.default_rng(seed))
+    once = fit_centres(codes, ages, 2, seed).split(0, 2, codes, seed)
+    twice = once.split(2, 2, codes, seed)
+    before, after = once.nearest(codes)[0], twice.nearest(codes)[0]
+    np.testing.assert_array_equal(after[before != 2], before[before != 2])
+    assert set(after[before == 2]) == {2, 3}
+
+
+def test_centres_come_back_from_their_state_exactly(seed: int) -> None:
+    codes, ages = blobs(np.random.default_rng(seed))
+    phases = fit_centres(codes, ages, 3, seed).split(1, 2, codes, seed).split(3, 2, codes, seed)
+    back = PhaseCentres.from_state(phases.to_state())
+    np.testing.assert_array_equal(back.assign(codes), phases.assign(codes))
+    np.testing.assert_array_equal(back.reach, phases.reach)
+
+
+def test_the_number_of_phases_is_the_one_that_foretells_best(seed: int) -> None:
+    """Each of three blobs has its own future; more phases than three foretell nothing more."""
+    rng = np.random.default_rng(seed)
+    codes, _ = blobs(rng)
+    future = np.repeat([3.0, 0.0, -2.0], 200)[:, None] + rng.normal(0, 0.1, (600, 1))
+    choice = choose_k(codes, future, np.arange(600) % 4 == 0, range(2, 9), seed)
+    assert choice.k == 3
+    assert choice.elbow_k == 3
+    assert choice.forecast_loss[2] > 2 * choice.forecast_loss[3]
+
+
+@given(st.integers(0, 10_000), st.integers(2, 5))
+@settings(deadline=None, max_examples=20)
+def test_assignment_agrees_with_measuring_every_distance(seed: int, k: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes, centres = rng.random((30, 4)), rng.random((k, 4))
+    distances = np.linalg.norm(codes[:, None, :] - centres[None], axis=2)
+    labels, found = PhaseCentres(centres, (), np.full(k, np.inf)).nearest(codes)
+    np.testing.assert_array_equal(labels, distances.argmin(axis=1))
+    np.testing.assert_allclose(found, distances.min(axis=1), atol=1e-7)
+
+
+def test_more_phases_than_different_windows_are_refused() -> None:
+    with pytest.raises(NotEnoughData, match="2 different windows cannot make 3"):
+        fit_centres(np.repeat([[0.0, 1.0], [1.0, 0.0]], 5, axis=0), np.arange(10), 3, 0)
+
+
+@pytest.mark.parametrize(("phase", "into", "message"), [(7, 2, "no phase 7"), (-1, 2, "no phase -1"), (0, 1, "--into 1")])
+def test_a_split_that_makes_no_sense_is_refused(phase: int, into: int, message: str) -> None:
+    codes, ages = blobs(np.random.default_rng(0))
+    with pytest.raises(Misuse, match=message):
+        fit_centres(codes, ages, 3, 0).split(phase, into, codes, 0)
+
+
+def test_a_phase_the_data_do_not_show_cannot_be_split() -> None:
+    phases = PhaseCentres(CENTRES, (), np.full(3, np.inf))
+    with pytest.raises(NotEnoughData, match="phase 2 has 0 windows"):
+        phases.split(2, 2, CENTRES[:1], 0)

@@ -1,0 +1,111 @@
+"""A model folder comes back exactly, or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from recommender import artifacts
+from recommender.errors import BadArtifact, Misuse
+
+ARRAYS = {"w": np.arange(6.0).reshape(2, 3), "k": np.array([3], dtype=np.int64), "empty": np.empty((0, 2), np.float32)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    artifacts.save(tmp_path / "model", ARRAYS, {"lag": 3})
+    return tmp_path / "model"
+
+
+def test_arrays_and_facts_come_back_exactly(folder: Path) -> None:
+    arrays, manifest = artifacts.load(folder)
+    assert manifest["lag"] == 3
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_the_same_arrays_make_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    artifacts.save(tmp_path / "again", ARRAYS, {"lag": 3})
+    for name in (artifacts.MANIFEST, artifacts.ARRAYS):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_saving_again_replaces_the_model_and_leaves_nothing_beside_it(folder: Path) -> None:
+    artifacts.save(folder, {"w": np.ones(1)}, {"lag": 1})
+    assert artifacts.load(folder)[1]["lag"] == 1
+    assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208  hidden names count too
+
+
+def test_a_folder_that_is_no_model_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("ten years of work")
+    with pytest.raises(Misuse, match="not a model folder"):
+        artifacts.save(tmp_path, ARRAYS, {})
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_failed_save_leaves_the_old_model(folder: Path) -> None:
+    with pytest.raises(TypeError):
+        artifacts.save(folder, ARRAYS, {"lag": object()})
+    assert artifacts.load(folder)[1]["lag"] == 3
+    assert os.listdir(folder.parent) == ["model"]  # noqa: PTH208
+
+
+def test_a_model_can_be_read_by_others(folder: Path) -> None:
+    assert folder.stat().st_mode & 0o055 == 0o055
+
+
+def damage(folder: Path, how: str) -> None:
+    arrays, manifest = folder / artifacts.ARRAYS, folder / artifacts.MANIFEST
+    facts = orjson.loads(manifest.read_bytes())
+    if how == "truncated arrays":
+        arrays.write_bytes(arrays.read_bytes()[:-20])
+    elif how == "one byte changed":
+        content = bytearray(arrays.read_bytes())
+        content[60] ^= 1
+        arrays.write_bytes(content)
+    elif how == "no arrays":
+        arrays.unlink()
+    elif how == "no manifest":
+        manifest.unlink()
+    elif how == "manifest cut off":
+        manifest.write_bytes(manifest.read_bytes()[:40])
+    elif how == "not our manifest":
+        manifest.write_text('{"name": "something else"}')
+    elif how == "newer":
+        manifest.write_bytes(orjson.dumps({**facts, "schema": artifacts.SCHEMA + 1}))
+    elif how == "another array's checksum":
+        facts["arrays"]["w"]["sha256"] = "0" * 64
+        manifest.write_bytes(orjson.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("truncated arrays", "damaged or truncated"),
+        ("one byte changed", "damaged or truncated"),
+        ("no arrays", "arrays.npz"),
+        ("no manifest", "manifest.json"),
+        ("manifest cut off", "not JSON"),
+        ("not our manifest", "not the manifest of a Phasewise model"),
+        ("newer", "newer Phasewise"),
+        ("another array's checksum", "does not describe the arrays"),
+    ],
+)
+def test_a_damaged_model_is_refused_with_its_file_and_a_remedy(folder: Path, how: str, message: str) -> None:
+    damage(folder, how)
+    with pytest.raises(BadArtifact, match=message) as caught:
+        artifacts.load(folder)
+    assert "model" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_pickled_objects_are_refused_unread(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evil.npz", w=np.array([{"run": "me"}], dtype=object))
+    with pytest.raises(BadArtifact, match="plain arrays"):
+        artifacts.load_npz(tmp_path / "evil.npz", "evil.npz")

@@ -1,0 +1,28 @@
+"""A message names the place and the remedy, and the exit code follows the kind of error."""
+
+import pytest
+
+from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData, PartlyDone, PhasewiseError
+
+
+def test_bad_input_names_file_row_column_and_remedy() -> None:
+    error = BadInput("negative use", file="a.csv", row=7, column="cpu_cores", remedy="Remove the row.")
+    assert str(error) == "a.csv, row 7, column 'cpu_cores': negative use. Remove the row."
+
+
+def test_a_place_that_is_not_known_is_left_out() -> None:
+    assert str(BadInput("no rows", remedy="Export again.")) == "no rows. Export again."
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(PhasewiseError, 1), (Misuse, 2), (BadArtifact, 2), (NotEnoughData, 2)], ids=lambda k: str(k)
+)
+def test_each_kind_ends_with_its_exit_code(kind: type[PhasewiseError], code: int) -> None:
+    assert kind("x").exit_code == code
+
+
+def test_partly_done_names_every_item_left_out() -> None:
+    error = PartlyDone(["web: no samples", "db: damaged"])
+    assert error.exit_code == 3
+    assert "web: no samples" in str(error)
+    assert "db: damaged" in str(error)

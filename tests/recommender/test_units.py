@@ -1,0 +1,38 @@
+"""Durations, cores and bytes are read and printed as people write them."""
+
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender import units
+from recommender.errors import Misuse
+from recommender.units import format_cpu, format_duration, format_memory, parse_duration_s
+
+
+def test_the_examples_in_the_docstrings_are_true() -> None:
+    assert doctest.testmod(units).failed == 0
+    assert doctest.testmod(units).attempted > 0
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("15s", 15), ("10m", 600), ("1h30m", 5400), ("2.5", 2.5), ("500ms", 0.5)])
+def test_a_duration_is_read_as_prometheus_writes_it(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == seconds
+
+
+@given(st.integers(1, 10**6))
+def test_a_printed_duration_of_at_most_two_units_is_read_back(minutes: int) -> None:
+    text = format_duration(minutes * 60.0)
+    assert abs(parse_duration_s(text) - minutes * 60.0) < 86400 if "d" in text else parse_duration_s(text) == minutes * 60
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5m", "ten", "5x", "1h-3m", "nan", "inf"])
+def test_what_is_no_positive_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(Misuse, match="10m"):
+        parse_duration_s(text)
+
+
+def test_cores_and_bytes_keep_three_digits_where_they_matter() -> None:
+    assert [format_cpu(c) for c in (0, 0.0254, 1, 12.345, 250)] == ["0m", "25m", "1.00", "12.35", "250"]
+    assert [format_memory(b) for b in (2048, 5 << 20, 3 << 30, 2 << 40)] == ["2Ki", "5Mi", "3.00Gi", "2.00Ti"]
