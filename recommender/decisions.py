@@ -16,14 +16,17 @@ from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 SCHEMA = pa.schema(
     [
-        ("container", pa.dictionary(pa.int32(), pa.string())),
+        ("container", pa.string()),
         ("timestamp", pa.int64()),
-        ("policy", pa.dictionary(pa.int32(), pa.string())),
+        ("policy", pa.string()),
         ("cpu_cores", pa.float64()),
         ("memory_bytes", pa.float64()),
     ]
 )
 """`timestamp` is the first sample, in unix seconds, that a decision covers; it holds until the container's next one."""
+
+GROUP_ROWS = 250_000
+"""Rows gathered before they are written: many short containers would make a file of nothing but headers."""
 
 
 class DecisionWriter:
@@ -31,27 +34,34 @@ class DecisionWriter:
 
     def __init__(self, path: Path) -> None:
         self._file = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
         self.dropped: set[str] = set()
         """Policies that turned out not to be judged; their rows are taken out at the end."""
 
     def write(self, container: str, policy: str, timestamps: IntArray, allocations: FloatArray) -> None:
         """Add the decisions int64 (d,) unix seconds, float64 (d, 2) cores and bytes."""
-        rows = len(timestamps)
-        same = pa.array(np.zeros(rows, np.int32))
-        self._file.write_table(
-            pa.Table.from_arrays(
-                [
-                    pa.DictionaryArray.from_arrays(same, [container]),
-                    pa.array(timestamps),
-                    pa.DictionaryArray.from_arrays(same, [policy]),
-                    pa.array(np.ascontiguousarray(allocations[:, CPU])),
-                    pa.array(np.ascontiguousarray(allocations[:, MEMORY])),
-                ],
-                schema=SCHEMA,
-            )
-        )
+        same = pa.array(np.zeros(len(timestamps), np.int32))
+        columns = [
+            pa.DictionaryArray.from_arrays(same, [container]).cast(pa.string()),
+            pa.array(timestamps),
+            pa.DictionaryArray.from_arrays(same, [policy]).cast(pa.string()),
+            pa.array(np.ascontiguousarray(allocations[:, CPU])),
+            pa.array(np.ascontiguousarray(allocations[:, MEMORY])),
+        ]
+        self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        self._rows += len(timestamps)
+        if self._rows >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._file.write_table(pa.Table.from_batches(self._waiting, schema=SCHEMA), row_group_size=self._rows or None)
+        self._waiting, self._rows = [], 0
 
     def close(self) -> None:
+        """Write what waits and end the file."""
+        if self._waiting:
+            self._flush()
         self._file.close()
 
 
@@ -79,7 +89,7 @@ def _copy_without(source: Path, target: Path, policies: Collection[str]) -> None
     unwanted = pa.array(sorted(policies))
     with pq.ParquetFile(source) as read, pq.ParquetWriter(target, SCHEMA, compression="zstd") as written:
         for table in _groups(read):
-            written.write_table(table.filter(pc.invert(pc.is_in(table["policy"].cast(pa.string()), unwanted))))
+            written.write_table(table.filter(pc.invert(pc.is_in(table["policy"], unwanted))))
 
 
 def _groups(file: pq.ParquetFile) -> Iterable[pa.Table]:

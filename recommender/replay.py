@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +32,9 @@ from recommender.timelines import TimelineChoice
 
 BATCH_SAMPLES = 50_000
 """Containers are sent to other processes in batches of about so many samples, so that short ones cost no more."""
+
+WORTH_PROCESSES = 2_000_000
+"""Grid cells that are done before other processes have started and loaded their compiled kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ def replay(
     timelines: int = 6,
     progress: Callable[[int], None] | None = None,
     jobs: int = 1,
+    processes_from: int = WORTH_PROCESSES,
     model: Mapping[str, object] | None = None,
 ) -> ReplayResult:
     """Replay every container of a source, one at a time or `jobs` at once.
@@ -130,6 +136,8 @@ def replay(
         Called with the number of grid cells just done.
     jobs
         Processes; the result does not depend on it.
+    processes_from
+        Grid cells that this process replays itself before it starts others.
     model
         What the report says of the model.
 
@@ -144,11 +152,12 @@ def replay(
         raise Misuse(f"{jobs} jobs cannot replay anything. Ask for at least 1.")
     work = _Work(plan_for, options, with_decisions=decisions_to is not None, with_timeline=timelines > 0)
     gathered = _Gathered(timelines, decisions_to, options)
-    outcomes = map(work.one, source) if jobs == 1 else _outcomes_of_processes(source, work, jobs)
-    for outcome in outcomes:
-        gathered.take(outcome)
-        if progress is not None:
-            progress(outcome.cells)
+    outcomes = work.each(source) if jobs == 1 else _outcomes_of_jobs(iter(source), work, jobs, processes_from)
+    with closing(outcomes):
+        for outcome in outcomes:
+            gathered.take(outcome)
+            if progress is not None:
+                progress(outcome.cells)
     return gathered.result(model or {})
 
 
@@ -192,8 +201,12 @@ class _Work:
             judged=judged if self.with_decisions else replace(judged, decisions={}),
         )
 
-    def many(self, batch: Sequence[UsageSeries]) -> list[_Outcome]:
-        return [self.one(series) for series in batch]
+    def each(self, source: Iterable[UsageSeries]) -> Generator[_Outcome]:
+        for series in source:
+            yield self.one(series)
+
+    def all(self, batch: Sequence[UsageSeries]) -> list[_Outcome]:
+        return list(self.each(batch))
 
 
 def _timeline(series: UsageSeries, plan: Plan, judged: Judged) -> Timeline:
@@ -210,13 +223,30 @@ def _timeline(series: UsageSeries, plan: Plan, judged: Judged) -> Timeline:
     )
 
 
-def _outcomes_of_processes(source: Iterable[UsageSeries], work: _Work, jobs: int) -> Iterator[_Outcome]:
+def _outcomes_of_jobs(
+    source: Iterator[UsageSeries], work: _Work, jobs: int, processes_from: int
+) -> Generator[_Outcome]:
+    """Outcomes in the order of the source: of this process while there is little to do, then of others."""
+    cells = 0
+    while cells < processes_from:
+        series = next(source, None)
+        if series is None:
+            return
+        cells += len(series)
+        yield work.one(series)
+    yield from _outcomes_of_processes(source, work, jobs)
+
+
+def _outcomes_of_processes(source: Iterable[UsageSeries], work: _Work, jobs: int) -> Generator[_Outcome]:
     """Outcomes in the order of the source; at most two batches per process are under way."""
-    executor = ProcessPoolExecutor(max_workers=jobs)
+    # Ctrl-C is for this process, which ends the others itself.
+    executor = ProcessPoolExecutor(
+        max_workers=jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
     pending: deque[Any] = deque()
     try:
         for batch in _batches(source):
-            pending.append(executor.submit(work.many, batch))
+            pending.append(executor.submit(work.all, batch))
             if len(pending) >= 2 * jobs:
                 yield from pending.popleft().result()
         while pending:

@@ -27,7 +27,7 @@ stdout = Console()
 stderr = Console(stderr=True)
 
 
-class DurationType(click.ParamType):
+class DurationType(click.ParamType[float, Any]):
     """`15s`, `10m`, `1h30m`, or bare seconds; the value is seconds."""
 
     name = "duration"
@@ -50,7 +50,7 @@ class StepType(DurationType):
         return 0.0 if value == "none" else super().convert(value, param, ctx)
 
 
-class MapType(click.ParamType):
+class MapType(click.ParamType[ColumnMap, Any]):
     """`new=old` or `new=old:unit`."""
 
     name = "new=old[:unit]"

@@ -20,15 +20,15 @@ from recommender.cli.common import DURATION, STEP, map_option, names, progress_b
 from recommender.decisions import DecisionWriter, decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import write_bytes_aside
+from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases.contexts import runs_of
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.phases.prototypes import prototypes
 from recommender.planning import Planner, mismatch_notes, model_facts, usable_policies
 from recommender.policies.registry import REGISTRY
 from recommender.records import ReplayResult, UsageSeries
-from recommender.replay import ReplayOptions, replay
+from recommender.replay import replay
 from recommender.report.csv_report import write_csv
 from recommender.report.json_report import to_json
 from recommender.report.money import Prices
@@ -252,7 +252,10 @@ def _write(
         written.append(("CSV", str(outputs.csv)))
     if not outputs.pictured:
         return written
-    pictures = _pictures(planner, chosen)
+    model = planner.any_model()
+    runs = _runs(model, chosen) if model is not None else []
+    graph = None if model is None else model.graph
+    table = None if model is None else model.statistics
     if outputs.html is not None:
         from recommender.report.page import write_page  # noqa: PLC0415  jinja2 is needed here only
 
@@ -263,26 +266,20 @@ def _write(
             generated_at=datetime.now(UTC),
             version=__version__,
             prices=prices,
-            **pictures,
+            phase_graph=graph,
+            sequences=runs,
+            phase_table=table,
         )
         written.append(("page", str(outputs.html)))
     if outputs.plots is not None:
         from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
 
-        write_plots(result, result.timelines, outputs.plots, **pictures)
+        write_plots(result, result.timelines, outputs.plots, phase_graph=graph, sequences=runs, phase_table=table)
         written.append(("plots", str(outputs.plots)))
     return written
 
 
-def _pictures(planner: Planner, chosen: Selection) -> dict[str, Any]:
-    """Phase graph, prototypes and phase table, of the only model or of the first fold's."""
-    model = planner.any_model()
-    if model is None or model.graph is None:
-        return {}
-    runs = [runs_of(model.detector.trace(series).labels[series.present]) for series in chosen]
-    found = prototypes([run for run in runs if run])
-    return {
-        "phase_graph": model.graph.digraph,
-        "prototypes": [(prototype.path, prototype.share) for prototype in found],
-        "phase_table": model.statistics,
-    }
+def _runs(model: PhaseModel, chosen: Selection) -> list[list[tuple[int, int]]]:
+    """The runs of phases of every container, for the prototypes."""
+    found = (runs_of(model.detector.trace(series).labels[series.present]) for series in chosen)
+    return [runs for runs in found if runs]

@@ -101,7 +101,8 @@ def _decay(histogram: Histogram, buckets: Buckets, time_s: float) -> float:
     if time_s > sums[REFERENCE_S] + buckets.max_exponent * buckets.half_life_s:
         reference_s = math.floor(time_s / buckets.half_life_s + 0.5) * buckets.half_life_s
         shrink = 2.0 ** round((sums[REFERENCE_S] - reference_s) / buckets.half_life_s)
-        histogram.weights[:] *= shrink
+        for bucket in range(len(histogram.weights)):
+            histogram.weights[bucket] *= shrink
         sums[TOTAL] *= shrink
         sums[REFERENCE_S] = reference_s
         _find_ends(histogram, buckets.epsilon)

@@ -8,6 +8,7 @@ present phase when this container was in it before.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,12 @@ MAX_ORDER = 4
 DWELLS_KEPT = 3
 """Runs whose length a context remembers; the fourth one back told nothing more in cross-validation."""
 
+_LONGEST_NAME = 80
+
 MAX_PHASE = 999
 """Largest phase number taken; the tables grow with the square of it, and no clustering here makes more."""
+
+_NAME = re.compile(r"(?:\d+(?::\d+)? )*\d+:\d+(?: ~\d+)?", re.ASCII)
 
 NONE = -1
 """Stands in a context for "there was no such run"."""
@@ -92,14 +97,15 @@ class Context:
     follower: int = NONE
 
     @classmethod
-    def of(cls, history: Sequence[Run]) -> Context:
-        """The context of a container whose runs so far are `history` (oldest first, the present run last)."""
-        newest = history[: -MAX_ORDER - 1 : -1]
+    def of(cls, history: Sequence[Run], end: int | None = None) -> Context:
+        """The context of a container whose runs so far are `history[:end]` (oldest first, the present run last)."""
+        end = len(history) if end is None else end
+        newest = history[max(0, end - MAX_ORDER) : end][::-1]
         present = newest[0][0]
         follower = NONE
-        for older, younger in zip(history[-2::-1], history[:0:-1], strict=True):
-            if older[0] == present:
-                follower = younger[0]
+        for at in range(end - 2, -1, -1):
+            if history[at][0] == present:
+                follower = history[at + 1][0]
                 break
         return cls(
             tuple(phase for phase, _ in newest),
@@ -122,6 +128,23 @@ class Context:
         ]
         tail = "" if self.follower == NONE else f" ~{self.follower}"
         return " ".join(reversed(shown)) + tail
+
+    @classmethod
+    def parse(cls, name: str) -> Context | None:
+        """The context of a name; None when no context is called so."""
+        if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+            return None
+        runs, _, follower = name.partition(" ~")
+        parts = [part.split(":") for part in reversed(runs.split(" "))]
+        starts = [int(part[1]) for part in parts if len(part) == 2]
+        context = cls(
+            tuple(int(part[0]) for part in parts),
+            tuple(dwell_bucket(start) for start in starts if start > 0),
+            int(follower) if follower else NONE,
+        )
+        sound = len(parts) <= MAX_ORDER and len(starts) == min(len(parts), DWELLS_KEPT) and context.name == name
+        repeats = any(older == younger for older, younger in zip(context.phases[1:], context.phases, strict=False))
+        return context if sound and not repeats and context.follower != context.phases[0] else None
 
 
 def history_name(phases: Sequence[int]) -> str:

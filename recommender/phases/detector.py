@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact, NotEnoughData
 from recommender.kernels.windows import carry_forward, column_moments, gap_free, standardise
 from recommender.phases.crbm import ConditionalRBM
-from recommender.phases.features import feature_matrix
+from recommender.phases.features import CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCount, choose_k, fit_centres
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray, PhaseTrace, UsageSeries
 
@@ -37,10 +37,13 @@ class DetectorOptions:
     phases: int | None = None
     """None chooses k from the data."""
     seed: int = 0
-    max_epochs: int = 200
-    """With the default stop (three epochs without a better error) few trainings come near it."""
-    windows: int = 200_000
+    windows: int = 100_000
     """Windows the encoder is trained on at the most, whole containers drawn at random."""
+    updates: int = 20_000_000
+    """Windows shown in all: few containers are gone over often, many seldom, for the same few seconds."""
+    patience: int = 10
+    """Epochs without a better held-out error before training ends. The paper stops after 3 on the training error,
+    which is smooth; the error of few held-out windows is not, and 3 would end most trainings after a dozen epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class PhaseDetector:
         codes, coded = self.codes(series)
         labels = np.full(len(series), UNKNOWN_PHASE, dtype=np.int64)
         if coded.any():
-            labels[coded] = self.centres.assign(codes[coded])
+            labels[coded] = self.centres.follow(codes[coded])
         carry_forward(labels, ~coded)
         return PhaseTrace(labels, self.n_phases)
 
@@ -172,9 +175,16 @@ def fit_detector(
     if not np.isfinite(stacked).all(axis=1).any():
         raise NotEnoughData("no sample has all features. Check the columns named by --features.")
     mean, scale = column_moments(stacked)
-    encoder = ConditionalRBM(options.hidden, options.lag, max_epochs=options.max_epochs, seed=options.seed)
     rng = np.random.default_rng(options.seed)
-    values, segments = _training_windows(matrices, mean, scale, options, rng, encoder.dtype)
+    values, segments = _training_windows(matrices, mean, scale, options, rng)
+    encoder = ConditionalRBM(
+        options.hidden,
+        options.lag,
+        max_epochs=int(np.clip(options.updates // len(values), 20, 1000)),
+        patience=options.patience,
+        hidden_states="sampled",  # the noise keeps codes coarse: phases last two to four times as long as with means
+        seed=options.seed,
+    )
     encoder.fit(values, segments, progress=None if progress is None else lambda done, of: progress("encoder", done, of))
     blind = PhaseDetector(options.features, mean, scale, encoder, _no_centres(options.hidden))
     codes, ages, outcomes, owners = _coded(blind, series, cycle_samples, rng)
@@ -205,11 +215,11 @@ def coming_peaks(usage: FloatArray, cycle_samples: int) -> FloatArray:
     peaks = np.full((n, 2), np.nan)
     if n < 2:
         return peaks
-    floors = np.array([0.01, float(1 << 20)])
+    floors = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
     padded = np.vstack([np.where(np.isnan(usage), -np.inf, usage)[1:], np.full((cycle_samples, 2), -np.inf)])
     ahead = np.lib.stride_tricks.sliding_window_view(padded, cycle_samples, axis=0).max(axis=2)[:n]
-    seen = np.isfinite(ahead) & ~np.isnan(usage)
-    peaks[seen] = np.log2((ahead + floors) / (np.nan_to_num(usage) + floors))[seen]
+    seen = (np.isfinite(ahead) & ~np.isnan(usage)).all(axis=1)
+    peaks[seen] = np.log2((ahead[seen] + floors) / (usage[seen] + floors))
     return peaks
 
 
@@ -219,13 +229,12 @@ def _training_windows(
     scale: FloatArray,
     options: DetectorOptions,
     rng: np.random.Generator,
-    dtype: Any,
 ) -> tuple[NDArray[np.floating[Any]], IntArray]:
     """Whole containers in random order until there are enough windows, cut into gap-free segments."""
     kept: list[NDArray[np.floating[Any]]] = []
     borders, total = [0], 0
     for i in rng.permutation(len(matrices)):
-        values = _standardised(matrices[i], mean, scale, dtype)
+        values = _standardised(matrices[i], mean, scale, np.float32)
         rows, segments = gap_free(values, np.zeros(1, dtype=np.int64))
         for start, stop in pairwise(segments):
             room = min(stop - start, options.windows - total)

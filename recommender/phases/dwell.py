@@ -79,14 +79,27 @@ class DwellTable:
         return np.concatenate(([1.0], np.cumprod(staying)))
 
     def expected_remaining(self) -> FloatArray:
-        """Expected further samples of the run, float64 (n_phases + 1, n_phases, n_buckets), given the bucket only."""
+        """Expected further samples of a run in the middle of each bucket, (n_phases + 1, n_phases, n_buckets)."""
+        return self._expected_from(_WIDTHS - _WIDTHS // 2)
+
+    def expected_remaining_at(self, previous: int, phase: int, length: int) -> float:
+        """Expected further samples of a run now `length` samples long."""
+        bucket = int(np.searchsorted(DWELL_STARTS, length, side="right")) - 1
+        into = min(length - DWELL_STARTS[bucket], int(_WIDTHS[bucket]) - 1)
+        left = _WIDTHS.copy()
+        left[bucket] -= into
+        return float(self._expected_from(left)[previous, phase, bucket])
+
+    def _expected_from(self, left: FloatArray) -> FloatArray:
+        """Expected further samples of a run that has `left` lengths of its bucket before it, float64 (n_buckets,)."""
         expected = np.empty_like(self.hazard)
-        later = np.zeros(self.hazard.shape[:2])
-        for bucket in range(_N_BUCKETS - 1, -1, -1):
-            stay = 1.0 - self.hazard[..., bucket]
-            onward = self.onward[bucket]
-            later = stay * (1.0 + onward * later) / (1.0 - stay * (1.0 - onward))
-            expected[..., bucket] = later
+        leave = self.hazard[..., -1]
+        expected[..., -1] = after = (1.0 - leave) / leave
+        for bucket in range(_N_BUCKETS - 2, -1, -1):
+            leave = self.hazard[..., bucket]
+            within = (1.0 - leave) / leave
+            expected[..., bucket] = within + (1.0 - leave) ** left[bucket] * (after - within)
+            after = within + (1.0 - leave) ** _WIDTHS[bucket] * (after - within)
         return expected
 
 

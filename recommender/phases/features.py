@@ -1,11 +1,11 @@
-"""What the encoder sees of a container: six features made from its usage, or columns the caller names.
+"""What the encoder sees of a container: four features made from its usage, or columns the caller names.
 
-Why these six. AI4DL standardises absolute readings, so its model knows the sizes it was trained on and no others. Here
-two features keep the level (on a logarithmic scale, since the next size up is a factor, not a step) and four are
-relative to the container's own past: the share of its peak so far says "loading" or "as busy as ever" for a container
-of any size, and the trend against its running mean says "rising" or "falling". A model trained on small containers then
-still recognises the phases of large ones, while the level tells apart what only the level can, such as idle and busy
-starts.
+Why these four. AI4DL standardises absolute readings, so its model knows the sizes it was trained on and no others. Here
+two features keep the level, on a logarithmic scale since the next size up is a factor and not a step, and two say how
+far the container is above or below its own usual level. A model trained on small containers then still tells the phases
+of one four times as large, while the level tells apart what only the level can, such as idle and busy starts. Shares
+of the peak and differences from one sample to the next were tried instead: they tell sizes apart as well, but the
+encoder then turns a meter's noise into phases (they lasted half as long for the same forecast).
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from recommender.errors import BadInput
 from recommender.kernels.features import usage_features
 from recommender.records import CPU, MEMORY, FloatArray, UsageSeries
 
-USAGE_FEATURES = ("cpu.level", "memory.level", "cpu.of_peak", "memory.of_peak", "cpu.trend", "memory.trend")
-"""Log2 of cores and bytes; share of the container's own peak so far; log2 ratio to its running mean."""
+USAGE_FEATURES = ("cpu.level", "memory.level", "cpu.relative", "memory.relative")
+"""Log2 of cores and bytes, and the same minus the container's own mean so far."""
 
 FEATURE_UNITS = {
     "cpu.level": "log2 cores",
     "memory.level": "log2 bytes",
-    "cpu.of_peak": "share",
-    "memory.of_peak": "share",
-    "cpu.trend": "log2 ratio",
-    "memory.trend": "log2 ratio",
+    "cpu.relative": "log2 of the ratio to its own usual level",
+    "memory.relative": "log2 of the ratio to its own usual level",
     "cpu_cores": "cores",
     "memory_bytes": "bytes",
 }
@@ -36,8 +34,8 @@ CPU_FLOOR_CORES = 0.01
 MEMORY_FLOOR_BYTES = float(1 << 20)
 """Ten millicores and one MiB: below them a container is idle, and differences are the meter's, not the program's."""
 
-SMOOTHING = 0.2
-"""Weight of the newest sample in the running mean: about five samples long, a little longer than the window (lag 3)."""
+LONGEST_PAST = 2000
+"""Samples the usual level is taken over: all of a training job, the last days of a service."""
 
 
 def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
@@ -66,7 +64,7 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
         if name in USAGE_FEATURES:
             if made is None:
                 made = np.empty((len(series), len(USAGE_FEATURES)))
-                usage_features(series.usage, CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, SMOOTHING, made)
+                usage_features(series.usage, CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, LONGEST_PAST, made)
             columns.append(made[:, USAGE_FEATURES.index(name)])
         elif name in series.features:
             columns.append(np.where(series.present, series.features[name], np.nan))

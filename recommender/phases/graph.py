@@ -1,40 +1,45 @@
 """The transition graph of phases: what follows what, after how long, learned by counting.
 
-A `networkx.DiGraph` holds the counts. Its nodes are contexts of growing order: `0` (a phase), `3 0` (a phase and the one
-before it, up to four), and the full context `1:4 3:5 0:8 ~2` (with dwell buckets, and after `~` what followed the
-present phase earlier in the same container); besides them `start`, `end` (the container is over, absorbing) and `open`
-(the recording was cut). An edge leads from a context to the next different phase and carries `count`. Counts add, so
-graphs of many containers merge in any order; probabilities come from shrinking long contexts towards shorter ones
-(`shrinkage`), dwell times from hazards (`dwell`). Source: AI4DL, sections 3.3 and 3.4 (graph with up to m preceding
+A `networkx.DiGraph` holds the counts. Its nodes are contexts of growing order: `0` (a phase), `3 0` (a phase and the
+one before it, up to four), and the full context `1:4 3:5 0:8 ~2` (with dwell buckets, and after `~` what followed the
+present phase earlier in the same container); besides them `start`, `end` (the container is over, absorbing) and
+`open` (the recording was cut). An edge leads from a context to the next different phase and carries `count`. Counts
+add, so graphs of many containers merge in any order; probabilities come from shrinking long contexts towards shorter
+ones (`shrinkage`), dwell times from hazards (`dwell`). Source: AI4DL (a graph whose nodes carry up to m preceding
 phases); back-off, dwell and the container's own past are ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import networkx as nx
 import numpy as np
 
 from recommender.errors import BadInput
+from recommender.phases import graph_explain, graph_io
 from recommender.phases.contexts import (
     DWELL_STARTS,
     NONE,
     Context,
     Run,
     checked_runs,
-    dwell_bucket,
     history_name,
 )
 from recommender.phases.dwell import DwellTable
 from recommender.phases.outlook import Outlook
-from recommender.phases.shrinkage import CHAINS, PAIR_CHAIN, ContextArrays, ContextModel, Learned
+from recommender.phases.shrinkage import PAIR_CHAIN, ContextArrays, ContextModel, Learned, Questions
 from recommender.records import FloatArray
 
 START, END, OPEN = "start", "end", "open"
 
 DEFAULT_STEPS = 40
 """Samples ahead: one cycle of 10 minutes at 15 s."""
+
+_AT_ONCE = 4096
+"""Histories laid out in one go; each brings up to a hundred earlier runs along."""
 
 
 class PhaseGraph:
@@ -53,15 +58,17 @@ class PhaseGraph:
     """
 
     def __init__(self, n_phases: int = 0) -> None:
-        self.n_phases = n_phases
+        self.n_phases = 0
         self.containers = 0
         self.digraph = nx.DiGraph()
         for name in (START, END, OPEN):
             self.digraph.add_node(name, kind=name)
-        for phase in range(n_phases):
-            self._phase_node(phase)
         self._contexts: dict[str, Context] = {}
-        self._forget()
+        self._model: ContextModel | None = None
+        self._learned: Learned | None = None
+        self._dwell: DwellTable | None = None
+        self._outlook: Outlook | None = None
+        self.reserve(n_phases)
 
     @classmethod
     def fit(cls, sequences: Iterable[Sequence[Run]], n_phases: int = 0) -> PhaseGraph:
@@ -89,58 +96,68 @@ class PhaseGraph:
         runs = checked_runs(sequence)
         if not runs:
             return self
-        self.containers += 1
-        self._add_edge(START, str(self._phase_node(runs[0][0])), 1)
-        last = END if ended else OPEN
-        targets = [str(self._phase_node(phase)) for phase, _ in runs[1:]] + [last]
+        self.count_starts({runs[0][0]: 1})
+        targets = [*(str(phase) for phase, _ in runs[1:]), END if ended else OPEN]
         for at, target in enumerate(targets):
-            self.count(Context.of(runs[: at + 1]), target, 1, samples=runs[at][1])
+            self.count(Context.of(runs[: at + 1]), {target: 1}, samples=runs[at][1])
         return self
 
-    def count(self, context: Context, target: str, times: int, samples: int = 0) -> None:
-        """Add `times` to the edge from a context, and from every shorter one, to `target`.
+    def count(self, context: Context, following: Mapping[str, int], samples: int) -> None:
+        """Add to the edges out of a context, and out of every shorter one.
 
         Parameters
         ----------
         context
             Where from.
-        target
-            A phase number as text, `end` or `open`.
-        times
-            How often it was seen.
+        following
+            How often each target came: a phase number as text, `end` or `open`.
         samples
             Length in samples of all the runs this stands for.
         """
+        for target in following:
+            if target not in (END, OPEN):
+                self.reserve(int(target) + 1)
+        self.reserve(max(*context.phases, context.follower) + 1)
         self._contexts.setdefault(context.name, context)
-        for order in range(1, len(context.phases) + 1):
-            phases = context.phases[:order]
-            name = history_name(phases)
-            self._phase_node(phases[0])
-            if order > 1 and name not in self.digraph:
-                self.digraph.add_node(name, kind="phases", order=order, shorter=history_name(phases[:-1]))
-            self._add_edge(name, target, times)
+        names = [history_name(context.phases[:order]) for order in range(1, len(context.phases) + 1)]
+        for order, (shorter, name) in enumerate(pairwise(names), start=2):
+            if name not in self.digraph:
+                self.digraph.add_node(name, kind="phases", order=order, shorter=shorter)
         if context.name not in self.digraph:
-            longest = history_name(context.phases)
-            self.digraph.add_node(context.name, kind="context", order=len(context.phases), shorter=longest, samples=0)
-        self._add_edge(context.name, target, times)
+            self.digraph.add_node(context.name, kind="context", order=len(names), shorter=names[-1], samples=0)
+        for name in (*names, context.name):
+            for target, times in following.items():
+                self._add_edge(name, target, times)
         self.digraph.nodes[context.name]["samples"] += samples
-        self.digraph.nodes[str(context.phases[0])]["samples"] += samples
+        self.digraph.nodes[names[0]]["samples"] += samples
         self._forget()
+
+    def count_starts(self, starts: Mapping[int, int]) -> None:
+        """Add containers that began with each phase."""
+        for phase, times in starts.items():
+            self.reserve(phase + 1)
+            self._add_edge(START, str(phase), times)
+            self.containers += times
+        self._forget()
+
+    def starts(self) -> dict[str, int]:
+        """How many containers began with each phase (as text)."""
+        return {target: times for _, target, times in sorted(self.digraph.out_edges(START, data="count"))}
+
+    def reserve(self, n_phases: int) -> None:
+        """Know at least the phases 0..n_phases - 1."""
+        for phase in range(self.n_phases, n_phases):
+            self.digraph.add_node(str(phase), kind="phase", order=1, samples=0)
+        if n_phases > self.n_phases:
+            self.n_phases = n_phases
+            self._forget()
 
     def merge(self, other: PhaseGraph) -> PhaseGraph:
         """Add another graph's counts to this one; the order of merging does not matter."""
-        self._reserve(other.n_phases)
-        for _, target, edge in list(other.digraph.out_edges(START, data=True)):
-            self._add_edge(START, str(self._phase_node(int(target))), edge["count"])
+        self.reserve(other.n_phases)
+        self.count_starts({int(phase): times for phase, times in other.starts().items()})
         for context, following, samples in list(other.counted()):
-            for target, times in following.items():
-                if target not in (END, OPEN):
-                    self._phase_node(int(target))
-                self.count(context, target, times)
-            self.digraph.nodes[context.name]["samples"] += samples
-            self.digraph.nodes[str(context.phases[0])]["samples"] += samples
-        self.containers += other.containers
-        self._forget()
+            self.count(context, following, samples)
         return self
 
     def __add__(self, other: PhaseGraph) -> PhaseGraph:
@@ -160,11 +177,22 @@ class PhaseGraph:
             following = {target: times for _, target, times in sorted(edges)}
             yield context, following, self.digraph.nodes[context.name]["samples"]
 
+    def to_json(self) -> dict[str, Any]:
+        """The whole graph as plain JSON values (`graph_io.to_document` describes them)."""
+        return graph_io.to_document(self)
+
+    @classmethod
+    def from_json(cls, document: object) -> PhaseGraph:
+        """Read what `to_json` gave; `BadArtifact` names the field that is wrong."""
+        graph = cls()
+        graph_io.fill(graph, document)
+        return graph
+
     @property
     def learned(self) -> Learned:
         """Shrinkage strength, bandwidth and chain weights, chosen from the counts when first asked for."""
         if self._learned is None:
-            self._learned = self._context_model().learn()
+            self._learned = self.context_model().learn()
         return self._learned
 
     @learned.setter
@@ -187,15 +215,16 @@ class PhaseGraph:
         """
         runs = checked_runs(history)
         if not runs:
-            started = {int(q): n for _, q, n in self.digraph.out_edges(START, data="count")}
-            return {phase: started[phase] / self.containers for phase in sorted(started)}
+            return {int(phase): times / self.containers for phase, times in self.starts().items()}
         row = self.next_phases([runs])[0]
-        return {int(p): float(row[p]) for p in np.flatnonzero(self._context_model().known) if p != runs[-1][0]}
+        return {int(p): float(row[p]) for p in np.flatnonzero(self.context_model().known) if p != runs[-1][0]}
 
     def next_phases(self, histories: Sequence[Sequence[Run]]) -> FloatArray:
         """`next_phase` for many non-empty histories at once: float64 (n, n_phases)."""
-        queries = ContextArrays.of([Context.of(history) for history in histories])
-        return self._context_model().predict(queries, self.learned)[0]
+        model, learned = self.context_model(), self.learned
+        parts = [histories[at : at + _AT_ONCE] for at in range(0, len(histories), _AT_ONCE)]
+        shares = [model.predict(Questions.of(part), learned)[0] for part in parts]
+        return np.concatenate(shares) if shares else np.zeros((0, self.n_phases))
 
     def survival(self, history: Sequence[Run], steps: int = DEFAULT_STEPS) -> FloatArray:
         """Probability that the present run goes on for h more samples, h = 0..steps; float64 (steps + 1,)."""
@@ -205,7 +234,7 @@ class PhaseGraph:
     def expected_remaining(self, history: Sequence[Run]) -> float:
         """Expected further samples of the present run, given how long it has lasted."""
         previous, phase, length = self._state(history)
-        return float(self._dwell_table().expected_remaining()[previous, phase, dwell_bucket(length)])
+        return self._dwell_table().expected_remaining_at(previous, phase, length)
 
     def ahead(self, history: Sequence[Run], steps: int = DEFAULT_STEPS) -> FloatArray:
         """Probability of each phase h samples ahead.
@@ -247,59 +276,26 @@ class PhaseGraph:
             self._outlook = Outlook.of(self._dwell_table(), following, end, steps)
         return self._outlook
 
-    def explain(self, history: Sequence[Run]) -> dict[str, object]:
+    def explain(self, history: Sequence[Run]) -> dict[str, Any]:
         """Which contexts answered `next_phase(history)`, with what counts and weights; ready for JSON."""
-        runs = checked_runs(history)
-        if not runs:
-            raise BadInput("an empty history has no context", remedy="Give at least the present run.")
-        query, learned = ContextArrays.of([Context.of(runs)]), self.learned
-        chains = []
-        for (name, chain), weight in zip(CHAINS.items(), learned.weights, strict=True):
-            levels = self._context_model().level_counts(query, chain, learned.bandwidth)
-            agrees = ["any phase", f"phase {runs[-1][0]}", *(_agreement_in_words(step, runs) for step in chain)]
-            contexts = []
-            for words, level in zip(agrees, levels, strict=True):
-                seen = float(level[:-1].sum())
-                following = {str(q): round(float(level[q]), 3) for q in np.flatnonzero(level[:-1])}
-                own = seen / (seen + learned.strength)
-                contexts.append({"adds": words, "seen": round(seen, 3), "own_weight": round(own, 3), "next": following})
-            answered = max((at for at, context in enumerate(contexts) if context["seen"] >= 1), default=0)
-            chains.append({"chain": name, "weight": weight, "answered_by": answered, "contexts": contexts})
-        return {
-            "context": Context.of(runs).name,
-            "strength": learned.strength,
-            "bandwidth": learned.bandwidth,
-            "chains": chains,
-            "next_phase": {str(phase): p for phase, p in self.next_phase(runs).items()},
-            "expected_remaining_samples": self.expected_remaining(runs),
-        }
+        return graph_explain.explain(self, history)
 
-    def transitions(self) -> dict[int, dict[str, int]]:
-        """First-order counts: for each phase seen, how often each other phase (as text), `end` and `open` followed."""
-        return {
-            phase: {target: n for _, target, n in sorted(self.digraph.out_edges(str(phase), data="count"))}
-            for phase in range(self.n_phases)
-            if self.digraph.out_degree(str(phase))
-        }
+    def first_order(self) -> dict[int, dict[str, float]]:
+        """For each phase seen, the share of each phase (as text) and of `end` among what followed it."""
+        shares = {}
+        for phase in range(self.n_phases):
+            edges = sorted(self.digraph.out_edges(str(phase), data="count"))
+            known = {target: times for _, target, times in edges if target != OPEN}
+            if known:
+                shares[phase] = {target: times / sum(known.values()) for target, times in known.items()}
+        return shares
 
     def samples_in_phase(self) -> dict[int, int]:
         """Samples spent in each known phase."""
         return {phase: self.digraph.nodes[str(phase)]["samples"] for phase in range(self.n_phases)}
 
     def _facts(self) -> tuple[object, ...]:
-        starts = dict(sorted((target, n) for _, target, n in self.digraph.out_edges(START, data="count")))
-        return self.n_phases, self.containers, starts, list(self.counted())
-
-    def _phase_node(self, phase: int) -> int:
-        self._reserve(phase + 1)
-        if str(phase) not in self.digraph:
-            self.digraph.add_node(str(phase), kind="phase", order=1, samples=0)
-        return phase
-
-    def _reserve(self, n_phases: int) -> None:
-        for phase in range(self.n_phases, n_phases):
-            self.digraph.add_node(str(phase), kind="phase", order=1, samples=0)
-        self.n_phases = max(self.n_phases, n_phases)
+        return self.n_phases, self.containers, self.starts(), list(self.counted())
 
     def _add_edge(self, source: str, target: str, times: int) -> None:
         if self.digraph.has_edge(source, target):
@@ -309,12 +305,13 @@ class PhaseGraph:
 
     def _forget(self) -> None:
         """Drop what was worked out from the counts, because they changed."""
-        self._model: ContextModel | None = None
-        self._learned: Learned | None = None
-        self._dwell: DwellTable | None = None
-        self._outlook: Outlook | None = None
+        self._model = None
+        self._learned = None
+        self._dwell = None
+        self._outlook = None
 
-    def _context_model(self) -> ContextModel:
+    def context_model(self) -> ContextModel:
+        """The counts as arrays, kept until they change."""
         if self._model is None:
             if not self._contexts:
                 raise BadInput("the graph holds no container", remedy="Fit it on sequences first.")
@@ -340,8 +337,8 @@ class PhaseGraph:
         return self._dwell
 
     def _exits(self, histories: Sequence[Sequence[Run]]) -> tuple[FloatArray, FloatArray]:
-        queries = ContextArrays.of([Context.of(history) for history in histories])
-        return _ending_where_nothing_follows(*self._context_model().predict(queries, self.learned))
+        answers = self.context_model().predict(Questions.of(histories), self.learned)
+        return _ending_where_nothing_follows(*answers)
 
     def _pair_tables(self) -> tuple[FloatArray, FloatArray]:
         """Next phase and end probability at every (previous, phase, bucket)."""
@@ -350,9 +347,9 @@ class PhaseGraph:
             Context((phase,) if previous == self.n_phases else (phase, previous), (bucket,))
             for previous, phase, bucket in np.ndindex(shape)
         ]
-        model = self._context_model()
+        model = self.context_model()
         following, end = _ending_where_nothing_follows(
-            *model.predict(ContextArrays.of(contexts), self.learned, chains=[PAIR_CHAIN])
+            *model.predict(Questions.without_past(ContextArrays.of(contexts)), self.learned, chains=[PAIR_CHAIN])
         )
         return following.reshape(*shape, self.n_phases), end.reshape(shape)
 
@@ -368,20 +365,3 @@ class PhaseGraph:
 def _ending_where_nothing_follows(following: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
     """With a single known phase there is nothing to go on to: a run that is over ends the container."""
     return following, np.where(following.sum(axis=1) > 0, end, 1.0)
-
-
-def _agreement_in_words(step: object, runs: Sequence[Run]) -> str:
-    kind, back = step.kind, step.back  # type: ignore[attr-defined]
-    if kind == "follower":
-        follower = Context.of(runs).follower
-        return "present phase not met before" if follower == NONE else f"followed by {follower} last time"
-    if back >= len(runs):
-        return f"no run {back} back"
-    phase, length = runs[-1 - back]
-    return f"phase {phase} {back} back" if kind == "phase" else f"about {length} samples of phase {phase}"
-
-
-def first_order_probabilities(counts: Mapping[str, int]) -> dict[str, float]:
-    """Shares of the known outcomes among first-order counts (`open` is no outcome)."""
-    known = {target: n for target, n in counts.items() if target != OPEN}
-    return {target: n / sum(known.values()) for target, n in known.items()}

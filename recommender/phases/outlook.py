@@ -29,7 +29,8 @@ class Outlook:
         float64 (n_phases + 1, n_phases, n_buckets, n_phases): next different phase should the run end at this dwell and
         the container go on.
     expected_remaining
-        float64 (n_phases + 1, n_phases, n_buckets): expected further samples of the present run.
+        float64 (n_phases + 1, n_phases, n_buckets): expected further samples of the present run,
+        taken in the middle of its bucket.
     end_probability
         float64 (n_phases + 1, n_phases, n_buckets): probability that the container ends should the run end now.
     """
@@ -42,16 +43,14 @@ class Outlook:
     @property
     def n_phases(self) -> int:
         """Phase numbers are below it."""
-        return self.next_phase.shape[1]
+        return int(self.next_phase.shape[1])
 
     @property
     def steps(self) -> int:
         """How many samples ahead the tables reach."""
-        return self.ahead.shape[0] - 1
+        return int(self.ahead.shape[0]) - 1
 
-    def index(
-        self, previous: ArrayLike, phase: ArrayLike, length: ArrayLike
-    ) -> tuple[IntArray, IntArray, IntArray]:
+    def index(self, previous: ArrayLike, phase: ArrayLike, length: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:
         """Where states stand in the tables.
 
         Parameters

@@ -13,8 +13,8 @@ from recommender.phases.features import USAGE_FEATURES, feature_matrix
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, UsageSeries
 from recommender.units import format_cpu, format_memory
 
-TREND_LOG2 = 0.15
-"""A mean trend of 0.15 in log2 is 11 % above (or below) the running mean: clearly rising (or falling)."""
+MARKED = 1.2
+"""A phase is called above (or below) what is usual for the container when it is so by a fifth."""
 
 VARIABLE = 0.5
 """Spread above half of the mean: the paper tells its two compute phases apart by high against low variance of CPU."""
@@ -59,25 +59,22 @@ class PhaseStatistics:
             return "not met in training"
         cpu, memory = self.usage_mean[phase]
         words = [
-            self._trend(phase, "cpu", f"{self._spread(phase, CPU)} CPU around {format_cpu(cpu)}"),
-            self._trend(phase, "memory", f"memory around {format_memory(memory)}"),
+            f"{self._spread(phase, CPU)} CPU around {format_cpu(cpu)}{self._against_own(phase, 'cpu')}",
+            f"{self._spread(phase, MEMORY)} memory around {format_memory(memory)}{self._against_own(phase, 'memory')}",
         ]
-        if {"cpu.of_peak", "memory.of_peak"} <= set(self.features):
-            busy = self.feature_mean[phase, self.features.index("cpu.of_peak")]
-            full = self.feature_mean[phase, self.features.index("memory.of_peak")]
-            words.append(f"{busy:.0%} of its CPU peak and {full:.0%} of its memory peak so far")
         return ", ".join(words)
 
     def _spread(self, phase: int, resource: int) -> str:
         mean, sd = self.usage_mean[phase, resource], self.usage_sd[phase, resource]
         return "variable" if sd > VARIABLE * mean else "steady"
 
-    def _trend(self, phase: int, resource: str, subject: str) -> str:
-        name = f"{resource}.trend"
+    def _against_own(self, phase: int, resource: str) -> str:
+        """How the phase stands to what is usual for the container itself, where the features say so."""
+        name = f"{resource}.relative"
         if name not in self.features:
-            return subject
-        trend = self.feature_mean[phase, self.features.index(name)]
-        return f"{subject}, rising" if trend > TREND_LOG2 else f"{subject}, falling" if trend < -TREND_LOG2 else subject
+            return ""
+        ratio = float(2 ** self.feature_mean[phase, self.features.index(name)])
+        return "" if 1 / MARKED < ratio < MARKED else f" ({ratio:.1f} times its own usual)"
 
     def to_state(self) -> dict[str, NDArray[Any]]:
         """Plain arrays, for the model folder."""

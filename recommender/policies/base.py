@@ -44,7 +44,10 @@ class Session(Protocol):
         """
 
     def explain(self) -> Mapping[str, Any]:
-        """Why the last decision is what it is, in words and numbers a person can follow."""
+        """Why the last decision is what it is, in words and numbers a person can follow.
+
+        Ready for JSON; holds at least `rule` (what was done, in words), `cpu_cores` and `memory_bytes`.
+        """
 
 
 class Policy(Protocol):

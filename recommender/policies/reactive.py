@@ -50,19 +50,38 @@ def statistics_of(usage: FloatArray, starts: IntArray, ends: IntArray) -> CycleS
 
 
 class LastCycles:
-    """Remembers the cycle before the next sample, so that blocks may end anywhere."""
+    """Remembers the cycle before the next sample, so that blocks may end anywhere.
+
+    The first decision of all looks at the cycle that ended with the last sample, so that it knows something even when a
+    gap lies between.
+    """
 
     def __init__(self, cycle_samples: int) -> None:
         self.cycle_samples = cycle_samples
         self.tail = np.empty((0, 2))
+        self.decided = False
 
     def before(self, block: Block) -> CycleStatistics:
         """Statistics of the cycle before each decision of the next block, which is then remembered."""
         known = np.concatenate([self.tail, block.usage])
         ends = block.decisions + len(self.tail)
+        if len(ends) and not self.decided:
+            ends[0] = self._after_last_sample(known[: ends[0]])
+            self.decided = True
         starts = np.maximum(ends - self.cycle_samples, 0)
-        self.tail = known[max(len(known) - self.cycle_samples, 0) :]
+        self._remember(known)
         return statistics_of(known, starts, ends)
+
+    def _remember(self, known: FloatArray) -> None:
+        """Keep a cycle up to the last sample, and of the gap after it no more than hides that sample."""
+        after = self._after_last_sample(known)
+        kept_gap = min(len(known) - after, self.cycle_samples)
+        self.tail = known[max(after - self.cycle_samples, 0) : after + kept_gap].copy()
+
+    @staticmethod
+    def _after_last_sample(usage: FloatArray) -> int:
+        present = np.flatnonzero(~np.isnan(usage[:, 0]))
+        return int(present[-1]) + 1 if len(present) else 0
 
 
 class PrevStep:

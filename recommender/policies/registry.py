@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from recommender.policies.base import Policy, Registry
+from recommender.policies.base import Registry
 from recommender.policies.histogram import HistogramPolicy
 from recommender.policies.oracle import CurrentStep, GroundTruth
 from recommender.policies.phase_rules import PhaseRules
+from recommender.policies.proactive import ProactivePolicy
 from recommender.policies.reactive import CycleRule, PrevStep
 from recommender.policies.static import Static
 
@@ -21,17 +20,10 @@ def standard_policies() -> Registry:
     registry.add("prev.step.max", lambda _: PrevStep("prev.step.max", CycleRule.MAX))
     registry.add("prev.step.rules", lambda _: PrevStep("prev.step.rules", CycleRule.RULES))
     registry.add("phase.rules", PhaseRules, needs_model=True)
-    registry.add("phase.proactive", _proactive, needs_model=True)
+    registry.add("phase.proactive", ProactivePolicy, needs_model=True)
     registry.add("histogram", lambda _: HistogramPolicy())
     registry.add("static", lambda _: Static())
     return registry
-
-
-def _proactive(model: Any) -> Policy:
-    from recommender.policies.proactive import ProactivePolicy  # noqa: PLC0415
-
-    policy: Policy = ProactivePolicy(model)
-    return policy
 
 
 REGISTRY = standard_policies()

@@ -54,11 +54,12 @@ _OTHERS = (
 
 USAGE = Look("#1a1a1a", "#f2f2f2", ".")
 
+# Blue, orange, green, pink, yellow, …: pale grounds under a dark line, deep ones under a light line.
 _PHASES_LIGHT = (
-    "#cfe3f5", "#f9dcb8", "#cdeadd", "#f3cfe2", "#f7f0b5", "#ddd6f0", "#f6cfc6", "#d3e8ea", "#e3e0d2", "#d9efb8",
+    "#cfe3f5", "#f9dcb8", "#cdeadd", "#f3cfe2", "#f7f0b5", "#cdf1f6", "#ddd6f0", "#dcedb4", "#f6cfc6", "#e2e2e2",
 )  # fmt: skip
 _PHASES_DARK = (
-    "#1d3c5a", "#5a3d17", "#164a38", "#552541", "#4f4a12", "#3a2f60", "#5c2a20", "#17474d", "#45412f", "#37501a",
+    "#1b3853", "#523917", "#154334", "#4c223b", "#474311", "#12444c", "#352b57", "#344a18", "#53271e", "#3a3d41",
 )  # fmt: skip
 
 

@@ -78,7 +78,7 @@ class Summary:
     Attributes
     ----------
     focus
-        The policy the report is about: ours, else the first that is no oracle, else the first.
+        The policy the report is about: ours, else one that is neither oracle nor baseline.
     baseline
         What savings are counted against; None when neither `static` nor `histogram` was judged or it is the focus.
     policies
@@ -132,10 +132,10 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
 
 
 def focus_of(result: ReplayResult) -> str:
-    """The policy a report is about: ours where it was judged, else the first one a user could choose."""
-    if OURS in result.policies:
-        return OURS
-    return next((name for name in result.policies if name not in result.oracles), result.policies[0])
+    """The policy a report is about: ours, else one that is neither oracle nor baseline, else whatever there is."""
+    choices = [name for name in result.policies if name not in result.oracles]
+    others = [name for name in choices if name not in BASELINES]
+    return next((name for name in (OURS, "phase.rules") if name in choices), [*others, *choices, *result.policies][0])
 
 
 def baseline_of(result: ReplayResult) -> str | None:
@@ -169,9 +169,19 @@ def headline(summary: Summary) -> str:
             f"{row.name} would have reserved {number(outcome.cpu.allocated)} core-hours and "
             f"{number(outcome.memory.allocated)} GiB-hours, at {harm}."
         )
-    cpu, memory = (_less_or_more(share) for share in row.saved_share)
+    return f"{row.name} would have reserved {_compared(row.saved_share)} {BASELINES[summary.baseline]}, at {harm}."
+
+
+def comparison(summary: Summary) -> str:
+    """A second sentence: what today's default would have done, where it is neither the baseline nor the focus."""
+    default = next((row for row in summary.policies if row.name == "histogram"), None)
+    if default is None or summary.baseline != "static" or default.saved_share is None or default.name == summary.focus:
+        return ""
+    cpu, memory = default.outcome.resources
     return (
-        f"{row.name} would have reserved {cpu} CPU and {memory} memory than {BASELINES[summary.baseline]}, at {harm}."
+        f"The default VPA (histogram) would have reserved {_compared(default.saved_share)} {BASELINES['static']}, "
+        f"at {percent(cpu.violation_ratio)} / {percent(memory.violation_ratio)} of samples in violation "
+        f"and {counted(default.outcome.oom_events, 'OOM kill')}."
     )
 
 
@@ -195,6 +205,10 @@ def number(value: float | None) -> str:
 def counted(count: int, noun: str) -> str:
     """A count with its noun in the right number."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _compared(shares: tuple[float | None, float | None]) -> str:
+    return f"{_less_or_more(shares[CPU])} CPU and {_less_or_more(shares[MEMORY])} memory than"
 
 
 def _less_or_more(share: float | None) -> str:

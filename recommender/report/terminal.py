@@ -32,6 +32,7 @@ PLAIN_WIDTH = 100
 _WIDE_ENOUGH = 92
 _TOP = 5
 _HIDDEN_NOTES_FROM = 12
+_REASONS = 3
 
 Cell = Callable[[PolicyRow], str]
 
@@ -193,7 +194,9 @@ def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tup
         reasons: dict[str, int] = {}
         for _, reason in result.left_out:
             reasons[reason] = reasons.get(reason, 0) + 1
-        told = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in reasons.items())
+        commonest = sorted(reasons.items(), key=lambda item: -item[1])
+        told = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in commonest[:_REASONS])
+        told += "; and others" if len(commonest) > _REASONS else ""
         console.print(Text(f"Left out: {counted(len(result.left_out), 'container')} ({told})."))
     for note in result.notes[:_HIDDEN_NOTES_FROM]:
         console.print(Text(f"Note: {printable(note)}"))

@@ -18,8 +18,8 @@ REQUEST_COLUMNS = ("cpu_request_cores", "memory_request_bytes")
 LABEL_COLUMNS = ("workload", "node")
 NAME_COLUMNS = ("namespace", "pod", "container")
 
-Progress = Callable[[int, int], None]
-"""Called with bytes read so far and bytes in all."""
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,14 @@ class RawSamples:
 
     def __len__(self) -> int:
         return len(self.times_s)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory the rows take."""
+        texts = sum(column.indices.nbytes for column in (self.container, *self.labels.values()))
+        return int(
+            self.times_s.nbytes + self.rows.nbytes + texts + sum(column.nbytes for column in self.values.values())
+        )
 
 
 @dataclass(slots=True)

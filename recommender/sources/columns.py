@@ -56,6 +56,15 @@ class Roles:
         return list(dict.fromkeys(wanted))
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """The raw columns that say who and when, which no feature can be."""
+        return (*self.names, self.time[0])
+
+    def raw_name(self, column: str) -> str:
+        """What the file calls a column of ours."""
+        return self.time[0] if column == "timestamp" else self.values.get(column, (column, 1.0))[0]
+
+    @property
     def numbers(self) -> list[str]:
         """The raw columns that must hold numbers."""
         return list(dict.fromkeys(raw for raw, _ in self.values.values()))
@@ -98,7 +107,10 @@ def _missing(file: Path, name: str, header: Sequence[str], remedy: str) -> BadIn
     hint = f" The nearest name is {near[0]!r}." if near else ""
     known = ", ".join(named[:12]) + (", ..." if len(named) > 12 else "")
     return BadInput(
-        f"there is no column {name!r} among {known or 'no columns at all'}", remedy=remedy + hint, file=file, column=name
+        f"there is no column {name!r} among {known or 'no columns at all'}",
+        remedy=remedy + hint,
+        file=file,
+        column=name,
     )
 
 
@@ -168,20 +180,26 @@ def _floats(check: _RowCheck, raw: str) -> FloatArray:
         numbers = pd.to_numeric(texts.where(~texts.isin(EMPTY_WORDS)), errors="coerce")
         bad = numbers.isna() & texts.notna() & ~texts.isin(EMPTY_WORDS)
         check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(raw))
-        return numbers.to_numpy(dtype=np.float64)
+        return np.asarray(numbers, dtype=np.float64)
     kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
+    if not is_number(kind):
         everywhere = np.ones(len(column), dtype=bool)
         check.refuse(everywhere, raw, f"a column of type {kind} holds {{}}, not a number", text_remedy(raw))
-    numbers = column.cast(pa.float64()) if kind != pa.float64() else column
+    numbers = column if kind == pa.float64() else column.cast(pa.float64(), safe=False)
     return np.asarray(numbers.to_numpy(), dtype=np.float64)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds numbers (or nothing at all)."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def text_remedy(column: str) -> str:
     """What to do about text where a number belongs."""
     return (
-        f"Write plain numbers there (empty for a gap), without a unit behind them; the unit of the whole column can be stated: "
-        f"`--map {column}={column}:UNIT`."
+        "Write plain numbers there (empty for a gap) without a unit; "
+        f"the unit of the whole column can be stated: `--map {column}={column}:UNIT`."
     )
 
 
@@ -207,11 +225,13 @@ def _parse_moments(check: _RowCheck, raw: str) -> FloatArray:
         moments = texts.cast(pa.timestamp("us", "UTC"))
         return np.asarray(moments.cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6
     except pa.ArrowInvalid:
-        words = texts.to_pandas().str.strip()
+        words = texts.to_pandas().str.strip().str.upper()
     numbers = pd.to_numeric(words, errors="coerce")
     if numbers.notna().any():
-        check.refuse(numbers.isna().to_numpy(), raw, "{} is not a moment like the others", "Write all of them as unix seconds.")
-        return numbers.to_numpy(dtype=np.float64)
+        check.refuse(
+            numbers.isna().to_numpy(), raw, "{} is not a moment like the others", "Write all of them as unix seconds."
+        )
+        return np.asarray(numbers, dtype=np.float64)
     parsed = pd.to_datetime(words, errors="coerce", utc=True, format="ISO8601").astype("datetime64[us, UTC]")
     seconds = parsed.to_numpy(dtype="datetime64[us]").astype(np.float64) / 1e6
     return np.where(parsed.isna().to_numpy(), np.nan, seconds)

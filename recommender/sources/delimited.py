@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
+import itertools
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
-from recommender.sources.columns import EMPTY_WORDS, Roles, text_remedy
+from recommender.sources.columns import EMPTY_WORDS, Roles, is_number, text_remedy
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _INDEX = "(index)"
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE | re.ASCII)
+_UNREADABLE = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile, csv.Error)
 BLOCK_BYTES = 1 << 23
 """Text per batch when streaming."""
+
+SHORN_FACTOR = 5.0
+"""A number that lost a digit is a tenth of itself; uses of one container seldom spread that far below all others."""
+ENOUGH_TO_COMPARE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +54,40 @@ class Header:
         return self.first_row[at] if at < len(self.first_row) else ""
 
 
-def _text(file: Path) -> io.TextIOWrapper:
+def is_gzip(file: Path) -> bool:
+    """Whether the file is gzipped, by its first bytes."""
     with file.open("rb") as stream:
-        compressed = stream.read(2) == _GZIP_MAGIC
-    raw = gzip.open(file, "rb") if compressed else file.open("rb")
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")  # type: ignore[arg-type]
+        return stream.read(2) == _GZIP_MAGIC
+
+
+def _bytes(file: Path) -> pa.NativeFile:
+    return pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None)
+
+
+def _text(file: Path) -> IO[str]:
+    if is_gzip(file):
+        return gzip.open(file, "rt", encoding="utf-8-sig", newline="")
+    return file.open("r", encoding="utf-8-sig", newline="")
 
 
 def _damaged(file: Path, error: Exception, row: int | None = None) -> BadInput:
     if isinstance(error, UnicodeDecodeError):
         problem, remedy = "not UTF-8 text", "Save it as UTF-8."
+        row = _undecodable_row(file)
     else:
         problem, remedy = "the compressed file is cut off or damaged", "Write or copy it again."
     return BadInput(problem, remedy=remedy, file=file, row=row)
+
+
+def _undecodable_row(file: Path) -> int | None:
+    """The first line below the header that is not UTF-8; None when it is the header itself."""
+    with gzip.open(file, "rb") if is_gzip(file) else file.open("rb") as stream:
+        for row, line in enumerate(stream):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError:
+                return row or None
+    return None
 
 
 def read_header(file: Path) -> Header:
@@ -74,20 +102,42 @@ def read_header(file: Path) -> Header:
         with _text(file) as stream:
             lines = (line for line in csv.reader(stream) if line)
             columns = tuple(name.strip() for name in next(lines, ()))
-            first_row = tuple(next(lines, ()))
-    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile, csv.Error) as error:
+            rows = [tuple(line) for line in itertools.islice(lines, 2)]
+    except _UNREADABLE as error:
         raise _damaged(file, error) from error
     if not columns:
         raise BadInput("the file is empty", remedy="Export it again, with a header line.", file=file)
     for name in columns:
         if name and columns.count(name) > 1:
             raise BadInput(f"the column name {name!r} occurs twice", remedy="Rename one.", file=file, column=name)
-    return Header(columns, len(first_row) == len(columns) + 1, first_row)
+    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
+        if len(columns) == 1 and separator in columns[0]:
+            raise BadInput(f"columns are separated by {word}", remedy="Export it with commas.", file=file)
+    return Header(columns, _hides_index(columns, rows), rows[0] if rows else ())
+
+
+def _hides_index(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
+    """Whether rows begin with a counter above which the header has nothing; a lone long row is a mistake instead."""
+    counted = [row[0] for row in rows if len(row) == len(columns) + 1 and row[0].strip().isdigit() and row[-1]]
+    return len(counted) == len(rows) and (len(rows) > 1 or counted in (["0"], ["1"]))
+
+
+def numeric_columns(file: Path, header: Header) -> set[str]:
+    """The columns that hold numbers as far as the first rows tell."""
+    read_options = pacsv.ReadOptions(use_threads=False, column_names=header.arrow_names, block_size=1 << 20)
+    read_options.skip_rows = 1
+    convert = pacsv.ConvertOptions(null_values=list(EMPTY_WORDS))
+    try:
+        with pacsv.open_csv(_bytes(file), read_options=read_options, convert_options=convert) as reader:
+            numeric = {field.name for field in reader.schema if is_number(field.type)}
+    except (pa.ArrowException, OSError):
+        return set()
+    return numeric & set(header.columns)
 
 
 def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa.Table]:
     """The columns that play a part, in one table or in tables of about BLOCK_BYTES of text."""
-    read_options = pacsv.ReadOptions(use_threads=False, column_names=header.arrow_names, skip_rows_after_names=0)
+    read_options = pacsv.ReadOptions(use_threads=False, column_names=header.arrow_names)
     read_options.skip_rows = 1
     if batched:
         read_options.block_size = BLOCK_BYTES
@@ -97,19 +147,67 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
         null_values=list(EMPTY_WORDS),
         strings_can_be_null=False,
     )
+    if not header.first_row:
+        return
+    last = pa.table({})
     try:
-        if not batched:
-            yield pacsv.read_csv(file, read_options=read_options, convert_options=convert)
-            return
-        with pacsv.open_csv(file, read_options=read_options, convert_options=convert) as reader:
-            for batch in reader:
-                yield pa.Table.from_batches([batch])
+        n_rows = 0
+        for table in _tables(file, read_options, convert, batched):
+            yield table
+            n_rows += table.num_rows
+            last = table if table.num_rows else last
     except (pa.ArrowException, OSError) as error:
         raise _locate(file, header, roles, error) from error
+    ending = header.arrow_names[-1]
+    if last.num_rows and ending in roles.numbers:
+        _refuse_shorn(last, roles.names[-1], ending, file, n_rows)
+
+
+def _tables(
+    file: Path, read_options: pacsv.ReadOptions, convert: pacsv.ConvertOptions, batched: bool
+) -> Iterator[pa.Table]:
+    if not batched:
+        yield pacsv.read_csv(_bytes(file), read_options=read_options, convert_options=convert)
+        return
+    with pacsv.open_csv(_bytes(file), read_options=read_options, convert_options=convert) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _ends_whole(file: Path) -> bool:
+    """Whether the last line has its line break."""
+    final = b""
+    with _bytes(file) as stream:
+        while chunk := stream.read(BLOCK_BYTES):
+            final = chunk
+    return final.endswith((b"\n", b"\r"))
+
+
+def _refuse_shorn(last: pa.Table, name: str, ending: str, file: Path, n_rows: int) -> None:
+    """Refuse a last number that lost its last digits: far below its container's others, and no line break follows.
+
+    Many sound files lack the last line break, so that alone means nothing.
+    """
+    names = last.column(name).cast(pa.string())
+    numbers = last.column(ending).to_numpy()
+    others = numbers[:-1][pc.equal(names, names[-1]).to_numpy()[:-1]]
+    others = others[others > 0]
+    if len(others) < ENOUGH_TO_COMPARE or not 0 < numbers[-1] * SHORN_FACTOR < others.min():
+        return
+    if not _ends_whole(file):
+        raise BadInput(
+            f"the last line is cut off: it ends in {numbers[-1]:g}, and no other value of its container is that small",
+            remedy="The file is truncated: export or copy it again, or end the line if the number is right.",
+            file=file,
+            row=n_rows,
+            column=ending,
+        )
 
 
 def _types(header: Header, roles: Roles) -> dict[str, pa.DataType]:
-    types: dict[str, pa.DataType] = dict.fromkeys((*roles.names, *roles.labels.values()), pa.dictionary(pa.int32(), pa.string()))
+    types: dict[str, pa.DataType] = dict.fromkeys(
+        (*roles.names, *roles.labels.values()), pa.dictionary(pa.int32(), pa.string())
+    )
     time = roles.time[0]
     types[time] = pa.float64() if _NUMBER.fullmatch(header.first_value(time).strip()) else pa.string()
     types.update(dict.fromkeys(roles.numbers, pa.float64()))
@@ -138,7 +236,7 @@ def _locate(file: Path, header: Header, roles: Roles, error: Exception) -> BadIn
                         return BadInput(
                             f"{text!r} is not a number", remedy=text_remedy(column), file=file, row=row, column=column
                         )
-    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile, csv.Error) as damage:
+    except _UNREADABLE as damage:
         return _damaged(file, damage, row + 1)
     return BadInput(
         f"cannot be read ({' '.join(str(error).split())[:160]})", remedy="Correct it or export it again.", file=file

@@ -48,9 +48,9 @@ def parse_map(text: str) -> ColumnMap:
     'namespace:cpu:rate5m'
     """
     new, equals, foreign = (part.strip() for part in text.partition("="))
-    if not (equals and new and foreign.strip(":")):
-        raise Misuse(f"{text!r} is not a column mapping. Write `--map new=old` or `--map new=old:unit`.")
     old, colon, unit = (part.strip() for part in foreign.rpartition(":"))
+    if not (equals and new and foreign and (old or not colon)):
+        raise Misuse(f"{text!r} is not a column mapping. Write `--map new=old` or `--map new=old:unit`.")
     if not colon:
         return ColumnMap(new, foreign)
     if not unit:

@@ -17,8 +17,8 @@ LEVELS = {
         ("domain", ("series", "phases", "policies")),
         ("edges", ("sources", "artifacts")),
         ("assembly", ("model", "training", "replay", "judging", "decisions", "timelines", "planning")),
-        ("pictures", ("plots",)),
         ("words", ("report",)),
+        ("pictures", ("plots",)),
         ("door", ("cli", "__main__")),
     ],
     "extender": [],
@@ -38,7 +38,7 @@ ONLY_IN = {
 }
 """A library that is the business of some folders alone: replacing it touches these and nothing else."""
 
-KERNELS_MAY_IMPORT = {"__future__", "math", "numpy", "numba", "collections", "typing", "recommender"}
+KERNELS_MAY_IMPORT = {"__future__", "math", "numpy", "numba", "collections", "functools", "typing", "recommender"}
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

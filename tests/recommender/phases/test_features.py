@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.errors import BadInput
-from recommender.phases.features import CPU_FLOOR_CORES, SMOOTHING, USAGE_FEATURES, feature_matrix, source_columns
+from recommender.phases.features import CPU_FLOOR_CORES, LONGEST_PAST, USAGE_FEATURES, feature_matrix, source_columns
 from recommender.records import FloatArray, UsageSeries
 
 MIB = float(1 << 20)
@@ -21,17 +21,15 @@ def series_of(usage: FloatArray, **columns: FloatArray) -> UsageSeries:
     return UsageSeries("c", timestamps, 15.0, np.asarray(usage, dtype=np.float64), features=columns)
 
 
-def test_a_container_that_doubles_its_cpu_after_a_peak() -> None:
+def test_a_container_that_doubles_its_cpu_after_a_pause() -> None:
     """Worked by hand: cores 4, 1, 2 with memory at 3 MiB throughout."""
     made = feature_matrix(series_of(np.array([[4, 3 * MIB], [1, 3 * MIB], [2, 3 * MIB]])), USAGE_FEATURES)
-    cpu_level, memory_level, cpu_of_peak, memory_of_peak, cpu_trend, memory_trend = made[2]
-    assert cpu_level == pytest.approx(math.log2(2 + CPU_FLOOR_CORES))
+    cpu_level, memory_level, cpu_relative, memory_relative = made[2]
+    levels = [math.log2(cores + CPU_FLOOR_CORES) for cores in (4, 1, 2)]
+    assert cpu_level == pytest.approx(levels[2])
     assert memory_level == pytest.approx(math.log2(4 * MIB))
-    assert cpu_of_peak == 0.5
-    assert memory_of_peak == 1.0
-    running_mean = 4 + SMOOTHING * (1 - 4)  # before the third sample
-    assert cpu_trend == pytest.approx(math.log2((2 + CPU_FLOOR_CORES) / (running_mean + CPU_FLOOR_CORES)))
-    assert memory_trend == 0.0
+    assert cpu_relative == pytest.approx(levels[2] - sum(levels) / 3)
+    assert memory_relative == 0.0
 
 
 usages = st.lists(
@@ -40,27 +38,21 @@ usages = st.lists(
 
 
 def by_the_book(usage: FloatArray) -> FloatArray:
-    """The same six features, one sample at a time from the whole past."""
-    out = np.full((len(usage), 6), np.nan)
+    """The same four features, one sample at a time from the whole past."""
+    out = np.full((len(usage), 4), np.nan)
     for resource, floor in enumerate((0.01, MIB)):
         for t in range(len(usage)):
-            past = [u for u in usage[: t + 1, resource] if not math.isnan(u)]
-            if math.isnan(usage[t, resource]):
-                continue
-            mean = past[0]
-            for u in past[:-1]:
-                mean += SMOOTHING * (u - mean)
-            used = past[-1]
-            out[t, resource] = math.log2(used + floor)
-            out[t, 2 + resource] = used / max(floor, *past)
-            out[t, 4 + resource] = math.log2((used + floor) / (mean + floor))
+            past = [math.log2(u + floor) for u in usage[: t + 1, resource] if not math.isnan(u)]
+            if not math.isnan(usage[t, resource]):
+                out[t, resource] = past[-1]
+                out[t, 2 + resource] = past[-1] - sum(past) / len(past)
     return out
 
 
 @given(usages)
 @settings(deadline=None)
 def test_the_kernel_agrees_with_the_definition(usage: FloatArray) -> None:
-    np.testing.assert_allclose(feature_matrix(series_of(usage), USAGE_FEATURES), by_the_book(usage), atol=1e-12)
+    np.testing.assert_allclose(feature_matrix(series_of(usage), USAGE_FEATURES), by_the_book(usage), atol=1e-9)
 
 
 @given(usages, st.integers(0, 39))
@@ -77,6 +69,14 @@ def test_relative_features_are_those_of_a_container_a_hundred_times_larger() -> 
     large = feature_matrix(series_of(100 * usage), USAGE_FEATURES)
     np.testing.assert_allclose(large[:, 2:], small[:, 2:], atol=0.03)
     assert (large[:, :2] > small[:, :2] + 6).all()
+
+
+def test_a_long_past_fades() -> None:
+    """A service that doubled its level long ago is at its usual level again."""
+    cores = np.repeat([1.0, 2.0], [LONGEST_PAST, 8 * LONGEST_PAST])
+    made = feature_matrix(series_of(np.column_stack([cores, cores * MIB])), USAGE_FEATURES)
+    assert made[LONGEST_PAST, 2] > 0.9
+    assert made[-1, 2] < 0.01
 
 
 def test_named_columns_are_taken_as_they_are_and_missing_in_gaps() -> None:

@@ -25,9 +25,31 @@ def test_a_code_belongs_to_the_nearest_centre_within_its_reach() -> None:
     """By hand: reach 0.3 around each centre; the fourth code is nearest to centre 1 but 0.5 away."""
     phases = PhaseCentres(CENTRES, (), np.full(3, 0.3))
     codes = np.array([[0.1, 0.0], [0.9, 0.1], [0.0, 1.2], [1.5, 0.0]])
-    assert phases.assign(codes).tolist() == [0, 1, 2, UNKNOWN_PHASE]
+    assert phases.follow(codes).tolist() == [0, 1, 2, UNKNOWN_PHASE]
     assert phases.nearest(codes)[0].tolist() == [0, 1, 2, 1]
     assert phases.nearest(codes)[1] == pytest.approx([0.1, np.hypot(0.1, 0.1), 0.2, 0.5])
+
+
+def test_a_container_changes_phase_only_when_the_new_one_is_clearly_nearer() -> None:
+    """By hand on a line, centres at 0 and 1, stay 0.5: at 0.6 the new centre is 0.4 away, the old one 0.6; at 0.7 it is
+    0.3 against 0.7, below half. On the way back the same holds the other way round."""
+    phases = PhaseCentres(np.array([[0.0], [1.0]]), (), np.full(2, np.inf), stay=0.5)
+    codes = np.array([[0.6], [0.3], [0.6], [0.7], [0.45], [0.3]])
+    assert phases.follow(codes).tolist() == [1, 0, 0, 1, 1, 0]
+
+
+def test_a_phase_out_of_reach_is_left_at_once() -> None:
+    phases = PhaseCentres(np.array([[0.0], [1.0]]), (), np.array([0.55, 0.55]), stay=0.5)
+    assert phases.follow(np.array([[0.1], [0.57]])).tolist() == [0, 1]
+
+
+@given(st.integers(0, 10_000))
+@settings(deadline=None, max_examples=25)
+def test_a_label_does_not_depend_on_what_comes_later(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes = rng.random((40, 3))
+    phases = fit_centres(codes, np.arange(40), 4, seed).split(1, 2, codes, seed)
+    np.testing.assert_array_equal(phases.follow(codes[:17]), phases.follow(codes)[:17])
 
 
 def test_phases_are_numbered_by_when_they_are_met_in_a_life(seed: int) -> None:
@@ -38,16 +60,16 @@ def test_phases_are_numbered_by_when_they_are_met_in_a_life(seed: int) -> None:
 
 def test_the_same_data_get_the_same_numbers_from_every_seed() -> None:
     codes, ages = blobs(np.random.default_rng(0))
-    first = fit_centres(codes, ages, 3, 0).assign(codes)
+    first = fit_centres(codes, ages, 3, 0).follow(codes)
     for seed in range(1, 6):
-        np.testing.assert_array_equal(fit_centres(codes, ages, 3, seed).assign(codes), first)
+        np.testing.assert_array_equal(fit_centres(codes, ages, 3, seed).follow(codes), first)
 
 
 def test_few_training_windows_are_unknown_and_a_far_one_is(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed)
-    assert (phases.assign(codes) == UNKNOWN_PHASE).mean() < 0.001
-    assert phases.assign(np.array([[5.0, 5.0]])).tolist() == [UNKNOWN_PHASE]
+    assert (phases.follow(codes) == UNKNOWN_PHASE).mean() < 0.001
+    assert phases.follow(np.array([[5.0, 5.0]])).tolist() == [UNKNOWN_PHASE]
 
 
 def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
@@ -74,7 +96,7 @@ def test_centres_come_back_from_their_state_exactly(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed).split(1, 2, codes, seed).split(3, 2, codes, seed)
     back = PhaseCentres.from_state(phases.to_state())
-    np.testing.assert_array_equal(back.assign(codes), phases.assign(codes))
+    np.testing.assert_array_equal(back.follow(codes), phases.follow(codes))
     np.testing.assert_array_equal(back.reach, phases.reach)
 
 
@@ -105,7 +127,9 @@ def test_more_phases_than_different_windows_are_refused() -> None:
         fit_centres(np.repeat([[0.0, 1.0], [1.0, 0.0]], 5, axis=0), np.arange(10), 3, 0)
 
 
-@pytest.mark.parametrize(("phase", "into", "message"), [(7, 2, "no phase 7"), (-1, 2, "no phase -1"), (0, 1, "--into 1")])
+@pytest.mark.parametrize(
+    ("phase", "into", "message"), [(7, 2, "no phase 7"), (-1, 2, "no phase -1"), (0, 1, "--into 1")]
+)
 def test_a_split_that_makes_no_sense_is_refused(phase: int, into: int, message: str) -> None:
     codes, ages = blobs(np.random.default_rng(0))
     with pytest.raises(Misuse, match=message):

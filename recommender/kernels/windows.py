@@ -1,0 +1,155 @@
+"""Gap-free stretches of series, the windows inside them, and standardisation. Plain arithmetic on arrays.
+
+A *segment* is a run of rows of one container without a gap; a *window* is `lag` rows of history and the row they lead
+to, all of one segment. Where containers lie behind one another in one array, `segments` holds the borders: rows
+``segments[i]:segments[i + 1]`` are segment i.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+CONSTANT_COLUMN = 1e-12
+"""A spread below this share of the level is rounding, not information: such a column is centred and not scaled."""
+
+
+def segments_of(whole: Bools) -> Ints:
+    """The runs of True.
+
+    Parameters
+    ----------
+    whole : bool (n,)
+        True where a row has all its values.
+
+    Returns
+    -------
+    int64 (n_segments, 2)
+        First row and row behind the last one of each run, in order.
+
+    Examples
+    --------
+    >>> segments_of(np.array([True, True, False, True])).tolist()
+    [[0, 2], [3, 4]]
+    """
+    padded = np.zeros(len(whole) + 2, dtype=np.int8)
+    padded[1:-1] = whole
+    steps = np.diff(padded)
+    return np.column_stack((np.flatnonzero(steps == 1), np.flatnonzero(steps == -1))).astype(np.int64, copy=False)
+
+
+def gap_free(values: Floats, container_starts: Ints, breaks: Bools | None = None) -> tuple[Ints, Ints]:
+    """Which rows to keep, and the segment borders among the kept ones.
+
+    Parameters
+    ----------
+    values : float (n, n_features)
+        Containers one behind another; a row with anything not finite is a gap.
+    container_starts : int64 (n_containers,)
+        First row of each container, increasing, the first one 0.
+    breaks : bool (n,), optional
+        True where time jumps before a row though no row is missing from the array.
+
+    Returns
+    -------
+    rows : int64 (n_kept,)
+        Rows without a gap, increasing.
+    segments : int64 (n_segments + 1,)
+        Borders within ``values[rows]``.
+
+    Examples
+    --------
+    >>> values = np.array([[1.0], [2.0], [np.nan], [3.0], [4.0], [5.0]])
+    >>> rows, segments = gap_free(values, np.array([0, 4]))
+    >>> rows.tolist(), segments.tolist()
+    ([0, 1, 3, 4, 5], [0, 2, 3, 5])
+    """
+    rows = np.flatnonzero(np.isfinite(values).all(axis=1)).astype(np.int64, copy=False)
+    opens = np.zeros(len(values), dtype=bool)
+    opens[container_starts[container_starts < len(values)]] = True
+    if breaks is not None:
+        opens |= breaks
+    # a start or a break may sit on a row that is itself missing: number the stretches, then compare neighbours kept
+    stretch = np.cumsum(opens)[rows]
+    new = np.ones(len(rows), dtype=bool)
+    new[1:] = (np.diff(rows) > 1) | (np.diff(stretch) > 0)
+    return rows, np.append(np.flatnonzero(new), len(rows)).astype(np.int64, copy=False)
+
+
+def window_starts(segments: Ints, lag: int) -> Ints:
+    """First row of every full window, in order of rows; none crosses a segment border.
+
+    Parameters
+    ----------
+    segments : int64 (n_segments + 1,)
+        Borders, starting at 0.
+    lag : int
+        Rows of history; a window takes ``lag + 1`` rows.
+
+    Returns
+    -------
+    int64 (n_windows,)
+
+    Examples
+    --------
+    >>> window_starts(np.array([0, 5, 7]), 3).tolist()
+    [0, 1]
+    """
+    begins = np.zeros(int(segments[-1]) if len(segments) else 0, dtype=bool)
+    for start, stop in zip(segments[:-1].tolist(), segments[1:].tolist(), strict=True):
+        begins[start : max(start, stop - lag)] = True
+    return np.flatnonzero(begins).astype(np.int64, copy=False)
+
+
+def column_moments(values: Floats) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each column over its finite values.
+
+    Parameters
+    ----------
+    values : float (n, n_features)
+
+    Returns
+    -------
+    mean, scale : float64 (n_features,)
+        scale is 1 where a column is constant, so that it can be divided by; mean 0 and scale 1 where nothing is finite.
+    """
+    finite = np.isfinite(values)
+    count = np.maximum(finite.sum(axis=0), 1)
+    mean = np.where(finite, values, 0.0).sum(axis=0, dtype=np.float64) / count
+    spread = np.sqrt((np.where(finite, values - mean, 0.0) ** 2).sum(axis=0, dtype=np.float64) / count)
+    return mean, np.where(spread <= CONSTANT_COLUMN * np.maximum(1.0, np.abs(mean)), 1.0, spread)
+
+
+def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> None:
+    """Fill `out` with ``(values - mean) / scale``; a gap stays NaN.
+
+    Parameters
+    ----------
+    values : float (n, n_features)
+    mean, scale : float64 (n_features,)
+        Of the training set; scale above 0.
+    out : float (n, n_features), OUT
+        Float32 is rounded once, after the division in float64.
+    """
+    out[...] = (values - mean) / scale
+
+
+@njit(cache=True, nogil=True)
+def carry_forward(labels: Ints, missing: Bools) -> None:
+    """Give every missing entry the value of the last one before it that is not; what precedes all of them stays.
+
+    Parameters
+    ----------
+    labels : int64 (n,), IN and OUT
+    missing : bool (n,)
+    """
+    for t in range(1, labels.shape[0]):
+        if missing[t]:
+            labels[t] = labels[t - 1]

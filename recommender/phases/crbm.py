@@ -1,0 +1,432 @@
+"""The CRBM as an estimator: checks, draws, epochs and stopping; the arithmetic is in `recommender.kernels.crbm`.
+
+Source: AI4DL (Berral, Wang, Youssef, HotCloud '20), section 3: ten hidden units, three samples of history, contrastive
+divergence with means throughout, one window per update, a learning rate of 1e-3, and a stop after three epochs
+without a better error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
+from recommender.kernels.crbm import BLOCK, hidden_means_kernel, miss_kernel, scratch_size
+from recommender.kernels.crbm_layout import (
+    Floats,
+    Layout,
+    Parameters,
+    lanes_of,
+    layout_of,
+    pack,
+    taps_of,
+    unpack,
+    workspace,
+)
+from recommender.kernels.windows import Ints, window_starts
+from recommender.phases.crbm_checks import check_options, checked_groups, checked_parameters, checked_rows
+from recommender.phases.crbm_training import SCHEDULES, Schedule, Trainer, hold_out, shards_of
+
+STATE = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
+
+
+class ConditionalRBM:
+    """A conditional restricted Boltzmann machine over windows of standardised metrics.
+
+    Parameters
+    ----------
+    n_hidden
+        Length of a code.
+    lag
+        Samples of history in a window.
+    learning_rate
+        Step of one update, before `learning_rate_schedule`.
+    cd_steps
+        Steps of the Gibbs chain (the k of CD-k).
+    hidden_states
+        "mean": the chain carries hidden means, as the published package does; "sampled": zeros and ones drawn from
+        them. Gradients always use means.
+    batch_size
+        Windows per update. 1 is online in the strict sense: each window's whole gradient, of all five parameters, is
+        applied before the next window is read. Larger batches use the mean gradient.
+    momentum, weight_decay
+        Share of the last update carried on; rate at which weights (not biases) are drawn to zero.
+    learning_rate_schedule
+        "constant"; "inverse": rate / (1 + epoch / schedule_epochs); "exponential": halved every schedule_epochs.
+    schedule_epochs
+        Time scale of the schedule, in epochs.
+    max_epochs
+        `fit` stops here at the latest.
+    patience
+        `fit` stops after so many epochs in a row without an error below the best one; 0 never stops early.
+    validation_fraction
+        Share of the windows that is held out and gives the error that `patience` looks at; 0 looks at the training
+        error, as the published package does. Whole containers are held out where there are five or more, else the end
+        of each segment.
+    shuffle
+        Draw a new order of windows for each epoch.
+    initial_spread
+        Weights start normally distributed with this standard deviation, divided by the length of the history.
+    delay
+        Rows by which a code comes late. 0: the code of row t is that of the window that ends at t. 1: the window ends
+        at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
+    dtype
+        "float32" (fast; codes within 1e-6) or "float64" (exact exponentials).
+    n_jobs
+        Threads in training. More than one trains on shards of whole containers, each from the same parameters, and
+        averages the shards' parameters after each epoch, weighted by windows: deterministic for a given number,
+        but another algorithm than the online one.
+    seed
+        Starting weights, orders, draws and held-out windows all come from it.
+
+    Attributes
+    ----------
+    weights_ : (n_hidden, n_features)
+        W of the paper.
+    visible_history_, hidden_history_ : (n_features, n_features * lag), (n_hidden, n_features * lag)
+        A and B. Column ``feature * lag + age`` belongs to that feature's sample of that age, oldest first.
+    visible_bias_, hidden_bias_ : (n_features,), (n_hidden,)
+    errors_ : float64 (n_epochs,)
+        Reconstruction error of each epoch on the training windows, each measured just before its own update.
+    validation_errors_ : float64 (n_epochs,)
+        Reconstruction error on the held-out windows after each epoch; empty when nothing is held out.
+    n_epochs_ : int
+        Epochs trained. The parameters kept by `fit` are those after the epoch with the lowest error looked at.
+
+    Notes
+    -----
+    The reconstruction error is the L2 norm of v - v', averaged over windows, v' being the visible mean of the hidden
+    mean of v.
+    """
+
+    weights_: Floats
+    visible_history_: Floats
+    hidden_history_: Floats
+    visible_bias_: Floats
+    hidden_bias_: Floats
+    errors_: NDArray[np.float64]
+    validation_errors_: NDArray[np.float64]
+    n_epochs_: int
+
+    def __init__(
+        self,
+        n_hidden: int = 10,
+        lag: int = 3,
+        *,
+        learning_rate: float = 1e-3,
+        cd_steps: int = 1,
+        hidden_states: Literal["mean", "sampled"] = "mean",
+        batch_size: int = 1,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        learning_rate_schedule: Schedule = "constant",
+        schedule_epochs: float = 100.0,
+        max_epochs: int = 1000,
+        patience: int = 3,
+        validation_fraction: float = 0.1,
+        shuffle: bool = True,
+        initial_spread: float = 0.2,
+        delay: int = 0,
+        dtype: DTypeLike = "float32",
+        n_jobs: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.n_hidden = n_hidden
+        self.lag = lag
+        self.learning_rate = learning_rate
+        self.cd_steps = cd_steps
+        self.hidden_states = hidden_states
+        self.batch_size = batch_size
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.learning_rate_schedule = learning_rate_schedule
+        self.schedule_epochs = schedule_epochs
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.shuffle = shuffle
+        self.initial_spread = initial_spread
+        self.delay = delay
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.seed = seed
+
+    def fit(
+        self,
+        values: ArrayLike,
+        segments: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ConditionalRBM:
+        """Train from new starting weights until an error stops falling or `max_epochs` is reached.
+
+        Parameters
+        ----------
+        values : float (n_samples, n_features)
+            Standardised, all finite; segments one behind another.
+        segments : int (n_segments + 1,)
+            Borders: rows ``segments[i]:segments[i + 1]`` are one gap-free stretch of one container.
+        groups : int (n_segments,), optional
+            The container of each segment; without it every segment counts as a container of its own.
+        progress
+            Called after every epoch with (epochs done, max_epochs).
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        BadInput
+            Wrong shapes, a value that is not finite, borders that are not increasing.
+        NotEnoughData
+            No segment is as long as lag + 1 rows.
+        Misuse
+            A parameter out of its range, or one with which the weights grew out of bounds.
+        """
+        data, borders, owners = self._training_data(values, segments, groups)
+        self._initialise(data.shape[1])
+        train, held_out = hold_out(borders, owners, self.lag, self.validation_fraction, self.seed)
+        trainer = self._trainer(data, train)
+        best, best_error, since_best = trainer.snapshot(), np.inf, 0
+        for epoch in range(self.max_epochs):
+            error = self._epoch(trainer, epoch)
+            if held_out.size:
+                error = float(np.mean(trainer.misses(held_out)))
+                self.validation_errors_ = np.append(self.validation_errors_, error)
+            if error < best_error:
+                best, best_error, since_best = trainer.snapshot(), error, 0
+            else:
+                since_best += 1
+            if progress is not None:
+                progress(epoch + 1, self.max_epochs)
+            if self.patience and since_best >= self.patience:
+                break
+        self._take(unpack(trainer.layout, best))
+        return self
+
+    def partial_fit(
+        self, values: ArrayLike, segments: ArrayLike, *, groups: ArrayLike | None = None, epochs: int = 1
+    ) -> ConditionalRBM:
+        """Go on from the present parameters for `epochs` passes over all windows: none held out, no early stop.
+
+        An estimator that was never fitted starts from new weights. `errors_` and `n_epochs_` grow; the learning-rate
+        schedule goes on where it stood; momentum starts anew with each call.
+
+        Raises
+        ------
+        BadInput, NotEnoughData, Misuse
+            As `fit`.
+        """
+        data, borders, owners = self._training_data(values, segments, groups)
+        if not hasattr(self, "weights_"):
+            self._initialise(data.shape[1])
+        self._check_width(data)
+        train, _ = hold_out(borders, owners, self.lag, 0.0, self.seed)
+        trainer = self._trainer(data, train)
+        for _ in range(epochs):
+            self._epoch(trainer, self.n_epochs_)
+        self._take(unpack(trainer.layout, trainer.snapshot()))
+        return self
+
+    def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
+        """The code of every row: the hidden mean of its window.
+
+        Parameters
+        ----------
+        values, segments
+            As in `fit`.
+
+        Returns
+        -------
+        float (n_samples, n_hidden), of `dtype`
+            All zero in the first ``lag + delay`` rows of each segment, which have no window to be told from.
+
+        Raises
+        ------
+        BadInput
+            As `fit`, or another number of features than fitted.
+        Misuse
+            Nothing was fitted yet.
+        """
+        data, borders = checked_rows(values, segments, self.dtype)
+        self._check_width(data)
+        codes = np.zeros((len(data), self.n_hidden), dtype=data.dtype)
+        blind = self.lag + self.delay
+        if len(data) <= blind:
+            return codes
+        kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
+        work = np.zeros(scratch_size(data.shape[1], self.lag), dtype=data.dtype)
+        parameters = self._parameters()
+        taps = taps_of(parameters, self.lag)
+        kernel(data.ravel(), taps, parameters.hidden_bias, BLOCK, work, codes[blind:])
+        for age in range(blind):
+            row = borders[:-1] + age
+            codes[row[row < borders[1:]]] = 0.0
+        return codes
+
+    def reconstruction_error(self, values: ArrayLike, segments: ArrayLike) -> float:
+        """L2 norm of what the reconstruction misses, averaged over all windows.
+
+        Raises
+        ------
+        BadInput, NotEnoughData, Misuse
+            As `transform`; no segment has a window.
+        """
+        data, borders = checked_rows(values, segments, self.dtype)
+        self._check_width(data)
+        starts = self._windows(borders)
+        layout = self._layout(data.shape[1])
+        work = workspace(layout, data.dtype)
+        pack(self._parameters(), layout, work)
+        misses = np.empty(len(starts))
+        miss_kernel(layout, self._exact)(data.ravel(), starts, lanes_of(layout), work, misses)
+        return float(misses.mean())
+
+    def to_state(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays from which `from_state` makes an encoder with the same codes, to the last bit."""
+        self._require_fit()
+        arrays = dict(zip(STATE, self._parameters(), strict=True))
+        times = {"lag": np.array(self.lag, dtype=np.int64), "delay": np.array(self.delay, dtype=np.int64)}
+        return {**arrays, **times, "errors": self.errors_, "validation_errors": self.validation_errors_}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ConditionalRBM:
+        """The encoder that `to_state` wrote.
+
+        Raises
+        ------
+        BadArtifact
+            An array is missing, not numeric, not finite, or its shape does not fit the others.
+        """
+        missing = [name for name in (*STATE, "lag", "delay") if name not in state]
+        if missing:
+            raise BadArtifact(f"the encoder lacks the arrays {', '.join(missing)}. Train it again.")
+        if any(state[name].size != 1 or state[name].dtype.kind not in "iu" for name in ("lag", "delay")):
+            raise BadArtifact("the encoder's lag and delay must be whole numbers. Train it again.")
+        weights, lag, delay = state["weights"], int(state["lag"].item()), int(state["delay"].item())
+        arrays = [state[name] for name in STATE]
+        encoder = cls.from_parameters(*arrays, lag=lag, delay=delay, dtype=weights.dtype.name)
+        encoder.errors_ = np.asarray(state.get("errors", np.empty(0)), dtype=np.float64)
+        encoder.validation_errors_ = np.asarray(state.get("validation_errors", np.empty(0)), dtype=np.float64)
+        encoder.n_epochs_ = len(encoder.errors_)
+        return encoder
+
+    @classmethod
+    def from_parameters(
+        cls,
+        weights: NDArray[Any],
+        visible_history: NDArray[Any],
+        hidden_history: NDArray[Any],
+        visible_bias: NDArray[Any],
+        hidden_bias: NDArray[Any],
+        *,
+        lag: int,
+        delay: int = 1,
+        dtype: DTypeLike = "float64",
+    ) -> ConditionalRBM:
+        """An encoder with parameters trained elsewhere, by default encoding as the published package does.
+
+        Parameters
+        ----------
+        weights, visible_history, hidden_history
+            W, A, B in the shapes and the order of columns of the attributes.
+        visible_bias, hidden_bias
+            One number a unit; a single column or row will do.
+        lag, delay, dtype
+            As in the constructor. With float32 a window half-way between two k-means centres may change sides.
+
+        Raises
+        ------
+        BadArtifact
+            Something is not numeric, not finite, or the shapes do not fit each other.
+        """
+        arrays = (weights, visible_history, hidden_history, np.ravel(visible_bias), np.ravel(hidden_bias))
+        parameters = checked_parameters(arrays, lag, delay, dtype)
+        encoder = cls(len(parameters.W), lag, delay=delay, dtype=dtype)
+        encoder._take(parameters)
+        encoder._forget_errors()
+        return encoder
+
+    @property
+    def _exact(self) -> bool:
+        return np.dtype(self.dtype) == np.dtype(np.float64)
+
+    def _layout(self, n_visible: int) -> Layout:
+        return layout_of(n_visible, self.n_hidden, self.lag)
+
+    def _parameters(self) -> Parameters:
+        return Parameters(
+            self.weights_, self.visible_history_, self.hidden_history_, self.visible_bias_, self.hidden_bias_
+        )
+
+    def _take(self, parameters: Parameters) -> None:
+        self.weights_, self.visible_history_, self.hidden_history_, self.visible_bias_, self.hidden_bias_ = parameters
+
+    def _forget_errors(self) -> None:
+        self.errors_ = np.empty(0)
+        self.validation_errors_ = np.empty(0)
+        self.n_epochs_ = 0
+
+    def _initialise(self, n_visible: int) -> None:
+        rng, history = np.random.default_rng(self.seed), n_visible * self.lag
+        spread = self.initial_spread / history
+        shapes = ((self.n_hidden, n_visible), (n_visible, history), (self.n_hidden, history))
+        weights = [rng.normal(0.0, spread, shape).astype(self.dtype) for shape in shapes]
+        biases = (np.zeros(n_visible, dtype=self.dtype), np.zeros(self.n_hidden, dtype=self.dtype))
+        self._take(Parameters._make((*weights, *biases)))
+        self._forget_errors()
+
+    def _trainer(self, data: Floats, shards: list[Ints]) -> Trainer:
+        layout = self._layout(data.shape[1])
+        trainer = Trainer(
+            data.ravel(), shards_of(shards, self.n_jobs), layout,
+            cd_steps=self.cd_steps, sampled=self.hidden_states == "sampled", batch_size=self.batch_size,
+            momentum=self.momentum, weight_decay=self.weight_decay, shuffle=self.shuffle, seed=self.seed,
+        )  # fmt: skip
+        trainer.start_from(self._parameters())
+        return trainer
+
+    def _epoch(self, trainer: Trainer, epoch: int) -> float:
+        rate = self.learning_rate * SCHEDULES[self.learning_rate_schedule](epoch / self.schedule_epochs)
+        error = trainer.epoch(epoch, rate)
+        if not np.isfinite(error):
+            raise Misuse(
+                f"the CRBM's weights grew out of bounds in epoch {epoch + 1}. "
+                f"Lower learning_rate (now {self.learning_rate:g}), or standardise the features."
+            )
+        self.errors_ = np.append(self.errors_, error)
+        self.n_epochs_ += 1
+        return error
+
+    def _training_data(
+        self, values: ArrayLike, segments: ArrayLike, groups: ArrayLike | None
+    ) -> tuple[Floats, Ints, Ints]:
+        check_options(self.__dict__)
+        data, borders = checked_rows(values, segments, self.dtype)
+        self._windows(borders)
+        return data, borders, checked_groups(groups, len(borders) - 1)
+
+    def _windows(self, borders: Ints) -> Ints:
+        starts = window_starts(borders, self.lag)
+        if not starts.size:
+            raise NotEnoughData(
+                f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
+            )
+        return starts
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "weights_"):
+            raise Misuse("this ConditionalRBM has not been fitted. Call fit, or load its state.")
+
+    def _check_width(self, data: Floats) -> None:
+        self._require_fit()
+        if data.shape[1] != self.weights_.shape[1]:
+            raise BadInput(
+                f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
+                remedy="Give the features it was fitted on, in the same order.",
+            )

@@ -1,0 +1,56 @@
+"""What all pictures of a dry run share: size, type, colours, and how they reach the disk."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from recommender.files import written_aside
+
+DPI = 150
+WIDE = 8.4
+"""Inches; 1260 pixels at our resolution, sharp on a page 1200 wide."""
+
+INK, SOFT, RULE, TARGET = "#1a1d21", "#565d66", "#d9dde2", "#b3261e"
+
+SETTINGS: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": SOFT,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlesize": 10.0,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "text.color": INK,
+    "text.parse_math": False,  # a container name may hold dollar signs
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+}
+
+
+def new_figure(height: float) -> Figure:
+    """An empty figure of our width; no global state of pyplot is touched."""
+    margins = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    return Figure(figsize=(WIDE, height), dpi=DPI, facecolor="white", layout=margins)
+
+
+def grid(axes: Axes, axis: str = "both") -> None:
+    """Thin lines behind the data."""
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis=axis, color=RULE, linewidth=0.6)  # type: ignore[arg-type]  # x, y or both
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write the picture, whole or not at all; a letter that the font lacks becomes a box, without a word on stderr."""
+    with written_aside(path) as aside, warnings.catch_warnings(), rc_context(SETTINGS):
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.savefig(aside, format="png", metadata={"Software": None})

@@ -1,0 +1,235 @@
+"""The dry run as one self-contained page for managers and engineers, with nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import orjson
+from markupsafe import Markup
+
+from recommender.files import write_bytes_aside
+from recommender.phases.contexts import Run
+from recommender.phases.graph import PhaseGraph
+from recommender.phases.prototypes import Prototype, prototypes
+from recommender.phases.statistics import PhaseStatistics
+from recommender.records import CPU, MEMORY, ReplayResult, Timeline
+from recommender.report.graph_drawing import LEAST_SHARE, GraphDrawing, draw_graph
+from recommender.report.money import FORMULA, Prices
+from recommender.report.page_words import POLICY_WORDS, feature_rows, model_facts, span_in_words, steps_of
+from recommender.report.palette import OURS, TARGET_VIOLATION, look_of, phase_colour
+from recommender.report.scatter import HEIGHT, MARKERS, WIDTH, scatter_of
+from recommender.report.summary import (
+    BASELINES,
+    ContainerRow,
+    Summary,
+    comparison,
+    counted,
+    headline,
+    number,
+    percent,
+    summarise,
+)
+from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, timeline_data
+
+MOST_TIMELINES = 12
+MOST_CONTAINERS = 2000
+MOST_LEFT_OUT = 500
+MOST_PROTOTYPES = 12
+
+
+def write_page(
+    result: ReplayResult,
+    timelines: Sequence[Timeline],
+    path: str | Path,
+    *,
+    generated_at: datetime,
+    version: str,
+    prices: Prices | None = None,
+    phase_graph: PhaseGraph | None = None,
+    sequences: Iterable[Sequence[Run]] = (),
+    phase_table: PhaseStatistics | None = None,
+) -> None:
+    """Write the page, whole or not at all.
+
+    Parameters
+    ----------
+    timelines
+        Containers to draw, the most telling first; at most `MOST_TIMELINES` are.
+    generated_at, version
+        What the page says of its own making.
+    phase_graph
+        What follows what; the first-order part is drawn.
+    sequences
+        The runs of each container, from which the prototypes are told; at most `MOST_PROTOTYPES` are shown.
+    phase_table
+        What each phase looks like.
+    """
+    page = render_page(
+        result,
+        timelines,
+        generated_at=generated_at,
+        version=version,
+        prices=prices,
+        phase_graph=phase_graph,
+        sequences=sequences,
+        phase_table=phase_table,
+    )
+    write_bytes_aside(path, page.encode())
+
+
+def render_page(
+    result: ReplayResult,
+    timelines: Sequence[Timeline],
+    *,
+    generated_at: datetime,
+    version: str,
+    prices: Prices | None = None,
+    phase_graph: PhaseGraph | None = None,
+    sequences: Iterable[Sequence[Run]] = (),
+    phase_table: PhaseStatistics | None = None,
+) -> str:
+    """The page as text; see `write_page`."""
+    summary = summarise(result, prices) if result.containers else None
+    shown = [timeline for timeline in timelines if len(timeline.timestamps)][:MOST_TIMELINES]
+    paths = prototypes(sequence for sequence in sequences if sequence)[:MOST_PROTOTYPES]
+    drawing = draw_graph(phase_graph.digraph) if phase_graph is not None and phase_graph.containers else None
+    own_numbers = str(result.model.get("origin", "")).startswith("cross-fitted")
+    script, style = _text_of("page.js"), _text_of("page.css")
+    return _environment().get_template("page.html.j2").render(
+        result=result,
+        summary=summary,
+        headline=kept_together(headline(summary)) if summary else "No container could be judged.",
+        comparison=kept_together(comparison(summary)) if summary else "",
+        baseline_words=BASELINES.get(summary.baseline or "", "") if summary else "",
+        generated_at=generated_at.strftime("%Y-%m-%d %H:%M %Z").strip(),
+        version=version,
+        script=Markup(script),  # noqa: S704  # our own file
+        style=Markup(style),  # noqa: S704  # our own file
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=embedded(_data(summary, shown, None if own_numbers else phase_table)),
+        own_numbers=own_numbers,
+        names=[row.name for row in summary.policies] if summary else [],
+        looks=_looks(summary),
+        phase_colours=_phase_colours(shown, drawing, paths, phase_table),
+        scatters=[scatter_of(summary.policies, resource) for resource in (CPU, MEMORY)] if summary else [],
+        scatter_size=(WIDTH, HEIGHT),
+        markers=MARKERS,
+        containers=_container_rows(summary),
+        timelines=shown,
+        timelines_not_shown=len(timelines) - len(shown),
+        graph=drawing,
+        prototypes=[(one, steps_of(one.path)) for one in paths],
+        phase_table=phase_table,
+        features=feature_rows(phase_table) if phase_table is not None else [],
+        left_out=result.left_out[:MOST_LEFT_OUT],
+        facts=model_facts(result.model),
+        policy_words={name: POLICY_WORDS[name] for name in result.policies if name in POLICY_WORDS},
+        limits={
+            "containers": MOST_CONTAINERS, "points": MOST_POINTS, "changes": MOST_CHANGES, "share": LEAST_SHARE,
+        },
+        formula=FORMULA,
+        target=TARGET_VIOLATION,
+        ours=OURS,
+    )  # fmt: skip
+
+
+def embedded(data: object) -> Markup:
+    """JSON that may stand inside a script element: no `<`, so no name can close it, and no line separators."""
+    text = orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Markup(text)  # noqa: S704  # every letter that could end the element is escaped above
+
+
+def ratio(value: float | None) -> str:
+    """A ratio with two digits after the point, so that a column of them can be compared; a dash for none."""
+    return "–" if value is None else f"{value:,.2f}"
+
+
+def kept_together(text: str) -> str:
+    """The text with no line break between a number and its per cent sign."""
+    return text.replace(" %", "\u00a0%")
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("recommender", "report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": number,
+        "ratio": ratio,
+        "percent": lambda share, digits=1: kept_together(percent(share, digits)),
+        "span": span_in_words,
+        "counted": counted,
+    }
+    return environment
+
+
+def _text_of(name: str) -> str:
+    return (resources.files("recommender.report") / name).read_text(encoding="utf-8")
+
+
+def _looks(summary: Summary | None) -> list[dict[str, Any]]:
+    names = [row.name for row in summary.policies] if summary else []
+    looks = [look_of(name, names) for name in names]
+    return [
+        {"light": look.light, "dark": look.dark, "marker": MARKERS[look.marker], "dash": " ".join(map(str, look.dash))}
+        for look in looks
+    ]
+
+
+def _phase_colours(
+    timelines: Sequence[Timeline],
+    drawing: GraphDrawing | None,
+    paths: Sequence[Prototype],
+    table: PhaseStatistics | None,
+) -> list[tuple[str, str]]:
+    """Light and dark colour of each phase that occurs anywhere on the page, from 0 on."""
+    highest = table.n_phases - 1 if table is not None else -1
+    for timeline in timelines:
+        if timeline.labels is not None and len(timeline.labels):
+            highest = max(highest, int(timeline.labels.max()))
+    highest = max([highest, *(node.phase for node in (drawing.nodes if drawing else ()))])
+    highest = max([highest, *(phase for one in paths for step in steps_of(one.path) for phase in step)])
+    return [(phase_colour(phase), phase_colour(phase, dark=True)) for phase in range(highest + 1)]
+
+
+def _data(summary: Summary | None, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
+    names = [row.name for row in summary.policies] if summary else []
+    choices = [row.name for row in summary.policies if not row.oracle] if summary else []
+    reasons_of = sorted(choices, key=lambda name: summary is None or name != summary.focus)
+    shown_first = {summary.focus, summary.baseline, "histogram"} if summary else set()
+    return {
+        "policies": [
+            {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in shown_first}
+            for name in names
+        ],
+        "phases": [table.describe(phase) for phase in range(table.n_phases)] if table is not None else [],
+        "timelines": [timeline_data(timeline, names, reasons_of) for timeline in timelines],
+    }
+
+
+def _container_rows(summary: Summary | None) -> list[ContainerRow]:
+    """Those that matter most where there are too many: half by harm, the rest by what they save or cost."""
+    if summary is None:
+        return []
+    by_rank = sorted(summary.containers, key=lambda row: -abs(row.rank))
+    if len(by_rank) <= MOST_CONTAINERS:
+        return sorted(by_rank, key=lambda row: -row.rank)
+    kept = {row.container: row for row in summary.sufferers(MOST_CONTAINERS // 2)}
+    for row in by_rank:
+        if len(kept) == MOST_CONTAINERS:
+            break
+        kept.setdefault(row.container, row)
+    return sorted(kept.values(), key=lambda row: -row.rank)

@@ -1,0 +1,87 @@
+"""What the page explains in words: the policies, the model and the looks of phases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recommender.phases.statistics import PhaseStatistics
+from recommender.units import format_cpu, format_duration, format_memory
+
+POLICY_WORDS = {
+    "static": "What was declared: the container's CPU and memory requests.",
+    "histogram": "The default Vertical Pod Autoscaler: a high percentile of a fading histogram, plus a margin.",
+    "prev.step.max": "Reactive: the largest use of the cycle just ended.",
+    "prev.step.rules": "Reactive: mean plus two standard deviations of the cycle just ended.",
+    "phase.rules": "AI4DL: mean plus two standard deviations of the phase detected right before the cycle.",
+    "phase.proactive": (
+        "Ours: the demand of the coming cycle from the phase, its age, what came before, the present level and earlier "
+        "runs of the workload. Its margin aims at the target share of violations and is set from past data only."
+    ),
+    "flowcon": "FlowCon: shares by the growth efficiency of the training loss.",
+    "current.step.max": "Oracle: the largest use of the coming cycle, which nobody can know.",
+    "current.step.rules": "Oracle: mean plus two standard deviations of the coming cycle, which nobody can know.",
+    "ground.truth": "Oracle: the use itself, sample by sample.",
+}
+
+
+def span_in_words(seconds: float) -> str:
+    """A duration with its units set apart, as running text has them.
+
+    Examples
+    --------
+    >>> span_in_words(600), span_in_words(5400), span_in_words(15)
+    ('10 min', '1 h 30 min', '15 s')
+    """
+    pairs = re.findall(r"([\d.]+)([a-z]+)", format_duration(seconds))
+    return " ".join(f"{count} {'min' if unit == 'm' else unit}" for count, unit in pairs)
+
+
+def steps_of(path: Sequence[str]) -> list[tuple[int, ...]]:
+    """The phases of each element of a prototype's path: one, or two that alternate.
+
+    Examples
+    --------
+    >>> steps_of(["1", "(0 2)*"])
+    [(1,), (0, 2)]
+    """
+    return [tuple(int(phase) for phase in re.findall(r"\d+", element)) for element in path]
+
+
+def model_facts(model: Mapping[str, object]) -> list[tuple[str, str]]:
+    """What is known of the model, as pairs of words; nested parts carry the name of what they are in."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in model.items():
+        words = str(key).replace("_", " ")
+        if isinstance(value, Mapping):
+            pairs += [(f"{words}: {inner}", text) for inner, text in model_facts(value)]
+        elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+            pairs.append((words, ", ".join(map(str, value))))
+        else:
+            pairs.append((words, str(value)))
+    return pairs
+
+
+def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
+    """One row per phase: number, words, share of time, containers, and mean ± spread of use and of each feature."""
+    rows = []
+    for phase in range(table.n_phases):
+        cpu, memory = table.usage_mean[phase]
+        cpu_sd, memory_sd = table.usage_sd[phase]
+        met = bool(table.samples[phase])
+        features = zip(table.features, table.feature_mean[phase], table.feature_sd[phase], strict=True)
+        rows.append(
+            {
+                "phase": phase,
+                "words": table.describe(phase),
+                "share": table.share(phase),
+                "containers": int(table.containers[phase]),
+                "cpu": f"{format_cpu(cpu)} ± {format_cpu(cpu_sd)}" if met else "–",
+                "memory": f"{format_memory(memory)} ± {format_memory(memory_sd)}" if met else "–",
+                "features": [(name, f"{mean:.3g} ± {sd:.2g}") for name, mean, sd in features] if met else [],
+            }
+        )
+    return rows

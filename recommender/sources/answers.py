@@ -1,0 +1,127 @@
+"""One saved answer of the Prometheus HTTP API, taken apart into series of numbers."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from recommender.errors import BadInput
+from recommender.records import FloatArray
+
+_ASK_AGAIN = "Save the answer of /api/v1/query_range (start, end, step) again."
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSeries:
+    """One entry of an answer's result.
+
+    Attributes
+    ----------
+    file, number
+        Where it stands; results count from 1.
+    labels
+        What Prometheus calls metric: label values by name.
+    times_s, values
+        float64 (n,), unix seconds increasing, and what was answered; NaN where the answer says NaN.
+    """
+
+    file: Path
+    number: int
+    labels: Mapping[str, str]
+    times_s: FloatArray
+    values: FloatArray
+
+    @property
+    def metric(self) -> str:
+        """The metric's name; empty where a function such as rate() dropped it."""
+        return self.labels.get("__name__", "")
+
+    def refuse(self, problem: str, remedy: str, row: int | None, column: str | None) -> BadInput:
+        """An error that names this series; `row` is the sample, from 1."""
+        return BadInput(f"result {self.number}: {problem}", remedy=remedy, file=self.file, row=row, column=column)
+
+
+def read_answer(file: Path) -> Iterator[AnswerSeries]:
+    """All series of one answer.
+
+    Raises
+    ------
+    BadInput
+        No whole JSON, an error answer, anything but a matrix, or a sample that is no number.
+    """
+    answer = _load(file)
+    if not isinstance(answer, dict) or "status" not in answer:
+        raise BadInput("not an answer of the Prometheus API", remedy=_ASK_AGAIN, file=file)
+    if answer["status"] != "success":
+        said = answer.get("error", "no reason given")
+        raise BadInput(
+            f"Prometheus answered with an error: {said}", remedy="Correct the query and save it again.", file=file
+        )
+    data = answer.get("data")
+    data = data if isinstance(data, dict) else {}
+    kind, result = data.get("resultType"), data.get("result")
+    if kind != "matrix" or not isinstance(result, list):
+        raise BadInput(
+            f"the result is a {kind}, not a matrix over time", remedy=_ASK_AGAIN, file=file, column="resultType"
+        )
+    for number, entry in enumerate(result, start=1):
+        yield _series(file, number, entry)
+
+
+def _load(file: Path) -> Any:
+    try:
+        content = file.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+        return orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInput(
+            "the compressed file is cut off or damaged", remedy="Write or copy it again.", file=file
+        ) from error
+    except orjson.JSONDecodeError as error:
+        row = error.lineno
+        raise BadInput(
+            f"not whole JSON ({error.msg})", remedy="It is truncated or damaged: save it again.", file=file, row=row
+        ) from error
+
+
+def _series(file: Path, number: int, entry: Any) -> AnswerSeries:
+    try:
+        labels, pairs = entry["metric"], entry["values"]
+        times_s = np.array([pair[0] for pair in pairs], dtype=np.float64)
+        texts = [pair[1] for pair in pairs]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise BadInput(
+            f"result {number} lacks metric or values, or a sample is no pair of time and value",
+            remedy=_ASK_AGAIN,
+            file=file,
+            column="values",
+        ) from error
+    series = AnswerSeries(file, number, labels, times_s, np.empty(0))
+    return AnswerSeries(file, number, labels, times_s, _numbers(series, texts))
+
+
+def _numbers(series: AnswerSeries, texts: list[Any]) -> FloatArray:
+    """Prometheus writes numbers as strings, `NaN`, `+Inf` and `-Inf` among them."""
+    try:
+        numbers = np.array(texts, dtype=np.float64)
+    except (ValueError, TypeError):
+        for row, text in enumerate(texts, start=1):
+            try:
+                float(text)
+            except (ValueError, TypeError) as error:
+                raise series.refuse(f"{text!r} is not a number", _ASK_AGAIN, row, "values") from error
+        raise
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        row = int(np.argmax(infinite))
+        remedy = "Mend the query (a division by zero?) or cut such samples with `... < Inf`."
+        raise series.refuse(f"{texts[row]!r} is not a finite number", remedy, row + 1, "values")
+    return numbers

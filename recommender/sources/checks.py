@@ -1,0 +1,203 @@
+"""Is what was read possible? Every check looks at whole columns; a row is searched for only after one has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from recommender.errors import BadInput, Misuse
+from recommender.records import BoolArray, FloatArray
+from recommender.series import FINEST_STEP_S
+from recommender.sources.base import CPU_COLUMN, MEMORY_COLUMN, REQUEST_COLUMNS, Origins, RawSamples
+from recommender.units import BYTES_PER_GIB, BYTES_PER_MIB, format_cpu, format_duration, format_memory
+
+YEAR_2100_S = 4_102_444_800.0
+_FINER_THAN_SECONDS = (("ns", 1e17), ("us", 1e14), ("ms", 0.0))
+"""Units by the size that unix times of our days have in them; seconds themselves stay below YEAR_2100_S until then."""
+
+TINY_BYTES = 65536.0
+"""No working set is that small: stacks and page tables of one idle process are more. MiB counts are, up to 64 GiB."""
+ORDINARY_BYTES = 16 * BYTES_PER_MIB
+MANY_CORES = 64.0
+"""Fractional readings above it are taken for large machines, whole numbers for millicores."""
+IMPOSSIBLE_CORES = 1024.0
+ENOUGH = 3
+"""Samples (or distinct values) that make a unit look mistaken; fewer are a container that just starts."""
+
+
+def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
+    """Refuse negative or infinite numbers and moments outside 1970..2100.
+
+    Parameters
+    ----------
+    raw_name
+        The file's own name for a column of ours.
+
+    Raises
+    ------
+    BadInput
+        Names file, row and column of the first such value.
+    """
+
+    def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
+        at = int(np.argmax(bad))
+        file, row = origins.place(int(raw.rows[at]))
+        raise BadInput(problem.format(value[at]), remedy=remedy, file=file, row=row, column=raw_name(column))
+
+    if not len(raw):
+        return
+    earliest, latest = float(raw.times_s.min()), float(raw.times_s.max())
+    if latest > YEAR_2100_S:
+        unit = next(unit for unit, least in _FINER_THAN_SECONDS if latest > least)
+        name = raw_name("timestamp")
+        remedy = f"If they are {unit}, say so: `--map timestamp={name}:{unit}`."
+        refuse(raw.times_s > YEAR_2100_S, "timestamp", raw.times_s, "{:.0f} s lies after the year 2100", remedy)
+    if earliest < 0:
+        refuse(raw.times_s < 0, "timestamp", raw.times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
+    for name, column in raw.values.items():
+        infinite = np.isinf(column)
+        if infinite.any():
+            refuse(
+                infinite, name, column, "{} is not a finite number", "Leave the cell empty where nothing was measured."
+            )
+        if name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS):
+            negative = column < 0
+            if negative.any():
+                refuse(negative, name, column, "{:g} is negative", "Leave the cell empty where nothing was measured.")
+
+
+def check_step(step_s: float, median_s: float, file: Path) -> None:
+    """Refuse a grid finer than the data: most of its cells would be gaps or copies.
+
+    Raises
+    ------
+    Misuse
+        Below a second, since timestamps are whole seconds.
+    BadInput
+        Below half the median interval; the finest useful step is named.
+    """
+    if step_s < FINEST_STEP_S:
+        raise Misuse(
+            f"--step {format_duration(step_s)} is finer than timestamps, which are whole seconds. Use 1s or more."
+        )
+    if step_s < median_s / 2:
+        raise BadInput(
+            f"--step {format_duration(step_s)} is finer than the data, with a sample every {format_duration(median_s)}",
+            remedy=f"The finest useful step is {format_duration(median_s)}: use it, or leave --step out.",
+            file=file,
+            column="timestamp",
+        )
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A container's samples that make sense in another unit only."""
+
+    container: str
+    row: int
+    low: float
+    high: float
+    alone: bool
+    """True when the container has no samples in the right unit beside them."""
+
+
+@dataclass(slots=True)
+class UnitsWatch:
+    """Watches for memory in MiB or GiB and cpu in millicores among bytes and cores.
+
+    A source wholly in another unit cannot be told from small containers for sure: it earns a note. Two units in one
+    source show as values that are impossible as bytes (or cores), lie beside ordinary ones, and meet these when
+    converted: that is refused. Containers that are merely small, idle, or just starting are not.
+    """
+
+    memory: list[_Suspect] = field(default_factory=list)
+    cpu: list[_Suspect] = field(default_factory=list)
+    largest_bytes: float = 0.0
+    least_ordinary_bytes: float = np.inf
+    largest_fractional_cores: float = 0.0
+
+    def add(self, raw: RawSamples) -> None:
+        """Look at the next rows."""
+        memory, cpu = raw.values[MEMORY_COLUMN], raw.values[CPU_COLUMN]
+        ordinary = memory[memory >= ORDINARY_BYTES]
+        if len(ordinary):
+            self.largest_bytes = max(self.largest_bytes, float(ordinary.max()))
+            self.least_ordinary_bytes = min(self.least_ordinary_bytes, float(ordinary.min()))
+        tiny = (memory > 0) & (memory < TINY_BYTES)
+        if tiny.any():
+            self.memory += _suspects(raw, tiny, (memory >= TINY_BYTES) & (memory < ORDINARY_BYTES), memory)
+        many = cpu > MANY_CORES
+        fractional = cpu[(cpu > 0) & (cpu <= IMPOSSIBLE_CORES) & (cpu != np.floor(cpu))] if many.any() else cpu[:1000]
+        fractional = fractional[(fractional != np.floor(fractional)) & ~np.isnan(fractional)]
+        self.largest_fractional_cores = max(self.largest_fractional_cores, float(fractional.max(initial=0.0)))
+        if many.any():
+            whole = many & ((cpu == np.floor(cpu)) | (cpu > IMPOSSIBLE_CORES))
+            self.cpu += _suspects(raw, whole, many & ~whole, cpu)
+
+    def verdict(self, origins: Origins) -> list[str]:
+        """Notes for the reader.
+
+        Raises
+        ------
+        BadInput
+            Two units in one source.
+        """
+        notes = []
+        for suspect in self.memory:
+            for unit, size in (("MiB", BYTES_PER_MIB), ("GiB", BYTES_PER_GIB)):
+                meets = (
+                    suspect.high * size >= self.least_ordinary_bytes / 8
+                    and suspect.low * size <= self.largest_bytes * 8
+                )
+                if meets:
+                    raise _mixed(suspect, origins, MEMORY_COLUMN, unit, format_memory(self.largest_bytes))
+        if self.memory and not self.largest_bytes:
+            notes.append(
+                f"memory is below {format_memory(TINY_BYTES)}, and never above {format_memory(ORDINARY_BYTES)}: "
+                f"if it is in MiB, say `--map {MEMORY_COLUMN}={MEMORY_COLUMN}:MiB`"
+            )
+        for suspect in self.cpu:
+            if 0 < self.largest_fractional_cores <= MANY_CORES:
+                raise _mixed(suspect, origins, CPU_COLUMN, "m", format_cpu(self.largest_fractional_cores) + " cores")
+        if self.cpu:
+            notes.append(
+                f"cpu reaches {max(suspect.high for suspect in self.cpu):g} cores, in whole numbers: "
+                f"if it is in millicores, say `--map {CPU_COLUMN}={CPU_COLUMN}:m`"
+            )
+        return notes
+
+
+def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: FloatArray) -> list[_Suspect]:
+    """Containers with enough odd values and none between these and the ordinary ones, as a real rise would leave."""
+    codes = raw.container.indices.to_numpy()
+    n_odd = np.bincount(codes[odd])
+    n_between = np.bincount(codes[between], minlength=len(n_odd))
+    n_positive = np.bincount(codes[column > 0], minlength=len(n_odd))
+    found = []
+    for code in np.flatnonzero(n_odd >= ENOUGH).tolist():
+        if n_between[code] or n_odd[code] < 0.05 * n_positive[code]:
+            continue
+        rows = np.flatnonzero(odd & (codes == code))
+        values = column[rows]
+        alone = bool(n_odd[code] == n_positive[code])
+        if len(np.unique(values)) < ENOUGH and (column is raw.values[CPU_COLUMN] or not alone):
+            continue
+        name = raw.container.dictionary[code].as_py()
+        found.append(_Suspect(name, int(raw.rows[rows[0]]), float(values.min()), float(values.max()), alone))
+    return found
+
+
+def _mixed(suspect: _Suspect, origins: Origins, column: str, unit: str, ordinary: str) -> BadInput:
+    file, row = origins.place(suspect.row)
+    where = "others of the source" if suspect.alone else "others of the same container"
+    return BadInput(
+        f"mixed units: container {suspect.container!r} has values from {suspect.low:g} to {suspect.high:g}, "
+        f"{where} reach {ordinary}",
+        remedy=f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
+        file=file,
+        row=row,
+        column=column,
+    )

@@ -1,0 +1,152 @@
+"""What the words on the command line stand for: files, folders and globs, and what kind each file is of."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from recommender.errors import BadInput
+
+Kind = Literal["csv", "parquet", "prometheus"]
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".json", ".json.gz")
+"""What is taken from a folder; a file that is named itself may be called anything."""
+
+_HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file and what it is."""
+
+    file: Path
+    kind: Kind
+
+
+def find(paths: Sequence[str | Path]) -> tuple[list[Found], list[str]]:
+    """Every file that the paths stand for, once each, and notes on what was left aside.
+
+    Raises
+    ------
+    BadInput
+        Nothing there, nothing usable in a folder, no permission, or a file of no known kind.
+    """
+    files: dict[Path, Found] = {}
+    notes: list[str] = []
+    for path in paths:
+        for file, in_folder in _expand(Path(path)):
+            with access(file):
+                kind = _kind(file)
+            if kind is None and in_folder:
+                notes.append(f"{file} was left aside: it is no answer of the Prometheus API")
+            elif kind is None:
+                raise BadInput(
+                    "neither CSV nor Parquet nor a saved answer of the Prometheus API",
+                    remedy="Export the metrics in one of these forms.",
+                    file=file,
+                )
+            else:
+                files.setdefault(file.resolve(), Found(file, kind))
+    if not files:
+        place = paths[0] if paths else None
+        raise BadInput("no metrics here", remedy="Name CSV, Parquet or query_range JSON files.", file=place)
+    return list(files.values()), notes
+
+
+def _expand(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Files, and whether they were only found in a folder."""
+    with access(path):
+        if path.is_dir():
+            yield from ((file, True) for file in _in_folder(path))
+        elif path.exists():
+            yield path, False
+        else:
+            yield from _matches(path)
+
+
+def _matches(pattern: Path) -> Iterator[tuple[Path, bool]]:
+    matches = sorted(glob.glob(str(pattern), recursive=True)) if glob.has_magic(str(pattern)) else []  # noqa: PTH207
+    if not matches:
+        problem = "no file matches this pattern" if glob.has_magic(str(pattern)) else "there is no such file"
+        raise BadInput(problem, remedy=_nearby(pattern), file=pattern)
+    for match in map(Path, matches):
+        if match.is_dir():
+            yield from ((file, True) for file in _in_folder(match))
+        else:
+            yield match, False
+
+
+def _nearby(path: Path) -> str:
+    """What lies where the missing file was looked for."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"There is no folder {str(folder)!r} either: check the path."
+    there = sorted(file.name for file in folder.iterdir() if file.name.endswith(SUFFIXES))
+    return (
+        f"In that folder are: {', '.join(there[:5])}."
+        if there
+        else "Check the path; quote a glob to keep it from the shell."
+    )
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    found = [
+        Path(root) / name
+        for root, _, names in os.walk(folder, onerror=refuse, followlinks=True)
+        for name in names
+        if name.endswith(SUFFIXES) and not name.startswith((".", "_"))
+    ]
+    if not found:
+        raise BadInput(
+            f"the folder has no file that ends in {', '.join(SUFFIXES)}",
+            remedy="Name the folder that holds the export.",
+            file=folder,
+        )
+    return sorted(found)
+
+
+def _kind(file: Path) -> Kind | None:
+    """By content, and by name where the content is missing."""
+    with file.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
+    if head[:4] == b"PAR1" or file.suffix in (".parquet", ".pq"):
+        return "parquet"
+    if head[:2] == b"\x1f\x8b":
+        head = _gunzip_head(file)
+    if head.lstrip()[:1] in (b"{", b"["):
+        return "prometheus" if b'"status"' in head or b'"resultType"' in head else None
+    if file.name.endswith((".json", ".json.gz")):
+        return "prometheus"
+    return None if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff") else "csv"
+
+
+def _gunzip_head(file: Path) -> bytes:
+    """The beginning of what was compressed; nothing where even that cannot be read."""
+    try:
+        with gzip.open(file, "rb") as stream:
+            return stream.read(_HEAD_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
+
+
+@contextmanager
+def access(file: Path) -> Iterator[None]:
+    """Turn what the operating system says of a file into our error."""
+    try:
+        yield
+    except PermissionError as error:
+        raise BadInput(
+            "no permission to read it", remedy=f"Allow it: chmod +r {file}", file=error.filename or file
+        ) from error
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise BadInput("there is no such file", remedy="Check the path.", file=error.filename or file) from error

@@ -1,0 +1,328 @@
+"""Saved answers of the Prometheus HTTP API (`query_range`) become rows in normal form.
+
+One file holds one query's answer, so cpu, memory and requests usually come in several files; all of a source are read
+together and joined by container and moment. Which series is which is told by `--map`, by the metric's name, or, since
+rate() drops the name, by the file's name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from recommender.errors import BadInput
+from recommender.records import FloatArray
+from recommender.sources.answers import AnswerSeries, read_answer
+from recommender.sources.base import (
+    CPU_COLUMN,
+    LABEL_COLUMNS,
+    MEMORY_COLUMN,
+    NAME_COLUMNS,
+    REQUEST_COLUMNS,
+    Origins,
+    RawSamples,
+    ReadOptions,
+)
+
+_CPU_METRIC = "container_cpu_usage_seconds_total"
+_MEMORY_METRIC = "container_memory_working_set_bytes"
+_REQUESTS_METRIC = "kube_pod_container_resource_requests"
+_REQUEST_OF = dict(zip(("cpu", "memory"), REQUEST_COLUMNS, strict=True))
+
+_OLD_LABELS = {"pod": "pod_name", "container": "container_name"}
+"""What kubelets before Kubernetes 1.16 called them."""
+
+OVERLAP_OF_RESTARTS = 0.25
+"""The series of a restarted container overlap by Prometheus' five minutes of staleness; more are different things."""
+
+_STALE_S = 300.0
+"""How long a request stands without being scraped again: Prometheus' own look-back."""
+
+NAMED_AT_MOST = 5
+
+_Curve = tuple[FloatArray, FloatArray]
+"""Times in seconds, increasing, and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """What a series stands for."""
+
+    column: str
+    factor: float = 1.0
+    counter: bool = False
+
+
+@dataclass(slots=True)
+class _Container:
+    """What the answers say of one container: series by role, and its label texts."""
+
+    series: dict[_Role, list[AnswerSeries]] = field(default_factory=lambda: defaultdict(list))
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersReader:
+    """All saved answers of a source. They are read when opened; JSON does not come in batches."""
+
+    file: Path
+    raw: RawSamples
+    metrics: frozenset[str]
+
+    @classmethod
+    def open(cls, files: Sequence[Path], options: ReadOptions) -> AnswersReader:
+        """Read and join the answers.
+
+        Raises
+        ------
+        BadInput
+            An answer that is none, or no series for cpu or memory among them.
+        """
+        containers: dict[str, _Container] = defaultdict(_Container)
+        metrics: set[str] = set()
+        for file in files:
+            answer = list(read_answer(file))
+            here = {series.metric for series in answer}
+            metrics |= here - {""}
+            named = [(_name(series, options), series) for series in answer]
+            whole_pods = not any("container" in _labels(series, options) for series in answer)
+            for name, series in named:
+                role = _role(series, len(here) == 1, options)
+                is_container = whole_pods or _labels(series, options).get("container") not in (None, "", "POD")
+                if role is None or not is_container:
+                    continue
+                if not name:
+                    remedy = "Sum by (namespace, pod, container), or name labels: `--map container=LABEL`."
+                    raise series.refuse("no label says which container it is", remedy, None, "container")
+                containers[name].series[role].append(series)
+                texts = _labels(series, options)
+                containers[name].texts.update({label: texts[label] for label in LABEL_COLUMNS if label in texts})
+        _require(containers, files[0], metrics, options)
+        return cls(files[0], _rows(containers), frozenset(metrics))
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        return tuple(self.raw.values)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        return tuple(self.raw.labels)
+
+    @property
+    def estimated_bytes(self) -> int:
+        return self.raw.nbytes
+
+    def samples(self, origins: Origins, *, batched: bool) -> Iterator[RawSamples]:
+        del batched
+        raw = self.raw
+        yield RawSamples(raw.container, raw.times_s, raw.values, raw.labels, origins.take(len(raw)))
+
+    def raw_name(self, column: str) -> str:
+        return column
+
+    def numeric_columns(self) -> set[str]:
+        return set(self.raw.values) | self.metrics
+
+
+def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:
+    """Our labels by our names; `--map` may name others."""
+    found = {}
+    for name in (*NAME_COLUMNS, *LABEL_COLUMNS):
+        foreign = [mapped.old for mapped in options.columns if mapped.new == name] or [
+            name,
+            _OLD_LABELS.get(name, name),
+        ]
+        value = next((series.labels[label] for label in foreign if label in series.labels), None)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _name(series: AnswerSeries, options: ReadOptions) -> str:
+    labels = _labels(series, options)
+    return "/".join(labels[name] for name in NAME_COLUMNS if labels.get(name))
+
+
+def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Role | None:
+    """By `--map`, by metric name, by file name where the file holds one metric; None for what nobody asked for."""
+    metric, file_name = series.metric, series.file.name
+    counter = metric.endswith("_total") and ":" not in metric
+    for mapped in options.columns:
+        if mapped.old in (metric, file_name, file_name.split(".json")[0]):
+            return _Role(mapped.new, mapped.factor, counter)
+    if metric in options.features:
+        return _Role(metric, 1.0, counter)
+    if _REQUESTS_METRIC in metric:
+        return _request(series)
+    if _CPU_METRIC in metric:
+        return _Role(CPU_COLUMN, 1.0, counter)
+    if _MEMORY_METRIC in metric:
+        return _Role(MEMORY_COLUMN)
+    about = [resource for resource in ("cpu", "memory") if resource in file_name.lower()]
+    if not only_metric or len(about) != 1:
+        return None
+    if "request" in file_name.lower():
+        return _Role(_REQUEST_OF[about[0]])
+    return _Role(CPU_COLUMN if about == ["cpu"] else MEMORY_COLUMN, 1.0, counter)
+
+
+def _request(series: AnswerSeries) -> _Role | None:
+    column = _REQUEST_OF.get(series.labels.get("resource", ""))
+    return None if column is None else _Role(column)
+
+
+def _require(containers: Mapping[str, _Container], file: Path, metrics: set[str], options: ReadOptions) -> None:
+    present = {role.column for container in containers.values() for role in container.series}
+    for column in (CPU_COLUMN, MEMORY_COLUMN, *options.features):
+        if column not in present:
+            known = ", ".join(sorted(metrics)[:NAMED_AT_MOST]) or "none that has a name"
+            raise BadInput(
+                f"no series is known to be {column}; metrics here: {known}",
+                remedy=f"Save its query_range answer beside this one, or name metric or file: `--map {column}=METRIC`.",
+                file=file,
+                column=column,
+            )
+
+
+def _rows(containers: Mapping[str, _Container]) -> RawSamples:
+    """All containers below one another."""
+    columns = list(dict.fromkeys(role.column for container in containers.values() for role in container.series))
+    names = list(containers)
+    times: list[FloatArray] = []
+    values: dict[str, list[FloatArray]] = {column: [] for column in columns}
+    for name in names:
+        times_s, joined = _joined(name, containers[name])
+        times.append(times_s)
+        for column in columns:
+            values[column].append(joined.get(column, np.full(len(times_s), np.nan)))
+    lengths = [len(part) for part in times]
+    codes = pa.array(np.repeat(np.arange(len(names), dtype=np.int32), lengths))
+    labels = {}
+    for label in LABEL_COLUMNS:
+        texts = pa.array([containers[name].texts.get(label) for name in names], pa.string())
+        if texts.null_count < len(texts):
+            labels[label] = texts.take(codes).dictionary_encode()
+    return RawSamples(
+        pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())),
+        np.concatenate(times),
+        {column: np.concatenate(parts) for column, parts in values.items()},
+        labels,
+        np.arange(sum(lengths), dtype=np.int64),
+    )
+
+
+def _joined(name: str, container: _Container) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """One container's columns on common moments: those of cpu, and of memory where cpu has none.
+
+    Queries saved with other start times are a fraction of a step apart; they are moved to cpu's moments. Gaps at either
+    end, such as the moment before the first rate, are left out.
+    """
+    curves = {role.column: _curve(name, role, series) for role, series in container.series.items()}
+    cpu_s = curves.get(CPU_COLUMN, (np.empty(0), np.empty(0)))[0]
+    aligned = {column: _aligned(curve, cpu_s) for column, curve in curves.items() if column not in REQUEST_COLUMNS}
+    known = [aligned[column] for column in (CPU_COLUMN, MEMORY_COLUMN) if column in aligned]
+    times_s = np.unique(np.concatenate([curve[0] for curve in known])) if known else np.empty(0)
+    columns = {column: _looked_up(curve, times_s, 0.0) for column, curve in aligned.items()}
+    columns |= {column: _looked_up(curves[column], times_s, _STALE_S) for column in REQUEST_COLUMNS if column in curves}
+    nothing = np.full(len(times_s), np.nan)
+    whole = ~np.isnan(columns.get(CPU_COLUMN, nothing)) & ~np.isnan(columns.get(MEMORY_COLUMN, nothing))
+    inside = np.flatnonzero(whole)
+    kept = slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else slice(0, 0)
+    return times_s[kept], {column: part[kept] for column, part in columns.items()}
+
+
+def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> _Curve:
+    """One curve out of all series of one role: parts of one series are put together, a restart's new series goes on.
+
+    Raises
+    ------
+    BadInput
+        Series that run side by side with different values.
+    """
+    by_labels: dict[tuple[tuple[str, str], ...], list[AnswerSeries]] = defaultdict(list)
+    for one in series:
+        by_labels[tuple(sorted(one.labels.items()))].append(one)
+    parts = [(group[-1], _one_curve(role, group)) for group in by_labels.values()]
+    parts = [(one, curve) for one, curve in parts if len(curve[0])]
+    parts.sort(key=lambda part: float(part[1][0][0]))
+    times_s, values = np.empty(0), np.empty(0)
+    for one, (later_s, later) in parts:
+        common, at, at_later = np.intersect1d(times_s, later_s, assume_unique=True, return_indices=True)
+        differ = int(np.count_nonzero(values[at] != later[at_later]))
+        if differ > max(1.0, OVERLAP_OF_RESTARTS * min(len(times_s), len(later_s))):
+            problem = f"{name} has several series side by side, different at {differ} of {len(common)} moments"
+            remedy = "Sum them in the query: `sum by (namespace, pod, container) (...)`."
+            raise one.refuse(problem, remedy, int(at_later[0]) + 1, role.column)
+        kept = np.ones(len(times_s), dtype=bool)
+        kept[at] = False
+        order = np.argsort(np.concatenate([times_s[kept], later_s]), kind="stable")
+        values = np.concatenate([values[kept], later])[order]
+        times_s = np.concatenate([times_s[kept], later_s])[order]
+    return times_s, values * role.factor
+
+
+def _one_curve(role: _Role, group: Sequence[AnswerSeries]) -> _Curve:
+    """One series, from however many answers, sorted; a counter becomes its rate."""
+    times_s, first = np.unique(np.concatenate([one.times_s for one in group]), return_index=True)
+    values = np.concatenate([one.values for one in group])[first]
+    here = ~np.isnan(values)
+    if role.counter:
+        return rate(times_s[here], values[here])
+    negative = values < 0
+    if negative.any():
+        row = int(np.argmax(negative))
+        remedy = "Correct the query: use cannot be below zero."
+        raise group[0].refuse(f"{values[row]:g} is negative", remedy, row + 1, role.column)
+    return times_s, values
+
+
+def rate(times_s: FloatArray, counts: FloatArray) -> _Curve:
+    """How fast a counter grew up to each sample; a counter that falls was reset to zero in between.
+
+    Parameters
+    ----------
+    times_s, counts
+        float64 (n,), increasing seconds, and the counter.
+
+    Returns
+    -------
+    times_s, rates
+        float64 (n - 1,). NaN after a hole of two usual intervals or more: such a rate tells of the hole.
+
+    Examples
+    --------
+    >>> rate(np.array([0.0, 10.0, 20.0]), np.array([5.0, 15.0, 5.0]))[1].tolist()
+    [1.0, 0.5]
+    """
+    if len(times_s) < 2:
+        return np.empty(0), np.empty(0)
+    elapsed_s = np.diff(times_s)
+    grown = np.diff(counts)
+    rates = np.where(grown < 0, counts[1:], grown) / elapsed_s
+    rates[elapsed_s >= 2 * np.median(elapsed_s)] = np.nan
+    return times_s[1:], rates
+
+
+def _aligned(curve: _Curve, cpu_s: FloatArray) -> _Curve:
+    """The curve moved to cpu's moments where the two were asked for at others."""
+    times_s, values = curve
+    if len(cpu_s) < 2 or not len(times_s) or 2 * len(np.intersect1d(times_s, cpu_s)) >= min(len(times_s), len(cpu_s)):
+        return curve
+    step_s = float(np.median(np.diff(cpu_s)))
+    moved_s, first = np.unique(cpu_s[0] + np.floor((times_s - cpu_s[0]) / step_s + 0.5) * step_s, return_index=True)
+    return moved_s, values[first]
+
+
+def _looked_up(curve: _Curve, times_s: FloatArray, tolerance_s: float) -> FloatArray:
+    """The curve's latest value at each moment, no older than the tolerance; NaN elsewhere."""
+    known_s, values = curve
+    if not len(known_s):
+        return np.full(len(times_s), np.nan)
+    at = np.searchsorted(known_s, times_s, side="right") - 1
+    fresh = (at >= 0) & (times_s - known_s[np.maximum(at, 0)] <= tolerance_s)
+    return np.where(fresh, values[np.maximum(at, 0)], np.nan)

@@ -1,0 +1,62 @@
+"""One training job by itself: `python -m training.job --class lstm-torch --run 3`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from training.plan import Run, planned_runs, workload_named
+from training.stages import Job
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "PJRT_NPROC")
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """Return the variables that hold the numeric libraries to `threads` threads; set before they load.
+
+    Waiting threads sleep: spinning would count as use and slow the neighbour on a shared machine.
+    """
+    multi = str(threads > 1).lower()
+    return {
+        **dict.fromkeys(THREAD_VARIABLES, str(threads)),
+        "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={multi}",
+        "JAX_PLATFORMS": "cpu",
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+
+
+def run_job(run: Run, folder: Path, progress_path: Path | None = None) -> None:
+    """Run one training job in this process; what it writes goes into `folder`."""
+    job = Job(run, folder, progress_path)
+    framework = workload_named(run.workload).framework
+    job.stage("import")
+    importlib.import_module(f"training.{framework}_jobs").run(job)
+    job.stage("end")
+
+
+@click.command()
+@click.option("--class", "workload", required=True, help="Class of the job, for example lstm-torch.")
+@click.option("--run", "number", default=1, show_default=True, help="Which run of the class.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the plan.")
+@click.option("--scale", default=1.0, show_default=True, help="Data and steps times this; 0.1 is a light run.")
+@click.option("--progress", type=click.Path(path_type=Path), help="File to keep `stage step loss` in.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder for checkpoints; default a passing one.")
+def main(*, workload: str, number: int, seed: int, scale: float, progress: Path | None, folder: Path | None) -> None:
+    """Run one training job of the plan in this process, real work and all."""
+    runs = {(run.workload, run.number): run for run in planned_runs(seed)}
+    if (workload, number) not in runs:
+        raise click.UsageError(f"no run {number} of {workload!r}; `record_training plan` lists them")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    run = runs[workload, number].scaled(scale)
+    os.environ.update(thread_environment(run.threads))
+    with tempfile.TemporaryDirectory(prefix="training-") as passing:
+        run_job(run, folder or Path(passing), progress)
+
+
+if __name__ == "__main__":
+    main()

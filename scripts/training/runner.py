@@ -1,0 +1,268 @@
+"""Run the planned jobs, so many at a time, and keep a sample of each every second; finished runs are skipped."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from training.job import thread_environment
+from training.machine import machine_facts
+from training.plan import Run
+from training.sampler import Meter, TreeMeter, new_meter
+
+SAMPLE_EVERY_S = 1.0
+LATE_S = 0.5
+"""A sample taken later than this after its second would be another second's: it is left out."""
+TIMEOUT_S = 330.0
+ATTEMPTS = 2
+INTERRUPTED = "interrupted"
+ENTER_AND_RUN = 'for f in $ENTRY_FILES; do echo $$ > "$f" || exit 97; done; exec "$@"'
+"""The shell joins the control groups before the job starts, so that its first page and tick are counted."""
+
+SAMPLE_SCHEMA = pa.schema(
+    [
+        ("timestamp", pa.int64()),
+        ("cpu_cores", pa.float32()),
+        ("memory_bytes", pa.int64()),
+        ("loss", pa.float32()),
+        ("step", pa.int32()),
+        ("stage", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run ended."""
+
+    container: str
+    status: str
+    """`done`, `failed` or `skipped`."""
+    duration_s: float
+    reason: str = ""
+
+
+def _read_progress(path: Path) -> tuple[str, int | None, float]:
+    """Return stage, step and loss as the job last told them."""
+    try:
+        stage, step, loss = path.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return "start", None, math.nan
+    return stage, None if step == "-" else int(step), float(loss)
+
+
+def _sample_until_end(
+    process: subprocess.Popen[bytes], meter: Meter, progress_path: Path, stop: threading.Event, timeout_s: float
+) -> tuple[list[dict[str, Any]], str]:
+    """Sample a running job on whole seconds; return the samples and, if it was cut off, why."""
+    started = time.monotonic()
+    cpu_before, read_at = meter.cpu_seconds(), started
+    unix_offset = time.time() - started
+    timestamp = math.floor(started + unix_offset) + 1
+    samples: list[dict[str, Any]] = []
+    while True:
+        delay = timestamp - unix_offset - time.monotonic()
+        if stop.wait(max(0.0, delay)):
+            return samples, INTERRUPTED
+        if process.poll() is not None:
+            return samples, ""
+        now = time.monotonic()
+        if now - started > timeout_s:
+            return samples, f"longer than {timeout_s:.0f} s"
+        cpu = meter.cpu_seconds()
+        now = time.monotonic()
+        if now + unix_offset - timestamp < LATE_S and now - read_at > LATE_S:
+            stage, step, loss = _read_progress(progress_path)
+            samples.append(
+                {
+                    "timestamp": timestamp,
+                    "cpu_cores": (cpu - cpu_before) / (now - read_at),
+                    "memory_bytes": meter.memory_bytes(),
+                    "loss": loss,
+                    "step": step,
+                    "stage": stage,
+                }
+            )
+            cpu_before, read_at = cpu, now
+        timestamp = max(timestamp + 1, math.floor(now + unix_offset) + 1)
+
+
+def job_command(run: Run, scale: float) -> list[str]:
+    """Return the command that runs one job of the plan by itself."""
+    command = [sys.executable, "-m", "training.job", "--class", run.workload, "--run", str(run.number)]
+    return [*command, "--seed", str(run.plan_seed), "--scale", str(scale)]
+
+
+class Recorder:
+    """Records runs into a folder: `<container>.parquet` with the samples, `<container>.json` when it is done.
+
+    Parameters
+    ----------
+    folder : Path
+        Where recordings, logs and the jobs' passing files go.
+    scale : float
+        Data and steps of every job times this.
+    timeout_s : float
+        A job that takes longer is ended and counts as failed.
+    command : callable
+        Makes the command of a job from its run and the scale; `--progress` and `--folder` are added to it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        scale: float = 1.0,
+        timeout_s: float = TIMEOUT_S,
+        command: Callable[[Run, float], list[str]] = job_command,
+    ) -> None:
+        self.folder = folder
+        self.scale = scale
+        self.timeout_s = timeout_s
+        self.command = command
+        self.stop = threading.Event()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def finished(self, run: Run) -> bool:
+        """Return whether this very run (same seed and sizes) is already recorded."""
+        try:
+            facts = orjson.loads((self.folder / f"{run.container}.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return bool(facts["status"] == "done" and facts["run"] == asdict(run.scaled(self.scale)))
+
+    def record(self, run: Run) -> Outcome:
+        """Record one run, trying again once if it fails."""
+        if self.finished(run):
+            return Outcome(run.container, "skipped", 0.0)
+        outcome = Outcome(run.container, "failed", 0.0, INTERRUPTED)
+        for attempt in range(1, ATTEMPTS + 1):
+            if self.stop.is_set():
+                break
+            outcome = self._attempt(run, attempt)
+            if outcome.status == "done":
+                break
+        return outcome
+
+    def _attempt(self, run: Run, attempt: int) -> Outcome:
+        """Run the job once; leave its samples if it went well, and the facts unless it was interrupted."""
+        work = self.folder / "work" / run.container
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        log_path = self.folder / "logs" / f"{run.container}-{attempt}.log"
+        log_path.parent.mkdir(exist_ok=True)
+        meter = new_meter(run.container)
+        began, date = time.monotonic(), time.time()
+        try:
+            with log_path.open("wb") as log:
+                samples, reason = self._watch(run, work, meter, log)
+        finally:
+            meter.close()
+            shutil.rmtree(work, ignore_errors=True)
+        duration_s = round(time.monotonic() - began, 2)
+        outcome = Outcome(run.container, "failed" if reason else "done", duration_s, reason)
+        if not reason:
+            _write_samples(self.folder / f"{run.container}.parquet", samples)
+        if reason != INTERRUPTED:
+            self._write_facts(run, outcome, attempt, date, meter.source)
+        return outcome
+
+    def _watch(self, run: Run, work: Path, meter: Meter, log: IO[bytes]) -> tuple[list[dict[str, Any]], str]:
+        """Start the job and sample it to its end; return the samples and why it failed, if it did."""
+        process = self._start(run, work, meter, log)
+        cut = "the recorder failed"
+        try:
+            samples, cut = _sample_until_end(process, meter, work / "progress", self.stop, self.timeout_s)
+        finally:
+            if cut and process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+        return samples, cut or ("" if code == 0 else f"exit code {code}, see logs/{Path(log.name).name}")
+
+    def _start(self, run: Run, work: Path, meter: Meter, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start the job in a session of its own, inside the meter's control groups if it has any."""
+        command = [*self.command(run, self.scale), "--progress", str(work / "progress"), "--folder", str(work)]
+        environment = {
+            **os.environ,
+            **thread_environment(run.threads),
+            "ENTRY_FILES": " ".join(str(path) for path in meter.entry_files()),
+            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+        }
+        process = subprocess.Popen(
+            ["sh", "-c", ENTER_AND_RUN, "sh", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        if isinstance(meter, TreeMeter):
+            meter.watch(process.pid)
+        return process
+
+    def _write_facts(self, run: Run, outcome: Outcome, attempt: int, date: float, source: str) -> None:
+        facts = {
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "attempt": attempt,
+            "started_unix_s": round(date, 3),
+            "duration_s": outcome.duration_s,
+            "meter": source,
+            "run": asdict(run.scaled(self.scale)),
+        }
+        _write_aside(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+
+
+def _write_aside(path: Path, content: bytes) -> None:
+    aside = path.with_suffix(path.suffix + ".part")
+    aside.write_bytes(content)
+    aside.replace(path)
+
+
+def _write_samples(path: Path, samples: list[dict[str, Any]]) -> None:
+    aside = path.with_suffix(".parquet.part")
+    pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
+    aside.replace(path)
+
+
+def record_all(
+    recorder: Recorder, runs: Sequence[Run], parallel: int, told: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """Record runs, `parallel` at a time in the given order; `told` hears of each as it ends.
+
+    On Ctrl-C the running jobs are ended, nothing half-written is left, and KeyboardInterrupt goes on.
+    """
+    facts = {"jobs_at_a_time": parallel, **machine_facts()}
+    _write_aside(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+    outcomes: list[Outcome] = []
+
+    def one(run: Run) -> None:
+        outcome = recorder.record(run)
+        outcomes.append(outcome)
+        told(outcome)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        futures = [pool.submit(one, run) for run in runs]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            recorder.stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+    return outcomes

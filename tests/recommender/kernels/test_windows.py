@@ -1,0 +1,102 @@
+"""Windows stay inside one gap-free stretch of one container."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.kernels.windows import (
+    carry_forward,
+    column_moments,
+    gap_free,
+    segments_of,
+    standardise,
+    window_starts,
+)
+
+MASKS = st.lists(st.booleans(), max_size=40).map(lambda flags: np.array(flags, dtype=bool))
+LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+
+
+def test_a_gap_and_a_new_container_both_end_a_segment() -> None:
+    """Two containers of four and three rows; the second row of the first is missing."""
+    values = np.arange(14.0).reshape(7, 2)
+    values[1, 0] = np.nan
+    rows, segments = gap_free(values, np.array([0, 4]))
+    assert rows.tolist() == [0, 2, 3, 4, 5, 6]
+    assert segments.tolist() == [0, 1, 3, 6]
+    assert window_starts(segments, 1).tolist() == [1, 3, 4]
+
+
+def test_a_container_whose_first_row_is_missing_still_begins_a_segment() -> None:
+    rows, segments = gap_free(np.array([[1.0], [2.0], [np.inf], [3.0]]), np.array([0, 2]))
+    assert rows.tolist() == [0, 1, 3]
+    assert segments.tolist() == [0, 2, 3]
+
+
+def test_a_jump_in_time_ends_a_segment_though_no_row_is_missing() -> None:
+    breaks = np.array([False, False, True, False])
+    assert gap_free(np.ones((4, 1)), np.array([0]), breaks)[1].tolist() == [0, 2, 4]
+
+
+def test_nothing_kept_has_no_segments_and_no_windows() -> None:
+    rows, segments = gap_free(np.full((3, 1), np.nan), np.array([0]))
+    assert rows.size == 0
+    assert segments.tolist() == [0]
+    assert window_starts(segments, 3).size == 0
+
+
+@settings(deadline=None)
+@given(MASKS)
+def test_segments_are_the_maximal_runs_of_whole_rows(whole: np.ndarray) -> None:
+    rebuilt = np.zeros(len(whole), dtype=bool)
+    for start, stop in segments_of(whole):
+        assert whole[start:stop].all()
+        assert start == 0 or not whole[start - 1]
+        assert stop == len(whole) or not whole[stop]
+        rebuilt[start:stop] = True
+    assert (rebuilt == whole).all()
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 4))
+def test_every_window_lies_in_one_segment_and_none_is_left_out(lengths: list[int], lag: int) -> None:
+    segments = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    expected = [t for t in range(len(owner) - lag) if owner[t] == owner[t + lag]]
+    assert window_starts(segments, lag).tolist() == expected
+
+
+@settings(deadline=None)
+@given(MASKS)
+def test_what_is_missing_takes_the_last_label_before_it(missing: np.ndarray) -> None:
+    labels = np.arange(len(missing), dtype=np.int64) * 10
+    expected = labels.copy()
+    for t in range(1, len(labels)):
+        if missing[t]:
+            expected[t] = expected[t - 1]
+    carry_forward(labels, missing)
+    assert labels.tolist() == expected.tolist()
+
+
+def test_standardised_columns_have_mean_zero_and_spread_one_and_gaps_stay_gaps() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(5.0, 3.0, (200, 3))
+    values[7, 1] = np.nan
+    values[:, 2] = 1e9
+    mean, scale = column_moments(values)
+    assert scale[2] == 1.0
+    out = np.empty_like(values)
+    standardise(values, mean, scale, out)
+    assert np.isnan(out[7, 1])
+    assert np.isfinite(np.delete(out, 7, axis=0)).all()
+    assert np.nanmean(out, axis=0) == pytest.approx([0, 0, 0], abs=1e-9)
+    assert np.nanstd(out[:, :2], axis=0) == pytest.approx([1, 1])
+    assert (out[:, 2] == 0).all()
+
+
+def test_a_column_without_a_finite_value_has_mean_zero_and_scale_one() -> None:
+    mean, scale = column_moments(np.full((4, 1), np.nan))
+    assert (mean.tolist(), scale.tolist()) == ([0.0], [1.0])

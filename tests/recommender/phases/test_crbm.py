@@ -1,0 +1,351 @@
+"""The CRBM learns what its formulas say, encodes as published, and refuses what it cannot use."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
+from recommender.kernels.windows import window_starts
+from recommender.phases.crbm import ConditionalRBM
+from recommender.phases.crbm_training import hold_out, shards_of
+from tests.reference.crbm import PlainCRBM, PublishedCRBM
+
+DATA = Path(__file__).parents[2] / "data" / "ai4dl"
+FEATURES = (
+    "cpu.usage", "cpu.usage.cores", "cpu.usage.pct", "cpu.usage.pct.container.requested",
+    "mem.current", "mem.limit", "mem.usage.pct", "mem.working.set",
+)  # fmt: skip
+NAMES = ("weights_", "visible_history_", "hidden_history_", "visible_bias_", "hidden_bias_")
+
+
+def published() -> dict[str, Any]:
+    with np.load(DATA / "reference_model.npz", allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def sample(name: str, arrays: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """A published sample, standardised with the published scaler: executions in id order, time order inside."""
+    with (DATA / name).open(newline="") as file:
+        reader = csv.reader(file)
+        header = next(reader)
+        rows = [dict(zip(header, row[len(row) - len(header) :], strict=True)) for row in reader]
+    rows.sort(key=lambda row: (row["pod.id"], int(row["timestamp"])))
+    ids = [row["pod.id"] for row in rows]
+    borders = [0, *(i for i in range(1, len(ids)) if ids[i] != ids[i - 1]), len(ids)]
+    values = np.array([[float(row[feature]) for feature in FEATURES] for row in rows])
+    return (values - arrays["scaler_mean"]) / arrays["scaler_scale"], np.array(borders)
+
+
+def walk(n: int, n_features: int, seed: int = 0) -> np.ndarray:
+    """Standardised random walks: what is to come depends on what was."""
+    steps = np.random.default_rng(seed).normal(size=(n, n_features)).cumsum(axis=0)
+    return np.asarray((steps - steps.mean(axis=0)) / steps.std(axis=0))
+
+
+def twin_of(encoder: ConditionalRBM) -> PlainCRBM:
+    return PlainCRBM(*(getattr(encoder, name).astype(np.float64) for name in NAMES), lag=encoder.lag)
+
+
+def untrained(n_features: int, **options: Any) -> ConditionalRBM:
+    """Starting weights large enough for every term to count."""
+    encoder = ConditionalRBM(initial_spread=3.0, shuffle=False, validation_fraction=0, **options)
+    return encoder.partial_fit(np.zeros((encoder.lag + 1, n_features)), [0, encoder.lag + 1], epochs=0)
+
+
+def windows_of(values: np.ndarray, segments: np.ndarray, lag: int) -> list[np.ndarray]:
+    return [values[t : t + lag + 1] for t in window_starts(segments, lag)]
+
+
+def test_one_window_one_feature_by_hand() -> None:
+    """lag 1, W = 2, A = 0.5, B = 1, no bias, history 1, v = 0: h = s(1), v' = 2 h + 0.5, h' = s(2 v' + 1)."""
+    encoder = ConditionalRBM.from_parameters(
+        np.array([[2.0]]), np.array([[0.5]]), np.array([[1.0]]), np.zeros(1), np.zeros(1), lag=1, delay=0
+    )
+    values = np.array([[1.0], [0.0]])
+    h = 1 / (1 + np.exp(-1.0))
+    v_negative = 2 * h + 0.5
+    h_negative = 1 / (1 + np.exp(-(2 * v_negative + 1)))
+    assert encoder.transform(values, [0, 2]).tolist() == [[0.0], [pytest.approx(h)]]
+    assert encoder.reconstruction_error(values, [0, 2]) == pytest.approx(v_negative)
+    encoder.learning_rate = 0.1
+    encoder.partial_fit(values, [0, 2])
+    assert encoder.errors_ == pytest.approx([v_negative])
+    assert encoder.weights_[0, 0] == pytest.approx(2 - 0.1 * h_negative * v_negative)
+    assert encoder.visible_history_[0, 0] == pytest.approx(0.5 - 0.1 * v_negative)
+    assert encoder.hidden_history_[0, 0] == pytest.approx(1 + 0.1 * (h - h_negative))
+    assert encoder.visible_bias_[0] == pytest.approx(-0.1 * v_negative)
+    assert encoder.hidden_bias_[0] == pytest.approx(0.1 * (h - h_negative))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["dlaas", "vr"])
+def test_the_published_parameters_give_the_published_phases_sample_for_sample(name: str, dtype: str) -> None:
+    arrays = published()
+    encoder = ConditionalRBM.from_parameters(
+        arrays["W"], arrays["A"], arrays["B"], arrays["v_bias"], arrays["h_bias"], lag=3, dtype=dtype
+    )
+    values, segments = sample(f"sample-{name}.csv", arrays)
+    codes = encoder.transform(values, segments).astype(np.float64)
+    distances = ((codes[:, None, :] - arrays["centers"]) ** 2).sum(axis=2)
+    assert (distances.argmin(axis=1) == arrays[f"phases_{name}"]).all()
+    for start in segments[:-1]:
+        assert not codes[start : start + 4].any()
+        assert codes[start + 4].any()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"cd_steps": 3},
+        {"batch_size": 4},
+        {"batch_size": 3, "momentum": 0.7, "weight_decay": 0.05, "cd_steps": 2},
+        {"momentum": 0.5},
+        {"weight_decay": 0.1},
+    ],
+    ids=lambda options: ", ".join(f"{k}={v}" for k, v in options.items()) or "published",
+)
+def test_two_epochs_agree_with_the_slow_twin(options: dict[str, Any]) -> None:
+    values, segments = walk(24, 2), np.array([0, 9, 11, 24])
+    encoder = untrained(2, n_hidden=3, lag=2, learning_rate=0.05, dtype="float64", **options)
+    twin = twin_of(encoder)
+    encoder.partial_fit(values, segments, epochs=2)
+    windows = windows_of(values, segments, 2)
+    errors = [twin.epoch(windows, 0.05, **options) / len(windows) for _ in range(2)]
+    assert encoder.errors_ == pytest.approx(errors, rel=1e-12)
+    for name, slow in zip(NAMES, twin.parameters(), strict=True):
+        assert getattr(encoder, name) == pytest.approx(slow, rel=1e-9, abs=1e-12), name
+
+
+def test_sampled_states_agree_with_the_slow_twin_on_the_same_draws() -> None:
+    values, segments = walk(14, 2), np.array([0, 14])
+    encoder = untrained(2, n_hidden=3, lag=2, learning_rate=0.05, dtype="float64", cd_steps=2, hidden_states="sampled")
+    twin = twin_of(encoder)
+    encoder.partial_fit(values, segments)
+    windows = windows_of(values, segments, 2)
+    uniform = np.random.default_rng([0, 2, 0, 0]).random((len(windows), 2, 3))
+    error = twin.epoch(windows, 0.05, cd_steps=2, draws=list(uniform)) / len(windows)
+    assert encoder.errors_ == pytest.approx([error], rel=1e-12)
+    assert encoder.weights_ == pytest.approx(twin.W, rel=1e-9)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_codes_agree_with_the_slow_twin_across_blocks_and_segments(delay: int) -> None:
+    values, segments = walk(150, 2), np.array([0, 2, 3, 3, 140, 150])
+    encoder = untrained(2, n_hidden=3, lag=2, dtype="float64", delay=delay)
+    codes, twin = encoder.transform(values, segments), twin_of(encoder)
+    for start, stop in itertools.pairwise(segments):
+        assert codes[start:stop] == pytest.approx(twin.codes(values[start:stop], delay), abs=1e-12)
+
+
+def test_float32_codes_and_training_stay_near_float64() -> None:
+    values, segments = walk(60, 2), np.array([0, 60])
+    shape = {"n_hidden": 3, "lag": 2}
+    fast, exact = untrained(2, dtype="float32", **shape), untrained(2, dtype="float64", **shape)
+    assert np.abs(fast.transform(values, segments) - exact.transform(values, segments)).max() < 1e-6
+    fast.partial_fit(values, segments, epochs=2)
+    exact.partial_fit(values, segments, epochs=2)
+    assert fast.errors_ == pytest.approx(exact.errors_, rel=1e-5)
+    assert fast.weights_ == pytest.approx(exact.weights_, abs=1e-5)
+
+
+def test_online_training_reconstructs_no_worse_than_the_published_algorithm() -> None:
+    """Same start, same order, same epochs, on the published sample with the published setting."""
+    arrays = published()
+    values, segments = sample("sample-dlaas.csv", arrays)
+    values = values[:100].astype(np.float32)
+    segments = np.append(segments[segments < 100], 100)
+    encoder = ConditionalRBM(shuffle=False, validation_fraction=0)
+    encoder.partial_fit(values, segments, epochs=0)
+    race = PublishedCRBM(encoder.weights_, encoder.visible_history_, encoder.hidden_history_, encoder.learning_rate)
+    encoder.partial_fit(values, segments, epochs=3)
+    windows = windows_of(values, segments, 3)
+    errors = [race.epoch(windows) for _ in range(3)]
+    assert encoder.errors_ == pytest.approx(errors, rel=1e-4)
+    assert encoder.errors_[-1] <= errors[-1] * (1 + 1e-5)
+    assert encoder.errors_[-1] < encoder.errors_[0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.integers(0, 1))
+def test_a_segment_is_encoded_the_same_alone_and_among_others(lengths: list[int], delay: int) -> None:
+    segments = np.concatenate([[0], np.cumsum([*lengths, 6])])
+    values = walk(int(segments[-1]), 2)
+    encoder = untrained(2, n_hidden=3, lag=2, dtype="float64", delay=delay)
+    together = encoder.transform(values, segments)
+    for start, stop in itertools.pairwise(segments):
+        if stop > start:
+            alone = encoder.transform(values[start:stop], [0, stop - start])
+            assert np.array_equal(together[start:stop], alone)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"hidden_states": "sampled", "batch_size": 2, "momentum": 0.3}, {"n_jobs": 2}], ids=str
+)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(options: dict[str, Any]) -> None:
+    values, segments = walk(36, 2), np.array([0, 12, 24, 36])
+
+    def trained(seed: int) -> ConditionalRBM:
+        return ConditionalRBM(3, 2, max_epochs=3, patience=0, seed=seed, **options).fit(values, segments)
+
+    first, again, other = trained(4), trained(4), trained(5)
+    for name in (*NAMES, "errors_", "validation_errors_"):
+        assert np.array_equal(getattr(first, name), getattr(again, name)), name
+    assert not np.array_equal(first.weights_, other.weights_)
+
+
+def test_two_shards_are_trained_apart_and_averaged_by_their_windows() -> None:
+    values, segments = walk(20, 2), np.array([0, 12, 20])
+    both = untrained(2, n_hidden=3, lag=2, learning_rate=0.05, dtype="float64", n_jobs=2)
+    start = both.to_state()
+    both.partial_fit(values, segments)
+    apart = []
+    for first, last in ((0, 12), (12, 20)):
+        one = ConditionalRBM.from_state(start)
+        one.learning_rate, one.shuffle = 0.05, False
+        apart.append(one.partial_fit(values[first:last], [0, last - first]))
+    for name in NAMES:
+        expected = (10 * getattr(apart[0], name) + 6 * getattr(apart[1], name)) / 16
+        assert getattr(both, name) == pytest.approx(expected, rel=1e-12), name
+
+
+def test_fit_stops_after_patience_epochs_without_a_better_error_and_keeps_the_best() -> None:
+    values, segments = walk(40, 2), np.array([0, 40])
+    seen: list[tuple[int, int]] = []
+    encoder = ConditionalRBM(
+        3, 2, learning_rate=0.4, max_epochs=60, patience=2, validation_fraction=0.3, shuffle=False, dtype="float64"
+    ).fit(values, segments, progress=lambda done, of: seen.append((done, of)))
+    errors = encoder.validation_errors_
+    best = int(np.argmin(errors))
+    assert len(errors) == encoder.n_epochs_ == best + 3 < 60
+    assert seen == [(n + 1, 60) for n in range(encoder.n_epochs_)]
+    _, held_out = hold_out(segments, np.array([0]), 2, 0.3, 0)
+    kept = [encoder.reconstruction_error(values[t : t + 3], [0, 3]) for t in held_out]
+    assert np.mean(kept) == pytest.approx(errors[best], rel=1e-12)
+
+
+def test_schedules_lower_the_rate_by_half_in_their_time() -> None:
+    values, segments = walk(3, 2), np.array([0, 3])
+    updates = {}
+    for schedule in ("constant", "inverse", "exponential"):
+        encoder = ConditionalRBM(
+            3, 2, learning_rate_schedule=schedule, schedule_epochs=1, validation_fraction=0, dtype="float64"
+        )  # type: ignore[call-overload,unused-ignore]
+        encoder.partial_fit(values, segments, epochs=0)
+        start = encoder.visible_bias_.copy()
+        encoder.n_epochs_ = 2
+        encoder.partial_fit(values, segments)
+        updates[schedule] = float((encoder.visible_bias_ - start)[0])
+    assert updates["inverse"] == pytest.approx(updates["constant"] / 3)
+    assert updates["exponential"] == pytest.approx(updates["constant"] / 4)
+
+
+def test_whole_containers_are_held_out_where_there_are_five() -> None:
+    segments = np.arange(0, 121, 10)
+    groups = np.repeat(np.arange(6), 2)
+    train, held_out = hold_out(segments, groups, 3, 0.2, 0)
+    kept, owners = np.concatenate(train) // 20, held_out // 20
+    assert len(train) == 4
+    assert len(set(owners.tolist())) == 2
+    assert not set(kept.tolist()) & set(owners.tolist())
+    assert len(held_out) + sum(map(len, train)) == 12 * 7
+
+
+def test_the_end_is_held_out_where_there_are_few_and_shares_no_reconstructed_row() -> None:
+    train, held_out = hold_out(np.array([0, 40, 44]), np.array([0, 1]), 3, 0.2, 0)
+    assert held_out.tolist() == list(range(30, 37))
+    assert train[0].tolist() == list(range(27))
+    assert train[1].tolist() == [40]
+
+
+def test_shards_are_dealt_whole_and_even() -> None:
+    groups = [np.arange(start, start + n) for start, n in ((0, 5), (5, 9), (14, 4), (18, 1))]
+    shards = shards_of(groups, 2)
+    assert [len(shard) for shard in shards] == [10, 9]
+    assert sorted(np.concatenate(shards).tolist()) == list(range(19))
+    assert len(shards_of(groups[:1], 4)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_state_comes_back_to_the_last_bit(dtype: str) -> None:
+    values, segments = walk(30, 2), np.array([0, 30])
+    encoder = ConditionalRBM(3, 2, max_epochs=2, delay=1, dtype=dtype).fit(values, segments)
+    again = ConditionalRBM.from_state(encoder.to_state())
+    assert (again.n_hidden, again.lag, again.delay, again.n_epochs_) == (3, 2, 1, encoder.n_epochs_)
+    assert np.array_equal(again.transform(values, segments), encoder.transform(values, segments))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(encoder.to_state().values(), again.to_state().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("hidden_bias", None, "lacks the arrays hidden_bias"),
+        ("weights", np.zeros((3, 4)), "do not fit each other"),
+        ("weights", np.full((3, 2), np.nan), "no finite number"),
+        ("weights", np.zeros((3, 2), dtype=np.int64), "int64"),
+        ("lag", np.array(0), "lag 0"),
+        ("lag", np.array([2.5]), "whole numbers"),
+    ],
+)
+def test_a_damaged_state_is_refused(name: str, value: np.ndarray | None, said: str) -> None:
+    state = untrained(2, n_hidden=3, lag=2).to_state()
+    if value is None:
+        del state[name]
+    else:
+        state[name] = value
+    with pytest.raises(BadArtifact, match=said):
+        ConditionalRBM.from_state(state)
+
+
+@pytest.mark.parametrize(
+    ("values", "segments", "error", "said"),
+    [
+        (np.zeros(5), [0, 5], BadInput, r"shape \(5,\)"),
+        (np.zeros((0, 2)), [0, 0], BadInput, r"shape \(0, 2\)"),
+        (np.array([[0.0, 1.0], [0.0, np.nan]]), [0, 2], BadInput, "row 2, column '1'"),
+        (np.zeros((5, 2)), [0, 4], BadInput, "do not cover the 5 rows"),
+        (np.zeros((5, 2)), [0, 4, 3, 5], BadInput, "do not cover"),
+        (np.zeros((5, 2)), [0.0, 5.0], BadInput, "do not cover"),
+        (np.zeros((5, 2)), [0, 2, 5], NotEnoughData, "4 samples in a row"),
+    ],
+)
+def test_bad_input_is_named(values: np.ndarray, segments: list[int], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        ConditionalRBM().fit(values, segments)
+
+
+def test_groups_must_be_one_number_a_segment() -> None:
+    with pytest.raises(BadInput, match="2 segments"):
+        ConditionalRBM().fit(np.zeros((8, 2)), [0, 4, 8], groups=[0])
+
+
+def test_an_encoder_that_was_not_fitted_and_one_fitted_on_other_features_say_so() -> None:
+    with pytest.raises(Misuse, match="not been fitted"):
+        ConditionalRBM().transform(np.zeros((5, 2)), [0, 5])
+    with pytest.raises(BadInput, match="3 features where the encoder was fitted on 2"):
+        untrained(2).transform(np.zeros((5, 3)), [0, 5])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lag": 0}, {"cd_steps": 0}, {"momentum": 1.0}, {"dtype": "int32"}, {"hidden_states": "odd"}, {"n_jobs": 0}],
+    ids=str,
+)
+def test_a_parameter_out_of_range_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(Misuse, match=next(iter(options))):
+        ConditionalRBM(**options).fit(np.zeros((9, 2)), [0, 9])
+
+
+def test_a_rate_that_makes_the_weights_grow_without_bound_is_named() -> None:
+    with np.errstate(all="ignore"), pytest.raises(Misuse, match="learning_rate"):
+        ConditionalRBM(3, 2, learning_rate=50.0, max_epochs=50, patience=0).fit(walk(60, 2), [0, 60])

@@ -1,0 +1,90 @@
+"""Prototypes: collapsing, the prefix tree and what each path covers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.phases.contexts import Run, runs_of
+from recommender.phases.prototypes import ROOT, collapse, prefix_tree, prototypes
+from tests.reference import graph as slow
+
+labels = st.lists(st.integers(0, 3), min_size=1, max_size=14)
+
+
+def _runs(*texts: str) -> list[list[Run]]:
+    return [[(int(letter), 2) for letter in text] for text in texts]
+
+
+def test_alternations_of_any_length_become_one_element() -> None:
+    assert collapse([0, 1, 0, 1]) == collapse([0, 1, 0, 1, 0]) == collapse([0, 1] * 50) == ("(0 1)*",)
+    assert collapse([2, 2, 0, 1, 0, 1, 3]) == ("2", "(0 1)*", "3")
+    assert collapse([0, 1, 0]) == ("0", "1", "0")
+    assert collapse([0, 1, 0, 1, 2, 1, 2, 1]) == ("(0 1)*", "(2 1)*")
+    assert collapse([]) == ()
+
+
+def test_five_small_executions_give_the_tree_drawn_by_hand() -> None:
+    tree = prefix_tree(_runs("12", "12", "124", "13", "1"))
+    assert nx.is_arborescence(tree)
+    counts = {node: (tree.nodes[node]["count"], tree.nodes[node]["ended"]) for node in tree}
+    assert counts == {ROOT: (5, 0), ("1",): (5, 1), ("1", "2"): (3, 2), ("1", "2", "4"): (1, 1), ("1", "3"): (1, 1)}
+
+
+def test_an_execution_that_stopped_early_counts_to_the_path_it_was_on() -> None:
+    first, second = prototypes(_runs("12", "12", "124", "13", "1"))
+    assert (first.path, first.count, first.whole, first.share) == (("1", "2", "4"), 4, 1, 0.8)
+    assert (second.path, second.count, second.cumulative_share) == (("1", "3"), 1, 1.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(labels, min_size=1, max_size=12))
+def test_prototypes_agree_with_covering_by_brute_force(executions: list[list[int]]) -> None:
+    found = prototypes([runs_of(phases) for phases in executions])
+    expected = slow.prototypes([collapse(phases) for phases in executions])
+    assert [(one.path, one.count) for one in found] == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(labels, min_size=1, max_size=12))
+def test_every_execution_is_covered_exactly_once(executions: list[list[int]]) -> None:
+    runs = [runs_of(phases) for phases in executions]
+    found = prototypes(runs)
+    assert sum(one.count for one in found) == len(executions)
+    assert found[-1].cumulative_share == pytest.approx(1.0)
+    assert all(earlier.count >= later.count for earlier, later in pairwise(found))
+    tree = prefix_tree(runs)
+    assert nx.is_arborescence(tree)
+    assert {one.path for one in found} == {node for node in tree if tree.out_degree(node) == 0}
+    assert sum(tree.nodes[node]["ended"] for node in tree) == len(executions)
+
+
+@settings(max_examples=40, deadline=None)
+@given(labels, st.lists(st.integers(1, 5), min_size=14, max_size=14))
+def test_repeats_do_not_change_a_path(phases: list[int], times: list[int]) -> None:
+    repeated = [phase for phase, n in zip(phases, times, strict=False) for _ in range(n)]
+    assert collapse(repeated) == collapse(phases)
+
+
+@settings(max_examples=40, deadline=None)
+@given(labels)
+def test_collapsing_again_changes_nothing(phases: list[int]) -> None:
+    path = collapse(phases)
+    numbers: dict[str, int] = {}
+    again = collapse([numbers.setdefault(element, len(numbers)) for element in path])
+    if not any(element.startswith("(") for element in again):
+        assert len(again) == len(path)
+    unrolled = [
+        int(phase) for element in path for phase in (element.strip("()*").split() * (2 if "*" in element else 1))
+    ]
+    assert collapse(unrolled) == path
+
+
+def test_no_executions_give_no_prototypes() -> None:
+    assert prototypes([]) == []
+    assert prototypes([[]]) == []
+    assert list(prefix_tree([])) == [ROOT]

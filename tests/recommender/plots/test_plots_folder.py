@@ -1,0 +1,87 @@
+"""The pictures of a dry run: there, of the size of a page, and the same each time."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recommender.errors import Misuse
+from recommender.phases.graph import PhaseGraph
+from recommender.plots.folder import file_name_of, write_plots
+from recommender.plots.phases import draw_phases
+from recommender.plots.policies import draw_tradeoff
+from recommender.plots.timelines import draw_timeline
+from recommender.records import ReplayResult
+from tests.recommender.report.simulation import phase_table, runs_of, simulated_run
+
+RUN = simulated_run(containers=4)
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG, from its header."""
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+def test_a_whole_dry_run_gives_every_picture_at_the_width_of_a_page(tmp_path: Path) -> None:
+    sequences = [runs_of(timeline) for timeline in RUN.timelines]
+    graph = PhaseGraph.fit(sequences, 5)
+    written = write_plots(
+        RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph, sequences=sequences,
+        phase_table=phase_table(),
+    )  # fmt: skip
+    assert [path.name for path in written] == [
+        "tradeoff.png", "allocation.png", "timeline-01-team-a-script-alert-x-script-red.png", "phase-graph.png",
+        "prototypes.png", "phases.png",
+    ]  # fmt: skip
+    assert sorted(written) == sorted((tmp_path / "new" / "plots").iterdir())
+    assert all(size_of(path)[0] >= 1200 for path in written)
+
+
+def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        draw_tradeoff(RUN.result, tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_names_with_formulas_and_missing_letters_are_drawn_without_complaint(tmp_path: Path) -> None:
+    odd = replace(RUN.timelines[0], container="$\\frac{$ 日本 \x1b[31m", labels=None)
+    draw_timeline(odd, tmp_path / "odd.png")
+    assert size_of(tmp_path / "odd.png")[0] >= 1200
+
+
+def test_policies_that_only_others_know_are_drawn(tmp_path: Path) -> None:
+    timeline = RUN.timelines[0]
+    mine = replace(timeline, decisions={"mine": timeline.decisions["prev.step.max"]})
+    draw_timeline(mine, tmp_path / "mine.png")
+    assert (tmp_path / "mine.png").exists()
+
+
+def test_a_phase_never_met_leaves_its_place_empty(tmp_path: Path) -> None:
+    table = phase_table()
+    mean = table.usage_mean.copy()
+    mean[3] = np.nan
+    draw_phases(replace(table, usage_mean=mean), tmp_path / "phases.png")
+    assert (tmp_path / "phases.png").exists()
+
+
+def test_without_a_judged_container_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    empty = ReplayResult(15, 600, ("static",), frozenset(), (), (), {})
+    assert write_plots(empty, (), tmp_path) == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Misuse, match="cannot make this folder"):
+        write_plots(RUN.result, (), tmp_path / "file")
+
+
+@pytest.mark.parametrize(("name", "plain"), [("ns/pod <1>", "ns-pod-1"), ("../..", "container"), ("a" * 99, "a" * 60)])
+def test_container_names_become_plain_file_names(name: str, plain: str) -> None:
+    assert file_name_of(name) == plain

@@ -1,0 +1,78 @@
+"""A small model and small containers for the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from recommender.judging import decision_positions
+from recommender.policies.demand import DemandModel
+from recommender.policies.demand_training import fit_demand
+from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray, IntArray, PhaseTrace, UsageSeries
+
+GIB = 2.0**30
+LEVELS = np.array([[0.2, 0.3 * GIB], [1.0, 0.8 * GIB], [3.0, 1.7 * GIB]])
+"""Mean use of three phases, cores and bytes."""
+
+CYCLE_SAMPLES = 8
+STEP_S = 15
+
+
+@dataclass(frozen=True)
+class SmallModel:
+    """Three phases told apart by level."""
+
+    phase_mean: FloatArray
+    phase_sd: FloatArray
+    demand: DemandModel
+
+
+@pytest.fixture(scope="session")
+def model() -> SmallModel:
+    """Fitted on containers like those of `random_block`, on none of them itself."""
+    runs = [random_container(np.random.default_rng([99, run]), 120, 0.0) for run in range(24)]
+    series = [
+        UsageSeries(f"run{number}", timestamps_of(usage), float(STEP_S), usage)
+        for number, (usage, _) in enumerate(runs)
+    ]
+    traces = [PhaseTrace(labels, len(LEVELS)) for _, labels in runs]
+    demand = fit_demand(series, traces, cycle_samples=CYCLE_SAMPLES, lag=3, seed=0)
+    return SmallModel(LEVELS, LEVELS * 0.05, demand)
+
+
+@pytest.fixture
+def facts() -> ContainerFacts:
+    return ContainerFacts("c", float(STEP_S), CYCLE_SAMPLES)
+
+
+def timestamps_of(usage: FloatArray) -> IntArray:
+    return 1_700_000_000 + np.arange(len(usage)) * STEP_S
+
+
+def random_container(generator: np.random.Generator, n: int, gap_share: float) -> tuple[FloatArray, IntArray]:
+    """Use that moves between the phases, with gaps, and the phase of each sample."""
+    labels = np.repeat(generator.integers(0, 3, n // 10 + 1), generator.integers(5, 16, n // 10 + 1))[:n]
+    labels = np.resize(labels, n)
+    usage = LEVELS[labels] * generator.uniform(0.9, 1.1, (n, 2))
+    usage[generator.random(n) < gap_share] = np.nan
+    return usage, labels
+
+
+@pytest.fixture
+def random_block() -> Callable[..., Block]:
+    """A container with gaps and unknown phases, and the decisions of a dry run; its requests change once."""
+
+    def make(seed: int = 0, n: int = 300, gap_share: float = 0.1) -> Block:
+        generator = np.random.default_rng(seed)
+        usage, labels = random_container(generator, n, gap_share)
+        if gap_share:
+            usage[n // 3 : n // 3 + 3 * CYCLE_SAMPLES] = np.nan
+        known = np.where(generator.random(n) < 0.1, UNKNOWN_PHASE, labels)
+        requests = np.where(np.arange(n)[:, np.newaxis] < n // 2, [[2.0, GIB]], [[4.0, 2 * GIB]])
+        positions = decision_positions(~np.isnan(usage[:, 0]), CYCLE_SAMPLES, 3)
+        return Block(usage, timestamps_of(usage), positions, PhaseTrace(known, len(LEVELS)), requests)
+
+    return make

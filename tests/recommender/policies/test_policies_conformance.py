@@ -1,0 +1,249 @@
+"""What every policy of the registry must hold to, whatever it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from recommender.errors import Misuse
+from recommender.judging import judge
+from recommender.policies.base import Policy, Session
+from recommender.policies.registry import REGISTRY
+from recommender.policies.wrappers import WithMargin
+from recommender.records import VIOLATION_TOLERANCE, Block, ContainerFacts, FloatArray, PhaseTrace
+
+Maker = Callable[..., Block]
+NAMES = REGISTRY.names()
+
+
+@pytest.fixture(params=NAMES)
+def policy(request: pytest.FixtureRequest, model: Any) -> Policy:
+    return REGISTRY.make(request.param, model)
+
+
+@pytest.fixture
+def make_block(policy: Policy, random_block: Maker) -> Maker:
+    """Random containers with the decisions that the policy makes in a dry run."""
+
+    def make(*args: int, gap: slice | None = None, **kwargs: float) -> Block:
+        block = random_block(*args, **kwargs)
+        if gap is not None:
+            block.usage[gap] = np.nan
+        samples = np.flatnonzero(~np.isnan(block.usage[:, 0]))
+        covers_some = np.diff(np.searchsorted(samples, [*block.decisions, len(block.usage)])) > 0
+        positions = block.decisions[covers_some]
+        return replace(block, decisions=samples[samples >= positions[0]] if policy.every_sample else positions)
+
+    return make
+
+
+def part(block: Block, start: int, end: int, *, decide_at_end: bool = False) -> Block:
+    """Samples start..end-1 of a block with the decisions among them (and, if asked, the one at `end`)."""
+    inside = (block.decisions >= start) & (block.decisions < end + decide_at_end)
+    assert block.phases is not None
+    return Block(
+        block.usage[start:end],
+        block.timestamps[start:end],
+        block.decisions[inside] - start,
+        PhaseTrace(block.phases.labels[start:end], block.phases.n_phases),
+        None if block.requests is None else block.requests[start:end],
+    )
+
+
+def in_pieces(session: Session, block: Block, cuts: list[int]) -> FloatArray:
+    pieces = pairwise([0, *cuts, len(block.usage)])
+    return np.concatenate([session.advance(part(block, start, end)) for start, end in pieces])
+
+
+def blocks(make_block: Maker) -> Iterator[Block]:
+    yield make_block(0)
+    yield make_block(1, gap_share=0.0)
+    yield make_block(2, n=9, gap_share=0.0)
+    yield make_block(3, gap_share=0.6)
+    # Four samples, a gap of more than two cycles, then the first decision that covers anything.
+    yield make_block(4, n=40, gap_share=0.0, gap=slice(4, 24))
+
+
+def test_the_registry_lists_the_policies_in_the_order_of_the_reports() -> None:
+    assert NAMES == (
+        "ground.truth",
+        "current.step.max",
+        "current.step.rules",
+        "prev.step.max",
+        "prev.step.rules",
+        "phase.rules",
+        "phase.proactive",
+        "histogram",
+        "static",
+    )
+    assert REGISTRY.needs_model == {"phase.rules", "phase.proactive"}
+
+
+def test_a_policy_is_called_what_the_registry_calls_it(model: Any) -> None:
+    for name in NAMES:
+        assert REGISTRY.make(name, model).name == name
+
+
+def test_only_the_yardsticks_are_oracles(model: Any) -> None:
+    made = [REGISTRY.make(name, model) for name in NAMES]
+    assert {p.name for p in made if p.oracle} == {"ground.truth", "current.step.max", "current.step.rules"}
+    assert {p.name for p in made if p.every_sample} == {"ground.truth"}
+
+
+def test_every_decision_is_two_finite_amounts_of_at_least_zero(
+    policy: Policy, facts: ContainerFacts, make_block: Maker
+) -> None:
+    for block in blocks(make_block):
+        allocations = policy.start(facts).advance(block)
+        assert allocations.shape == (len(block.decisions), 2)
+        assert allocations.dtype == np.float64
+        assert np.isfinite(allocations).all()
+        assert (allocations >= 0).all()
+
+
+def test_a_block_without_decisions_gives_none(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    session = policy.start(facts)
+    block = make_block()
+    assert session.advance(part(block, 0, 3)).shape == (0, 2)
+    assert session.advance(part(block, 3, 3)).shape == (0, 2)
+
+
+def test_a_decision_sees_the_past_only(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    if policy.oracle:
+        pytest.skip("an oracle is there to see the future")
+    block = make_block()
+    assert block.phases is not None and block.requests is not None
+    for number in (0, 3, len(block.decisions) - 1):
+        from_here = np.arange(len(block.usage)) >= block.decisions[number]
+        other = replace(
+            block,
+            usage=np.where(from_here[:, np.newaxis], block.usage * 7 + 1, block.usage),
+            requests=np.where(from_here[:, np.newaxis], block.requests * 3, block.requests),
+            phases=PhaseTrace(np.where(from_here, 0, block.phases.labels), block.phases.n_phases),
+        )
+        np.testing.assert_array_equal(
+            policy.start(facts).advance(other)[: number + 1], policy.start(facts).advance(block)[: number + 1]
+        )
+
+
+def test_an_oracle_sees_its_own_cycle_only(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    if not policy.oracle:
+        pytest.skip("covered by the test on the past")
+    block = make_block()
+    changed = block.usage.copy()
+    changed[block.decisions[5] :] *= 9
+    allocations = policy.start(facts).advance(replace(block, usage=changed))
+    np.testing.assert_array_equal(allocations[:5], policy.start(facts).advance(block)[:5])
+
+
+def test_cutting_at_decisions_changes_nothing(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    for block in blocks(make_block):
+        whole = policy.start(facts).advance(block)
+        for cuts in (block.decisions.tolist(), block.decisions[::3].tolist()):
+            np.testing.assert_array_equal(in_pieces(policy.start(facts), block, cuts), whole)
+
+
+def test_who_knows_the_past_only_may_be_cut_anywhere(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    if policy.oracle:
+        pytest.skip("an oracle needs its whole cycle")
+    for block in blocks(make_block):
+        whole = policy.start(facts).advance(block)
+        everywhere = list(range(1, len(block.usage)))
+        np.testing.assert_array_equal(in_pieces(policy.start(facts), block, everywhere), whole)
+
+
+def test_a_decision_after_the_last_sample_is_the_one_made_with_more_to_come(
+    policy: Policy, facts: ContainerFacts, make_block: Maker
+) -> None:
+    if policy.oracle:
+        pytest.skip("an oracle cannot decide with nothing to come")
+    block = make_block()
+    whole = policy.start(facts).advance(block)
+    for number in (0, 4):
+        cut = part(block, 0, int(block.decisions[number]), decide_at_end=True)
+        np.testing.assert_array_equal(policy.start(facts).advance(cut), whole[: number + 1])
+
+
+def test_the_same_samples_give_the_same_decisions(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    one, other = make_block(0), make_block(5)
+    alone = policy.start(facts).advance(one)
+    first, second = policy.start(facts), policy.start(facts)
+    middle = int(one.decisions[4])
+    begun = first.advance(part(one, 0, middle))
+    second.advance(other)
+    ended = first.advance(part(one, middle, len(one.usage)))
+    np.testing.assert_array_equal(np.concatenate([begun, ended]), alone)
+
+
+def test_the_samples_handed_in_are_left_as_they_are(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    block = make_block()
+    assert block.phases is not None and block.requests is not None
+    arrays = (block.usage, block.timestamps, block.decisions, block.phases.labels, block.requests)
+    before = [array.copy() for array in arrays]
+    allocations = policy.start(facts).advance(block)
+    allocations *= 2
+    for array, copy in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_a_gap_of_many_cycles_is_survived(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    block = make_block(n=600, gap=slice(100, 500))
+    assert np.isfinite(policy.start(facts).advance(block)).all()
+
+
+def test_steady_use_is_never_violated_after_the_first_cycle(
+    policy: Policy, facts: ContainerFacts, model: Any, make_block: Maker
+) -> None:
+    block = make_block(gap_share=0.0)
+    assert block.phases is not None
+    usage = np.tile(model.phase_mean[1], (len(block.usage), 1))
+    labels = PhaseTrace(np.ones(len(usage), np.int64), block.phases.n_phases)
+    steady = replace(block, usage=usage, phases=labels)
+    allocations = policy.start(facts).advance(steady)
+    tally = judge(usage, steady.decisions[1:], allocations[1:], np.ones(len(usage)), VIOLATION_TOLERANCE)
+    assert tally.violations == (0, 0)
+
+
+def test_every_last_decision_can_be_explained_in_json(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    session = policy.start(facts)
+    allocations = session.advance(make_block())
+    told = orjson.loads(orjson.dumps(dict(session.explain())))
+    assert told["rule"]
+    assert [told["cpu_cores"], told["memory_bytes"]] == allocations[-1].tolist()
+
+
+def test_twice_the_use_gets_twice_the_allocation(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+    if not policy.name.startswith(("ground.", "current.", "prev.")):
+        pytest.skip("it knows fixed amounts: floors, buckets, requests or levels of a phase")
+    block = make_block()
+    twice = replace(block, usage=block.usage * 2)
+    np.testing.assert_array_equal(policy.start(facts).advance(twice), policy.start(facts).advance(block) * 2)
+
+
+def test_a_margin_multiplies_what_the_policy_inside_decides(
+    policy: Policy, facts: ContainerFacts, make_block: Maker
+) -> None:
+    block = make_block()
+    wrapped = WithMargin(policy, cpu_factor=1.5, memory_factor=2.0)
+    assert (wrapped.name, wrapped.oracle, wrapped.every_sample) == (policy.name, policy.oracle, policy.every_sample)
+    session = wrapped.start(facts)
+    allocations = session.advance(block)
+    np.testing.assert_array_equal(allocations, policy.start(facts).advance(block) * [1.5, 2.0])
+    told = session.explain()
+    assert [told["cpu_cores"], told["memory_bytes"]] == pytest.approx(allocations[-1].tolist())
+
+
+def test_a_margin_of_nothing_is_refused() -> None:
+    with pytest.raises(Misuse, match="factors above 0"):
+        WithMargin(REGISTRY.make("static"), cpu_factor=0.0, memory_factor=1.0)
+
+
+def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(Misuse, match=r"no policy 'phase\.rule'\. Did you mean 'phase\.rules'"):
+        REGISTRY.make("phase.rule")

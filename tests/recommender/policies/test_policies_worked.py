@@ -1,0 +1,155 @@
+"""Each policy on numbers small enough to follow by hand, then against the slow twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.errors import Misuse
+from recommender.judging import decision_positions
+from recommender.policies.reactive import statistics_of
+from recommender.policies.registry import REGISTRY
+from recommender.records import Block, ContainerFacts, FloatArray, PhaseTrace
+from tests.reference import replay as slow
+
+GAP = (np.nan, np.nan)
+FACTS = ContainerFacts("c", 15.0, 2)
+USAGE = np.array([(1, 10), (1, 10), (3, 30), (5, 10), (2, 20), (4, 20), GAP, GAP, (7, 70), GAP], float)
+"""Cycle 2: decisions at 4 (cells 4-5), 6 (a gap, dropped by the dry run) and 8 (cells 8-9)."""
+
+
+class TwoPhases:
+    phase_mean = np.array([[1.0, 10.0], [4.0, 20.0]])
+    phase_sd = np.array([[0.5, 1.0], [1.0, 5.0]])
+    demand = None
+
+
+def decide(name: str, block: Block, model: Any = TwoPhases) -> list[list[float]]:
+    allocations: list[list[float]] = REGISTRY.make(name, model).start(FACTS).advance(block).tolist()
+    return allocations
+
+
+def block(decisions: list[int], labels: list[int] | None = None, requests: FloatArray | None = None) -> Block:
+    trace = None if labels is None else PhaseTrace(np.array(labels), 2)
+    return Block(USAGE, np.arange(10) * 15, np.array(decisions), trace, requests)
+
+
+def test_ground_truth_is_the_use() -> None:
+    assert decide("ground.truth", block([4, 5, 8])) == [[2, 20], [4, 20], [7, 70]]
+
+
+def test_the_oracles_read_the_coming_cycle() -> None:
+    assert decide("current.step.max", block([4, 8])) == [[4, 20], [7, 70]]
+    # Mean 3 and population standard deviation 1; then a single sample without spread.
+    assert decide("current.step.rules", block([4, 8])) == [[5, 20], [7, 70]]
+
+
+def test_the_reactive_policies_read_the_cycle_just_ended() -> None:
+    assert decide("prev.step.max", block([4])) == [[5, 30]]
+    # Cores 3, 5: mean 4, spread 1. Bytes 30, 10: mean 20, spread 10.
+    assert decide("prev.step.rules", block([4])) == [[6, 40]]
+
+
+def test_a_cycle_in_a_gap_keeps_the_allocation() -> None:
+    assert decide("prev.step.max", block([4, 8])) == [[5, 30], [5, 30]]
+
+
+def test_the_first_decision_after_a_gap_reads_the_cycle_before_the_gap() -> None:
+    assert decide("prev.step.max", block([8])) == [[4, 20]]
+
+
+def test_the_first_cycle_is_what_there_was() -> None:
+    session = REGISTRY.make("prev.step.max").start(ContainerFacts("c", 15.0, 40))
+    assert session.advance(block([4])).tolist() == [[5, 30]]
+
+
+def test_phase_rules_take_the_phase_right_before_the_cycle() -> None:
+    labels = [0, 0, 0, 1, 0, 0, 0, 0, 1, 1]
+    assert decide("phase.rules", block([4, 8], labels)) == [[6, 30], [2, 12]]
+
+
+def test_an_unknown_phase_falls_back_to_the_cycle_just_ended_and_is_counted() -> None:
+    session = REGISTRY.make("phase.rules", TwoPhases).start(FACTS)
+    labels = [0, 0, 0, -1, 0, 1, 1, 1, 1, 1]
+    assert session.advance(block([4, 6], labels)).tolist() == [[5, 30], [6, 30]]
+    told = session.explain()
+    assert (told["decisions"], told["fallbacks"], told["phase"]) == (2, 1, 1)
+
+
+def test_a_phase_the_model_never_saw_in_use_is_unknown() -> None:
+    assert decide("phase.rules", block([4], [0, 0, 0, 2, 0, 0, 0, 0, 0, 0])) == [[5, 30]]
+
+
+def test_phase_rules_without_phases_is_a_misuse() -> None:
+    with pytest.raises(Misuse, match="--model"):
+        decide("phase.rules", block([4]))
+
+
+def test_static_is_the_last_request_known_before_the_decision() -> None:
+    requests = np.full((10, 2), np.nan)
+    requests[1], requests[4], requests[8] = (8, 80), (9, 90), (1, 10)
+    assert decide("static", block([4, 8], requests=requests)) == [[8, 80], [9, 90]]
+
+
+def test_without_a_declared_request_static_cannot_tell() -> None:
+    assert np.isnan(decide("static", block([4]))).all()
+    late = np.full((10, 2), np.nan)
+    late[4] = (8, 80)
+    assert np.isnan(decide("static", block([4], requests=late))).all()
+
+
+def test_bytes_too_large_for_sums_of_squares_keep_their_spread() -> None:
+    usage = np.array([[1.0, 1e15 + 1], [1.0, 1e15 + 3]])
+    found = statistics_of(usage, np.array([0]), np.array([2]))
+    assert (found.mean[0, 1], found.spread[0, 1]) == (1e15 + 2, 1.0)
+
+
+def test_a_constant_has_no_spread_at_all() -> None:
+    found = statistics_of(np.full((7, 2), 0.1), np.array([0]), np.array([7]))
+    assert found.mean.tolist() == [[0.1, 0.1]]
+    assert found.spread.tolist() == [[0.0, 0.0]]
+
+
+TWINS = [name for name in REGISTRY.names() if name != "phase.proactive"]
+
+
+@pytest.mark.parametrize("name", TWINS)
+@given(
+    draw=st.integers(0, 2**32 - 1),
+    n=st.integers(5, 70),
+    gap_share=st.sampled_from([0.0, 0.2, 0.7]),
+    cycle=st.integers(1, 7),
+    declared=st.booleans(),
+)
+@settings(max_examples=25, deadline=None, report_multiple_bugs=False)
+def test_a_policy_agrees_with_its_slow_twin(
+    name: str, draw: int, n: int, gap_share: float, cycle: int, declared: bool
+) -> None:
+    generator = np.random.default_rng(draw)
+    usage = np.column_stack([generator.choice([0.0, 0.1, 0.7, 2.0, 33.3], n), generator.integers(0, 11, n) * 4e8])
+    usage[generator.random(n) < gap_share] = np.nan
+    labels = generator.integers(-1, 2, n)
+    requests = np.full((n, 2), np.nan)
+    requests[[2, n // 2]] = (2.0, 1e9) if declared else GAP
+    times = 1_700_000_000 + np.arange(n) * 300
+    demand = TwoPhases.phase_mean + 2 * TwoPhases.phase_sd
+    container = slow.Container(
+        samples=[None if np.isnan(row[0]) else (row[0], row[1]) for row in usage.tolist()],
+        times=times.tolist(),
+        requests=[None if np.isnan(row[0]) else (row[0], row[1]) for row in requests.tolist()],
+        labels=labels.tolist(),
+        phase_demand=[(row[0], row[1]) for row in demand.tolist()],
+        cycle=cycle,
+    )
+    positions = decision_positions(~np.isnan(usage[:, 0]), cycle, 3)
+    assert positions.tolist() == container.decisions()
+    if not len(positions):
+        return
+    expected = slow.allocations(name, container)
+    session = REGISTRY.make(name, TwoPhases).start(ContainerFacts("c", 300.0, cycle))
+    found = session.advance(Block(usage, times, np.array([p for p, _ in expected]), PhaseTrace(labels, 2), requests))
+    np.testing.assert_allclose(found, [GAP if a is None else a for _, a in expected], rtol=1e-12, atol=0)

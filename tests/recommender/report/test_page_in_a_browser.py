@@ -1,0 +1,235 @@
+"""The page in a real browser: it draws, it reacts to every control, it fetches nothing, it fits a phone.
+
+One page is opened for all tests; each sets what it needs. Clicks are made inside the page where there are many, since
+every step of a browser that is driven from outside costs a round trip.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from recommender.report.money import Prices
+from tests.recommender.report.simulation import HOSTILE, Simulated, page_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ARGUMENTS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+)  # fmt: skip
+PATIENCE_MS = 180_000  # a busy machine is slow, not wrong
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium on PATH; install one, on Debian with: apt-get install -y chromium"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS), timeout=PATIENCE_MS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def report(run: Simulated, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page_of(run, prices=Prices(0.04, 0.005, 1.0, 0.1)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def open_page(browser: Browser, report: Path) -> Iterator[Page]:
+    """At the end nothing may have been fetched but the file, and nothing complained about."""
+    requests: list[str] = []
+    complaints: list[str] = []
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="light", offline=True)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(report.as_uri())
+    yield page
+    context.close()
+    assert complaints == []
+    assert requests == [report.as_uri()]
+
+
+@pytest.fixture
+def page(open_page: Page) -> Page:
+    """The page as a reader at a desk finds it."""
+    open_page.set_viewport_size({"width": 1200, "height": 900})
+    open_page.emulate_media(media="screen", color_scheme="light")
+    return open_page
+
+
+def test_the_drawing_shows_use_phases_and_the_checked_policies_of_the_first_container(page: Page) -> None:
+    found = page.evaluate("""() => {
+        const all = (query) => [...document.querySelectorAll(query)];
+        return {
+            container: document.querySelector('#which').selectedOptions[0].textContent,
+            usage: all('#drawing path.usage').length,
+            checked: all('#lines input[value]:not(#bands)').filter((box) => box.checked).length,
+            lines: all('#drawing path.alloc').length,
+            bands: all('#drawing rect').length,
+            told: document.querySelector('#drawing svg').getAttribute('aria-label'),
+            why: all('#why h4').map((heading) => heading.textContent),
+        };
+    }""")
+    assert found["container"] == HOSTILE and "phase.proactive" in found["told"]
+    assert (found["usage"], found["checked"], found["lines"]) == (2, 3, 6) and found["bands"] > 10
+    assert found["why"] == ["phase.proactive", "histogram"]
+
+
+def test_every_policy_checkbox_adds_and_removes_its_lines(page: Page) -> None:
+    steps = page.evaluate("""() => [...document.querySelectorAll('#lines input[value]:not(#bands)')].flatMap((box) =>
+        [1, 2].map(() => {
+            box.click();
+            return [box.checked, document.querySelectorAll(`#drawing path.alloc.p${box.value}`).length];
+        }))""")
+    assert len(steps) == 16 and all(lines == (2 if checked else 0) for checked, lines in steps)
+    assert {checked for checked, _ in steps} == {True, False}
+
+
+def test_the_shades_of_phases_can_be_switched_off_with_a_mouse_click(page: Page) -> None:
+    page.locator("#bands").click()
+    assert page.locator("#drawing rect").count() == 0
+    page.locator("#bands").click()
+    assert page.locator("#drawing rect").count() > 10
+
+
+def test_choosing_another_container_draws_it_and_its_reasons(page: Page) -> None:
+    drawn = page.evaluate("""() => {
+        const which = document.querySelector('#which');
+        return [...which.options].map((option) => {
+            which.value = option.value;
+            which.dispatchEvent(new Event('change'));
+            return [option.textContent, document.querySelector('#drawing svg').getAttribute('aria-label'),
+                    document.querySelector('#drawing path.usage').getAttribute('d')];
+        });
+    }""")
+    assert len(drawn) == 12 and len({line for _, _, line in drawn}) == 12
+    assert all(told.startswith(f"{name}: use") for name, told, _ in drawn)
+    page.locator("#which").select_option("0")
+    assert str(page.locator("#drawing svg").get_attribute("aria-label")).startswith(HOSTILE)
+
+
+def test_pointing_and_arrow_keys_read_values(page: Page) -> None:
+    drawing, readout = page.locator("#drawing svg"), page.locator("#readout")
+    drawing.hover(position={"x": 600, "y": 100})
+    pointed = readout.inner_text()
+    assert "used" in pointed and "cores" in pointed and "phase.proactive" in pointed
+    drawing.focus()
+    page.keyboard.press("ArrowRight")
+    assert readout.inner_text() != pointed
+    page.keyboard.press("Home")
+    assert readout.inner_text().startswith("0, phase unknown: used")
+
+
+@pytest.mark.parametrize(("table", "columns"), [("policy-table", 14), ("container-table", 10)])
+def test_every_heading_sorts_both_ways(page: Page, table: str, columns: int) -> None:
+    steps: list[dict[str, Any]] = page.evaluate(
+        """(id) => {
+            const table = document.getElementById(id), headings = [...table.tHead.rows[0].cells];
+            return headings.flatMap((heading, i) => [1, 2].map(() => {
+                heading.querySelector('button').click();
+                return {
+                    sorted: heading.getAttribute('aria-sort'), numeric: heading.className === 'n',
+                    marked: table.querySelectorAll('[aria-sort]').length,
+                    values: [...table.tBodies[0].rows].map((row) => row.cells[i].dataset.v),
+                };
+            }));
+        }""",
+        table,
+    )
+    assert len(steps) == 2 * columns
+    for place, step in enumerate(steps):
+        down = place % 2 == 1
+        assert step["sorted"] == ("descending" if down else "ascending") and step["marked"] == 1
+        if step["numeric"]:
+            numbers = [float(value) for value in step["values"] if value]
+            assert numbers == sorted(numbers, reverse=down)
+        assert sorted(step["values"]) == sorted(steps[place - place % 2]["values"])
+
+
+def test_a_heading_sorts_by_mouse_and_by_keyboard(page: Page) -> None:
+    button = page.locator("#policy-table thead button").nth(1)
+    button.click()
+    assert page.locator("#policy-table tbody th").first.inner_text().startswith("ground.truth")
+    button.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#policy-table thead th").nth(1).get_attribute("aria-sort") == "descending"
+    assert page.locator("#policy-table tbody th").first.inner_text().startswith("static")
+
+
+def test_finding_and_filtering_leave_the_rows_asked_for(page: Page) -> None:
+    rows = page.locator("#container-table tbody tr:visible")
+    page.locator("#find").fill("TRAIN-2")
+    assert rows.count() == 3 and page.locator("#found").inner_text() == "3 of 16 shown"
+    page.locator("#find").fill("<script>")
+    assert rows.count() == 1
+    page.locator("#find").fill("")
+    assert rows.count() == 16
+    page.locator("#harmed").click()
+    assert 0 < rows.count() < 16
+    page.locator("#harmed").click()
+    assert rows.count() == 16
+
+
+def test_folded_parts_open_and_links_lead_to_sections_that_are_there(page: Page) -> None:
+    heights = page.evaluate("""() => [...document.querySelectorAll('details')].map((part) => {
+        const folded = part.clientHeight;
+        part.querySelector('summary').click();
+        return [folded, part.clientHeight];
+    })""")
+    assert len(heights) == 4 and all(opened > folded + 20 for folded, opened in heights)
+    targets = page.evaluate("[...document.links].map((a) => document.querySelectorAll(a.getAttribute('href')).length)")
+    assert len(targets) == 7 and set(targets) == {1}
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (768, "dark"), (1920, "dark")])
+def test_no_width_scrolls_sideways_and_the_colours_follow_the_scheme(page: Page, width: int, scheme: str) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.wait_for_function(
+        """() => document.querySelector('#drawing svg').viewBox.baseVal.width
+                 === document.querySelector('#drawing').clientWidth"""
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shade = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert shade == ("rgb(20, 23, 26)" if scheme == "dark" else "rgb(255, 255, 255)")
+
+
+def test_no_words_of_a_scatter_are_cut_off(page: Page) -> None:
+    boxes = page.evaluate("""() => [...document.querySelectorAll('.pair svg')].flatMap((svg) => {
+        const frame = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll('text')].map((text) => {
+            const box = text.getBoundingClientRect();
+            return [box.left - frame.left, frame.right - box.right, box.top - frame.top, frame.bottom - box.bottom];
+        });
+    })""")
+    assert len(boxes) > 40 and min(min(box) for box in boxes) > -12
+
+
+def test_it_prints_dark_on_white_and_without_controls(page: Page) -> None:
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("#find").is_visible() and page.locator("#policy-table").is_visible()
+
+
+def test_without_scripts_the_results_are_still_there(browser: Browser, report: Path) -> None:
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    context.set_default_timeout(PATIENCE_MS)
+    plain = context.new_page()
+    plain.goto(report.as_uri())
+    assert plain.locator("#policy-table tbody tr:visible").count() == 9
+    assert plain.locator(".pair svg").count() == 2
+    assert plain.get_by_text("drawn by a small script").is_visible()
+    context.close()

@@ -1,0 +1,193 @@
+"""The page as text: whole, self-contained, and safe whatever a container is called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from recommender.records import ContainerReplay, ReplayResult, Tally
+from recommender.report import page as page_module
+from recommender.report.money import Prices
+from recommender.report.page import embedded, render_page, write_page
+from recommender.report.page_words import model_facts
+from recommender.report.timeline_data import MOST_POINTS, explained, timeline_data
+from tests.recommender.report.simulation import HOSTILE, Simulated, page_of, simulated_run
+
+WHEN = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+VOID = {"meta", "input", "link", "br"}
+
+
+class Reader(HTMLParser):
+    """Collects elements and complains about those left open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def read(page: str) -> Reader:
+    reader = Reader()
+    reader.feed(page)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+@pytest.fixture(scope="module")
+def page(run: Simulated) -> str:
+    return page_of(run)
+
+
+def test_it_opens_with_the_headline_and_names_date_and_version(page: str) -> None:
+    heading = re.search(r"<h1>(.*?)</h1>", page)
+    assert heading and heading[1].startswith("phase.proactive would have reserved 46\u00a0% less CPU")
+    assert "2026-11-21 08:00 UTC" in page and "version 0.1.0" in page
+
+
+def test_every_element_is_closed_and_every_id_is_unique(page: str) -> None:
+    ids = [attributes["id"] for _, attributes in read(page).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_is_fetched_from_anywhere(page: str) -> None:
+    elements = read(page).elements
+    assert not [tag for tag, _ in elements if tag in {"link", "img", "iframe", "object", "embed", "base", "form"}]
+    for _, attributes in elements:
+        assert not {"src", "srcset", "onclick", "onload"} & set(attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    assert "@import" not in page
+    assert set(re.findall(r"url\(([^)]*)\)", page)) <= {"#hatch", "#tip"}
+    assert set(re.findall(r"https?://[^\s\"'<]*", page)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_a_hostile_container_name_stays_text_in_the_page_and_in_its_data(page: str) -> None:
+    reader = read(page)
+    assert page.count("<script") == 2 and "<script>alert" not in page
+    assert HOSTILE in "".join(reader.text)
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert data and "<" not in data[1]
+    assert orjson.loads(data[1])["timelines"][0]["container"] == HOSTILE
+
+
+def test_embedded_json_reads_back_as_it_was() -> None:
+    value = {"</script><!--": "\u2028&<>\u2029"}
+    text = embedded(value)
+    assert not set("<>&\u2028\u2029") & set(text) and orjson.loads(str(text)) == value
+
+
+def test_tables_have_headers_and_pictures_have_words(page: str) -> None:
+    elements = read(page).elements
+    assert all("scope" in attributes for tag, attributes in elements if tag == "th")
+    for tag, attributes in elements:
+        if tag == "svg":
+            assert attributes.get("aria-label") or attributes.get("aria-hidden") == "true"
+
+
+def test_money_and_its_formula_appear_with_prices_only(run: Simulated, page: str) -> None:
+    priced = page_of(run, prices=Prices(0.04, 0.005, 1.0, 0.1))
+    assert "Net saving" in priced and "net saving = cost of the baseline" in priced
+    assert "0.04 per core-hour" in priced and "Net saving" not in page
+
+
+def test_what_was_left_out_and_what_is_not_shown_is_said(page: str) -> None:
+    assert "3 containers could not be judged" in page and "fewer than 5 samples" in page
+    for words in ("Contention.", "Real kills and restarts.", "flowcon was left out", "cross-fitted, 5 folds"):
+        assert words in page
+
+
+def test_too_many_containers_are_capped_with_a_sentence_and_the_harmed_stay(
+    run: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "MOST_CONTAINERS", 6)
+    capped = page_of(run)
+    assert "Shown are 6 of 16 containers" in capped
+    worst = max(run.result.containers, key=lambda c: c.tallies["phase.proactive"].oom_events)
+    table = capped[capped.index('id="container-table"') : capped.index('id="timelines"')]
+    assert table.count("<tr") == 7
+    assert worst.container.replace("<", "&lt;").replace(">", "&gt;").split("'")[0] in table
+
+
+def test_too_many_timelines_are_capped_with_a_sentence(page: str) -> None:
+    assert "4 further containers could be drawn" in page and page.count("<option") == 12
+
+
+def test_long_recordings_make_a_small_page() -> None:
+    big = simulated_run(containers=3, samples=(9_000, 9_001))
+    text = page_of(big)
+    assert len(text) < 700_000
+    data = timeline_data(big.timelines[0], big.result.policies)
+    for resource, line in enumerate(data["usage"]):
+        assert len(line["t"]) <= MOST_POINTS
+        peak = np.nanmax(big.timelines[0].usage[:, resource]) / (1 if resource == 0 else 2**30)
+        assert max(v for v in line["v"] if v is not None) == pytest.approx(peak, rel=1e-3)
+
+
+def test_without_model_timelines_or_baseline_the_page_still_stands() -> None:
+    tally = Tally(samples=10, judged_s=150, used=(1, 1), allocated=(2, 2), slack=(1, 1))
+    bare = ReplayResult(0, 600, ("mine",), frozenset(), (ContainerReplay("a", None, {"mine": tally}),), (), {})
+    text = render_page(bare, (), generated_at=WHEN, version="0")
+    read(text)
+    assert "No container was left out." in text and 'id="timelines"' not in text and 'id="phases"' not in text
+
+
+def test_with_no_judged_container_the_page_says_so() -> None:
+    empty = ReplayResult(15, 600, ("static",), frozenset(), (), (("a", "too short"),), {})
+    text = render_page(empty, (), generated_at=WHEN, version="0")
+    read(text)
+    assert "No container could be judged." in text and "too short" in text
+
+
+def test_timelines_without_phases_or_reasons_are_drawn(run: Simulated) -> None:
+    plain = [replace(timeline, labels=None, explanations={}) for timeline in run.timelines[:1]]
+    text = render_page(run.result, plain, generated_at=WHEN, version="0")
+    read(text)
+    assert '"phases":[]' in text
+
+
+def test_the_file_is_the_page(run: Simulated, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"generated_at": WHEN, "version": "0"}
+    write_page(run.result, run.timelines, tmp_path / "report.html", **options)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text == render_page(run.result, run.timelines, **options)
+
+
+def test_explanations_become_words_with_units() -> None:
+    facts = {
+        "rule": "quantile", "cpu_cores": 1.5, "memory_bytes": 3 * 2**30, "lead_s": 90.0, "q": np.float64(0.97312),
+        "n": np.int64(4200),
+        "cpu": {"context": [2, 3], "unknown": None, "kept": True},
+    }  # fmt: skip
+    assert explained(facts) == [
+        ("rule", "quantile"), ("cpu", "1.5 cores"), ("memory", "3.00 GiB"), ("lead", "1m30s"), ("q", "0.9731"),
+        ("n", "4,200"),
+        ("cpu: context", "2, 3"), ("cpu: unknown", "–"), ("cpu: kept", "yes"),
+    ]  # fmt: skip
+
+
+def test_model_facts_are_flattened() -> None:
+    facts = {"origin": "bundled", "training": {"step_s": 15, "features": ["a", "b"]}}
+    assert model_facts(facts) == [("origin", "bundled"), ("training: step s", "15"), ("training: features", "a, b")]

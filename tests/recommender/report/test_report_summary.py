@@ -1,0 +1,113 @@
+"""What the report says, whatever it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from recommender.records import ContainerReplay, ReplayResult, Tally
+from recommender.report.money import Prices
+from recommender.report.summary import headline, number, outcome_of, percent, summarise
+from tests.recommender.report.simulation import Simulated
+
+GIB_S = float(1 << 30)
+
+
+def result_of(policies: Mapping[str, list[Tally]], oracles: frozenset[str] = frozenset()) -> ReplayResult:
+    count = len(next(iter(policies.values())))
+    containers = tuple(
+        ContainerReplay(f"c{i}", None, {name: tallies[i] for name, tallies in policies.items()}) for i in range(count)
+    )
+    return ReplayResult(15, 600, tuple(policies), oracles, containers, (), {})
+
+
+def tally(cores: float, gib: float, *, used: float = 1.0, violations: tuple[int, int] = (0, 0), ooms: int = 0) -> Tally:
+    """One hour in 100 samples."""
+    return Tally(
+        samples=100,
+        judged_s=3600,
+        used=(used * 3600, used * 3600 * GIB_S),
+        allocated=(cores * 3600, gib * 3600 * GIB_S),
+        slack=((cores - used) * 3600, (gib - used) * 3600 * GIB_S),
+        violations=violations,
+        oom_events=ooms,
+    )
+
+
+def test_the_headline_of_a_worked_example() -> None:
+    ours = tally(2, 3, violations=(4, 3), ooms=1)
+    summary = summarise(result_of({"static": [tally(4, 4)], "phase.proactive": [ours]}))
+    assert headline(summary) == (
+        "phase.proactive would have reserved 50 % less CPU and 25 % less memory than the declared requests, "
+        "at 4.0 % / 3.0 % of samples in violation (CPU / memory) and 1 OOM kill."
+    )
+
+
+def test_reserving_more_than_the_baseline_is_said_as_more() -> None:
+    summary = summarise(result_of({"static": [tally(4, 4)], "phase.proactive": [tally(5, 3)]}))
+    assert "25 % more CPU and 25 % less memory" in headline(summary)
+
+
+def test_without_declared_requests_savings_count_against_the_default_vpa() -> None:
+    summary = summarise(result_of({"histogram": [tally(4, 4)], "phase.proactive": [tally(2, 2)]}))
+    assert summary.baseline == "histogram" and "than the default VPA" in headline(summary)
+
+
+def test_without_any_baseline_there_are_amounts_and_no_savings() -> None:
+    summary = summarise(result_of({"phase.proactive": [tally(2, 3)]}))
+    assert summary.baseline is None and summary.row("phase.proactive").saved is None
+    assert headline(summary).startswith("phase.proactive would have reserved 2.00 core-hours and 3.00 GiB-hours, at")
+    assert summary.savers(5) == []
+
+
+def test_a_baseline_that_is_the_only_choice_is_not_compared_with_itself() -> None:
+    summary = summarise(result_of({"static": [tally(2, 3)]}))
+    assert summary.focus == "static" and summary.baseline is None
+
+
+def test_ratios_are_of_use_and_of_samples() -> None:
+    outcome = outcome_of(tally(3, 2, used=2, violations=(7, 0)))
+    assert outcome.cpu.slack_ratio == pytest.approx(0.5) and outcome.memory.slack_ratio == pytest.approx(0)
+    assert outcome.cpu.violation_ratio == 0.07 and outcome.resizes_per_hour == 0
+
+
+def test_a_container_that_used_and_lasted_nothing_has_no_ratios() -> None:
+    outcome = outcome_of(Tally())
+    assert (outcome.cpu.slack_ratio, outcome.cpu.violation_ratio, outcome.resizes_per_hour) == (None, None, None)
+
+
+def test_net_saving_is_the_difference_of_the_two_bills() -> None:
+    policies = {"static": [tally(4, 4)], "phase.proactive": [tally(2, 2, violations=(10, 0), ooms=1)]}
+    summary = summarise(result_of(policies), Prices(1.0, 0.5, violation_hour=2.0, oom_event=0.25))
+    assert summary.row("phase.proactive").net_saving == pytest.approx(2 * 1 + 2 * 0.5 - 0.1 * 2 - 0.25)
+
+
+def test_savers_come_by_share_of_the_whole_and_with_prices_by_money() -> None:
+    policies = {"static": [tally(4, 100), tally(10, 10)], "phase.proactive": [tally(4, 90), tally(1, 10)]}
+    assert [row.container for row in summarise(result_of(policies)).savers(5)] == ["c1", "c0"]
+    by_money = summarise(result_of(policies), Prices(memory_gib_hour=1.0))
+    assert [row.container for row in by_money.savers(5)] == ["c0"]
+
+
+def test_sufferers_come_by_oom_events_then_by_time_in_violation_and_the_unharmed_do_not_come() -> None:
+    ours = [tally(1, 1), tally(1, 1, violations=(9, 0)), tally(1, 1, ooms=1), tally(1, 1, violations=(3, 3))]
+    summary = summarise(result_of({"phase.proactive": ours}))
+    assert [row.container for row in summary.sufferers(5)] == ["c2", "c1", "c3"]
+
+
+def test_the_table_reads_baseline_first_then_the_choices_then_ours_then_the_oracles(run: Simulated) -> None:
+    names = [row.name for row in summarise(run.result).policies]
+    assert names[0] == "static" and names[5] == "phase.proactive" and set(names[6:]) == run.result.oracles
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.00"), (1.234, "1.23"), (45.67, "45.7"), (1234.5, "1,234"), (-3.1, "−3.10"), (0.002, "0.002"), (None, "–")],
+)
+def test_numbers_keep_three_digits_and_their_sign(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_share_that_is_undefined_is_a_dash() -> None:
+    assert (percent(None), percent(0.0412), percent(-0.5, 0)) == ("–", "4.1 %", "−50 %")

@@ -1,0 +1,338 @@
+"""Everything that cannot be used ends in one message with file, row, column and remedy."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from recommender.errors import BadInput, Misuse
+from recommender.sources.files import ReadOptions, open_source
+from recommender.sources.mapping import parse_map
+from tests.recommender.sources.writing import HEADER, START_S, csv_text, plain_rows, write, write_parquet
+
+
+def changed(row: int, column: int, value: object) -> str:
+    """Six sound rows, but for one cell (row from 1)."""
+    rows = plain_rows()
+    rows[row - 1][column] = value
+    return csv_text(rows)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """One unusable CSV and what the message must say of it."""
+
+    text: str
+    row: int | None
+    column: str | None
+    says: str
+    remedy: str
+    options: ReadOptions = ReadOptions()  # noqa: RUF009
+
+
+CASES = {
+    "text in cpu": Bad(changed(3, 2, "much"), 3, "cpu_cores", "'much' is not a number", "plain numbers"),
+    "a unit behind cpu": Bad(changed(2, 2, "500m"), 2, "cpu_cores", "'500m'", "--map cpu_cores=cpu_cores:UNIT"),
+    "a unit behind memory": Bad(changed(6, 3, "95Mi"), 6, "memory_bytes", "'95Mi'", ":UNIT"),
+    "text in a request": Bad(
+        csv_text([[*row, "lots"] for row in plain_rows()], HEADER + ",cpu_request_cores"),
+        1,
+        "cpu_request_cores",
+        "'lots'",
+        "plain numbers",
+    ),
+    "text in a feature": Bad(
+        csv_text([[*row, "x" if at == 4 else 1] for at, row in enumerate(plain_rows())], HEADER + ",gpu"),
+        5,
+        "gpu",
+        "'x' is not a number",
+        "plain numbers",
+        ReadOptions(features=("gpu",)),
+    ),
+    "negative cpu": Bad(changed(4, 2, -0.1), 4, "cpu_cores", "-0.1 is negative", "Leave the cell empty"),
+    "negative memory": Bad(changed(4, 3, -1), 4, "memory_bytes", "-1 is negative", "Leave the cell empty"),
+    "infinite cpu": Bad(changed(5, 2, "inf"), 5, "cpu_cores", "inf is not a finite number", "Leave the cell empty"),
+    "infinite memory, with a sign": Bad(changed(5, 3, "+Inf"), 5, "memory_bytes", "finite", "Leave the cell empty"),
+    "two values for one moment": Bad(
+        csv_text([*plain_rows(), [START_S + 15, "a", 9.0, 100_004_096]]),
+        7,
+        "cpu_cores",
+        "two different values for one moment: 9 here, 0.75 in row 2",
+        "Keep one",
+    ),
+    "two memory values for one moment": Bad(
+        csv_text([[START_S, "a", 0.5, 1], *plain_rows()]), 2, "memory_bytes", "1e+08 here, 1 in row 1", "Keep one"
+    ),
+    "too few fields in the middle": Bad(
+        csv_text([*plain_rows(2), [START_S + 99, "a"], *plain_rows(2, "b")]),
+        3,
+        "cpu_cores",
+        "2 fields under 4 columns",
+        "Complete the row",
+    ),
+    "cut off in the last line": Bad(
+        csv_text(plain_rows())[:-12], 6, "memory_bytes", "the last line is cut off", "copy it again"
+    ),
+    "cut off in the last number": Bad(
+        csv_text(plain_rows())[:-4], 6, "memory_bytes", "the last line is cut off: it ends in 100020,", "copy it again"
+    ),
+    "digits of another script": Bad(changed(3, 2, "١"), 3, "cpu_cores", "'١' is not a number", "plain numbers"),
+    "a lone surplus comma": Bad(
+        csv_text([[*row, ""] for row in plain_rows(2)]), 1, "memory_bytes", "5 fields under 4", "surplus"
+    ),
+    "too many fields": Bad(
+        csv_text([*plain_rows(3), [START_S + 99, "a", 1, 2, 3]]), 4, "memory_bytes", "5 fields under 4", "surplus"
+    ),
+    "too many fields at once": Bad(
+        csv_text([[START_S + 99, "a", 1, 2, 3], *plain_rows(3)]), 1, "memory_bytes", "5 fields under 4", "surplus"
+    ),
+    "no rows": Bad(HEADER + "\n", 1, None, "no rows", "time range that has samples"),
+    "nothing at all": Bad("", None, None, "empty", "with a header line"),
+    "a column twice": Bad("timestamp,container,cpu_cores,cpu_cores\n", None, "cpu_cores", "occurs twice", "Rename"),
+    "semicolons": Bad(HEADER.replace(",", ";") + "\n", None, None, "semicolons", "with commas"),
+    "a missing column": Bad(
+        csv_text(plain_rows(), HEADER.replace("cpu_cores", "cpu.usage.cores")),
+        None,
+        "cpu_cores",
+        "no column 'cpu_cores'",
+        "`--map cpu_cores=COLUMN`. The nearest name is 'cpu.usage.cores'",
+    ),
+    "a mapped column that is not there": Bad(
+        csv_text(plain_rows(), HEADER.replace("cpu_cores", "cpu")),
+        None,
+        "cpus",
+        "no column 'cpus'",
+        "`--map cpu_cores=cpus` names it. The nearest name is 'cpu'",
+        ReadOptions(columns=(parse_map("cpu_cores=cpus"),)),
+    ),
+    "a feature that is not there": Bad(
+        csv_text([[*row, 1] for row in plain_rows()], HEADER + ",gpu_util"),
+        None,
+        "gpu.util",
+        "no column 'gpu.util'",
+        "The nearest name is 'gpu_util'",
+        ReadOptions(features=("gpu.util",)),
+    ),
+    "milliseconds taken for seconds": Bad(
+        csv_text([[START_S * 1000 + 15_000 * at, "a", 1, 1] for at in range(3)]),
+        1,
+        "timestamp",
+        "after the year 2100",
+        "`--map timestamp=timestamp:ms`",
+    ),
+    "nanoseconds taken for seconds": Bad(
+        csv_text([[START_S * 10**9, "a", 1, 1]]), 1, "timestamp", "after the year 2100", "timestamp:ns`"
+    ),
+    "a moment before 1970": Bad(changed(2, 0, -5), 2, "timestamp", "before 1970", "unix seconds"),
+    "no moment": Bad(changed(2, 0, ""), 2, "timestamp", "not a moment", "RFC 3339"),
+    "an unreadable moment": Bad(
+        csv_text([["2024-05-01T12:00:00Z", "a", 1, 1], ["yesterday", "a", 1, 1]]),
+        2,
+        "timestamp",
+        "'yesterday' is not a moment",
+        "RFC 3339",
+    ),
+    "a date among unix seconds": Bad(
+        changed(2, 0, "2024-05-01T12:00:00Z"), 2, "timestamp", "is not a number", "plain numbers"
+    ),
+    "unix seconds among dates": Bad(
+        csv_text([["2024-05-01T12:00:00Z", "a", 1, 1], [START_S, "a", 1, 1]]),
+        1,
+        "timestamp",
+        "not a moment like the others",
+        "unix seconds",
+    ),
+    "no container name": Bad(changed(2, 1, ""), 2, "container", "without a name", "Fill the cell"),
+    "a step finer than the data": Bad(
+        csv_text(plain_rows()), None, "timestamp", "--step 5s is finer", "useful step is 15s", ReadOptions(step_s=5.0)
+    ),
+    "one moment decades away": Bad(
+        csv_text([[0, "a", 1, 1], *plain_rows()]), None, "timestamp", "nothing lies between 0 and", "Correct"
+    ),
+    "memory in MiB beside bytes": Bad(
+        csv_text([*plain_rows(), *([START_S + 15 * at, "b", 0.5, 95.5 + at] for at in range(4))]),
+        7,
+        "memory_bytes",
+        "mixed units: container 'b' has values from 95.5 to 98.5",
+        "memory_bytes:MiB`",
+    ),
+    "memory in GiB beside bytes": Bad(
+        csv_text([*plain_rows(), *([START_S + 15 * at, "b", 0.5, 0.11 + at / 100] for at in range(4))]),
+        7,
+        "memory_bytes",
+        "mixed units",
+        "memory_bytes:GiB`",
+    ),
+    "memory in MiB and bytes in one container": Bad(
+        csv_text([*plain_rows(), *([START_S + 900 + 15 * at, "a", 0.5, 95.5 + at] for at in range(4))]),
+        7,
+        "memory_bytes",
+        "others of the same container",
+        "convert them",
+    ),
+    "cpu in millicores beside cores": Bad(
+        csv_text([*plain_rows(), *([START_S + 15 * at, "b", 500 + at, 1e8] for at in range(4))]),
+        7,
+        "cpu_cores",
+        "mixed units: container 'b' has values from 500 to 503",
+        "cpu_cores:m`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("budget_bytes", [None, 0], ids=["in memory", "on disk"])
+def test_the_message_names_file_row_column_and_remedy(
+    tmp_path: Path, name: str, suffix: str, budget_bytes: int | None
+) -> None:
+    case = CASES[name]
+    file = write(tmp_path / f"use{suffix}", case.text)
+    with pytest.raises(BadInput) as caught:
+        open_source([file], case.options, memory_budget_bytes=budget_bytes)
+    error = caught.value
+    assert (error.exit_code, Path(str(error.file)), error.row, error.column) == (2, file, case.row, case.column)
+    assert case.says in error.problem
+    assert case.remedy in error.remedy
+    assert str(file) in str(error) and error.remedy in str(error)
+
+
+def test_of_many_files_the_one_with_the_fault_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", csv_text(plain_rows(4, "a")))
+    write(tmp_path / "2.csv", csv_text(plain_rows(4, "b")))
+    write(tmp_path / "3.csv", csv_text([*plain_rows(1, "c"), [START_S + 15, "b", 0.75, 7]]))
+    with pytest.raises(BadInput) as caught:
+        open_source([tmp_path])
+    assert (Path(str(caught.value.file)), caught.value.row) == (tmp_path / "3.csv", 2)
+    assert f"{tmp_path / '2.csv'}, row 2" in caught.value.problem
+
+
+def cut_gzip(folder: Path) -> Path:
+    content = gzip.compress(csv_text([[START_S + at, f"c{at * 7919 % 1000}", at, at] for at in range(5000)]).encode())
+    (folder / "cut.csv.gz").write_bytes(content[: len(content) // 2])
+    return folder / "cut.csv.gz"
+
+
+def cut_parquet(folder: Path) -> Path:
+    file = write_parquet(folder / "cut.parquet", {"timestamp": [1], "container": ["a"]})
+    file.write_bytes(file.read_bytes()[:-8])
+    return file
+
+
+def null_name(folder: Path) -> Path:
+    columns = {"timestamp": [1, 2], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
+    return write_parquet(folder / "use.parquet", columns | {"container": pa.array(["a", None])})
+
+
+def latin(folder: Path) -> Path:
+    return write(folder / "use.csv", csv_text(plain_rows(3, "Müller")), encoding="latin-1")
+
+
+def utf16(folder: Path) -> Path:
+    return write(folder / "use.csv", csv_text(plain_rows(3)), encoding="utf-16")
+
+
+def picture(folder: Path) -> Path:
+    (folder / "use.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    return folder / "use.png"
+
+
+def empty_folder(folder: Path) -> Path:
+    (folder / "exports").mkdir()
+    (folder / "exports" / "notes.txt").write_text("nothing here")
+    return folder / "exports"
+
+
+def foreign_json(folder: Path) -> Path:
+    return write(folder / "use.json", '{"metrics": []}')
+
+
+@pytest.mark.parametrize(
+    ("make", "says", "remedy"),
+    [
+        (cut_gzip, "cut off or damaged", "copy it again"),
+        (cut_parquet, "not a whole Parquet file", "truncated or damaged"),
+        (null_name, "a row without a name", "Fill the cell"),
+        (latin, "not UTF-8", "Save it as UTF-8"),
+        (utf16, "not UTF-8", "Save it as UTF-8"),
+        (picture, "neither CSV nor Parquet", "Export"),
+        (foreign_json, "neither CSV nor Parquet", "Export"),
+        (empty_folder, "no file that ends in .csv", "Name the folder that holds the export"),
+        (lambda folder: folder / "missing.csv", "no such file", "Check the path"),
+        (lambda folder: folder / "no" / "missing.csv", "no such file", "no folder"),
+        (lambda folder: folder / "*.parquet", "no file matches", "Check the path"),
+    ],
+    ids=[
+        "gzip cut off",
+        "Parquet without footer",
+        "a null container",
+        "Latin-1",
+        "UTF-16",
+        "a picture",
+        "some other JSON",
+        "empty folder",
+        "missing file",
+        "missing folder",
+        "glob without match",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, make: Callable[[Path], Path], says: str, remedy: str
+) -> None:
+    file = make(tmp_path)
+    with pytest.raises(BadInput) as caught:
+        open_source([file])
+    assert Path(str(caught.value.file)) == file
+    assert says in caught.value.problem
+    assert remedy in caught.value.remedy
+
+
+def test_the_remedy_for_a_missing_file_lists_what_is_there(tmp_path: Path) -> None:
+    write(tmp_path / "use.csv", csv_text(plain_rows()))
+    with pytest.raises(BadInput, match=r"In that folder are: use\.csv"):
+        open_source([tmp_path / "used.csv"])
+
+
+def test_a_file_nobody_may_read_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "use.csv", csv_text(plain_rows()))
+    file.chmod(0)
+    as_root = os.geteuid() == 0
+    if as_root:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(BadInput, match=r"no permission.*chmod \+r"):
+            open_source([file])
+    finally:
+        if as_root:
+            os.seteuid(0)
+
+
+def test_a_step_below_a_second_is_misuse(tmp_path: Path) -> None:
+    file = write(tmp_path / "use.csv", csv_text(plain_rows()))
+    with pytest.raises(Misuse, match="500ms is finer than timestamps"):
+        open_source([file], ReadOptions(step_s=0.5))
+
+
+@pytest.mark.parametrize("column", ["cpu_cores", "memory_bytes"])
+def test_a_parquet_column_of_text_names_the_row(tmp_path: Path, column: str) -> None:
+    columns = {"timestamp": [1, 2], "container": ["a", "a"], "cpu_cores": [1.0, 1.0], "memory_bytes": [1.0, 1.0]}
+    file = write_parquet(tmp_path / "use.parquet", columns | {column: ["1", "many"]})
+    with pytest.raises(BadInput) as caught:
+        open_source([file])
+    assert (caught.value.row, caught.value.column) == (2, column)
+    assert "'many' is not a number" in caught.value.problem
+
+
+def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path) -> None:
+    columns = {"timestamp": [1, 2], "container": ["a", "a"], "memory_bytes": [1.0, 1.0]}
+    file = write_parquet(tmp_path / "use.parquet", columns | {"cpu_cores": pa.array([[1], [2]])})
+    with pytest.raises(BadInput) as caught:
+        open_source([file])
+    assert (caught.value.row, caught.value.column) == (1, "cpu_cores")
+    assert "list<" in caught.value.problem

@@ -1,0 +1,323 @@
+"""Recorded metrics in every form and order give the same series."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.sources.files import ReadOptions, SeriesSource, open_source
+from recommender.sources.mapping import parse_map
+from tests.recommender.sources.writing import (
+    HEADER,
+    START_S,
+    assert_same_series,
+    csv_text,
+    plain_rows,
+    write,
+    write_parquet,
+)
+
+Row = list[object]
+
+
+def test_a_small_file_by_hand(tmp_path: Path) -> None:
+    """Rows out of order, a gap of one sample in b, an empty cell in a, requests and labels beside."""
+    text = csv_text(
+        [
+            [START_S + 30, "b", 3, 300, "n1", "etl", 4, ""],
+            [START_S, "b", 1, 100, "n1", "etl", 4, ""],
+            [START_S + 15, "a", "", 20, "n2", "", 2, 1000],
+            [START_S, "a", 0.5, 10, "n2", "", 2, 1000],
+            [START_S + 60, "b", 5, 500, "n1", "etl", 4, ""],
+            [START_S + 30, "a", 0.7, 30, "n2", "", 2, 2000],
+            [START_S + 15, "b", 2, 200, "n1", "etl", 4, ""],
+        ],
+        HEADER + ",node,workload,cpu_request_cores,memory_request_bytes",
+    )
+    with open_source([write(tmp_path / "use.csv", text)]) as source:
+        a, b = source
+        assert (source.containers, source.step_s, len(source)) == (("a", "b"), 15.0, 2)
+    assert (a.node, a.workload, b.node, b.workload) == ("n2", None, "n1", "etl")
+    assert b.timestamps.tolist() == [START_S + 15 * at for at in range(5)]
+    np.testing.assert_array_equal(b.usage[:, 0], [1, 2, 3, np.nan, 5])
+    np.testing.assert_array_equal(a.usage, [[0.5, 10], [np.nan, np.nan], [0.7, 30]])
+    assert a.requests is not None and b.requests is not None
+    np.testing.assert_array_equal(a.requests, [[2, 1000], [2, 1000], [2, 2000]])
+    np.testing.assert_array_equal(b.requests[:, 0], [4, 4, 4, np.nan, 4])
+    assert np.isnan(b.requests[:, 1]).all()
+
+
+def table_of(rows: Sequence[Row]) -> dict[str, Any]:
+    names = [*HEADER.split(","), "workload", "gpu"]
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    for name in ("cpu_cores", "memory_bytes", "gpu"):
+        columns[name] = pa.array([None if cell == "" else cell for cell in columns[name]], pa.float64())
+    return columns
+
+
+@st.composite
+def some_rows(draw: st.DrawFn) -> list[Row]:
+    """Rows of a few containers, each moment once, some cells empty."""
+    rows: list[Row] = []
+    cell = st.one_of(st.just(""), st.floats(0, 1e9).map(lambda value: round(value, 3)))
+    for name in draw(st.sets(st.sampled_from(["a", "b/é", "c d", "z-1"]), min_size=1)):
+        workload = draw(st.sampled_from(["", "etl", "train"]))
+        for at in draw(st.sets(st.integers(0, 60), min_size=1, max_size=15)):
+            memory = draw(st.floats(2e7, 1e11).map(lambda value: round(value, 3)))
+            rows.append([START_S + 10 * at, name, round(draw(st.floats(0, 64)), 3), memory, workload, draw(cell)])
+    return rows
+
+
+OPTIONS = ReadOptions(features=("gpu",))
+FULL_HEADER = HEADER + ",workload,gpu"
+
+
+@settings(deadline=None, max_examples=15)
+@given(rows=some_rows(), data=st.data())
+def test_order_files_format_and_disk_change_nothing(rows: list[Row], data: Any) -> None:
+    shuffled = data.draw(st.permutations(rows))
+    cut = data.draw(st.integers(0, len(rows)))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        forms: dict[str, list[Path]] = {
+            "plain": [write(folder / "use.csv", csv_text(rows, FULL_HEADER))],
+            "shuffled": [write(folder / "shuffled.csv", csv_text(shuffled, FULL_HEADER))],
+            "gzipped": [write(folder / "use.csv.gz", csv_text(rows, FULL_HEADER))],
+            "parquet": [write_parquet(folder / "use.parquet", table_of(shuffled))],
+            "split": [folder / "split"],
+        }
+        (folder / "split").mkdir()
+        write(folder / "split" / "1.csv", csv_text(shuffled[:cut], FULL_HEADER))
+        write_parquet(folder / "split" / "2.parquet", table_of(shuffled[cut:] or rows[:1]))
+        expected = open_source(forms.pop("plain"), OPTIONS)
+        for paths in forms.values():
+            for budget_bytes in (None, 0):
+                with open_source(paths, OPTIONS, memory_budget_bytes=budget_bytes) as source:
+                    assert_same_series(list(source), list(expected))
+                    assert (source.data_hash, source.step_s) == (expected.data_hash, expected.step_s)
+
+
+def test_long_shuffled_series_are_sorted_like_short_ones(tmp_path: Path) -> None:
+    rows = [row for name in ("b", "a", "c") for row in plain_rows(300, name)]
+    shuffled = [rows[at] for at in np.random.default_rng(0).permutation(len(rows)).tolist()]
+    expected = open_source([write(tmp_path / "1.csv", csv_text(sorted(rows, key=lambda row: (row[1], row[0]))))])
+    for budget_bytes in (None, 0):
+        file = write(tmp_path / "2.csv", csv_text(shuffled))
+        with open_source([file], memory_budget_bytes=budget_bytes) as source:
+            assert_same_series(list(source), list(expected))
+            assert source.data_hash == expected.data_hash
+
+
+def test_a_changed_value_changes_the_hash(tmp_path: Path) -> None:
+    one = open_source([write(tmp_path / "1.csv", csv_text(plain_rows()))])
+    other = open_source([write(tmp_path / "2.csv", csv_text(plain_rows()).replace("0.75", "0.76"))])
+    renamed = open_source([write(tmp_path / "3.csv", csv_text(plain_rows(container="b")))])
+    assert len({one.data_hash, other.data_hash, renamed.data_hash}) == 3
+
+
+def test_the_published_samples_read_the_same_from_csv_with_map_and_from_parquet(tmp_path: Path) -> None:
+    """A leading index without a name, foreign columns, and the old names as features."""
+    header = "timestamp,service,pod.id,cpu.usage.cores,mem.working.set"
+    text = csv_text([[7, START_S, "s", "exec2", 1.5, 2**20], [8, START_S + 10, "s", "exec2", 2.5, 2**21]], header)
+    maps = ("container=pod.id", "cpu_cores=cpu.usage.cores", "memory_bytes=mem.working.set:KiB")
+    options = ReadOptions(columns=tuple(map(parse_map, maps)), features=("cpu.usage.cores", "mem.working.set"))
+    source = open_source([write(tmp_path / "use.csv", text)], options)
+    (series,) = source
+    np.testing.assert_array_equal(series.usage, [[1.5, 2.0**30], [2.5, 2.0**31]])
+    np.testing.assert_array_equal(series.features["mem.working.set"], [2.0**20, 2.0**21])
+    assert series.container == "exec2"
+    assert set(source.columns) == {"cpu.usage.cores", "mem.working.set", "cpu_cores", "memory_bytes"}
+    columns = {"timestamp": [START_S, START_S + 10], "pod.id": ["exec2"] * 2}
+    columns |= {"cpu.usage.cores": [1.5, 2.5], "mem.working.set": [2**20, 2**21]}
+    parquet = open_source([write_parquet(tmp_path / "use.parquet", columns)], options)
+    assert_same_series(list(parquet), [series])
+
+
+@pytest.mark.parametrize("header", ["", '""'])
+def test_an_index_column_with_an_empty_name_is_ignored(tmp_path: Path, header: str) -> None:
+    rows = [[at, *row] for at, row in enumerate(plain_rows())]
+    (series,) = open_source([write(tmp_path / "use.csv", csv_text(rows, f"{header},{HEADER}"))])
+    assert len(series) == 6
+
+
+def test_namespace_pod_and_container_together_make_the_name(tmp_path: Path) -> None:
+    rows = [[START_S, "ml", f"train-{pod}", "main", 1, 2**30] for pod in (2, 1)]
+    header = "timestamp,namespace,pod,container,cpu_cores,memory_bytes"
+    source = open_source([write(tmp_path / "use.csv", csv_text(rows, header))])
+    assert source.containers == ("ml/train-1/main", "ml/train-2/main")
+
+
+MOMENTS: list[tuple[str, Any, str | None]] = [
+    ("unix seconds as floats", [float(START_S), START_S + 15.0], None),
+    ("RFC 3339", ["2023-11-14T22:13:20Z", "2023-11-14T22:13:35Z"], None),
+    ("other zones and fractions", ["2023-11-14T23:13:20.000+01:00", "2023-11-14T22:13:35.000000000Z"], None),
+    ("lower case and a blank", ["2023-11-14t22:13:20z", "2023-11-14 22:13:35Z"], None),
+    ("no zone counts as UTC", ["2023-11-14 22:13:20", "2023-11-14 22:13:35"], None),
+    ("milliseconds, mapped", [START_S * 1000, START_S * 1000 + 15000], "timestamp=timestamp:ms"),
+    ("nanoseconds, mapped", [START_S * 10**9, (START_S + 15) * 10**9], "timestamp=timestamp:ns"),
+]
+
+
+@pytest.mark.parametrize(("moments", "mapping"), [case[1:] for case in MOMENTS], ids=[case[0] for case in MOMENTS])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_moments_may_be_written_in_several_ways(
+    tmp_path: Path, moments: list[Any], mapping: str | None, suffix: str
+) -> None:
+    options = ReadOptions(columns=(parse_map(mapping),) if mapping else ())
+    file = tmp_path / f"use{suffix}"
+    if suffix == ".csv":
+        write(file, csv_text([[moment, "a", 1, 1e9] for moment in moments]))
+    else:
+        write_parquet(
+            file, {"timestamp": moments, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
+        )
+    (series,) = open_source([file], options)
+    assert series.timestamps.tolist() == [START_S, START_S + 15]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("s")])
+def test_parquet_timestamps_are_moments(tmp_path: Path, kind: pa.DataType) -> None:
+    moments = pa.array([START_S, START_S + 15]).cast(pa.timestamp("s")).cast(kind)
+    columns = {"timestamp": moments, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
+    (series,) = open_source([write_parquet(tmp_path / "use.parquet", columns)])
+    assert series.timestamps.tolist() == [START_S, START_S + 15]
+
+
+def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
+    source = open_source([write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(2)]))])
+    (series,) = source
+    assert len(series) == 6
+    assert source.notes == ("2 rows repeat a moment of their container; each moment counts once",)
+
+
+def test_cpu_and_memory_of_a_moment_may_come_in_different_rows(tmp_path: Path) -> None:
+    rows: list[Row] = [[START_S, "a", 1, ""], [START_S, "a", "", 2**30], [START_S + 15, "a", 2, 2**30]]
+    (series,) = open_source([write(tmp_path / "use.csv", csv_text(rows))])
+    np.testing.assert_array_equal(series.usage, [[1, 2**30], [2, 2**30]])
+
+
+def test_a_sound_file_may_lack_its_last_line_break(tmp_path: Path) -> None:
+    (series,) = open_source([write(tmp_path / "use.csv", csv_text(plain_rows()).rstrip())])
+    assert len(series) == 6
+
+
+def test_a_byte_order_mark_blank_lines_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
+    text = "\ufeff" + csv_text(plain_rows()).replace("\n", "\r\n") + "\r\n\r\n"
+    (series,) = open_source([write(tmp_path / "use.csv", text)])
+    assert len(series) == 6
+
+
+def test_a_label_that_changes_gives_the_commonest_and_a_note(tmp_path: Path) -> None:
+    rows = [[*row, "n2" if at == 1 else "n1"] for at, row in enumerate(plain_rows())]
+    source = open_source([write(tmp_path / "use.csv", csv_text(rows, HEADER + ",node"))])
+    (series,) = source
+    assert series.node == "n1"
+    assert source.notes == ("node changes within a container (a); the commonest one is taken",)
+
+
+def test_a_phase_column_is_a_column_like_any_other(tmp_path: Path) -> None:
+    rows = [[*row, at % 2] for at, row in enumerate(plain_rows())]
+    file = write(tmp_path / "use.csv", csv_text(rows, HEADER + ",phase"))
+    (without,) = open_source([file])
+    (named,) = open_source([file], ReadOptions(features=("phase",)))
+    assert without.features == {}
+    np.testing.assert_array_equal(named.features["phase"], [0, 1, 0, 1, 0, 1])
+
+
+def test_groups_hold_all_containers_in_order_and_keep_their_bound(tmp_path: Path) -> None:
+    rows = [row for at in range(7) for row in plain_rows(4, f"c{at}")]
+    source = open_source([write(tmp_path / "use.csv", csv_text(rows))])
+    groups = list(source.groups(10))
+    assert [len(group) for group in groups] == [2, 2, 2, 1]
+    assert_same_series([one for group in groups for one in group], list(source))
+
+
+def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
+    write(tmp_path / "deep" / "2.csv.gz", csv_text(plain_rows(2, "b")))
+    write(tmp_path / "origin.json", '{"machine": "x"}')
+    write(tmp_path / "README.md", "no metrics")
+    write(tmp_path / ".hidden.csv", "no metrics")
+    source = open_source([tmp_path, str(tmp_path / "*.csv"), tmp_path / "1.csv"])
+    assert source.containers == ("a", "b")
+    assert source.notes == (f"{tmp_path / 'origin.json'} was left aside: it is no answer of the Prometheus API",)
+
+
+def test_a_file_without_rows_beside_others_is_noted(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
+    write(tmp_path / "2.csv", HEADER + "\n")
+    assert open_source([tmp_path]).notes == (f"{tmp_path / '2.csv'} has no rows",)
+
+
+def test_small_or_foreign_looking_numbers_alone_are_noted_but_not_refused(tmp_path: Path) -> None:
+    mib = open_source([write(tmp_path / "1.csv", csv_text([[START_S + at, "a", 0.5, 512 + at] for at in range(9)]))])
+    milli = open_source([write(tmp_path / "2.csv", csv_text([[START_S + at, "a", 500 + at, 1e9] for at in range(9)]))])
+    assert "memory_bytes=memory_bytes:MiB" in mib.notes[0]
+    assert "cpu_cores=cpu_cores:m" in milli.notes[0]
+
+
+def sound_sources() -> dict[str, list[Row]]:
+    """Data that look odd but are right."""
+    rng = np.random.default_rng(5)
+    rise = [[START_S + 15 * at, "a", 0.1, 10_000 * 2**at] for at in range(20)]
+    start = [[START_S + 15 * at, "a", 0.1, 8192 * (at + 1) if at < 4 else 5e8 + at] for at in range(40)]
+    sidecar = [[START_S + 15 * at, "tiny", 0.001, 300_000 + 4096 * at] for at in range(40)]
+    large = [[START_S + 15 * at, "hpc", round(float(rng.uniform(80, 127)), 3), 9e11] for at in range(40)]
+    idle = [[START_S + 15 * at, "idle", 0, 0] for at in range(40)]
+    full = [[START_S + 15 * at, "full", 128, 9e11] for at in range(40)]
+    mixed = [*plain_rows(), *sidecar, *large, *idle, *full]
+    return {"a steep rise": rise, "a slow start": start, "small beside large": mixed}
+
+
+@pytest.mark.parametrize("name", sound_sources())
+def test_sound_data_raise_no_alarm_about_units(tmp_path: Path, name: str) -> None:
+    source = open_source([write(tmp_path / "use.csv", csv_text(sound_sources()[name]))])
+    assert source.notes == ()
+
+
+def test_progress_reaches_its_end(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    for at in range(3):
+        write(tmp_path / f"{at}.csv", csv_text(plain_rows(5, f"c{at}")))
+    open_source([tmp_path], progress=lambda *told: seen.append(told))
+    assert seen == sorted(seen) and seen[-1] == ("reading (MiB)", 1, 1)
+
+
+def test_temporary_files_go_when_the_source_is_closed_and_when_reading_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(aside))
+    file = write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(3, "b")]))
+    source = open_source([file], memory_budget_bytes=0)
+    assert list(aside.iterdir()) and [len(series) for series in source] == [6, 3]
+    source.close()
+    assert not list(aside.iterdir())
+
+    def interrupt(what: str, done: int, of: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_source([file], memory_budget_bytes=0, progress=interrupt)
+    assert not list(aside.iterdir())
+
+
+def test_samples_as_they_come_have_no_step(tmp_path: Path) -> None:
+    file = write(tmp_path / "use.csv", csv_text([*plain_rows(2), [START_S + 999, "a", 1, 2e8]]))
+    source: SeriesSource = open_source([file], ReadOptions(as_they_come=True))
+    (series,) = source
+    assert (source.step_s, series.step_s, series.timestamps.tolist()) == (
+        0.0,
+        0.0,
+        [START_S, START_S + 15, START_S + 999],
+    )

@@ -1,0 +1,42 @@
+"""What lies on disk while a source larger than memory is sorted."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from recommender.errors import PhasewiseError
+from recommender.sources import spill
+from recommender.sources.files import ReadOptions, open_source
+from tests.recommender.sources.writing import HEADER, csv_text, plain_rows, write
+
+
+def test_the_memory_to_be_had_is_less_than_the_machine_has() -> None:
+    total_kib = int(Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0])
+    assert 0 < spill.available_memory_bytes() < total_kib * 1024
+
+
+def test_a_feature_may_have_the_name_of_one_of_our_own_columns(tmp_path: Path) -> None:
+    rows = [[*row, at, at * 2] for at, row in enumerate(plain_rows())]
+    file = write(tmp_path / "use.csv", csv_text(rows, HEADER + ",row,time_s"))
+    options = ReadOptions(features=("row", "time_s", "cpu_cores"))
+    with open_source([file], options, memory_budget_bytes=0) as source:
+        (series,) = source
+    assert series.features["row"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert series.features["time_s"].tolist() == [0, 2, 4, 6, 8, 10]
+    assert series.features["cpu_cores"].tolist() == series.usage[:, 0].tolist()
+
+
+def test_a_full_disk_is_said_in_words_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> list[Path]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(spill, "_part", full)
+    (tmp_path / "aside").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "aside"))
+    with pytest.raises(PhasewiseError, match=r"the disk is full.*TMPDIR"):
+        open_source([write(tmp_path / "use.csv", csv_text(plain_rows()))], memory_budget_bytes=0)
+    assert not list((tmp_path / "aside").iterdir())

@@ -1,0 +1,159 @@
+"""The CRBM written twice more: plainly, to compare with, and as the published algorithm in NumPy, to race against.
+
+Symbols are the paper's: W (hidden, visible), A (visible, visible * lag), B (hidden, visible * lag), history c with each
+feature's past samples oldest first, one feature after another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class PlainCRBM:
+    """CD-k in float64, one scalar at a time, with nothing shared between the steps."""
+
+    W: Array
+    A: Array
+    B: Array
+    visible_bias: Array
+    hidden_bias: Array
+    lag: int
+    velocity: list[Array] = field(default_factory=list)
+
+    def parameters(self) -> list[Array]:
+        return [self.W, self.A, self.B, self.visible_bias, self.hidden_bias]
+
+    def history(self, window: Array) -> list[float]:
+        n_visible = len(self.visible_bias)
+        return [float(window[age, feature]) for feature in range(n_visible) for age in range(self.lag)]
+
+    def hidden_mean(self, v: list[float], c: list[float]) -> list[float]:
+        means = []
+        for k in range(len(self.hidden_bias)):
+            drive = float(self.hidden_bias[k])
+            for i, x in enumerate(v):
+                drive += self.W[k, i] * x
+            for j, x in enumerate(c):
+                drive += self.B[k, j] * x
+            means.append(1.0 / (1.0 + math.exp(-drive)))
+        return means
+
+    def visible_mean(self, h: list[float], c: list[float]) -> list[float]:
+        means = []
+        for i in range(len(self.visible_bias)):
+            mean = float(self.visible_bias[i])
+            for k, x in enumerate(h):
+                mean += self.W[k, i] * x
+            for j, x in enumerate(c):
+                mean += self.A[i, j] * x
+            means.append(mean)
+        return means
+
+    def gradient(self, window: Array, cd_steps: int, draws: Array | None) -> tuple[list[Array], float]:
+        """The five gradients of one window of lag + 1 rows, and the norm of what the last reconstruction misses."""
+        v, c = [float(x) for x in window[self.lag]], self.history(window)
+        h = self.hidden_mean(v, c)
+        state = h
+        for step in range(cd_steps):
+            if draws is not None:
+                state = [1.0 if u < p else 0.0 for u, p in zip(draws[step], state, strict=True)]
+            v_negative = self.visible_mean(state, c)
+            h_negative = self.hidden_mean(v_negative, c)
+            state = h_negative
+        dv, dh = np.subtract(v, v_negative), np.subtract(h, h_negative)
+        gradients = [
+            np.outer(h, v) - np.outer(h_negative, v_negative),
+            np.outer(dv, c),
+            np.outer(dh, c),
+            dv,
+            dh,
+        ]
+        return gradients, math.sqrt(sum(d * d for d in dv))
+
+    def epoch(
+        self,
+        windows: list[Array],
+        rate: float,
+        *,
+        batch_size: int = 1,
+        cd_steps: int = 1,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        draws: list[Array] | None = None,
+    ) -> float:
+        """One pass in the given order; returns the sum of the norms."""
+        self.velocity = self.velocity or [np.zeros_like(p) for p in self.parameters()]
+        missed = 0.0
+        for begin in range(0, len(windows), batch_size):
+            batch = range(begin, min(begin + batch_size, len(windows)))
+            mean = [np.zeros_like(p) for p in self.parameters()]
+            for w in batch:
+                gradients, norm = self.gradient(windows[w], cd_steps, None if draws is None else draws[w])
+                missed += norm
+                mean = [total + g / len(batch) for total, g in zip(mean, gradients, strict=True)]
+            for number, p in enumerate(self.parameters()):
+                decay = weight_decay * p if number < 3 else 0.0
+                self.velocity[number] = momentum * self.velocity[number] + rate * (mean[number] - decay)
+                p += self.velocity[number]  # noqa: PLW2901  in place
+        return missed
+
+    def codes(self, series: Array, delay: int) -> Array:
+        """Hidden means of one segment, zero where there is no window yet."""
+        out = np.zeros((len(series), len(self.hidden_bias)))
+        for t in range(self.lag + delay, len(series)):
+            window = series[t - delay - self.lag : t - delay + 1]
+            out[t] = self.hidden_mean([float(x) for x in window[self.lag]], self.history(window))
+        return out
+
+
+class PublishedCRBM:
+    """The published algorithm: one window at a time, column vectors in NumPy, means throughout, CD-1, online.
+
+    What the benches measure against: vectorised within a window, every gradient the difference of its two phases as the
+    paper writes it.
+    """
+
+    def __init__(
+        self, W: NDArray[np.float32], A: NDArray[np.float32], B: NDArray[np.float32], learning_rate: float
+    ) -> None:
+        self.W, self.A, self.B = W.copy(), A.copy(), B.copy()
+        self.b_v = np.zeros((W.shape[1], 1), dtype=W.dtype)
+        self.b_h = np.zeros((W.shape[0], 1), dtype=W.dtype)
+        self.learning_rate = W.dtype.type(learning_rate)
+
+    def hidden_mean(self, v: NDArray[np.float32], c: NDArray[np.float32]) -> NDArray[np.float32]:
+        return 1 / (1 + np.exp(-(self.W @ v + self.B @ c + self.b_h)))
+
+    def visible_mean(self, h: NDArray[np.float32], c: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.W.T @ h + self.A @ c + self.b_v
+
+    def split(self, window: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return window[-1][:, None], window[:-1].T.reshape(-1, 1)
+
+    def learn(self, window: NDArray[np.float32]) -> float:
+        """One window, one update; returns the norm of what the reconstruction misses."""
+        v, c = self.split(window)
+        h = self.hidden_mean(v, c)
+        v_negative = self.visible_mean(h, c)
+        h_negative = self.hidden_mean(v_negative, c)
+        self.W += self.learning_rate * (h @ v.T - h_negative @ v_negative.T)
+        self.A += self.learning_rate * (v @ c.T - v_negative @ c.T)
+        self.B += self.learning_rate * (h @ c.T - h_negative @ c.T)
+        self.b_v += self.learning_rate * (v - v_negative)
+        self.b_h += self.learning_rate * (h - h_negative)
+        return float(np.linalg.norm(v - v_negative))
+
+    def epoch(self, windows: list[NDArray[np.float32]]) -> float:
+        """One pass in the given order; returns the mean of the norms."""
+        return sum(self.learn(window) for window in windows) / len(windows)
+
+    def codes(self, windows: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Hidden means, one window at a time."""
+        return np.array([self.hidden_mean(*self.split(window))[:, 0] for window in windows])
