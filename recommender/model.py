@@ -141,6 +141,8 @@ def import_bare(path: str | Path, features: Sequence[str]) -> PhaseModel:
     if missing:
         raise BadArtifact(f"{path}: lacks the arrays {', '.join(missing)}. It needs {', '.join(BARE_ARRAYS)}.")
     bare = {name: _finite(arrays[name], name, path) for name in BARE_ARRAYS}
+    for name in ("v_bias", "h_bias", "scaler_mean", "scaler_scale"):
+        bare[name] = bare[name].ravel()  # AI4DL keeps its biases as columns
     n_hidden, n_visible = bare["W"].shape if bare["W"].ndim == 2 else (0, 0)
     lag = bare["A"].shape[-1] // max(n_visible, 1)
     expected = {

@@ -16,7 +16,7 @@ import click
 
 from recommender import __version__
 from recommender import model as models
-from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument, stdout
+from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument
 from recommender.decisions import DecisionWriter, decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import write_bytes_aside
@@ -32,7 +32,7 @@ from recommender.replay import replay
 from recommender.report.csv_report import write_csv
 from recommender.report.json_report import to_json
 from recommender.report.money import Prices
-from recommender.report.terminal import render_table
+from recommender.report.terminal import render_table, report_console
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import CrossFit, TrainingOptions, cross_fit
@@ -165,7 +165,7 @@ def command(
         result = replace(result, notes=(*opened.notes, *notes, *result.notes))
         written = _write(result, outputs, prices, planner, chosen)
     if json_to != "-":
-        render_table(result, console=stdout, prices=prices, written=written)
+        render_table(result, console=report_console(), prices=prices, written=written)
 
 
 def _default_cycle_s(model: PhaseModel | None) -> float:

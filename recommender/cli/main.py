@@ -48,7 +48,7 @@ class LateGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own = [(n, c.get_short_help_str(80)) for n in super().list_commands(ctx) if (c := super().get_command(ctx, n))]
+        own = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl([*((name, line) for name, (_, line) in COMMANDS.items()), *own])
 

@@ -180,8 +180,8 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
     v_bias (visible)      h_bias (hidden)              centers (phases, hidden)
     scaler_mean, scaler_scale (visible)
 
-    History columns are ordered oldest sample first, features together. Other arrays in the file are ignored. The model
-    tells phases (`phasewise phases`); demand and graph need training data.
+    A and B have a column for each feature and past sample: feature by feature, the oldest sample first. Other arrays in
+    the file are ignored. The model tells phases (`phasewise phases`); demand and graph need training data.
     """
     model = models.import_bare(parameters, names(features))
     model.save(folder)

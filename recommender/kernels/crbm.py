@@ -57,7 +57,7 @@ def sigmoid(x: Any, exact: bool) -> Any:
     """
     if exact:
         # the exponential of more than 709 is no float64
-        return ZERO if x < -EXPONENT_LIMIT else ONE / (ONE + math.exp(-x))
+        return ZERO if x < -EXPONENT_LIMIT else ONE / (ONE + np.exp(-x))
     # comparisons, because min() and max() would lose a NaN
     y = -SATURATION if x < -SATURATION else (SATURATION if x > SATURATION else x)
     s = y * y

@@ -149,8 +149,8 @@ def embedded(data: object) -> Markup:
 
 
 def ratio(value: float | None) -> str:
-    """A ratio with two digits after the point, so that a column of them can be compared; a dash for none."""
-    return "–" if value is None else f"{value:,.2f}"
+    """A ratio or a sum with two digits after the point, so that a column can be compared; a dash for none."""
+    return "–" if value is None else f"{value:,.2f}".replace("-", "−")
 
 
 def kept_together(text: str) -> str:

@@ -135,7 +135,10 @@ def _policy_tables(summary: Summary, width: int) -> list[Table]:
 
 
 def _policy_table(summary: Summary, columns: Sequence[_Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False, header_style="bold")
+    table = Table(
+        title=Text("In money", style="bold") if columns is _MONEY else None, title_justify="left",
+        box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False, header_style="bold",
+    )  # fmt: skip
     table.add_column("\npolicy" if "\n" in columns[0].header else "policy", overflow="fold")
     for column in columns:
         table.add_column(column.header, justify="right", no_wrap=True, min_width=5)

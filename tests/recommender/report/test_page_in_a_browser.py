@@ -133,7 +133,7 @@ def test_pointing_and_arrow_keys_read_values(page: Page) -> None:
     assert readout.inner_text().startswith("0, phase unknown: used")
 
 
-@pytest.mark.parametrize(("table", "columns"), [("policy-table", 14), ("container-table", 10)])
+@pytest.mark.parametrize(("table", "columns"), [("policy-table", 11), ("money-table", 6), ("container-table", 10)])
 def test_every_heading_sorts_both_ways(page: Page, table: str, columns: int) -> None:
     steps: list[dict[str, Any]] = page.evaluate(
         """(id) => {
