@@ -58,6 +58,12 @@ class PhaseModel:
         """float64 (k, 2), cores and bytes, for `phase.rules`."""
         return self._statistics().usage_sd
 
+    @property
+    def target_violation(self) -> tuple[float, float]:
+        """Share of samples that may violate, cpu and memory, as the model's maker chose."""
+        cpu, memory = self.facts.get("target_violation", (0.05, 0.05))
+        return float(cpu), float(memory)
+
     def _statistics(self) -> PhaseStatistics:
         if self.statistics is None:
             raise BadArtifact("this model can tell phases but knows no demand (it was imported). Train one on data.")

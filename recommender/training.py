@@ -15,7 +15,7 @@ from recommender.phases.contexts import runs_of
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
-from recommender.policies.demand import DemandModel
+from recommender.policies.demand_training import fit_demand
 from recommender.records import IntArray, PhaseTrace, UsageSeries
 
 FOLDS = 5
@@ -134,14 +134,13 @@ def with_forecasts(
     graph = PhaseGraph.fit(
         [runs_of(labels) for labels in map(_present_labels, series, traces)], n_phases=detector.n_phases
     )
-    demand = DemandModel.fit(
+    demand = fit_demand(
         series,
         traces,
         cycle_samples=options.cycle_on(_commonest_step_s(series)),
         lag=detector.lag,
-        target_violation=options.target_violation,
         seed=options.detector.seed,
-        progress=None if progress is None else lambda done, of: progress("demand", done, of),
+        progress=progress,
     )
     return PhaseModel(detector, statistics, graph, demand, facts)
 

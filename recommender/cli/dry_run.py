@@ -19,7 +19,6 @@ from recommender import model as models
 from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument
 from recommender.decisions import DecisionWriter, decisions_written
 from recommender.errors import Misuse, NotEnoughData
-from recommender.files import write_bytes_aside
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases.contexts import runs_of
@@ -30,7 +29,7 @@ from recommender.policies.registry import REGISTRY
 from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
 from recommender.report.csv_report import write_csv
-from recommender.report.json_report import to_json
+from recommender.report.json_report import write_json
 from recommender.report.money import Prices
 from recommender.report.terminal import render_table, report_console
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
@@ -242,10 +241,8 @@ def _write(
     written: list[tuple[str, str]] = []
     if outputs.decisions is not None:
         written.append(("decisions", str(outputs.decisions)))
-    if outputs.json == "-":
-        click.echo(to_json(result))
-    elif outputs.json is not None:
-        write_bytes_aside(outputs.json, to_json(result))
+    if outputs.json is not None:
+        write_json(result, outputs.json)
         written.append(("JSON", outputs.json))
     if outputs.csv is not None:
         write_csv(result, outputs.csv)

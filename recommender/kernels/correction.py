@@ -1,4 +1,4 @@
-"""What a container's own past adds to or takes from what was learned of others."""
+"""Deciding one cycle after the other, each time by what the cycles before taught about this very container."""
 
 from __future__ import annotations
 
@@ -9,103 +9,109 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from recommender.kernels.demand import Grid, cheapest_knot
+
 
 class Ledger(NamedTuple):
-    """What an allocation and the use under it came to, per resource.
+    """One resource of one container: what holds, what was expected of it, and what came.
 
     Attributes
     ----------
     allocated
-        float64 (2,): what holds now; NaN before the first decision.
-    margin
-        float64 (2,): natural logarithm by which allocations are moved.
-    over
-        int64 (2,): violating samples of the running cycle.
-    samples
-        int64 (1,): samples of the running cycle.
+        float64 (1,): cores or bytes that hold now; NaN before the first decision.
+    expected
+        float64 (1,): share of samples expected to violate under it.
+    haste
+        float64 (1,): natural logarithm of the factor on the price of a violation.
+    over, samples
+        int64 (1,): violating samples and all samples of the running cycle.
     """
 
     allocated: NDArray[np.float64]
-    margin: NDArray[np.float64]
+    expected: NDArray[np.float64]
+    haste: NDArray[np.float64]
     over: NDArray[np.int64]
     samples: NDArray[np.int64]
 
 
 class Pace(NamedTuple):
-    """How fast the margin follows.
+    """How fast the price follows.
 
     Attributes
     ----------
     gain
-        Rise of the margin after a cycle of nothing but violations.
-    target
-        float64 (2,): share of violating samples that leaves the margin as it is.
+        Rise of its logarithm after a cycle of nothing but unexpected violations.
     lowest, highest
-        Bounds of the margin.
+        Bounds of the logarithm of the factor.
+    tolerance
+        A sample violates above allocation x tolerance.
     """
 
     gain: float
-    target: NDArray[np.float64]
     lowest: float
     highest: float
+    tolerance: float
 
 
 @njit(cache=True, nogil=True)
-def settle(
-    usage: NDArray[np.float64],
+def decide_in_turn(
+    used: NDArray[np.float64],
     decisions: NDArray[np.int64],
-    learned: NDArray[np.float64],
-    tolerance: float,
+    pooled: NDArray[np.float32],
+    references: NDArray[np.float64],
+    floors: NDArray[np.float64],
+    grid: Grid,
+    price: tuple[float, float],
     pace: Pace,
     ledger: Ledger,
-    allocations: NDArray[np.float64],
+    outcome: NDArray[np.float64],
 ) -> None:
-    """Move each allocation by the margin that the cycles before it earned.
+    """Allocate at each decision what is cheapest at this container's own price of a violation.
 
-    After a cycle the margin moves by gain x (share of violating samples - target): adaptive conformal inference (Gibbs
-    and Candes, NeurIPS 2021) with the margin in place of the level, so that a container that violates too often gets
-    more, and one that never does gets tighter.
+    After a cycle the logarithm of the price moves by gain x (share of violating samples - share that was expected), as
+    adaptive conformal inference (Gibbs and Candes, NeurIPS 2021) moves its level. A container that does what similar
+    ones did keeps the common price, at which violations are spent where they save most; one that surprises gets its own.
 
     Parameters
     ----------
-    usage
-        float64 (n, 2): cores and bytes, NaN in gaps.
+    used
+        float64 (n,): cores or bytes, NaN in gaps.
     decisions
         int64 (d,), increasing positions.
-    learned
-        float64 (d, 2): allocations before the correction.
-    tolerance
-        A sample violates above allocation x tolerance.
+    pooled
+        float32 (d, g): expected samples at or below each knot.
+    references
+        float64 (d,): what the knots are relative to.
+    floors
+        float64 (d,): never less than this, cores or bytes.
+    grid
+        The knots.
+    price
+        Common price of a violation, and fairness, see `cheapest_knot`.
     pace
-        How fast.
+        How fast the price follows.
     ledger
         IN and OUT: state before and after these samples.
-    allocations
-        OUT float64 (d, 2).
+    outcome
+        OUT float64 (d, 3): allocation, share expected to be covered, natural logarithm of the factor on the price.
     """
     number = 0
-    for position in range(len(usage) + 1):
+    for position in range(len(used) + 1):
         while number < len(decisions) and decisions[number] == position:
-            _close(pace, ledger)
-            for resource in range(2):
-                ledger.allocated[resource] = learned[number, resource] * math.exp(ledger.margin[resource])
-                allocations[number, resource] = ledger.allocated[resource]
+            if ledger.samples[0] > 0:
+                surprise = ledger.over[0] / ledger.samples[0] - ledger.expected[0]
+                ledger.haste[0] = min(max(ledger.haste[0] + pace.gain * surprise, pace.lowest), pace.highest)
+                ledger.over[0], ledger.samples[0] = 0, 0
+            own_price = price[0] * math.exp(ledger.haste[0])
+            best, covered = cheapest_knot(pooled[number], grid, references[number], own_price, price[1])
+            ledger.allocated[0] = max(references[number] * grid.level[best], floors[number])
+            ledger.expected[0] = 1.0 - covered
+            outcome[number, 0] = ledger.allocated[0]
+            outcome[number, 1] = covered
+            outcome[number, 2] = ledger.haste[0]
             number += 1
-        if position == len(usage) or math.isnan(usage[position, 0]) or math.isnan(ledger.allocated[0]):
+        if position == len(used) or math.isnan(used[position]) or math.isnan(ledger.allocated[0]):
             continue
         ledger.samples[0] += 1
-        for resource in range(2):
-            if usage[position, resource] > tolerance * ledger.allocated[resource]:
-                ledger.over[resource] += 1
-
-
-@njit(cache=True, nogil=True)
-def _close(pace: Pace, ledger: Ledger) -> None:
-    """Settle the cycle just ended."""
-    if ledger.samples[0] > 0:
-        for resource in range(2):
-            share = ledger.over[resource] / ledger.samples[0]
-            moved = ledger.margin[resource] + pace.gain * (share - pace.target[resource])
-            ledger.margin[resource] = min(max(moved, pace.lowest), pace.highest)
-            ledger.over[resource] = 0
-        ledger.samples[0] = 0
+        if used[position] > pace.tolerance * ledger.allocated[0]:
+            ledger.over[0] += 1

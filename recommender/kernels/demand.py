@@ -79,17 +79,38 @@ def pool_leaves(leaves: NDArray[np.int32], curves: NDArray[np.float32], pooled: 
             pooled[row, knot] *= share
 
 
+class Grid(NamedTuple):
+    """Where curves are known.
+
+    Attributes
+    ----------
+    knots
+        float64 (g,): natural logarithm of level / reference, increasing.
+    level
+        float64 (g,): level / reference.
+    left, part
+        int64 (g,), float64 (g,): where the level a tolerance above each knot lies: between knots left and left + 1, at
+        this part of the way.
+    """
+
+    knots: NDArray[np.float64]
+    level: NDArray[np.float64]
+    left: NDArray[np.int64]
+    part: NDArray[np.float64]
+
+
+def grid_of(knots: NDArray[np.float64], tolerance: float) -> Grid:
+    """The grid on these knots when a sample violates above allocation x tolerance."""
+    above = knots + math.log(tolerance)
+    left = np.minimum(np.searchsorted(knots, above, side="right") - 1, len(knots) - 2)
+    part = np.minimum((above - knots[left]) / (knots[left + 1] - knots[left]), 1.0)
+    return Grid(knots, np.exp(knots), left.astype(np.int64), part)
+
+
 @njit(cache=True, nogil=True)
-def cheapest(
-    pooled: NDArray[np.float32],
-    knots: NDArray[np.float64],
-    tolerance: float,
-    references: NDArray[np.float64],
-    price: float,
-    fairness: float,
-    chosen: NDArray[np.float64],
-    coverage: NDArray[np.float64],
-) -> None:
+def cheapest_knot(
+    curve: NDArray[np.float32], grid: Grid, reference: float, price: float, fairness: float
+) -> tuple[int, float]:
     """The allocation at which expected slack plus the price of expected violations is least.
 
     With F the expected number of the cycle's samples at or below a level, slack at an allocation a is the integral of F
@@ -97,50 +118,73 @@ def cheapest(
 
     Parameters
     ----------
-    pooled
-        float32 (d, g): F at the knots.
-    knots
-        float64 (g,): increasing, natural logarithm of level / reference.
-    tolerance
-        A sample violates above allocation x tolerance.
-    references
-        float64 (d,): what the knots are relative to, in cores or bytes.
+    curve
+        float32 (g,): F at the knots.
+    grid
+        The knots.
+    reference
+        What levels are relative to, in cores or bytes.
     price
         Slack that one violating sample is worth, in cores or bytes (to the power 1 - fairness).
     fairness
-        0: slack counts as it is, so violations are spent where they are dear, on large containers;
+        0: slack counts as it is, so violations are spent where avoiding them is dear, on large containers;
         1: slack counts relative to the container's own expected use; between: between.
-    chosen
-        OUT float64 (d,): natural logarithm of allocation / reference.
+
+    Returns
+    -------
+    int, float
+        The knot, and the share of the expected samples that do not violate there.
+    """
+    n_knots = len(grid.knots)
+    samples = curve[n_knots - 1]
+    if samples <= 0.0:
+        return n_knots - 1, 1.0
+    unit = reference
+    if fairness > 0.0:
+        mean = grid.level[0] * samples
+        for knot in range(1, n_knots):
+            mean += (samples - 0.5 * (curve[knot] + curve[knot - 1])) * (grid.level[knot] - grid.level[knot - 1])
+        unit *= max(reference * mean / samples, 1e-12) ** (-fairness)
+    slack, best, best_cost, best_within = 0.0, 0, math.inf, 0.0
+    for knot in range(n_knots):
+        if knot > 0:
+            slack += 0.5 * (curve[knot] + curve[knot - 1]) * (grid.level[knot] - grid.level[knot - 1])
+        below = curve[grid.left[knot]]
+        within = below + grid.part[knot] * (curve[grid.left[knot] + 1] - below)
+        cost = unit * slack + price * (samples - within)
+        if cost < best_cost:
+            best_cost, best, best_within = cost, knot, within
+    return best, best_within / samples
+
+
+@njit(cache=True, nogil=True)
+def cheapest(
+    pooled: NDArray[np.float32],
+    grid: Grid,
+    references: NDArray[np.float64],
+    price: float,
+    fairness: float,
+    allocated: NDArray[np.float64],
+    coverage: NDArray[np.float64],
+) -> None:
+    """`cheapest_knot` for many moments at one price.
+
+    Parameters
+    ----------
+    pooled
+        float32 (d, g): expected samples at or below each knot.
+    grid, price, fairness
+        As there.
+    references
+        float64 (d,): cores or bytes.
+    allocated
+        OUT float64 (d,): cores or bytes.
     coverage
         OUT float64 (d,): share of the expected samples that do not violate.
     """
-    n_knots = len(knots)
-    shift = math.log(tolerance)
-    left = np.empty(n_knots, np.int64)
-    part = np.empty(n_knots)
-    level = np.exp(knots)
-    for knot in range(n_knots):
-        at = min(np.searchsorted(knots, knots[knot] + shift, side="right") - 1, n_knots - 2)
-        left[knot] = at
-        part[knot] = min((knots[knot] + shift - knots[at]) / (knots[at + 1] - knots[at]), 1.0)
     for row in range(len(pooled)):
-        curve = pooled[row]
-        samples = curve[n_knots - 1]
-        slack, best, best_cost = 0.0, 0, math.inf
-        mean = level[0] * samples
-        for knot in range(1, n_knots):
-            mean += (samples - 0.5 * (curve[knot] + curve[knot - 1])) * (level[knot] - level[knot - 1])
-        unit = references[row] * max(references[row] * mean / max(samples, 1e-9), 1e-12) ** (-fairness)
-        for knot in range(n_knots):
-            if knot > 0:
-                slack += 0.5 * (curve[knot] + curve[knot - 1]) * (level[knot] - level[knot - 1])
-            within = curve[left[knot]] + part[knot] * (curve[left[knot] + 1] - curve[left[knot]])
-            cost = unit * slack + price * (samples - within)
-            if cost < best_cost:
-                best_cost, best = cost, knot
-                coverage[row] = within / max(samples, 1e-9)
-        chosen[row] = knots[best]
+        best, coverage[row] = cheapest_knot(pooled[row], grid, references[row], price, fairness)
+        allocated[row] = references[row] * grid.level[best]
 
 
 @njit(cache=True, nogil=True)

@@ -64,8 +64,8 @@ class ConditionalRBM:
         `fit` stops after so many epochs in a row without an error below the best one; 0 never stops early.
     validation_fraction
         Share of the windows that is held out and gives the error that `patience` looks at; 0 looks at the training
-        error, as the published package does. Whole containers are held out where there are five or more, else the end
-        of each segment.
+        error, as the published package does. Whole containers are held out where there are five or more and some are
+        small enough, else the end of each segment.
     shuffle
         Draw a new order of windows for each epoch.
     initial_spread

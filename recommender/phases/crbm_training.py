@@ -46,8 +46,8 @@ def hold_out(segments: Ints, groups: Ints, lag: int, fraction: float, seed: int)
     train : list of int64 (n_windows of one group,)
         First rows, one array for each group that has windows left to train on.
     held_out : int64 (n_windows,)
-        First rows. Of whole groups drawn at random where there are `GROUPS_TO_HOLD_OUT`, else of the end of each
-        segment, with `lag` windows left out before them, so that no row to be reconstructed there was ever trained on.
+        First rows. Of whole groups drawn at random where there are `GROUPS_TO_HOLD_OUT` and some are small enough (at
+        most twice the share asked for is held out), else of the end of each segment, with `lag` windows left out before them, so that no row to be reconstructed there was ever trained on.
         Empty when `fraction` is 0 or leaves nothing to train on.
     """
     parts: dict[int, list[Ints]] = {}
@@ -59,11 +59,15 @@ def hold_out(segments: Ints, groups: Ints, lag: int, fraction: float, seed: int)
         return [np.concatenate(own) for own in parts.values()], np.empty(0, dtype=np.int64)
     if len(parts) < GROUPS_TO_HOLD_OUT:
         return _hold_out_ends(parts, lag, fraction)
-    wanted, held = fraction * sum(len(p) for own in parts.values() for p in own), list[Ints]()
-    for group in np.random.default_rng([seed, 1]).permutation(list(parts))[: len(parts) // 2].tolist():
-        if sum(map(len, held)) >= wanted:
-            break
-        held += parts.pop(group)
+    wanted, held, size = fraction * sum(len(p) for own in parts.values() for p in own), list[Ints](), 0
+    for group in np.random.default_rng([seed, 1]).permutation(list(parts)).tolist():
+        # one container may be most of the data; held out, it would leave little to learn from
+        own_size = sum(map(len, parts[group]))
+        if size < wanted and size + own_size <= 2 * wanted:
+            held += parts.pop(group)
+            size += own_size
+    if not held:
+        return _hold_out_ends(parts, lag, fraction)
     return [np.concatenate(own) for own in parts.values()], np.concatenate(held)
 
 

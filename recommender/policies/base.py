@@ -26,6 +26,10 @@ class PolicyModel(Protocol):
     def demand(self) -> Any:
         """What `phase.proactive` learned of the coming cycle's demand."""
 
+    @property
+    def target_violation(self) -> tuple[float, float]:
+        """Share of samples that may violate, cpu and memory."""
+
 
 class Session(Protocol):
     """One container under one policy. It keeps what it has seen, so a series may come in pieces.

@@ -21,7 +21,7 @@ from recommender.kernels import demand as kernel
 from recommender.kernels import past as facts_of
 from recommender.policies.contexts import RUNGS, ContextLadder
 from recommender.policies.earlier_runs import EarlierRuns
-from recommender.records import RESOURCES, VIOLATION_TOLERANCE, FloatArray, IntArray
+from recommender.records import RESOURCES, VIOLATION_TOLERANCE, FloatArray
 
 CURVE_STEPS = 255
 """Curves are kept as bytes: a 255th of a leaf's samples is far below what a leaf of eight moments can tell."""
@@ -62,6 +62,10 @@ class ResourceDemand:
         """float32 (leaves, g): samples at or below each knot."""
         scale = self.samples[:, np.newaxis] / np.float32(CURVE_STEPS)
         return np.ascontiguousarray(self.shares.astype(np.float32) * scale)
+
+    def grid(self) -> kernel.Grid:
+        """The knots with what deciding needs of them."""
+        return kernel.grid_of(self.knots, VIOLATION_TOLERANCE)
 
     def references(self, facts: FloatArray, resource: int) -> FloatArray:
         """float64 (m,): what levels are relative to, cores or bytes."""
@@ -109,19 +113,11 @@ class DemandModel:
         kernel.find_leaves(facts, self.forest, leaves)
         return leaves
 
-    def allocate(
-        self, leaves: NDArray[np.int32], past: FloatArray, resource: int, curves: NDArray[np.float32], price: float
-    ) -> tuple[FloatArray, FloatArray]:
-        """Cheapest allocation, cores or bytes, and the share of the coming samples it is expected to cover."""
-        demand = self.resources[resource]
-        pooled = np.empty((len(leaves), len(demand.knots)), np.float32)
+    def pool(self, leaves: NDArray[np.int32], curves: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 (m, g): expected samples of the coming cycle at or below each knot."""
+        pooled = np.empty((len(leaves), curves.shape[1]), np.float32)
         kernel.pool_leaves(leaves, curves, pooled)
-        reference = demand.references(past, resource)
-        chosen, coverage = np.empty(len(leaves)), np.empty(len(leaves))
-        kernel.cheapest(
-            pooled, demand.knots, VIOLATION_TOLERANCE, reference, price, self.fairness, chosen, coverage
-        )
-        return reference * np.exp(chosen), coverage
+        return pooled
 
     def to_state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Plain arrays and plain facts, for the model folder."""
@@ -257,4 +253,4 @@ def _resource_of(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], r
     )
 
 
-__all__ = ["DemandModel", "IntArray", "ResourceDemand", "all_facts", "references"]
+__all__ = ["DemandModel", "ResourceDemand", "all_facts", "references"]

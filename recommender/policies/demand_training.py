@@ -251,11 +251,10 @@ class _Judge:
         self, pooled: NDArray[np.float32], knots: FloatArray, reference: FloatArray, price: float
     ) -> tuple[float, float]:
         """Slack ratio and violation ratio at a price."""
-        chosen, coverage = np.empty(len(pooled)), np.empty(len(pooled))
-        kernel.cheapest(
-            pooled, knots, VIOLATION_TOLERANCE, reference, price, self.options.fairness, chosen, coverage
-        )
-        allocated = (reference * np.exp(chosen))[:, np.newaxis]
+        allocations, coverage = np.empty(len(pooled)), np.empty(len(pooled))
+        grid = kernel.grid_of(knots, VIOLATION_TOLERANCE)
+        kernel.cheapest(pooled, grid, reference, price, self.options.fairness, allocations, coverage)
+        allocated = allocations[:, np.newaxis]
         slack = float(np.nansum(np.maximum(allocated - self.coming, 0.0)))
         violations = int(np.count_nonzero(self.coming > VIOLATION_TOLERANCE * allocated))
         return slack / max(self.used, 1e-300), violations / max(self.n_samples, 1)

@@ -18,8 +18,9 @@ from recommender.policies.demand import DemandModel
 from recommender.policies.moments import fresh_past
 from recommender.records import MEMORY, RESOURCES, UNKNOWN_PHASE, VIOLATION_TOLERANCE, Block, ContainerFacts, FloatArray
 
-GAIN = 0.1
-LOWEST_MARGIN, HIGHEST_MARGIN = -0.05, 0.7
+GAIN = 1.0
+LOWEST_HASTE, HIGHEST_HASTE = -1.0, 3.0
+"""The price of a violation follows a container's surprises between about a third and twenty times the common one."""
 
 FAR_ABOVE = 1.25
 """A level this far above everything seen in training is not judged by it."""
@@ -66,14 +67,13 @@ class ProactivePolicy:
         self.options = options or ProactiveOptions()
         self.demand = demand
         self.curves = tuple(resource.curves() for resource in demand.resources)
+        self.grids = tuple(resource.grid() for resource in demand.resources)
         self.prices = tuple(
             resource.price(target)
             for resource, target in zip(demand.resources, self.options.target_violation, strict=True)
         )
         self.highest = np.array([resource.highest for resource in demand.resources])
-        self.pace = correction.Pace(
-            self.options.gain, np.array(self.options.target_violation), LOWEST_MARGIN, HIGHEST_MARGIN
-        )
+        self.pace = correction.Pace(self.options.gain, LOWEST_HASTE, HIGHEST_HASTE, VIOLATION_TOLERANCE)
 
     def start(self, container: ContainerFacts) -> ProactiveSession:
         return ProactiveSession(self, container)
@@ -85,46 +85,56 @@ class ProactiveSession:
     def __init__(self, policy: ProactivePolicy, container: ContainerFacts) -> None:
         self.policy, self.container = policy, container
         self.past = fresh_past(policy.demand.cycle_samples)
-        self.ledger = correction.Ledger(np.full(2, np.nan), np.zeros(2), np.zeros(2, np.int64), np.zeros(1, np.int64))
+        self.ledgers = tuple(fresh_ledger() for _ in RESOURCES)
         self.reasons: dict[str, Any] = {"rule": "no decision yet"}
 
     def advance(self, block: Block) -> FloatArray:
         if block.phases is None:
             raise Misuse("phase.proactive needs phases. Give a model with --model, or leave the policy out.")
-        decisions = block.decisions
-        past = np.empty((len(decisions), facts_of.N_PAST))
+        policy, demand = self.policy, self.policy.demand
+        past = np.empty((len(block.decisions), facts_of.N_PAST))
         usage = np.ascontiguousarray(block.usage)
-        read_past(usage, block.phases.labels, decisions, self.past, past)
-        learned, coverage, leaves = self._learned(past)
-        allocations = np.empty_like(learned)
-        correction.settle(
-            usage, decisions, learned, VIOLATION_TOLERANCE, self.policy.pace, self.ledger, allocations
-        )
-        if len(decisions):
-            self._keep_reasons(past[-1], learned[-1], coverage[-1], leaves[-1])
+        read_past(usage, block.phases.labels, block.decisions, self.past, past)
+        leaves = demand.leaves(demand.facts(past, self.container.workload))
+        floors = self._safe_floors(past)
+        allocations = np.empty((len(past), 2))
+        outcomes = np.empty((2, len(past), 3))
+        for resource in range(2):
+            correction.decide_in_turn(
+                np.ascontiguousarray(usage[:, resource]),
+                block.decisions,
+                demand.pool(leaves, policy.curves[resource]),
+                demand.resources[resource].references(past, resource),
+                floors[:, resource],
+                policy.grids[resource],
+                (policy.prices[resource], demand.fairness),
+                policy.pace,
+                self.ledgers[resource],
+                outcomes[resource],
+            )
+            allocations[:, resource] = outcomes[resource, :, 0]
+        if len(past):
+            self._keep_reasons(past[-1], outcomes[:, -1], leaves[-1])
         return allocations
 
-    def _learned(self, past: FloatArray) -> tuple[FloatArray, FloatArray, NDArray[np.int32]]:
-        demand = self.policy.demand
-        leaves = demand.leaves(demand.facts(past, self.container.workload))
-        learned, coverage = np.empty((len(past), 2)), np.empty((len(past), 2))
-        for resource in range(2):
-            learned[:, resource], coverage[:, resource] = demand.allocate(
-                leaves, past, resource, self.policy.curves[resource], self.policy.prices[resource]
-            )
+    def _safe_floors(self, past: FloatArray) -> FloatArray:
+        """float64 (d, 2): the peak of the cycle just ended where what was learned cannot be trusted, else nothing."""
         peaks = cycle_peaks(past)
-        strange = (past[:, facts_of.PHASE_NOW] == UNKNOWN_PHASE)[:, np.newaxis] | (
-            peaks > FAR_ABOVE * self.policy.highest
-        )
-        return np.where(strange, np.maximum(learned, peaks), learned), coverage, leaves
+        unknown = (past[:, facts_of.PHASE_NOW] == UNKNOWN_PHASE)[:, np.newaxis]
+        return np.where(unknown | (peaks > FAR_ABOVE * self.policy.highest), peaks, 0.0)
 
-    def _keep_reasons(
-        self, past: FloatArray, learned: FloatArray, coverage: FloatArray, leaves: NDArray[np.int32]
-    ) -> None:
-        self.last = (past, learned, coverage, leaves)
+    def _keep_reasons(self, past: FloatArray, outcome: FloatArray, leaves: NDArray[np.int32]) -> None:
+        self.last = (past, outcome, leaves)
 
     def explain(self) -> Mapping[str, Any]:
         return self.reasons
+
+
+def fresh_ledger() -> correction.Ledger:
+    """Before the first decision."""
+    return correction.Ledger(
+        np.full(1, np.nan), np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    )
 
 
 def cycle_peaks(past: FloatArray) -> FloatArray:

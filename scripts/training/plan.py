@@ -14,7 +14,7 @@ DOUBLE_EPOCHS_PROBABILITY = 0.06
 """Now and then somebody asks a nightly job for twice the epochs; the rest of the run stays the same."""
 MOST_EPOCHS = {"boosting-sklearn": 5, "vae-torch": 8}
 """Where doubled epochs would pass five minutes: each boosting round costs more than the last."""
-MOST_EPOCHS_IN_ROUND = {4: 6, 5: 4, 6: 3}
+MOST_EPOCHS_IN_ROUND = {4: 6, 5: 3, 6: 3}
 """The later rounds are shorter, so that a whole recording takes some hundred minutes, two jobs at a time."""
 
 

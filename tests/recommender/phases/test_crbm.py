@@ -259,6 +259,14 @@ def test_whole_containers_are_held_out_where_there_are_five() -> None:
     assert len(held_out) + sum(map(len, train)) == 12 * 7
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_a_container_that_is_most_of_the_data_is_never_held_out(number: int) -> None:
+    segments = np.array([0, 10, 20, 30, 40, 50, 60, 500])
+    train, held_out = hold_out(segments, np.arange(7), 3, 0.02, number)
+    assert sum(map(len, train)) >= 437
+    assert 7 <= len(held_out) <= 2 * 0.02 * 479
+
+
 def test_the_end_is_held_out_where_there_are_few_and_shares_no_reconstructed_row() -> None:
     train, held_out = hold_out(np.array([0, 40, 44]), np.array([0, 1]), 3, 0.2, 0)
     assert held_out.tolist() == list(range(30, 37))
