@@ -23,7 +23,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 
-stdout = Console()
 stderr = Console(stderr=True)
 
 

@@ -10,7 +10,7 @@ import click
 import orjson
 from rich.table import Table
 
-from recommender.cli.common import say, stdout
+from recommender.cli.common import say
 from recommender.errors import BadArtifact, Misuse
 from recommender.files import write_bytes_aside, written_aside
 from recommender.phases import graph_io
@@ -18,6 +18,7 @@ from recommender.phases.contexts import Run, runs_of
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_score import score
 from recommender.phases.prototypes import prototypes
+from recommender.report.terminal import report_console
 from recommender.sources.sequences import read_sequences
 
 SEQUENCES = click.argument("sequences", type=click.Path(path_type=Path))
@@ -65,7 +66,7 @@ def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
     for name in ("transitions", "right (top 1)", "log-loss"):
         table.add_column(name, justify="right")
     table.add_row(str(result.transitions), f"{result.top1:.1%}", f"{result.log_loss:.3f}")
-    return stdout.print(table)
+    return report_console().print(table)
 
 
 @command.command("draw")
@@ -110,7 +111,7 @@ def prototypes_command(sequences: Path, json_path: str | None, output: Path | No
         table.add_column(name, justify="right")
     for one in found[:SHOWN_PROTOTYPES]:
         table.add_row(" ".join(one.path), str(one.count), f"{one.share:.1%}", f"{one.cumulative_share:.1%}")
-    stdout.print(table)
+    report_console().print(table)
     if len(found) > SHOWN_PROTOTYPES:
         say(f"{len(found) - SHOWN_PROTOTYPES} more, each rarer; --json lists all")
     return None

@@ -10,11 +10,12 @@ import orjson
 from rich.table import Table
 
 from recommender import model as models
-from recommender.cli.common import DURATION, map_option, names, progress_bar, say, stdout
+from recommender.cli.common import DURATION, map_option, names, progress_bar, say
 from recommender.errors import Misuse
 from recommender.model import PhaseModel
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns
+from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import TrainingOptions, gather, with_forecasts
@@ -35,7 +36,7 @@ def show(model_name: str, as_json: bool) -> None:
     if as_json:
         click.echo(orjson.dumps(_facts(model), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
         return
-    facts = model.facts
+    facts, stdout = model.facts, report_console()
     stdout.print(f"[bold]{model.origin}[/]: {model.detector.n_phases} phases, lag {model.detector.lag}, ", end="")
     stdout.print(f"features {', '.join(model.detector.features)}", highlight=False)
     if "samples" in facts:

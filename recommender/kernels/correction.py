@@ -115,3 +115,49 @@ def decide_in_turn(
         ledger.samples[0] += 1
         if used[position] > pace.tolerance * ledger.allocated[0]:
             ledger.over[0] += 1
+
+
+@njit(cache=True, nogil=True)
+def rehearse(
+    coming: NDArray[np.float64],
+    owners: NDArray[np.int64],
+    pooled: NDArray[np.float32],
+    references: NDArray[np.float64],
+    grid: Grid,
+    price: tuple[float, float],
+    pace: Pace,
+    sums: NDArray[np.float64],
+) -> None:
+    """What `decide_in_turn` would have come to in training moments, container after container.
+
+    Parameters
+    ----------
+    coming
+        float64 (m, cycle): the samples that came, cores or bytes, NaN where there is none.
+    owners
+        int64 (m,): the container of each moment; those of one stand together in order of time.
+    pooled, references, grid, price, pace
+        As there.
+    sums
+        OUT float64 (2,): slack, and violating samples.
+    """
+    sums[:] = 0.0
+    haste = 0.0
+    for row in range(len(coming)):
+        if row > 0 and owners[row] != owners[row - 1]:
+            haste = 0.0
+        best, covered = cheapest_knot(pooled[row], grid, references[row], price[0] * math.exp(haste), price[1])
+        allocated = references[row] * grid.level[best]
+        over, samples = 0, 0
+        for sample in range(coming.shape[1]):
+            used = coming[row, sample]
+            if math.isnan(used):
+                continue
+            samples += 1
+            sums[0] += max(allocated - used, 0.0)
+            if used > pace.tolerance * allocated:
+                over += 1
+        sums[1] += over
+        if samples > 0:
+            surprise = over / samples - (1.0 - covered)
+            haste = min(max(haste + pace.gain * surprise, pace.lowest), pace.highest)

@@ -47,7 +47,8 @@ def hold_out(segments: Ints, groups: Ints, lag: int, fraction: float, seed: int)
         First rows, one array for each group that has windows left to train on.
     held_out : int64 (n_windows,)
         First rows. Of whole groups drawn at random where there are `GROUPS_TO_HOLD_OUT` and some are small enough (at
-        most twice the share asked for is held out), else of the end of each segment, with `lag` windows left out before them, so that no row to be reconstructed there was ever trained on.
+        most twice the share asked for is held out), else of the end of each segment, with `lag` windows left out before
+        them, so that no row to be reconstructed there was ever trained on.
         Empty when `fraction` is 0 or leaves nothing to train on.
     """
     parts: dict[int, list[Ints]] = {}

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact
+from recommender.kernels import correction
 from recommender.kernels import demand as kernel
 from recommender.kernels import past as facts_of
 from recommender.policies.contexts import RUNGS, ContextLadder
@@ -27,6 +28,10 @@ CURVE_STEPS = 255
 """Curves are kept as bytes: a 255th of a leaf's samples is far below what a leaf of eight moments can tell."""
 
 STATE_VERSION = 1
+
+OWN_PACE = correction.Pace(gain=2.0, lowest=0.0, highest=3.0, tolerance=VIOLATION_TOLERANCE)
+"""How a container's own surprises move its price of a violation: up to twenty times the common one, never below it.
+Letting it fall where nothing ever happens lost on every source tried: violations saved up come all at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestRegressor
 
+from recommender.kernels import correction
 from recommender.kernels import demand as kernel
 from recommender.kernels import past as facts_of
 from recommender.policies.contexts import ContextLadder
-from recommender.policies.demand import CURVE_STEPS, DemandModel, ResourceDemand, all_facts, references
+from recommender.policies.demand import CURVE_STEPS, OWN_PACE, DemandModel, ResourceDemand, all_facts, references
 from recommender.policies.earlier_runs import EarlierRuns
 from recommender.policies.moments import FLOORS, Moments, collect_moments
 from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, PhaseTrace, UsageSeries
@@ -39,6 +40,7 @@ class DemandOptions:
     fairness: float = 0.0
     prudence: float = 0.04
     """Share of the target that is kept back: a price that just met it where it was found would miss it half the time."""
+    pace: correction.Pace = OWN_PACE
     targets: tuple[float, ...] = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2)
 
 
@@ -184,7 +186,7 @@ class _Learner:
     def resource(self, resource: int, folds: Sequence[Fold], everything: Fold) -> ResourceDemand:
         """Choose floor and softening by slack on containers left out, and find the prices."""
         coming = np.ascontiguousarray(self.moments.coming[:, :, resource])
-        judge = _Judge(coming, self.moments.past, resource, self.options)
+        judge = _Judge(coming, self.moments.past, self.moments.owners, resource, self.options)
         trials = [_Trial(floor, self.options.widths[len(self.options.widths) // 2]) for floor in self.options.floors]
         best = min(trials, key=lambda trial: judge.slack(trial, folds))
         others = [_Trial(best.floor, width) for width in self.options.widths if width != best.width]
@@ -216,7 +218,10 @@ class _Trial:
 class _Judge:
     """Slack and violations of one resource on moments whose forest has not learned from them."""
 
-    def __init__(self, coming: FloatArray, past: FloatArray, resource: int, options: DemandOptions) -> None:
+    def __init__(
+        self, coming: FloatArray, past: FloatArray, owners: IntArray, resource: int, options: DemandOptions
+    ) -> None:
+        self.owners = owners
         self.coming, self.past, self.resource, self.options = coming, past, resource, options
         self.mean = max(float(np.nanmean(coming)), FLOORS[resource])
         self.used = float(np.nansum(coming))
@@ -251,13 +256,11 @@ class _Judge:
         self, pooled: NDArray[np.float32], knots: FloatArray, reference: FloatArray, price: float
     ) -> tuple[float, float]:
         """Slack ratio and violation ratio at a price."""
-        allocations, coverage = np.empty(len(pooled)), np.empty(len(pooled))
+        sums = np.empty(2)
         grid = kernel.grid_of(knots, VIOLATION_TOLERANCE)
-        kernel.cheapest(pooled, grid, reference, price, self.options.fairness, allocations, coverage)
-        allocated = allocations[:, np.newaxis]
-        slack = float(np.nansum(np.maximum(allocated - self.coming, 0.0)))
-        violations = int(np.count_nonzero(self.coming > VIOLATION_TOLERANCE * allocated))
-        return slack / max(self.used, 1e-300), violations / max(self.n_samples, 1)
+        at = (price, self.options.fairness)
+        correction.rehearse(self.coming, self.owners, pooled, reference, grid, at, self.options.pace, sums)
+        return sums[0] / max(self.used, 1e-300), sums[1] / max(self.n_samples, 1)
 
     def prices(
         self, pooled: NDArray[np.float32], knots: FloatArray, reference: FloatArray, targets: Sequence[float]
@@ -280,6 +283,9 @@ class _Judge:
         (price,) = self.prices(pooled, knots, reference, (0.05,))
         return self.outcome(pooled, knots, reference, price)[0]
 
+
+LOW_SHARE = 0.05
+"""Levels below this share of the mean need no knots: what is allocated there costs next to nothing."""
 
 N_FACTS = facts_of.N_PAST + 13
 LOGISTIC_WIDTH = 0.6
@@ -372,8 +378,8 @@ def place_knots(coming: FloatArray, reference: FloatArray, number: int) -> Float
 
     The cheapest allocation lies a tolerance below some sample, so the levels below each are as important as the samples.
     """
-    levels = np.log(np.fmax(coming, 1e-9 * reference[:, np.newaxis]) / reference[:, np.newaxis])
-    levels = levels[~np.isnan(coming)]
+    relative = (coming / reference[:, np.newaxis])[~np.isnan(coming)]
+    levels = np.log(np.fmax(relative, LOW_SHARE * max(float(relative.mean()), 1e-9)))
     low, high = float(np.quantile(levels, 0.02)) - 0.06, float(levels.max()) + 0.02
     quantiles = np.quantile(levels, np.linspace(0.02, 1.0, number // 4))
     dense = np.concatenate([quantiles, quantiles - np.log(VIOLATION_TOLERANCE)])

@@ -14,13 +14,9 @@ from recommender.kernels import correction
 from recommender.kernels import past as facts_of
 from recommender.kernels.past import read_past
 from recommender.policies.base import PolicyModel
-from recommender.policies.demand import DemandModel
+from recommender.policies.demand import OWN_PACE, DemandModel
 from recommender.policies.moments import fresh_past
-from recommender.records import MEMORY, RESOURCES, UNKNOWN_PHASE, VIOLATION_TOLERANCE, Block, ContainerFacts, FloatArray
-
-GAIN = 1.0
-LOWEST_HASTE, HIGHEST_HASTE = -1.0, 3.0
-"""The price of a violation follows a container's surprises between about a third and twenty times the common one."""
+from recommender.records import MEMORY, RESOURCES, UNKNOWN_PHASE, Block, ContainerFacts, FloatArray
 
 FAR_ABOVE = 1.25
 """A level this far above everything seen in training is not judged by it."""
@@ -39,7 +35,7 @@ class ProactiveOptions:
     """
 
     target_violation: tuple[float, float] = (0.05, 0.05)
-    gain: float = GAIN
+    gain: float = OWN_PACE.gain
 
 
 class ProactivePolicy:
@@ -73,7 +69,7 @@ class ProactivePolicy:
             for resource, target in zip(demand.resources, self.options.target_violation, strict=True)
         )
         self.highest = np.array([resource.highest for resource in demand.resources])
-        self.pace = correction.Pace(self.options.gain, LOWEST_HASTE, HIGHEST_HASTE, VIOLATION_TOLERANCE)
+        self.pace = OWN_PACE._replace(gain=self.options.gain)
 
     def start(self, container: ContainerFacts) -> ProactiveSession:
         return ProactiveSession(self, container)

@@ -23,7 +23,7 @@ def figures(ended: Ended) -> dict:
 
 
 def test_two_containers_worked_by_hand(phasewise: Phasewise, tmp_path: Path) -> None:
-    """Four samples to look at, then two cycles of two; the previous maximum is 1 core, then 2, against use of 2 and 1."""
+    """Four samples to look at, then two cycles of two: the previous maximum is 1, then 2 cores, the use 2, then 1."""
     cpu = [1, 1, 1, 1, 2, 2, 1, 1]
     rows = [f"{60 * i},web,{c},1000000" for i, c in enumerate(cpu)]
     rows += [f"{60 * i},short,1,1000000" for i in range(4)]
@@ -110,7 +110,15 @@ def test_the_terminal_names_every_policy_and_what_it_wrote(
 
 def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path) -> None:
     ended = phasewise(
-        "dry-run", runs_csv, "--model", model_folder, *CYCLE, "--html", tmp_path / "r.html", "--plots", tmp_path / "plots"
+        "dry-run",
+        runs_csv,
+        "--model",
+        model_folder,
+        *CYCLE,
+        "--html",
+        tmp_path / "r.html",
+        "--plots",
+        tmp_path / "plots",
     )
     assert ended.code == 0, ended.err
     assert "phase.proactive" in (tmp_path / "r.html").read_text()
@@ -178,7 +186,16 @@ def test_nothing_is_written_when_the_input_is_bad(phasewise: Phasewise, tmp_path
     out = tmp_path / "out"
     out.mkdir()
     ended = phasewise(
-        "dry-run", tmp_path / "bad.csv", "--json", out / "j", "--html", out / "h", "--decisions", out / "d", "--plots", out / "p"
+        "dry-run",
+        tmp_path / "bad.csv",
+        "--json",
+        out / "j",
+        "--html",
+        out / "h",
+        "--decisions",
+        out / "d",
+        "--plots",
+        out / "p",
     )
     assert ended.code == 2
     assert "bad.csv" in ended.err

@@ -1,0 +1,173 @@
+"""`phasewise train`, `model` and `phases`: what was learned can be kept, looked at, divided, imported and applied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recommender import model as models
+from tests.recommender.cli.conftest import Ended, simulated
+
+Phasewise = Callable[..., Ended]
+
+AI4DL = Path(__file__).parents[2] / "data" / "ai4dl"
+AI4DL_FEATURES = (
+    "cpu.usage,cpu.usage.cores,cpu.usage.pct,cpu.usage.pct.container.requested,"
+    "mem.current,mem.limit,mem.usage.pct,mem.working.set"
+)
+AI4DL_MAP = (
+    "--map", "container=pod.id", "--map", "cpu_cores=cpu.usage.cores", "--map", "memory_bytes=mem.working.set",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("trace", ["dlaas", "vr"])
+def test_the_published_parameters_give_the_published_phases_sample_for_sample(
+    phasewise: Phasewise, tmp_path: Path, trace: str
+) -> None:
+    published = AI4DL / "reference_model.npz"
+    assert phasewise("model", "import", published, "-o", tmp_path / "m", "--features", AI4DL_FEATURES).code == 0
+    source, out = AI4DL / f"sample-{trace}.csv", tmp_path / "phases.parquet"
+    ended = phasewise("phases", source, "--model", tmp_path / "m", "-o", out, "--step", "none", *AI4DL_MAP)
+    assert ended.code == 0, ended.err
+    found = pd.read_parquet(out)
+    assert list(found.columns) == ["container", "timestamp", "phase"]
+    np.testing.assert_array_equal(found["phase"], np.load(published)[f"phases_{trace}"])
+
+
+def test_training_twice_gives_the_same_model_to_the_byte(phasewise: Phasewise, runs_csv: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert phasewise("train", runs_csv, "-o", tmp_path / name, "--cycle-samples", 10).code == 0
+    for file in ("manifest.json", "arrays.npz"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_a_model_comes_back_with_all_its_parts(model_folder: Path) -> None:
+    model = models.load(model_folder)
+    assert model.detector.n_phases == 5
+    assert model.graph is not None
+    assert model.graph.n_phases == 5
+    assert model.demand is not None
+    assert model.statistics is not None
+    assert model.facts["containers"] == 14
+    assert sum(f.stat().st_size for f in model_folder.iterdir()) < 1 << 20, "it must fit a ConfigMap"
+
+
+def test_showing_a_model_says_what_each_phase_looks_like(phasewise: Phasewise, model_folder: Path) -> None:
+    ended = phasewise("model", "show", model_folder)
+    assert ended.code == 0
+    assert "5 phases" in ended.out
+    assert "memory around" in " ".join(ended.out.split())
+    facts = json.loads(phasewise("model", "show", model_folder, "--json").out)
+    assert [phase["phase"] for phase in facts["phases"]] == [0, 1, 2, 3, 4]
+    assert sum(phase["share"] for phase in facts["phases"]) == pytest.approx(1.0)
+
+
+def test_splitting_appends_numbers_and_leaves_the_others(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    split = tmp_path / "split"
+    ended = phasewise("model", "split", model_folder, runs_csv, "--phase", 3, "--into", 2, "-o", split)
+    assert ended.code == 0, ended.err
+    assert "3, 5" in ended.err
+    before, after = tmp_path / "before.parquet", tmp_path / "after.parquet"
+    assert phasewise("phases", runs_csv, "--model", model_folder, "-o", before).code == 0
+    assert phasewise("phases", runs_csv, "--model", split, "-o", after).code == 0
+    old, new = pd.read_parquet(before)["phase"], pd.read_parquet(after)["phase"]
+    others = (old != 3) & (old >= 0)
+    assert (new[others] == old[others]).all()
+    assert set(new[old == 3]) <= {3, 5, -1}
+    assert phasewise("dry-run", runs_csv, "--model", split, "--cycle-samples", 10).code == 0
+
+
+def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(
+    phasewise: Phasewise, model_folder: Path, tmp_path: Path
+) -> None:
+    data = simulated(3, containers=4)
+    data.to_parquet(tmp_path / "all.parquet")
+    data[data["container"] == "job-02"].to_csv(tmp_path / "one.csv", index=False)
+    assert phasewise("phases", tmp_path / "all.parquet", "--model", model_folder, "-o", tmp_path / "a").code == 0
+    assert phasewise("phases", tmp_path / "one.csv", "--model", model_folder, "-o", tmp_path / "b").code == 0
+    everything, one = pd.read_parquet(tmp_path / "a"), pd.read_parquet(tmp_path / "b")
+    pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
+
+
+def test_pictures_of_traces_and_variance_are_written(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    pictures = ("--traces", tmp_path / "t.png", "--variance", tmp_path / "v.png")
+    assert phasewise("phases", runs_csv, "--model", model_folder, "-o", tmp_path / "p.parquet", *pictures).code == 0
+    for name in ("t.png", "v.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_columns_other_than_usage_and_workload_are_no_hint(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path
+) -> None:
+    data = pd.read_csv(runs_csv)
+    data["phase"] = np.arange(len(data)) % 3
+    data.to_csv(tmp_path / "hinted.csv", index=False)
+    for source, name in ((runs_csv, "plain"), (tmp_path / "hinted.csv", "hinted")):
+        assert phasewise("train", source, "-o", tmp_path / name, "--cycle-samples", 10, "--phases", 4).code == 0
+    assert (tmp_path / "plain" / "arrays.npz").read_bytes() == (tmp_path / "hinted" / "arrays.npz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"W": None}, "lacks the arrays W"),
+        ({"A": np.ones((2, 2))}, "array A has shape (2, 2), expected"),
+        ({"centers": np.full((5, 10), np.nan)}, "centers holds something that is no finite number"),
+    ],
+    ids=["missing", "wrong shape", "not finite"],
+)
+def test_bare_arrays_that_fit_no_encoder_are_refused(
+    phasewise: Phasewise, tmp_path: Path, change: dict[str, np.ndarray | None], words: str
+) -> None:
+    arrays = {**np.load(AI4DL / "reference_model.npz"), **change}
+    np.savez(tmp_path / "p.npz", **{k: v for k, v in arrays.items() if v is not None})
+    ended = phasewise("model", "import", tmp_path / "p.npz", "-o", tmp_path / "m", "--features", AI4DL_FEATURES)
+    assert ended.code == 2
+    assert words in ended.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_imported_model_tells_phases_but_cannot_provision(phasewise: Phasewise, tmp_path: Path) -> None:
+    phasewise("model", "import", AI4DL / "reference_model.npz", "-o", tmp_path / "m", "--features", AI4DL_FEATURES)
+    source = AI4DL / "sample-dlaas.csv"
+    options = ("dry-run", source, "--model", tmp_path / "m", "--cycle-samples", 10, *AI4DL_MAP)
+    ended = phasewise(*options, "--policies", "phase.proactive")
+    assert ended.code == 2
+    assert "Train a model" in ended.err
+    ended = phasewise(*options)
+    assert ended.code == 0, ended.err
+    assert "phase.proactive is left out" in " ".join(ended.out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--phases", "some"), "--phases some"),
+        (("--features", "gpu"), "gpu"),
+        (("--target-violation", "0"), "target-violation"),
+    ],
+    ids=["phases", "features", "target"],
+)
+def test_misuse_of_train_ends_with_2(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    ended = phasewise("train", runs_csv, "-o", tmp_path / "m", *arguments)
+    assert ended.code == 2
+    assert words in ended.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_too_little_to_learn_from_is_said(phasewise: Phasewise, tmp_path: Path) -> None:
+    simulated(0, containers=1).head(4).to_csv(tmp_path / "few.csv", index=False)
+    ended = phasewise("train", tmp_path / "few.csv", "-o", tmp_path / "m")
+    assert ended.code == 2
+    assert "5 samples" in ended.err
