@@ -120,7 +120,7 @@ class ContainerFacts:
 class Tally:
     """What one policy did to one container (or, summed, to many) over the judged samples.
 
-    Two-element tuples are (cpu, memory), in core-seconds and byte-seconds, so that containers of different steps add up.
+    Two-element tuples are (cpu, memory), in core-seconds and byte-seconds: containers of different steps add up.
     """
 
     samples: int = 0
@@ -197,7 +197,7 @@ class ReplayResult:
     left_out
         Container name and reason (too short, no decision) of each one that was not judged.
     model
-        What the report says of the model: origin ("bundled", a folder's name, "cross-fitted, 5 folds"), phases, features.
+        What the report says of the model: origin ("bundled", a folder's name, "cross-fitted ..."), phases, features.
     notes
         Sentences the reader must know: policies left out and why, model trained at another step, and the like.
     """

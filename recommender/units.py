@@ -19,7 +19,8 @@ CPU_UNITS = {"cores": 1.0, "m": 1e-3, "millicores": 1e-3, "n": 1e-9, "nanocores"
 MEMORY_UNITS = {
     "B": 1.0, "bytes": 1.0,
     "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-    "Ki": 2.0**10, "KiB": 2.0**10, "Mi": 2.0**20, "MiB": 2.0**20, "Gi": 2.0**30, "GiB": 2.0**30, "Ti": 2.0**40, "TiB": 2.0**40,
+    "Ki": 2.0**10, "KiB": 2.0**10, "Mi": 2.0**20, "MiB": 2.0**20,
+    "Gi": 2.0**30, "GiB": 2.0**30, "Ti": 2.0**40, "TiB": 2.0**40,
 }  # fmt: skip
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 

@@ -6,7 +6,6 @@ from recommender.policies.base import Registry
 from recommender.policies.histogram import HistogramPolicy
 from recommender.policies.oracle import CurrentStep, GroundTruth
 from recommender.policies.phase_rules import PhaseRules
-from recommender.policies.proactive import ProactiveOptions, ProactivePolicy
 from recommender.policies.proactive import ProactivePolicy
 from recommender.policies.reactive import CycleRule, PrevStep
 from recommender.policies.static import Static

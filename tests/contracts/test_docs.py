@@ -27,7 +27,9 @@ def imported_modules(*folders: str) -> set[str]:
     found = set()
     for folder in folders:
         for file in (ROOT / folder).rglob("*"):
-            if not file.is_file() or (file.suffix != ".py" and not file.read_bytes().startswith(b"#!/usr/bin/env python3")):
+            if not file.is_file() or (
+                file.suffix != ".py" and not file.read_bytes().startswith(b"#!/usr/bin/env python3")
+            ):
                 continue
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Import):
@@ -56,7 +58,9 @@ def test_each_library_of_the_tests_is_used(name: str) -> None:
 @pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", "requirements-record.txt"])
 def test_every_requirement_is_pinned(file: str) -> None:
     for line in (ROOT / file).read_text().splitlines():
-        assert not line or line.startswith(("#", "-r ")) or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line), line
+        assert (
+            not line or line.startswith(("#", "-r ")) or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)
+        ), line
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\bscripts/[\w-]+(?:\.\w+)?", README))))
@@ -70,7 +74,9 @@ def test_every_picture_in_the_readme_is_there(path: str) -> None:
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     banned = re.compile("|".join(["/wo" + "rk/", "/ro" + "ot/", "py" + r"pi\.org", "files\\.python" + "hosted"]))
     for name in tracked:
         file = ROOT / name

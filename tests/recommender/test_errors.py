@@ -15,7 +15,7 @@ def test_a_place_that_is_not_known_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [(PhasewiseError, 1), (Misuse, 2), (BadArtifact, 2), (NotEnoughData, 2)], ids=lambda k: str(k)
+    ("kind", "code"), [(PhasewiseError, 1), (Misuse, 2), (BadArtifact, 2), (NotEnoughData, 2)], ids=str
 )
 def test_each_kind_ends_with_its_exit_code(kind: type[PhasewiseError], code: int) -> None:
     assert kind("x").exit_code == code
