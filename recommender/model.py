@@ -19,6 +19,7 @@ from recommender.phases.features import FEATURE_UNITS, USAGE_FEATURES
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.kmeans import PhaseCentres
 from recommender.phases.statistics import PhaseStatistics
+from recommender.policies import demand_state
 from recommender.policies.demand import DemandModel
 from recommender.records import FloatArray
 
@@ -87,7 +88,7 @@ class PhaseModel:
         if self.graph is not None:
             manifest["graph"] = self.graph.to_json()
         if self.demand is not None:
-            demand_arrays, manifest["demand"] = self.demand.to_state()
+            demand_arrays, manifest["demand"] = demand_state.to_state(self.demand)
             arrays |= {f"demand.{name}": array for name, array in demand_arrays.items()}
         artifacts.save(folder, arrays, manifest)
 
@@ -117,7 +118,7 @@ def _load(folder: Path, origin: str) -> PhaseModel:
             graph = PhaseGraph.from_json(manifest["graph"])
         if "demand" in manifest:
             own = {n.removeprefix("demand."): a for n, a in arrays.items() if n.startswith("demand.")}
-            demand = DemandModel.from_state(own, manifest["demand"])
+            demand = demand_state.from_state(own, manifest["demand"])
         return PhaseModel(detector, statistics, graph, demand, manifest["training"], origin)
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise BadArtifact(

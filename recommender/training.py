@@ -139,6 +139,7 @@ def with_forecasts(
         traces,
         cycle_samples=options.cycle_on(_commonest_step_s(series)),
         lag=detector.lag,
+        target_violation=options.target_violation,
         seed=options.detector.seed,
         progress=progress,
     )

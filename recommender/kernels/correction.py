@@ -34,6 +34,11 @@ class Ledger(NamedTuple):
     samples: NDArray[np.int64]
 
 
+def fresh_ledger() -> Ledger:
+    """Before the first decision."""
+    return Ledger(np.full(1, np.nan), np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+
 class Pace(NamedTuple):
     """How fast the price follows.
 
@@ -70,7 +75,8 @@ def decide_in_turn(
 
     After a cycle the logarithm of the price moves by gain x (share of violating samples - share that was expected), as
     adaptive conformal inference (Gibbs and Candes, NeurIPS 2021) moves its level. A container that does what similar
-    ones did keeps the common price, at which violations are spent where they save most; one that surprises gets its own.
+    ones did keeps the common price, at which violations are spent where they save most; one that surprises gets its
+    own.
 
     Parameters
     ----------
@@ -126,7 +132,7 @@ def rehearse(
     grid: Grid,
     price: tuple[float, float],
     pace: Pace,
-    sums: NDArray[np.float64],
+    results: NDArray[np.float64],
 ) -> None:
     """What `decide_in_turn` would have come to in training moments, container after container.
 
@@ -138,26 +144,26 @@ def rehearse(
         int64 (m,): the container of each moment; those of one stand together in order of time.
     pooled, references, grid, price, pace
         As there.
-    sums
-        OUT float64 (2,): slack, and violating samples.
+    results
+        OUT float64 (m, 2): slack, and violating samples.
     """
-    sums[:] = 0.0
     haste = 0.0
     for row in range(len(coming)):
         if row > 0 and owners[row] != owners[row - 1]:
             haste = 0.0
         best, covered = cheapest_knot(pooled[row], grid, references[row], price[0] * math.exp(haste), price[1])
         allocated = references[row] * grid.level[best]
-        over, samples = 0, 0
+        slack, over, samples = 0.0, 0, 0
         for sample in range(coming.shape[1]):
             used = coming[row, sample]
             if math.isnan(used):
                 continue
             samples += 1
-            sums[0] += max(allocated - used, 0.0)
+            slack += max(allocated - used, 0.0)
             if used > pace.tolerance * allocated:
                 over += 1
-        sums[1] += over
+        results[row, 0] = slack
+        results[row, 1] = over
         if samples > 0:
             surprise = over / samples - (1.0 - covered)
             haste = min(max(haste + pace.gain * surprise, pace.lowest), pace.highest)

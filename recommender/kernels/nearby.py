@@ -8,6 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+N_OUTCOMES, N_SPREADS = 4, 2
+
 
 @njit(cache=True, nogil=True)
 def average_nearby(
@@ -34,41 +36,42 @@ def average_nearby(
     besides
         An owner whose points are passed over.
     reach
-        Distance, beyond that of the nearest point, at which a point counts exp(-1/2).
+        A point counts exp(-1/2) when the square of its distance exceeds that of the nearest one by reach squared.
     found
         OUT float64 (m, at least 7): four means, the standard deviation of the first two, ln(1 + effective number of
         points). A row for which there is no point is left as it is.
     """
-    distances = np.empty(len(known))
+    weights = np.empty(len(known))
     for row in range(len(points)):
-        nearest = math.inf
-        for other in range(len(known)):
-            distance = math.inf
-            if owners[other] != besides:
-                distance = 0.0
-                for axis in range(points.shape[1]):
-                    distance += (points[row, axis] - known[other, axis]) ** 2
-            distances[other] = distance
-            nearest = min(nearest, distance)
-        if not math.isfinite(nearest):
+        if not _weigh(points[row], known, owners, besides, reach, weights):
             continue
-        total, squares = 0.0, 0.0
-        sums, spread = np.zeros(4), np.zeros(2)
-        for other in range(len(known)):
-            if not math.isfinite(distances[other]):
-                continue
-            weight = math.exp(-(distances[other] - nearest) / (2.0 * reach * reach))
-            total += weight
-            squares += weight * weight
-            for outcome in range(4):
-                sums[outcome] += weight * outcomes[other, outcome]
-        for outcome in range(4):
-            found[row, outcome] = sums[outcome] / total
-        for other in range(len(known)):
-            if math.isfinite(distances[other]):
-                weight = math.exp(-(distances[other] - nearest) / (2.0 * reach * reach))
-                for resource in range(2):
-                    spread[resource] += weight * (outcomes[other, resource] - found[row, resource]) ** 2
-        for resource in range(2):
-            found[row, 4 + resource] = math.sqrt(spread[resource] / total)
-        found[row, 6] = math.log1p(total * total / squares)
+        total = weights.sum()
+        for outcome in range(N_OUTCOMES):
+            found[row, outcome] = np.sum(weights * outcomes[:, outcome]) / total
+        for outcome in range(N_SPREADS):
+            square = np.sum(weights * (outcomes[:, outcome] - found[row, outcome]) ** 2) / total
+            found[row, N_OUTCOMES + outcome] = math.sqrt(square)
+        found[row, N_OUTCOMES + N_SPREADS] = math.log1p(total * total / np.sum(weights**2))
+
+
+@njit(cache=True, nogil=True)
+def _weigh(
+    point: NDArray[np.float64],
+    known: NDArray[np.float32],
+    owners: NDArray[np.int64],
+    besides: int,
+    reach: float,
+    weights: NDArray[np.float64],
+) -> bool:
+    """Weight of each known point (OUT); False when there is none to ask."""
+    nearest = math.inf
+    for other in range(len(known)):
+        weights[other] = math.inf
+        if owners[other] != besides:
+            weights[other] = np.sum((point - known[other]) ** 2)
+        nearest = min(nearest, weights[other])
+    if not math.isfinite(nearest):
+        return False
+    for other in range(len(known)):
+        weights[other] = math.exp(-(weights[other] - nearest) / (2.0 * reach * reach))
+    return True

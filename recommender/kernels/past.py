@@ -19,7 +19,7 @@ PRESENT, DECISIONS, PHASE, PHASE_BEFORE, DWELL, RUNS, RING_AT = range(7)
 
 # Columns of the facts. Those of a resource start at FIRST_LEVEL + resource * N_LEVELS.
 AGE, NUMBER = 0, 1
-FIRST_LEVEL, N_LEVELS = 2, 13
+FIRST_LEVEL, N_LEVELS = 2, 16
 (
     NOW,
     CYCLE_PEAK,
@@ -34,12 +34,18 @@ FIRST_LEVEL, N_LEVELS = 2, 13
     PEAK_SWING,
     PEAK_LEAP,
     SHARE_AT_PEAK,
-) = range(13)
+    SINCE_JUMP,
+    JUMPS,
+    SLOPE,
+) = range(16)
 PHASE_NOW = FIRST_LEVEL + 2 * N_LEVELS
 PHASE_DWELL, PHASE_PRIOR, PHASE_RUNS = PHASE_NOW + 1, PHASE_NOW + 2, PHASE_NOW + 3
 N_PAST = PHASE_NOW + 4
 
 LATEST_SAMPLES = 4
+SLOPE_SAMPLES = 8
+JUMP = 0.1
+"""Natural logarithm: a step of more than a tenth from one sample to the next is a jump; phases begin with one."""
 SWING_MEMORY, LEAP_MEMORY = 0.7, 0.9
 
 
@@ -154,6 +160,7 @@ def _write_cycle(past: Past, resource: int, floor: float, row: NDArray[np.float6
     last = past.levels[LAST, resource]
     peak, low, total, present = 0.0, math.inf, 0.0, 0
     latest, latest_present = 0.0, 0
+    since_jump, jumps, newer, slope = -1, 0, last, 0.0
     halves = np.zeros(2)
     half_present = np.zeros(2)
     for back in range(filled):
@@ -163,6 +170,14 @@ def _write_cycle(past: Past, resource: int, floor: float, row: NDArray[np.float6
         if latest_present < LATEST_SAMPLES:
             latest += used
             latest_present += 1
+        step = math.log(max(newer, floor)) - math.log(max(used, floor))
+        newer = used
+        if abs(step) > JUMP:
+            jumps += 1
+            if since_jump < 0:
+                since_jump = present
+        elif since_jump < 0 and present < SLOPE_SAMPLES:
+            slope += step
         peak, low = max(peak, used), min(low, used)
         total += used
         present += 1
@@ -185,6 +200,9 @@ def _write_cycle(past: Past, resource: int, floor: float, row: NDArray[np.float6
     row[LATEST_MEAN] = math.log(max(latest / latest_present, floor)) - now
     row[CYCLE_SPREAD] = math.sqrt(squares / present) / max(mean, floor)
     row[SHARE_AT_PEAK] = at_peak / present
+    row[SINCE_JUMP] = math.log(1.0 + (since_jump if since_jump >= 0 else present))
+    row[JUMPS] = jumps / present
+    row[SLOPE] = slope
     row[CYCLE_DRIFT] = 0.0
     if half_present[0] > 0 and half_present[1] > 0:
         row[CYCLE_DRIFT] = math.log(max(halves[0] / half_present[0], floor)) - math.log(

@@ -38,7 +38,19 @@ class Moments:
     @property
     def samples(self) -> IntArray:
         """int64 (m,): how many samples came."""
-        return np.count_nonzero(~np.isnan(self.coming[:, :, 0]), axis=1)
+        samples: IntArray = np.count_nonzero(~np.isnan(self.coming[:, :, 0]), axis=1)
+        return samples
+
+    @property
+    def kin(self) -> IntArray:
+        """int64 (m,): which class, or where there are no classes to tell apart which container.
+
+        Runs of one class go wrong together, so they do not count as independent.
+        """
+        if len(set(self.workloads)) < 2:
+            return self.owners
+        names = [f"{owner}" if name is None else f"class {name}" for owner, name in enumerate(self.workloads)]
+        return np.unique(names, return_inverse=True)[1].astype(np.int64)[self.owners]
 
     def take(self, which: BoolArray | IntArray) -> Moments:
         """Some of the moments."""
@@ -48,7 +60,8 @@ class Moments:
         """float64 (m, 4): natural logarithm of the coming peak (cpu, memory) and mean."""
         coming = np.fmax(self.coming, FLOORS)
         coming[np.isnan(self.coming)] = np.nan
-        return np.log(np.concatenate([np.nanmax(coming, axis=1), np.nanmean(coming, axis=1)], axis=1))
+        levels: FloatArray = np.log(np.concatenate([np.nanmax(coming, axis=1), np.nanmean(coming, axis=1)], axis=1))
+        return levels
 
 
 def fresh_past(cycle_samples: int) -> facts_of.Past:
@@ -59,11 +72,12 @@ def fresh_past(cycle_samples: int) -> facts_of.Past:
 
 
 def decisions_of(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
-    """Where a policy decides: after lag + 1 samples, then every cycle."""
+    """Where a policy decides: after lag + 1 samples, then every cycle, but not where a cycle holds no sample."""
     samples = np.flatnonzero(present)
-    if len(samples) <= lag + 1:
+    if len(samples) < lag + 2:
         return np.empty(0, np.int64)
-    return np.arange(samples[lag] + 1, len(present), cycle_samples, dtype=np.int64)
+    starts = np.arange(samples[lag] + 1, len(present), cycle_samples, dtype=np.int64)
+    return starts[np.searchsorted(samples, starts + cycle_samples) > np.searchsorted(samples, starts)]
 
 
 def collect_moments(
@@ -84,10 +98,9 @@ def collect_moments(
         facts_of.read_past(usage, trace.labels, decisions, fresh_past(cycle_samples), past)
         padded = np.concatenate([usage, np.full((cycle_samples, 2), np.nan)])
         coming = padded[decisions[:, np.newaxis] + np.arange(cycle_samples)]
-        seen = ~np.isnan(coming[:, :, 0]).all(axis=1)
-        pasts.append(past[seen])
-        comings.append(coming[seen])
-        owners.append(np.full(int(seen.sum()), owner, np.int64))
+        pasts.append(past)
+        comings.append(coming)
+        owners.append(np.full(len(decisions), owner, np.int64))
     if not sum(map(len, owners)):
         raise NotEnoughData(f"no container has {lag + 2} samples. Give longer series, or a finer --step.")
     return Moments(

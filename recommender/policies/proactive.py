@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from recommender.errors import Misuse
 from recommender.kernels import correction
 from recommender.kernels import past as facts_of
+from recommender.kernels.demand import pool_leaves
 from recommender.kernels.past import read_past
 from recommender.policies.base import PolicyModel
 from recommender.policies.demand import OWN_PACE, DemandModel
 from recommender.policies.moments import fresh_past
-from recommender.records import MEMORY, RESOURCES, UNKNOWN_PHASE, Block, ContainerFacts, FloatArray
+from recommender.records import RESOURCES, UNKNOWN_PHASE, Block, ContainerFacts, FloatArray
 
 FAR_ABOVE = 1.25
 """A level this far above everything seen in training is not judged by it."""
@@ -29,12 +30,12 @@ class ProactiveOptions:
     Attributes
     ----------
     target_violation
-        Share of samples above allocation x 1.05 that is accepted, cpu and memory.
+        Share of samples above allocation x 1.05 that is accepted, cpu and memory; None takes the model's.
     gain
-        How fast a container's own violations move its margin; 0 switches the correction off.
+        How fast a container's own surprises move its price of a violation; 0 switches the correction off.
     """
 
-    target_violation: tuple[float, float] = (0.05, 0.05)
+    target_violation: tuple[float, float] | None = None
     gain: float = OWN_PACE.gain
 
 
@@ -50,6 +51,11 @@ class ProactivePolicy:
         Gives `demand`, a `DemandModel`.
     options
         Targets and correction.
+
+    Raises
+    ------
+    Misuse
+        The model knows no demand.
     """
 
     name = "phase.proactive"
@@ -62,17 +68,37 @@ class ProactivePolicy:
             raise Misuse("phase.proactive needs a model that learned the demand. Train one, or leave the policy out.")
         self.options = options or ProactiveOptions()
         self.demand = demand
-        self.curves = tuple(resource.curves() for resource in demand.resources)
-        self.grids = tuple(resource.grid() for resource in demand.resources)
-        self.prices = tuple(
-            resource.price(target)
-            for resource, target in zip(demand.resources, self.options.target_violation, strict=True)
-        )
+        self.targets = self.options.target_violation or demand.target_violation
+        self.curves = [resource.curves() for resource in demand.resources]
+        self.grids = [resource.grid() for resource in demand.resources]
+        self.prices = [resource.price(t) for resource, t in zip(demand.resources, self.targets, strict=True)]
         self.highest = np.array([resource.highest for resource in demand.resources])
         self.pace = OWN_PACE._replace(gain=self.options.gain)
 
     def start(self, container: ContainerFacts) -> ProactiveSession:
         return ProactiveSession(self, container)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """What the last decision was made of.
+
+    Attributes
+    ----------
+    past
+        float64 (N_PAST,): the facts.
+    leaves
+        int32 (t,): the leaf of each tree.
+    floors
+        float64 (2,): what it was held to at least.
+    outcomes
+        float64 (2, 3): allocation, share expected to be covered, natural logarithm of the factor on the price.
+    """
+
+    past: FloatArray
+    leaves: NDArray[np.int32]
+    floors: FloatArray
+    outcomes: FloatArray
 
 
 class ProactiveSession:
@@ -81,62 +107,97 @@ class ProactiveSession:
     def __init__(self, policy: ProactivePolicy, container: ContainerFacts) -> None:
         self.policy, self.container = policy, container
         self.past = fresh_past(policy.demand.cycle_samples)
-        self.ledgers = tuple(fresh_ledger() for _ in RESOURCES)
-        self.reasons: dict[str, Any] = {"rule": "no decision yet"}
+        self.ledgers = [correction.fresh_ledger() for _ in RESOURCES]
+        self.reasons: Reasons | None = None
 
     def advance(self, block: Block) -> FloatArray:
         if block.phases is None:
-            raise Misuse("phase.proactive needs phases. Give a model with --model, or leave the policy out.")
-        policy, demand = self.policy, self.policy.demand
+            raise Misuse("phase.proactive needs a model. Give one with --model, or leave the policy out.")
         past = np.empty((len(block.decisions), facts_of.N_PAST))
         usage = np.ascontiguousarray(block.usage)
         read_past(usage, block.phases.labels, block.decisions, self.past, past)
-        leaves = demand.leaves(demand.facts(past, self.container.workload))
-        floors = self._safe_floors(past)
-        allocations = np.empty((len(past), 2))
+        leaves = self.policy.demand.leaves(past, self.container.workload)
+        floors = self._floors(past)
         outcomes = np.empty((2, len(past), 3))
         for resource in range(2):
-            correction.decide_in_turn(
-                np.ascontiguousarray(usage[:, resource]),
-                block.decisions,
-                demand.pool(leaves, policy.curves[resource]),
-                demand.resources[resource].references(past, resource),
-                floors[:, resource],
-                policy.grids[resource],
-                (policy.prices[resource], demand.fairness),
-                policy.pace,
-                self.ledgers[resource],
-                outcomes[resource],
-            )
-            allocations[:, resource] = outcomes[resource, :, 0]
+            self._decide(resource, usage, block, past, leaves, floors, outcomes[resource])
         if len(past):
-            self._keep_reasons(past[-1], outcomes[:, -1], leaves[-1])
-        return allocations
+            self.reasons = Reasons(past[-1], leaves[-1], floors[-1], outcomes[:, -1])
+        return np.ascontiguousarray(outcomes[:, :, 0].T)
 
-    def _safe_floors(self, past: FloatArray) -> FloatArray:
+    def _decide(
+        self,
+        resource: int,
+        usage: FloatArray,
+        block: Block,
+        past: FloatArray,
+        leaves: NDArray[np.int32],
+        floors: FloatArray,
+        outcomes: FloatArray,
+    ) -> None:
+        policy = self.policy
+        pooled = np.empty((len(past), len(policy.grids[resource].knots)), np.float32)
+        pool_leaves(leaves, policy.curves[resource], pooled)
+        correction.decide_in_turn(
+            np.ascontiguousarray(usage[:, resource]),
+            block.decisions,
+            pooled,
+            policy.demand.references(past, resource),
+            np.ascontiguousarray(floors[:, resource]),
+            policy.grids[resource],
+            (policy.prices[resource], policy.demand.fairness),
+            policy.pace,
+            self.ledgers[resource],
+            outcomes,
+        )
+
+    def _floors(self, past: FloatArray) -> FloatArray:
         """float64 (d, 2): the peak of the cycle just ended where what was learned cannot be trusted, else nothing."""
         peaks = cycle_peaks(past)
         unknown = (past[:, facts_of.PHASE_NOW] == UNKNOWN_PHASE)[:, np.newaxis]
         return np.where(unknown | (peaks > FAR_ABOVE * self.policy.highest), peaks, 0.0)
 
-    def _keep_reasons(self, past: FloatArray, outcome: FloatArray, leaves: NDArray[np.int32]) -> None:
-        self.last = (past, outcome, leaves)
-
     def explain(self) -> Mapping[str, Any]:
-        return self.reasons
+        if self.reasons is None:
+            return {"rule": "no decision yet"}
+        demand, reasons = self.policy.demand, self.reasons
+        phase, prior = int(reasons.past[facts_of.PHASE_NOW]), int(reasons.past[facts_of.PHASE_PRIOR])
+        context, count = demand.ladder.describe(reasons.past)
+        allocated = reasons.outcomes[:, 0]
+        return {
+            "rule": self._rule(phase),
+            "phase": None if phase == UNKNOWN_PHASE else phase,
+            "previous_phase": None if prior == UNKNOWN_PHASE else prior,
+            "age_samples": round(float(np.exp(reasons.past[facts_of.AGE]))),
+            "dwell_samples": round(float(np.exp(reasons.past[facts_of.PHASE_DWELL]))),
+            "context": context,
+            "context_moments": count,
+            "similar_moments": round(float(demand.leaf_moments[reasons.leaves].mean()), 1),
+            "workload": self.container.workload if demand.runs.knows(self.container.workload) else None,
+            "target_violation": list(self.policy.targets),
+            "quantile": [round(float(share), 4) for share in reasons.outcomes[:, 1]],
+            "correction": [round(float(np.exp(haste)), 3) for haste in reasons.outcomes[:, 2]],
+            "last_cycle_peak": cycle_peaks(reasons.past[np.newaxis, :])[0].tolist(),
+            "cpu_cores": float(allocated[0]),
+            "memory_bytes": float(allocated[1]),
+        }
 
-
-def fresh_ledger() -> correction.Ledger:
-    """Before the first decision."""
-    return correction.Ledger(
-        np.full(1, np.nan), np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64)
-    )
+    def _rule(self, phase: int) -> str:
+        """In words."""
+        demand, reasons = self.policy.demand, self.reasons
+        words = "cheapest allocation for how similar moments went on"
+        if demand.runs.knows(self.container.workload):
+            words += f", among them earlier runs of {self.container.workload}"
+        if self.container.cycle_samples != demand.cycle_samples:
+            words += f"; learned for cycles of {demand.cycle_samples} samples, used for {self.container.cycle_samples}"
+        if reasons is not None and (reasons.floors > 0).any():
+            why = "phase unknown" if phase == UNKNOWN_PHASE else "larger than anything in training"
+            words += f"; {why}: not below the largest use of the cycle just ended"
+        return words
 
 
 def cycle_peaks(past: FloatArray) -> FloatArray:
     """float64 (m, 2): the largest use of the cycle just ended, cores and bytes."""
     at = facts_of.FIRST_LEVEL + np.arange(2) * facts_of.N_LEVELS
-    return np.exp(past[:, at + facts_of.NOW] + past[:, at + facts_of.CYCLE_PEAK])
-
-
-__all__ = ["MEMORY", "RESOURCES", "ProactiveOptions", "ProactivePolicy"]
+    peaks: FloatArray = np.exp(past[:, at + facts_of.NOW] + past[:, at + facts_of.CYCLE_PEAK])
+    return peaks

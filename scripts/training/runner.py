@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +26,6 @@ from training.machine import machine_facts
 from training.plan import Run
 from training.sampler import Meter, TreeMeter, new_meter
 
-SAMPLE_EVERY_S = 1.0
 LATE_S = 0.5
 """A sample taken later than this after its second would be another second's: it is left out."""
 TIMEOUT_S = 330.0
@@ -188,7 +188,8 @@ class Recorder:
         try:
             samples, cut = _sample_until_end(process, meter, work / "progress", self.stop, self.timeout_s)
         finally:
-            if cut and process.poll() is None:
+            # Also after a good end: a job's forgotten helpers must not run on beside the next one.
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
         return samples, cut or ("" if code == 0 else f"exit code {code}, see logs/{Path(log.name).name}")

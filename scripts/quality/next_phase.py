@@ -1,27 +1,16 @@
-#!/usr/bin/env python3
 """How well the next different phase is foretold on containers kept back: first order, random forest, our graph."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import click
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from sklearn.ensemble import RandomForestClassifier
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from recommender.phases.contexts import Run, runs_of  # noqa: E402
-from recommender.phases.graph import PhaseGraph  # noqa: E402
-from recommender.records import FloatArray, IntArray  # noqa: E402
-from recommender.sources.sequences import read_sequences  # noqa: E402
+from recommender.phases.contexts import Run
+from recommender.phases.graph import PhaseGraph
+from recommender.records import FloatArray, IntArray
 
 FOLDS = 5
 FOREST_RUNS = 4
@@ -111,30 +100,3 @@ def _floored(shares: FloatArray, asked: Sequence[Sequence[Run]]) -> FloatArray:
     floored[np.arange(len(asked)), [history[-1][0] for history in asked]] = 0.0
     floored /= floored.sum(axis=1, keepdims=True)
     return floored
-
-
-@click.command()
-@click.argument(
-    "sequences",
-    type=click.Path(path_type=Path),
-    default=ROOT / "tests" / "data" / "ai4dl" / "dlaas_phase_sequences.parquet",
-)
-@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1), help="Times five folds are drawn.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def main(sequences: Path, repeats: int, as_json: bool) -> None:
-    """Cross-validate by container on SEQUENCES (container, step, phase)."""
-    results = compare([runs_of(phases) for phases in read_sequences(sequences).values()], repeats)
-    if as_json:
-        click.echo(json.dumps(results, indent=2))
-        return
-    table = Table(title=f"next different phase, {FOLDS} folds by container, {repeats} times")
-    for name in ("", "right (top 1)", "log-loss", "s a fold"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, row in results.items():
-        right = f"{row['top1']:.1%} ± {100 * row['top1_sd']:.1f}"
-        table.add_row(name, right, f"{row['log_loss']:.3f} ± {row['log_loss_sd']:.3f}", f"{row['seconds']:.2f}")
-    Console().print(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,126 @@
+"""What a violation must cost so that a target is met on containers left out, and how levels are best compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender.kernels import correction
+from recommender.kernels import demand as kernel
+from recommender.policies.demand import Basis, references
+from recommender.policies.demand_forest import Fold, gathered, n_leaves_of
+from recommender.policies.demand_options import DemandOptions
+from recommender.policies.moments import FLOORS, Moments
+from recommender.records import VIOLATION_TOLERANCE, FloatArray
+
+LOW_SHARE = 0.05
+"""Levels below this share of the mean need no knots: what is allocated there costs next to nothing."""
+
+LOGISTIC_WIDTH = 0.6
+"""A logistic of this width has about the spread of a normal of width 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    basis: Basis
+    floor: float
+    width: float
+
+
+class Judge:
+    """Slack and violations of one resource on moments whose forest has not learned from them."""
+
+    def __init__(self, moments: Moments, resource: int, options: DemandOptions) -> None:
+        self.coming = np.ascontiguousarray(moments.coming[:, :, resource])
+        self.past, self.owners, self.kin = moments.past, moments.owners, moments.kin
+        self.resource, self.options = resource, options
+        self.mean = max(float(np.nanmean(self.coming)), FLOORS[resource])
+        self.used = float(np.nansum(self.coming))
+        self.samples = moments.samples
+        self.n_samples = int(self.samples.sum())
+
+    def references(self, trial: Trial) -> FloatArray:
+        floor = trial.floor * self.mean if np.isfinite(trial.floor) else np.inf
+        return references(self.past, self.resource, trial.basis, floor)
+
+    def curves(self, trial: Trial, knots: FloatArray, reference: FloatArray) -> NDArray[np.float32]:
+        curves = np.empty((len(self.coming), len(knots)), np.float32)
+        kernel.sample_curves(self.coming, reference, knots, trial.width * LOGISTIC_WIDTH, curves)
+        return curves
+
+    def pool(self, trial: Trial, folds: Sequence[Fold]) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+        """What the forests of the other folds expect of each moment."""
+        reference = self.references(trial)
+        knots = place_knots(self.coming, reference, self.options.knots)
+        curves = self.curves(trial, knots, reference)
+        pooled = np.empty_like(curves)
+        for fold in folds:
+            sums, moments = gathered(fold.learned_leaves, curves[fold.learned], n_leaves_of(fold.forest))
+            means = (sums / np.maximum(moments, 1)[:, np.newaxis]).astype(np.float32)
+            if len(fold.other_leaves):
+                part = np.empty((len(fold.other_leaves), len(knots)), np.float32)
+                kernel.pool_leaves(fold.other_leaves, means, part)
+                pooled[~fold.learned] = part
+            else:
+                kernel.pool_leaves(fold.learned_leaves, means, pooled)
+        return pooled, knots, reference
+
+    def outcome(
+        self, pooled: NDArray[np.float32], knots: FloatArray, reference: FloatArray, price: float
+    ) -> tuple[float, float]:
+        """Slack ratio at a price, and violation ratio with what prudence adds to it."""
+        results = np.empty((len(pooled), 2))
+        grid = kernel.grid_of(knots, VIOLATION_TOLERANCE)
+        at = (price, self.options.fairness)
+        correction.rehearse(self.coming, self.owners, pooled, reference, grid, at, self.options.pace, results)
+        slack, over = results.sum(axis=0)
+        ratio = over / max(self.n_samples, 1)
+        off = np.bincount(self.kin, results[:, 1]) - ratio * np.bincount(self.kin, self.samples)
+        error = float(np.sqrt(np.sum(off**2))) / max(self.n_samples, 1)
+        return slack / max(self.used, 1e-300), ratio + self.options.prudence * error
+
+    def prices(
+        self, pooled: NDArray[np.float32], knots: FloatArray, reference: FloatArray, targets: Sequence[float]
+    ) -> list[float]:
+        """The smallest price that keeps violations, with prudence, at each target; found by bisection."""
+        unit = self.mean ** (1.0 - self.options.fairness)
+        found = []
+        for target in targets:
+            low, high = np.log(1e-9 * unit), np.log(1e4 * unit)
+            for _ in range(28):
+                middle = 0.5 * (low + high)
+                violations = self.outcome(pooled, knots, reference, float(np.exp(middle)))[1]
+                low, high = (low, middle) if violations <= target else (middle, high)
+            found.append(float(np.exp(high)))
+        return found
+
+    def slack(self, trial: Trial, folds: Sequence[Fold], target: float) -> float:
+        """Slack ratio at a target."""
+        pooled, knots, reference = self.pool(trial, folds)
+        (price,) = self.prices(pooled, knots, reference, (target,))
+        return self.outcome(pooled, knots, reference, price)[0]
+
+
+def place_knots(coming: FloatArray, reference: FloatArray, number: int) -> FloatArray:
+    """Where curves are kept: half of the knots where samples or cheapest allocations lie, half evenly spread.
+
+    The cheapest allocation lies a tolerance below some sample, so the levels below each matter as much as the samples.
+    """
+    relative = (coming / reference[:, np.newaxis])[~np.isnan(coming)]
+    levels = np.log(np.fmax(relative, LOW_SHARE * max(float(relative.mean()), 1e-9)))
+    low, high = float(np.quantile(levels, 0.02)) - 0.06, float(levels.max()) + 0.02
+    quantiles = np.quantile(levels, np.linspace(0.02, 1.0, number // 4))
+    dense = np.concatenate([quantiles, quantiles - np.log(VIOLATION_TOLERANCE)])
+    even = np.linspace(low, high, number - len(dense))
+    return _apart(np.unique(np.concatenate([dense, even])))
+
+
+def _apart(knots: FloatArray) -> FloatArray:
+    """Drop knots that coincide to within a hundred-thousandth."""
+    keep = np.concatenate([[True], np.diff(knots) > 1e-5])
+    keep[-1] = True
+    kept = knots[keep]
+    return kept if len(kept) > 1 and kept[-1] - kept[-2] > 0 else np.array([knots[0], knots[0] + 1e-3])
