@@ -20,6 +20,10 @@ from recommender.records import VIOLATION_TOLERANCE, Block, ContainerFacts, Floa
 
 Maker = Callable[..., Block]
 NAMES = REGISTRY.names()
+ORACLES = ("ground.truth", "current.step.max", "current.step.rules")
+PAST_ONLY = tuple(name for name in NAMES if name not in ORACLES)
+SCALING = tuple(name for name in NAMES if name.startswith(("ground.", "current.", "prev.")))
+"""The others know fixed amounts: floors, buckets, requests or levels of a phase."""
 
 
 @pytest.fixture(params=NAMES)
@@ -114,9 +118,8 @@ def test_a_block_without_decisions_gives_none(policy: Policy, facts: ContainerFa
     assert session.advance(part(block, 3, 3)).shape == (0, 2)
 
 
+@pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
 def test_a_decision_sees_the_past_only(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    if policy.oracle:
-        pytest.skip("an oracle is there to see the future")
     block = make_block()
     assert block.phases is not None and block.requests is not None
     for number in (0, 3, len(block.decisions) - 1):
@@ -132,9 +135,8 @@ def test_a_decision_sees_the_past_only(policy: Policy, facts: ContainerFacts, ma
         )
 
 
+@pytest.mark.parametrize("policy", ORACLES, indirect=True)
 def test_an_oracle_sees_its_own_cycle_only(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    if not policy.oracle:
-        pytest.skip("covered by the test on the past")
     block = make_block()
     changed = block.usage.copy()
     changed[block.decisions[5] :] *= 9
@@ -149,20 +151,18 @@ def test_cutting_at_decisions_changes_nothing(policy: Policy, facts: ContainerFa
             np.testing.assert_array_equal(in_pieces(policy.start(facts), block, cuts), whole)
 
 
+@pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
 def test_who_knows_the_past_only_may_be_cut_anywhere(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    if policy.oracle:
-        pytest.skip("an oracle needs its whole cycle")
     for block in blocks(make_block):
         whole = policy.start(facts).advance(block)
         everywhere = list(range(1, len(block.usage)))
         np.testing.assert_array_equal(in_pieces(policy.start(facts), block, everywhere), whole)
 
 
+@pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
 def test_a_decision_after_the_last_sample_is_the_one_made_with_more_to_come(
     policy: Policy, facts: ContainerFacts, make_block: Maker
 ) -> None:
-    if policy.oracle:
-        pytest.skip("an oracle cannot decide with nothing to come")
     block = make_block()
     whole = policy.start(facts).advance(block)
     for number in (0, 4):
@@ -218,9 +218,8 @@ def test_every_last_decision_can_be_explained_in_json(policy: Policy, facts: Con
     assert [told["cpu_cores"], told["memory_bytes"]] == allocations[-1].tolist()
 
 
+@pytest.mark.parametrize("policy", SCALING, indirect=True)
 def test_twice_the_use_gets_twice_the_allocation(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    if not policy.name.startswith(("ground.", "current.", "prev.")):
-        pytest.skip("it knows fixed amounts: floors, buckets, requests or levels of a phase")
     block = make_block()
     twice = replace(block, usage=block.usage * 2)
     np.testing.assert_array_equal(policy.start(facts).advance(twice), policy.start(facts).advance(block) * 2)
