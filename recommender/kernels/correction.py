@@ -64,7 +64,7 @@ def decide_in_turn(
     decisions: NDArray[np.int64],
     pooled: NDArray[np.float32],
     references: NDArray[np.float64],
-    floors: NDArray[np.float64],
+    bounds: NDArray[np.float64],
     grid: Grid,
     price: tuple[float, float],
     pace: Pace,
@@ -88,8 +88,8 @@ def decide_in_turn(
         float32 (d, g): expected samples at or below each knot.
     references
         float64 (d,): what the knots are relative to.
-    floors
-        float64 (d,): never less than this, cores or bytes.
+    bounds
+        float64 (d, 2): never less than the first and never more than the second, cores or bytes.
     grid
         The knots.
     price
@@ -110,7 +110,8 @@ def decide_in_turn(
                 ledger.over[0], ledger.samples[0] = 0, 0
             own_price = price[0] * math.exp(ledger.haste[0])
             best, covered = cheapest_knot(pooled[number], grid, references[number], own_price, price[1])
-            ledger.allocated[0] = max(references[number] * grid.level[best], floors[number])
+            cheapest = references[number] * grid.level[best]
+            ledger.allocated[0] = max(min(cheapest, bounds[number, 1]), bounds[number, 0])
             ledger.expected[0] = 1.0 - covered
             outcome[number, 0] = ledger.allocated[0]
             outcome[number, 1] = covered

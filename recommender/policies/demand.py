@@ -60,8 +60,8 @@ class ResourceDemand:
         float32 (leaves,): mean number of samples a moment of the leaf had before it.
     targets, prices
         float64 (p,): target violations, and the price of a violation that met them on containers left out.
-    highest
-        Largest use seen in training, cores or bytes.
+    lowest, highest
+        Smallest peak so far of a training moment, and largest use seen in training, cores or bytes.
     """
 
     basis: Basis
@@ -71,6 +71,7 @@ class ResourceDemand:
     samples: NDArray[np.float32]
     targets: FloatArray
     prices: FloatArray
+    lowest: float
     highest: float
 
     def curves(self) -> NDArray[np.float32]:
@@ -165,3 +166,19 @@ def references(past: FloatArray, resource: int, basis: Basis, floor: float) -> F
         level = np.exp(now + past[:, at + facts_of.CYCLE_MEAN]) * spread
     reference: FloatArray = np.sqrt(level**2 + floor**2)
     return reference
+
+
+def cycle_peaks(past: FloatArray) -> FloatArray:
+    """float64 (m, 2): the largest use of the cycle just ended, cores and bytes."""
+    return _levels(past, facts_of.CYCLE_PEAK)
+
+
+def ever_peaks(past: FloatArray) -> FloatArray:
+    """float64 (m, 2): the largest use so far, cores and bytes."""
+    return _levels(past, facts_of.EVER_PEAK)
+
+
+def _levels(past: FloatArray, which: int) -> FloatArray:
+    at = facts_of.FIRST_LEVEL + np.arange(2) * facts_of.N_LEVELS
+    levels: FloatArray = np.exp(past[:, at + facts_of.NOW] + past[:, at + which])
+    return levels

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import RandomForestRegressor
 
 from recommender.kernels import demand as kernel
 from recommender.kernels import past as facts_of
@@ -52,6 +51,8 @@ def grouping_targets(moments: Moments) -> FloatArray:
 
 def grow(facts: FloatArray, targets: FloatArray, samples: IntArray, options: DemandOptions, seed: int) -> kernel.Forest:
     """A random forest, as plain arrays."""
+    from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415  two seconds that only training needs
+
     forest = RandomForestRegressor(
         options.trees,
         min_samples_leaf=min(options.fewest_moments, max(1, len(facts) // 4)),

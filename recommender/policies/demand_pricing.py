@@ -16,6 +16,9 @@ from recommender.policies.demand_options import DemandOptions
 from recommender.policies.moments import FLOORS, Moments
 from recommender.records import VIOLATION_TOLERANCE, FloatArray
 
+SCALE_FREE_BONUS = 0.002
+"""Slack ratio that a floor must save to be worth having: without one a container unlike any seen still gets its due."""
+
 LOW_SHARE = 0.05
 """Levels below this share of the mean need no knots: what is allocated there costs next to nothing."""
 
@@ -101,7 +104,7 @@ class Judge:
         """Slack ratio at a target."""
         pooled, knots, reference = self.pool(trial, folds)
         (price,) = self.prices(pooled, knots, reference, (target,))
-        return self.outcome(pooled, knots, reference, price)[0]
+        return self.outcome(pooled, knots, reference, price)[0] + (SCALE_FREE_BONUS if trial.floor > 0 else 0.0)
 
 
 def place_knots(coming: FloatArray, reference: FloatArray, number: int) -> FloatArray:

@@ -43,6 +43,7 @@ def to_state(model: DemandModel) -> tuple[dict[str, NDArray[Any]], dict[str, Any
         "classes": list(model.runs.classes),
         "bases": [d.basis.value for d in model.resources],
         "floors": [None if np.isinf(d.floor) else d.floor for d in model.resources],
+        "lowest": [d.lowest for d in model.resources],
         "highest": [d.highest for d in model.resources],
     }
     return arrays, facts
@@ -98,6 +99,7 @@ def _resource_of(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], r
     return ResourceDemand(
         basis=Basis(facts["bases"][resource]),
         floor=np.inf if floor is None else float(floor),
+        lowest=float(facts["lowest"][resource]),
         highest=float(facts["highest"][resource]),
         **own,
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from recommender.policies.contexts import ContextLadder
-from recommender.policies.demand import CURVE_STEPS, N_FACTS, Basis, DemandModel, ResourceDemand, all_facts
+from recommender.policies.demand import CURVE_STEPS, N_FACTS, Basis, DemandModel, ResourceDemand, all_facts, ever_peaks
 from recommender.policies.demand_forest import Fold, gathered, grouping_targets, grow, leaves_of, n_leaves_of
 from recommender.policies.demand_options import DemandOptions
 from recommender.policies.demand_pricing import Judge, Trial
@@ -193,5 +193,6 @@ class _Learner:
             samples.astype(np.float32),
             np.array(self.options.targets),
             np.array(prices),
+            float(ever_peaks(self.moments.past)[:, resource].min()),
             float(np.nanmax(judge.coming)),
         )

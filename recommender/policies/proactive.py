@@ -15,12 +15,15 @@ from recommender.kernels import past as facts_of
 from recommender.kernels.demand import pool_leaves
 from recommender.kernels.past import read_past
 from recommender.policies.base import PolicyModel
-from recommender.policies.demand import OWN_PACE, DemandModel
+from recommender.policies.demand import OWN_PACE, DemandModel, cycle_peaks, ever_peaks
 from recommender.policies.moments import fresh_past
 from recommender.records import RESOURCES, UNKNOWN_PHASE, Block, ContainerFacts, FloatArray
 
-FAR_ABOVE = 1.25
-"""A level this far above everything seen in training is not judged by it."""
+FAR_OFF = 1.25
+"""A level this far above or below everything seen in training is not judged by it."""
+
+HEADROOM = 1.1
+"""What a container smaller than any in training gets beyond its largest use so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class ProactivePolicy:
     """The cheapest allocation for the demand of the coming cycle, corrected by the container's own past.
 
     It never allocates less than the cycle just ended used when the phase is unknown or when the container is far larger
-    than any in training; it says so.
+    than any in training, and no more than a tenth above the largest use so far when it is far smaller; it says so.
 
     Parameters
     ----------
@@ -72,6 +75,7 @@ class ProactivePolicy:
         self.curves = [resource.curves() for resource in demand.resources]
         self.grids = [resource.grid() for resource in demand.resources]
         self.prices = [resource.price(t) for resource, t in zip(demand.resources, self.targets, strict=True)]
+        self.lowest = np.array([resource.lowest for resource in demand.resources])
         self.highest = np.array([resource.highest for resource in demand.resources])
         self.pace = OWN_PACE._replace(gain=self.options.gain)
 
@@ -89,15 +93,15 @@ class Reasons:
         float64 (N_PAST,): the facts.
     leaves
         int32 (t,): the leaf of each tree.
-    floors
-        float64 (2,): what it was held to at least.
+    bounds
+        float64 (2, 2): at least and at most, per resource (rows).
     outcomes
         float64 (2, 3): allocation, share expected to be covered, natural logarithm of the factor on the price.
     """
 
     past: FloatArray
     leaves: NDArray[np.int32]
-    floors: FloatArray
+    bounds: FloatArray
     outcomes: FloatArray
 
 
@@ -117,12 +121,12 @@ class ProactiveSession:
         usage = np.ascontiguousarray(block.usage)
         read_past(usage, block.phases.labels, block.decisions, self.past, past)
         leaves = self.policy.demand.leaves(past, self.container.workload)
-        floors = self._floors(past)
+        bounds = self._bounds(past)
         outcomes = np.empty((2, len(past), 3))
         for resource in range(2):
-            self._decide(resource, usage, block, past, leaves, floors, outcomes[resource])
+            self._decide(resource, usage, block, past, leaves, bounds[resource], outcomes[resource])
         if len(past):
-            self.reasons = Reasons(past[-1], leaves[-1], floors[-1], outcomes[:, -1])
+            self.reasons = Reasons(past[-1], leaves[-1], bounds[:, -1], outcomes[:, -1])
         return np.ascontiguousarray(outcomes[:, :, 0].T)
 
     def _decide(
@@ -132,7 +136,7 @@ class ProactiveSession:
         block: Block,
         past: FloatArray,
         leaves: NDArray[np.int32],
-        floors: FloatArray,
+        bounds: FloatArray,
         outcomes: FloatArray,
     ) -> None:
         policy = self.policy
@@ -143,7 +147,7 @@ class ProactiveSession:
             block.decisions,
             pooled,
             policy.demand.references(past, resource),
-            np.ascontiguousarray(floors[:, resource]),
+            bounds,
             policy.grids[resource],
             (policy.prices[resource], policy.demand.fairness),
             policy.pace,
@@ -151,11 +155,13 @@ class ProactiveSession:
             outcomes,
         )
 
-    def _floors(self, past: FloatArray) -> FloatArray:
-        """float64 (d, 2): the peak of the cycle just ended where what was learned cannot be trusted, else nothing."""
-        peaks = cycle_peaks(past)
+    def _bounds(self, past: FloatArray) -> FloatArray:
+        """float64 (2, d, 2): per resource, at least and at most; they bind where what was learned cannot be trusted."""
+        peaks, ever = cycle_peaks(past), ever_peaks(past)
         unknown = (past[:, facts_of.PHASE_NOW] == UNKNOWN_PHASE)[:, np.newaxis]
-        return np.where(unknown | (peaks > FAR_ABOVE * self.policy.highest), peaks, 0.0)
+        at_least = np.where(unknown | (peaks > FAR_OFF * self.policy.highest), peaks, 0.0)
+        at_most = np.where(FAR_OFF * ever < self.policy.lowest, HEADROOM * ever, np.inf)
+        return np.ascontiguousarray(np.stack([at_least, at_most], axis=2).transpose(1, 0, 2))
 
     def explain(self) -> Mapping[str, Any]:
         if self.reasons is None:
@@ -190,14 +196,9 @@ class ProactiveSession:
             words += f", among them earlier runs of {self.container.workload}"
         if self.container.cycle_samples != demand.cycle_samples:
             words += f"; learned for cycles of {demand.cycle_samples} samples, used for {self.container.cycle_samples}"
-        if reasons is not None and (reasons.floors > 0).any():
+        if reasons is not None and (reasons.bounds[:, 0] > 0).any():
             why = "phase unknown" if phase == UNKNOWN_PHASE else "larger than anything in training"
             words += f"; {why}: not below the largest use of the cycle just ended"
+        if reasons is not None and np.isfinite(reasons.bounds[:, 1]).any():
+            words += f"; smaller than anything in training: at most {HEADROOM:g} times its largest use"
         return words
-
-
-def cycle_peaks(past: FloatArray) -> FloatArray:
-    """float64 (m, 2): the largest use of the cycle just ended, cores and bytes."""
-    at = facts_of.FIRST_LEVEL + np.arange(2) * facts_of.N_LEVELS
-    peaks: FloatArray = np.exp(past[:, at + facts_of.NOW] + past[:, at + facts_of.CYCLE_PEAK])
-    return peaks
