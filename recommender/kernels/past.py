@@ -159,10 +159,9 @@ def _write_cycle(past: Past, resource: int, floor: float, row: NDArray[np.float6
     filled = min(past.counts[RING_AT], size)
     last = past.levels[LAST, resource]
     peak, low, total, present = 0.0, math.inf, 0.0, 0
-    latest, latest_present = 0.0, 0
+    latest, latest_present, at_peak = 0.0, 0, 0
     since_jump, jumps, newer, slope = -1, 0, last, 0.0
-    halves = np.zeros(2)
-    half_present = np.zeros(2)
+    halves, half_present = np.zeros(2), np.zeros(2)
     for back in range(filled):
         used = past.ring[(past.counts[RING_AT] - 1 - back) % size, resource]
         if math.isnan(used):
@@ -186,9 +185,10 @@ def _write_cycle(past: Past, resource: int, floor: float, row: NDArray[np.float6
         half_present[half] += 1
     now = row[NOW]
     if present == 0:
-        peak, low, total, present, latest, latest_present = last, last, last, 1, last, 1
+        peak, low, total, present = last, last, last, 1
+        latest, latest_present, at_peak = last, 1, 1
     mean = total / present
-    squares, at_peak = 0.0, 0
+    squares = 0.0
     for slot in range(filled):
         used = past.ring[slot, resource]
         if not math.isnan(used):

@@ -27,8 +27,5 @@ class DemandOptions:
     folds: int = 5
     most_moments: int = 6000
     fairness: float = 0.0
-    prudence: float = 0.5
-    """Standard errors of the violation ratio, from container to container, that are kept back from the target: a price
-    that just met it where it was found would miss it half the time elsewhere."""
     pace: correction.Pace = OWN_PACE
     targets: tuple[float, ...] = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2)

@@ -41,17 +41,6 @@ class Moments:
         samples: IntArray = np.count_nonzero(~np.isnan(self.coming[:, :, 0]), axis=1)
         return samples
 
-    @property
-    def kin(self) -> IntArray:
-        """int64 (m,): which class, or where there are no classes to tell apart which container.
-
-        Runs of one class go wrong together, so they do not count as independent.
-        """
-        if len(set(self.workloads)) < 2:
-            return self.owners
-        names = [f"{owner}" if name is None else f"class {name}" for owner, name in enumerate(self.workloads)]
-        return np.unique(names, return_inverse=True)[1].astype(np.int64)[self.owners]
-
     def take(self, which: BoolArray | IntArray) -> Moments:
         """Some of the moments."""
         return Moments(self.past[which], self.coming[which], self.owners[which], self.workloads)
