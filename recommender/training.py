@@ -11,7 +11,7 @@ import numpy as np
 
 from recommender.errors import NotEnoughData
 from recommender.model import PhaseModel
-from recommender.phases.contexts import runs_of
+from recommender.phases.contexts import Run, runs_of
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
@@ -24,6 +24,10 @@ FOLDS = 5
 TRAINING_SAMPLES = 400_000
 """Samples a model is trained on at the most, whole containers drawn by a hash of their names. More moved no held-out
 figure on the traces this was measured with, and memory stays bounded whatever the source."""
+
+GRAPH_RUNS, LEAST_RUNS = 5_000, 20
+"""Runs of phases the graph counts in all, and of each container at the least. A service that swings between phases for
+months has tens of thousands; its model would outgrow a ConfigMap and take seconds to load, and tell nothing more."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -131,9 +135,7 @@ def with_forecasts(
     """Everything behind the detector, learned from its phases on these series."""
     traces = [detector.trace(s) for s in series]
     statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
-    graph = PhaseGraph.fit(
-        [runs_of(labels) for labels in map(_present_labels, series, traces)], n_phases=detector.n_phases
-    )
+    graph = _graph([runs_of(labels) for labels in map(_present_labels, series, traces)], detector.n_phases)
     demand = fit_demand(
         series,
         traces,
@@ -195,6 +197,15 @@ def cross_fit(
     if progress is not None:
         progress("folds", folds, folds)
     return CrossFit(tuple(models), fold_of)
+
+
+def _graph(sequences: Sequence[list[Run]], n_phases: int) -> PhaseGraph:
+    """The graph of these containers; of long ones the beginning, so that all have their say within the bound."""
+    most = max(LEAST_RUNS, GRAPH_RUNS // max(len(sequences), 1))
+    graph = PhaseGraph(n_phases)
+    for runs in sequences:
+        graph.update(runs[:most], ended=len(runs) <= most)
+    return graph
 
 
 def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:

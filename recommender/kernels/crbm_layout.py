@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 
+CACHE_LINE = 64
+"""Bytes."""
+
 LANES = 8
 """Rows and coefficients are padded to whole groups of 8: one AVX2 register of float32, two of float64."""
 
@@ -115,8 +118,15 @@ def lanes_of(o: Layout) -> Lanes:
 
 
 def workspace(o: Layout, dtype: Any, blocks: int = 1) -> Floats:
-    """A zeroed workspace; `blocks` is 1 for parameters alone, 3 with gradient and velocity."""
-    return np.zeros(o.parameters_at + blocks * o.block, dtype=dtype)
+    """A zeroed workspace; `blocks` is 1 for parameters alone, 3 with gradient and velocity.
+
+    It begins at a cache line: NumPy alone promises 16 bytes, and rows that straddle two lines cost up to a fifth of the
+    training speed, in some processes and not in others.
+    """
+    length, width = o.parameters_at + blocks * o.block, np.dtype(dtype).itemsize
+    roomy = np.zeros(length + CACHE_LINE // width, dtype=dtype)
+    skipped = (-roomy.ctypes.data % CACHE_LINE) // width
+    return roomy[skipped : skipped + length]
 
 
 def pack(parameters: Parameters, o: Layout, work: Floats) -> None:
