@@ -16,10 +16,21 @@ from recommender.records import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A forest and the moments it did not learn from."""
+    """A forest, the moments it learned from, and those of a dry run that it did not learn from.
+
+    Attributes
+    ----------
+    forest
+        The trees.
+    learned, others
+        bool (m,): which moments.
+    learned_leaves, other_leaves
+        int32 (., t): their leaves.
+    """
 
     forest: kernel.Forest
     learned: BoolArray
+    others: BoolArray
     learned_leaves: NDArray[np.int32]
     other_leaves: NDArray[np.int32]
 

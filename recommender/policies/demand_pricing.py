@@ -40,40 +40,43 @@ class Judge:
     """Slack and violations of one resource on moments whose forest has not learned from them."""
 
     def __init__(self, moments: Moments, resource: int, options: DemandOptions) -> None:
-        self.coming = np.ascontiguousarray(moments.coming[:, :, resource])
-        self.past, self.owners = moments.past, moments.owners
-        self.n_containers = len(np.unique(moments.owners))
-        self.resource, self.options = resource, options
+        self.moments, self.resource, self.options = moments, resource, options
+        self.every_coming = np.ascontiguousarray(moments.coming[:, :, resource])
+        self.judged = moments.schedules == 0
+        self.coming, self.owners = self.every_coming[self.judged], moments.owners[self.judged]
+        self.n_containers = len(np.unique(self.owners))
         self.mean = max(float(np.nanmean(self.coming)), FLOORS[resource])
         self.used = float(np.nansum(self.coming))
-        self.samples = moments.samples
-        self.n_samples = int(self.samples.sum())
+        self.n_samples = int(np.count_nonzero(~np.isnan(self.coming)))
 
     def references(self, trial: Trial) -> FloatArray:
+        """float64 (m,): of all moments."""
         floor = trial.floor * self.mean if np.isfinite(trial.floor) else np.inf
-        return references(self.past, self.resource, trial.basis, floor)
+        return references(self.moments.past, self.resource, trial.basis, floor)
 
-    def curves(self, trial: Trial, knots: FloatArray, reference: FloatArray) -> NDArray[np.float32]:
-        curves = np.empty((len(self.coming), len(knots)), np.float32)
-        kernel.sample_curves(self.coming, reference, knots, trial.width * LOGISTIC_WIDTH, curves)
+    def curves(self, trial: Trial, knots: FloatArray) -> NDArray[np.float32]:
+        """float32 (m, g): of all moments."""
+        curves = np.empty((len(self.every_coming), len(knots)), np.float32)
+        width = trial.width * LOGISTIC_WIDTH
+        kernel.sample_curves(self.every_coming, self.references(trial), knots, width, curves)
         return curves
 
     def pool(self, trial: Trial, folds: Sequence[Fold]) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
-        """What the forests of the other folds expect of each moment."""
+        """What the forests of the other folds expect of each judged moment, the knots, and the references."""
         reference = self.references(trial)
-        knots = place_knots(self.coming, reference, self.options.knots)
-        curves = self.curves(trial, knots, reference)
+        knots = place_knots(self.every_coming, reference, self.options.knots)
+        curves = self.curves(trial, knots)
         pooled = np.empty_like(curves)
         for fold in folds:
             sums, moments = gathered(fold.learned_leaves, curves[fold.learned], n_leaves_of(fold.forest))
             means = (sums / np.maximum(moments, 1)[:, np.newaxis]).astype(np.float32)
-            if len(fold.other_leaves):
-                part = np.empty((len(fold.other_leaves), len(knots)), np.float32)
-                kernel.pool_leaves(fold.other_leaves, means, part)
-                pooled[~fold.learned] = part
-            else:
-                kernel.pool_leaves(fold.learned_leaves, means, pooled)
-        return pooled, knots, reference
+            leaves, rows = (
+                (fold.other_leaves, fold.others) if fold.others.any() else (fold.learned_leaves, fold.learned)
+            )
+            part = np.empty((len(leaves), len(knots)), np.float32)
+            kernel.pool_leaves(leaves, means, part)
+            pooled[rows] = part
+        return np.ascontiguousarray(pooled[self.judged]), knots, reference[self.judged]
 
     def outcome(
         self, pooled: NDArray[np.float32], knots: FloatArray, reference: FloatArray, price: float

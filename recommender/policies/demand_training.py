@@ -56,7 +56,7 @@ def fit_demand(
     """
     options = options or DemandOptions()
     rng = np.random.default_rng(seed)
-    moments = collect_moments(series, phases, cycle_samples, lag)
+    moments = collect_moments(series, phases, cycle_samples, lag, options.most_moments)
     moments = thinned(moments, options.most_moments, rng)
     n_phases = max((trace.n_phases for trace in phases), default=1)
     learner = _Learner(moments, n_phases, options, seed, rng)
@@ -132,9 +132,10 @@ class _Learner:
         part, outcomes, number = self.moments.take(learned), self.outcomes[learned], self.number[learned]
         facts = self.facts_as_if_unseen(part, outcomes, number)
         forest = grow(facts, self.targets[learned], part.samples, self.options, self.seed)
-        rest = self.moments.take(~learned)
+        others = ~learned & (self.moments.schedules == 0)
+        rest = self.moments.take(others)
         other = self.facts_of_others(rest, self.ladder(part, outcomes), self.runs(part, outcomes))
-        return Fold(forest, learned, leaves_of(facts, forest), leaves_of(other, forest))
+        return Fold(forest, learned, others, leaves_of(facts, forest), leaves_of(other, forest))
 
     def facts_as_if_unseen(self, moments: Moments, outcomes: FloatArray, number: IntArray) -> FloatArray:
         """Facts of training moments from contexts and runs that know nothing of their own container.
@@ -180,7 +181,7 @@ class _Learner:
         best = min([best, *others], key=lambda trial: judge.slack(trial, folds, target))
         pooled, knots, reference = judge.pool(best, folds)
         prices = judge.prices(pooled, knots, reference, self.options.targets)
-        curves = judge.curves(best, knots, reference)
+        curves = judge.curves(best, knots)
         sums, moments = gathered(everything.learned_leaves, curves, n_leaves_of(everything.forest))
         samples = sums[:, -1] / np.maximum(moments, 1)
         shares = np.rint(CURVE_STEPS * sums / np.maximum(sums[:, -1:], 1e-9)).astype(np.uint8)

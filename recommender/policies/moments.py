@@ -11,6 +11,9 @@ from recommender.errors import NotEnoughData
 from recommender.kernels import past as facts_of
 from recommender.records import BoolArray, FloatArray, IntArray, PhaseTrace, UsageSeries
 
+MOST_SCHEDULES = 5
+"""Decisions a fifth of a cycle apart tell something new; nearer ones are copies."""
+
 FLOORS = np.array([facts_of.CPU_FLOOR, facts_of.MEMORY_FLOOR])
 
 
@@ -26,6 +29,9 @@ class Moments:
         float64 (m, cycle, 2): the samples of the coming cycle, NaN where there is none.
     owners
         int64 (m,): which container.
+    schedules
+        int64 (m,): 0 for the decisions of a dry run; above, decisions as many steps later as a cycle is divided into,
+        which teach what happens between.
     workloads
         The class of each container, None where unknown.
     """
@@ -33,6 +39,7 @@ class Moments:
     past: FloatArray
     coming: FloatArray
     owners: IntArray
+    schedules: IntArray
     workloads: tuple[str | None, ...]
 
     @property
@@ -43,7 +50,7 @@ class Moments:
 
     def take(self, which: BoolArray | IntArray) -> Moments:
         """Some of the moments."""
-        return Moments(self.past[which], self.coming[which], self.owners[which], self.workloads)
+        return Moments(self.past[which], self.coming[which], self.owners[which], self.schedules[which], self.workloads)
 
     def outcomes(self) -> FloatArray:
         """float64 (m, 4): natural logarithm of the coming peak (cpu, memory) and mean."""
@@ -60,38 +67,73 @@ def fresh_past(cycle_samples: int) -> facts_of.Past:
     return facts_of.Past(np.full((cycle_samples, 2), np.nan), np.zeros((6, 2)), counts)
 
 
-def decisions_of(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
-    """Where a policy decides: after lag + 1 samples, then every cycle, but not where a cycle holds no sample."""
+def decisions_of(present: BoolArray, cycle_samples: int, lag: int, later: int = 0) -> IntArray:
+    """Where a policy decides: after lag + 1 samples, then every cycle, but not where a cycle holds no sample.
+
+    Parameters
+    ----------
+    present
+        bool (n,): True where there is a sample.
+    cycle_samples
+        Grid cells between decisions.
+    lag
+        Samples a window looks back.
+    later
+        Grid cells by which all decisions but the first are shifted; less than a cycle.
+    """
     samples = np.flatnonzero(present)
     if len(samples) < lag + 2:
         return np.empty(0, np.int64)
-    starts = np.arange(samples[lag] + 1, len(present), cycle_samples, dtype=np.int64)
+    first = samples[lag] + 1
+    starts = np.arange(first + later, len(present), cycle_samples, dtype=np.int64)
+    starts = starts if later == 0 else np.concatenate([[first], starts])
     return starts[np.searchsorted(samples, starts + cycle_samples) > np.searchsorted(samples, starts)]
 
 
 def collect_moments(
-    series: Sequence[UsageSeries], phases: Sequence[PhaseTrace], cycle_samples: int, lag: int
+    series: Sequence[UsageSeries], phases: Sequence[PhaseTrace], cycle_samples: int, lag: int, most: int = 0
 ) -> Moments:
     """All decisions of the containers that have a sample after them.
+
+    Parameters
+    ----------
+    series, phases
+        Containers, and the phase of each of their samples.
+    cycle_samples
+        How long an allocation holds.
+    lag
+        The first decision comes after lag + 1 samples.
+    most
+        As long as there are fewer moments than this, further schedules are added, up to `MOST_SCHEDULES`.
 
     Raises
     ------
     NotEnoughData
         There is none.
     """
-    pasts, comings, owners = [], [], []
-    for owner, (one, trace) in enumerate(zip(series, phases, strict=True)):
-        decisions = decisions_of(one.present, cycle_samples, lag)
-        past = np.empty((len(decisions), facts_of.N_PAST))
-        usage = np.ascontiguousarray(one.usage, float)
-        facts_of.read_past(usage, trace.labels, decisions, fresh_past(cycle_samples), past)
-        padded = np.concatenate([usage, np.full((cycle_samples, 2), np.nan)])
-        coming = padded[decisions[:, np.newaxis] + np.arange(cycle_samples)]
-        pasts.append(past)
-        comings.append(coming)
-        owners.append(np.full(len(decisions), owner, np.int64))
-    if not sum(map(len, owners)):
+    number = sum(len(decisions_of(one.present, cycle_samples, lag)) for one in series)
+    if not number:
         raise NotEnoughData(f"no container has {lag + 2} samples. Give longer series, or a finer --step.")
-    return Moments(
-        np.concatenate(pasts), np.concatenate(comings), np.concatenate(owners), tuple(s.workload for s in series)
-    )
+    n_schedules = max(1, min(MOST_SCHEDULES, cycle_samples, most // number))
+    parts = [
+        _moments_of(one, trace, owner, schedule, n_schedules, cycle_samples, lag)
+        for owner, (one, trace) in enumerate(zip(series, phases, strict=True))
+        for schedule in range(n_schedules)
+    ]
+    past, coming, owners, schedules = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Moments(past, coming, owners, schedules, tuple(s.workload for s in series))
+
+
+def _moments_of(
+    series: UsageSeries, trace: PhaseTrace, owner: int, schedule: int, n_schedules: int, cycle_samples: int, lag: int
+) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
+    """Facts, coming samples, owner and schedule of one container's decisions on one schedule."""
+    decisions = decisions_of(series.present, cycle_samples, lag, schedule * cycle_samples // n_schedules)
+    past = np.empty((len(decisions), facts_of.N_PAST))
+    usage = np.ascontiguousarray(series.usage, float)
+    facts_of.read_past(usage, trace.labels, decisions, fresh_past(cycle_samples), past)
+    padded = np.concatenate([usage, np.full((cycle_samples, 2), np.nan)])
+    coming = padded[decisions[:, np.newaxis] + np.arange(cycle_samples)]
+    new = slice(1 if schedule else 0, None)  # every schedule starts with the same decision
+    kept = len(decisions[new])
+    return past[new], coming[new], np.full(kept, owner, np.int64), np.full(kept, schedule, np.int64)

@@ -20,7 +20,7 @@ from recommender.policies.demand_pricing import place_knots
 from recommender.policies.demand_state import from_state, to_state
 from recommender.policies.demand_training import fit_demand, thinned
 from recommender.policies.earlier_runs import EarlierRuns
-from recommender.policies.moments import Moments, collect_moments, decisions_of, fresh_past
+from recommender.policies.moments import MOST_SCHEDULES, Moments, collect_moments, decisions_of, fresh_past
 from recommender.records import FloatArray, PhaseTrace, UsageSeries
 from tests.reference import demand as twin
 
@@ -212,7 +212,7 @@ def test_a_class_of_one_run_or_an_unknown_one_tells_nothing() -> None:
 
 def test_thinning_keeps_one_stretch_of_each_long_container() -> None:
     owners = np.repeat([0, 1, 2], [3, 50, 200])
-    moments = Moments(np.arange(253.0)[:, np.newaxis], np.zeros((253, 2, 2)), owners, (None,) * 3)
+    moments = Moments(np.arange(253.0)[:, np.newaxis], np.zeros((253, 2, 2)), owners, np.zeros(253, int), (None,) * 3)
     kept = thinned(moments, 83, np.random.default_rng(0))
     assert np.bincount(kept.owners).tolist() == [3, 40, 40]
     for owner in range(3):
@@ -235,6 +235,17 @@ def test_every_training_moment_is_used_when_there_are_few() -> None:
     moments = collect_moments(series, phases, CYCLE, 3)
     assert len(moments.owners) == sum(len(decisions_of(s.present, CYCLE, 3)) for s in series)
     assert set(moments.owners) == set(range(5))
+
+
+def test_few_moments_are_joined_by_those_of_shifted_schedules() -> None:
+    series, phases = runs(5)
+    plain, more = (collect_moments(series, phases, CYCLE, 3, most) for most in (0, 10_000))
+    judged = more.take(more.schedules == 0)
+    np.testing.assert_array_equal(judged.past, plain.past)
+    assert more.schedules.max() == MOST_SCHEDULES - 1
+    # A schedule two steps later: its second decision comes 4 + 2 samples after the start.
+    ages = np.exp(more.past[(more.owners == 0) & (more.schedules == 1), facts_of.AGE])
+    assert ages[:2].round().tolist() == [6, 16]
 
 
 def test_a_model_survives_being_written_and_read(learned: DemandModel) -> None:

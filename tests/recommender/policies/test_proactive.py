@@ -25,9 +25,9 @@ LEVELS = {"small": 0.5, "large": 3.0}
 
 
 def run(generator: np.random.Generator, workload: str | None) -> UsageSeries:
-    """Six idle samples; then a level that only the class foretells."""
+    """Four idle samples; then a level that only the class foretells."""
     level = LEVELS[workload or "small"]
-    cpu = np.concatenate([np.full(6, 0.1), np.full(int(generator.integers(30, 50)), level)])
+    cpu = np.concatenate([np.full(4, 0.1), np.full(int(generator.integers(30, 50)), level)])
     usage = np.column_stack([cpu, 0.5 * GIB * cpu]) * generator.uniform(0.97, 1.03, (len(cpu), 2))
     return UsageSeries("c", np.arange(len(cpu)) * 15, 15.0, usage, workload=workload)
 
@@ -183,7 +183,7 @@ def test_the_explanation_holds_what_the_decision_was_made_of(demand: DemandModel
     assert [told["cpu_cores"], told["memory_bytes"]] == given[-1].tolist()
     assert (told["phase"], told["previous_phase"], told["workload"]) == (1, 0, "large")
     assert told["age_samples"] == block.decisions[-1]
-    assert told["dwell_samples"] == block.decisions[-1] - 6
+    assert told["dwell_samples"] == block.decisions[-1] - 4
     assert told["context"] == "phase, age, dwell and previous phase"
     assert told["context_moments"] > 0
     assert told["similar_moments"] >= 1
