@@ -14,8 +14,9 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from recommender.decisions import DecisionWriter
 from recommender.errors import Misuse, NotEnoughData
-from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
+from recommender.judging import ReplayOptions, durations_s, interval_s, judge
 from recommender.policies.base import Policy
+from recommender.policies.schedule import decision_positions
 from recommender.records import (
     Block,
     ContainerFacts,

@@ -9,6 +9,7 @@ import numpy as np
 
 from recommender.errors import NotEnoughData
 from recommender.kernels import past as facts_of
+from recommender.policies.schedule import decision_positions
 from recommender.records import BoolArray, FloatArray, IntArray, PhaseTrace, UsageSeries
 
 MOST_SCHEDULES = 5
@@ -67,29 +68,6 @@ def fresh_past(cycle_samples: int) -> facts_of.Past:
     return facts_of.Past(np.full((cycle_samples, 2), np.nan), np.zeros((6, 2)), counts)
 
 
-def decisions_of(present: BoolArray, cycle_samples: int, lag: int, later: int = 0) -> IntArray:
-    """Where a policy decides: after lag + 1 samples, then every cycle, but not where a cycle holds no sample.
-
-    Parameters
-    ----------
-    present
-        bool (n,): True where there is a sample.
-    cycle_samples
-        Grid cells between decisions.
-    lag
-        Samples a window looks back.
-    later
-        Grid cells by which all decisions but the first are shifted; less than a cycle.
-    """
-    samples = np.flatnonzero(present)
-    if len(samples) < lag + 2:
-        return np.empty(0, np.int64)
-    first = samples[lag] + 1
-    starts = np.arange(first + later, len(present), cycle_samples, dtype=np.int64)
-    starts = starts if later == 0 else np.concatenate([[first], starts])
-    return starts[np.searchsorted(samples, starts + cycle_samples) > np.searchsorted(samples, starts)]
-
-
 def collect_moments(
     series: Sequence[UsageSeries], phases: Sequence[PhaseTrace], cycle_samples: int, lag: int, most: int = 0
 ) -> Moments:
@@ -111,7 +89,7 @@ def collect_moments(
     NotEnoughData
         There is none.
     """
-    number = sum(len(decisions_of(one.present, cycle_samples, lag)) for one in series)
+    number = sum(len(decision_positions(one.present, cycle_samples, lag)) for one in series)
     if not number:
         raise NotEnoughData(f"no container has {lag + 2} samples. Give longer series, or a finer --step.")
     n_schedules = max(1, min(MOST_SCHEDULES, cycle_samples, most // number))
@@ -128,7 +106,7 @@ def _moments_of(
     series: UsageSeries, trace: PhaseTrace, owner: int, schedule: int, n_schedules: int, cycle_samples: int, lag: int
 ) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
     """Facts, coming samples, owner and schedule of one container's decisions on one schedule."""
-    decisions = decisions_of(series.present, cycle_samples, lag, schedule * cycle_samples // n_schedules)
+    decisions = decision_positions(series.present, cycle_samples, lag, schedule * cycle_samples // n_schedules)
     past = np.empty((len(decisions), facts_of.N_PAST))
     usage = np.ascontiguousarray(series.usage, float)
     facts_of.read_past(usage, trace.labels, decisions, fresh_past(cycle_samples), past)

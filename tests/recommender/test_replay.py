@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
-from recommender.judging import ReplayOptions, decision_positions, judge
+from recommender.judging import ReplayOptions, judge
 from recommender.policies.base import Policy
 from recommender.policies.registry import REGISTRY
+from recommender.policies.schedule import decision_positions
 from recommender.records import FloatArray, PhaseTrace, ReplayResult, Tally, UsageSeries
 from recommender.replay import Plan, Planner, replay, replay_container
 from recommender.timelines import saving, suffering

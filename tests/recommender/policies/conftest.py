@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from recommender.judging import decision_positions
 from recommender.policies.demand import DemandModel
 from recommender.policies.demand_training import fit_demand
+from recommender.policies.schedule import decision_positions
 from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray, IntArray, PhaseTrace, UsageSeries
 
 GIB = 2.0**30

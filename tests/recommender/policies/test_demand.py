@@ -20,7 +20,8 @@ from recommender.policies.demand_pricing import place_knots
 from recommender.policies.demand_state import from_state, to_state
 from recommender.policies.demand_training import fit_demand, thinned
 from recommender.policies.earlier_runs import EarlierRuns
-from recommender.policies.moments import MOST_SCHEDULES, Moments, collect_moments, decisions_of, fresh_past
+from recommender.policies.moments import MOST_SCHEDULES, Moments, collect_moments, fresh_past
+from recommender.policies.schedule import decision_positions
 from recommender.records import FloatArray, PhaseTrace, UsageSeries
 from tests.reference import demand as twin
 
@@ -100,7 +101,7 @@ def test_the_facts_of_a_small_container_by_hand() -> None:
 @pytest.mark.parametrize("cycle", [1, 5, 16])
 def test_facts_agree_with_the_slow_twin(number: int, cycle: int) -> None:
     usage, labels = random_usage(number)
-    decisions = decisions_of(~np.isnan(usage[:, 0]), cycle, 3)
+    decisions = decision_positions(~np.isnan(usage[:, 0]), cycle, 3)
     facts = facts_of_series(usage, labels, decisions, cycle)
     for row, expected in zip(facts, twin.facts_before(usage, labels, list(decisions), cycle), strict=True):
         assert named(row) == pytest.approx(expected, abs=1e-9)
@@ -186,8 +187,8 @@ def test_flat_use_still_gets_knots() -> None:
 def test_decisions_leave_out_cycles_without_samples() -> None:
     present = np.ones(40, bool)
     present[12:28] = False
-    assert decisions_of(present, 8, 3).tolist() == [4, 28, 36]
-    assert decisions_of(np.ones(4, bool), 8, 3).tolist() == []
+    assert decision_positions(present, 8, 3).tolist() == [4, 28, 36]
+    assert decision_positions(np.ones(4, bool), 8, 3).tolist() == []
 
 
 def test_the_same_seed_gives_the_same_model() -> None:
@@ -233,7 +234,7 @@ def test_one_container_is_enough_to_learn_something() -> None:
 def test_every_training_moment_is_used_when_there_are_few() -> None:
     series, phases = runs(5)
     moments = collect_moments(series, phases, CYCLE, 3)
-    assert len(moments.owners) == sum(len(decisions_of(s.present, CYCLE, 3)) for s in series)
+    assert len(moments.owners) == sum(len(decision_positions(s.present, CYCLE, 3)) for s in series)
     assert set(moments.owners) == set(range(5))
 
 
@@ -303,7 +304,7 @@ def test_violations_on_unseen_containers_stay_near_the_target() -> None:
     policy = ProactivePolicy(Model())  # type: ignore[arg-type]
     over, samples = np.zeros(2), 0
     for series, trace in zip(*runs(60, seed=1), strict=True):
-        decisions = decisions_of(series.present, CYCLE, 3)
+        decisions = decision_positions(series.present, CYCLE, 3)
         block = Block(series.usage, series.timestamps, decisions, trace)
         given = policy.start(ContainerFacts("c", 15.0, CYCLE)).advance(block)
         held = np.repeat(given, np.diff([*decisions, len(series)]), axis=0)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.errors import Misuse
-from recommender.judging import decision_positions
 from recommender.policies.reactive import statistics_of
 from recommender.policies.registry import REGISTRY
+from recommender.policies.schedule import decision_positions
 from recommender.records import Block, ContainerFacts, FloatArray, PhaseTrace
 from tests.reference import replay as slow
 

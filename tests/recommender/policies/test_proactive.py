@@ -14,8 +14,8 @@ from recommender.kernels import demand as kernel
 from recommender.policies.demand import OWN_PACE, DemandModel
 from recommender.policies.demand_options import DemandOptions
 from recommender.policies.demand_training import fit_demand
-from recommender.policies.moments import decisions_of
 from recommender.policies.proactive import HEADROOM, ProactiveOptions, ProactivePolicy
+from recommender.policies.schedule import decision_positions
 from recommender.records import Block, ContainerFacts, FloatArray, PhaseTrace, UsageSeries
 
 GIB = 2.0**30
@@ -35,7 +35,7 @@ def run(generator: np.random.Generator, workload: str | None) -> UsageSeries:
 def block_of(usage: FloatArray, labels: Any = None, cycle: int = CYCLE) -> Block:
     present = ~np.isnan(usage[:, 0])
     trace = PhaseTrace(np.zeros(len(usage), np.int64) if labels is None else np.asarray(labels), 2)
-    return Block(usage, np.arange(len(usage)) * 15, decisions_of(present, cycle, 3), trace)
+    return Block(usage, np.arange(len(usage)) * 15, decision_positions(present, cycle, 3), trace)
 
 
 def labels_of(usage: FloatArray) -> Any:
@@ -95,7 +95,7 @@ def test_the_class_foretells_what_the_container_cannot(demand: DemandModel) -> N
 
 def test_rehearsing_training_moments_is_deciding_them_in_turn(demand: DemandModel) -> None:
     series = run(np.random.default_rng(6), "large")
-    decisions = decisions_of(series.present, CYCLE, 3)
+    decisions = decision_positions(series.present, CYCLE, 3)
     resource = demand.resources[0]
     grid, price = resource.grid(), (resource.price(0.05), 0.0)
     generator = np.random.default_rng(0)
