@@ -11,10 +11,9 @@ from recommender.judging import ReplayOptions, durations_s, interval_s, judge
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES
 from recommender.planning import Planner
-from recommender.policies.base import Policy
-from recommender.policies.registry import REGISTRY
 from recommender.policies.schedule import decision_positions
 from recommender.records import Block, ContainerFacts, FloatArray, IntArray, Tally, UsageSeries
+from recommender.replay import Plan
 from recommender.training import CrossFit, TrainingOptions, cross_fit, train
 
 TARGET = 0.05
@@ -48,21 +47,18 @@ class Decided:
 
 
 def decide(
-    series: Sequence[UsageSeries], policy_for: Callable[[UsageSeries], Policy], options: ReplayOptions
+    series: Sequence[UsageSeries], plan_for: Callable[[UsageSeries], Plan], options: ReplayOptions
 ) -> list[Decided]:
-    """Every decision of one policy."""
+    """Every decision of the first policy of each plan."""
     made = []
     for one in series:
         cycle = options.samples_per_cycle(interval_s(one))
         positions = decision_positions(one.present, cycle, options.lag)
         if len(positions):
-            policy = policy_for(one)
-            session = policy.start(ContainerFacts(one.container, one.step_s, cycle, one.workload, one.node))
-            made.append(
-                Decided(
-                    one, positions, session.advance(Block(one.usage, one.timestamps, positions, None, one.requests))
-                )
-            )
+            plan = plan_for(one)
+            session = plan.policies[0].start(ContainerFacts(one.container, one.step_s, cycle, one.workload, one.node))
+            block = Block(one.usage, one.timestamps, positions, plan.phases, one.requests)
+            made.append(Decided(one, positions, session.advance(block)))
     return made
 
 
@@ -81,21 +77,6 @@ def at_violation(made: Sequence[Decided], targets: tuple[float, float]) -> Resul
         above = np.array(violation) > np.array(targets) + 1e-12
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return with_margin(made, (float(high[0]), float(high[1])))
-
-
-def ours(series: Sequence[UsageSeries], model: Planner, options: ReplayOptions) -> Result:
-    """`phase.proactive` as the dry run judges it."""
-    total = Tally()
-    for one in series:
-        cycle = options.samples_per_cycle(interval_s(one))
-        positions = decision_positions(one.present, cycle, options.lag)
-        if not len(positions):
-            continue
-        plan = model(one)
-        session = plan.policies[0].start(ContainerFacts(one.container, one.step_s, cycle, one.workload, one.node))
-        given = session.advance(Block(one.usage, one.timestamps, positions, plan.phases, one.requests))
-        total += judge(one.usage, positions, given, durations_s(one), 1.05)
-    return Result.of(total)
 
 
 def compare(
@@ -122,11 +103,11 @@ def compare(
         model = cross_fit(judged, sorted(s.container for s in judged), training)
     else:
         model = train(fitted, training)
-    results = {OURS: ours(judged, Planner((OURS,), model), options)}  # type: ignore[arg-type]
+    results = {OURS: with_margin(decide(judged, Planner((OURS,), model), options), (1.0, 1.0))}  # type: ignore[arg-type]
     for name in ("current.step.max", "prev.step.max", "prev.step.rules"):
-        made = decide(judged, lambda _, name=name: REGISTRY.make(name), options)  # type: ignore[misc]
+        made = decide(judged, Planner((name,), None), options)
         results[name] = with_margin(made, (1.0, 1.0))
         results[f"{name} at 5 %"] = at_violation(made, (TARGET, TARGET))
         results[f"{name} at ours"] = at_violation(made, results[OURS].violation)
-    results["histogram"] = with_margin(decide(judged, lambda _: REGISTRY.make("histogram"), options), (1.0, 1.0))
+    results["histogram"] = with_margin(decide(judged, Planner(("histogram",), None), options), (1.0, 1.0))
     return results
