@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 
 
@@ -11,3 +12,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One seed by default; `PHASEWISE_SEEDS=20` runs every test that asks for a seed with twenty."""
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(int(os.environ.get("PHASEWISE_SEEDS", "1"))))
+
+
+hypothesis.settings.register_profile("project", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("project")

@@ -14,6 +14,11 @@ from recommender.cli.common import run
 
 COMMANDS = {
     "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and broken?"),
+    "recommender": (
+        "recommender.cli.recommender",
+        "The live VPA recommender: requests for the phase that comes next.",
+    ),
+    "export": ("recommender.cli.export", "Write a Prometheus' recorded usage to a file that the other commands read."),
     "train": ("recommender.cli.train", "Learn phases, their order and their demand from recorded metrics."),
     "phases": ("recommender.cli.phases", "Tell the phase of every sample."),
     "graph": ("recommender.cli.graph", "Fit, score and draw the graph of how phases follow one another."),

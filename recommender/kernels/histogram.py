@@ -178,7 +178,7 @@ def request_of(amount: float, margin: float, floor: float, ceiling: float) -> fl
 
 
 @njit(cache=True, nogil=True)
-def _add_memory(
+def add_memory(
     histogram: Histogram,
     buckets: Buckets,
     rules: Estimation,
@@ -237,14 +237,14 @@ def observe(
     state[LAST_CPU_S] = time_s
     state[CPU_SAMPLES] += 1.0
     whole_bytes = math.ceil(memory_bytes)
-    _add_memory(memory, memory_buckets, rules, state, whole_bytes, time_s, False)
+    add_memory(memory, memory_buckets, rules, state, whole_bytes, time_s, False)
     over = whole_bytes > state[IN_FORCE_MEMORY]
     if over and state[IN_OOM_RUN] == 0.0:
         state[OOM_EVENTS] += 1.0
         # The bump stands on the request and on what was used, not on earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
         bumped = math.floor(max(used + rules.oom_bump_bytes, used * rules.oom_bump_ratio))
-        _add_memory(memory, memory_buckets, rules, state, bumped, time_s, True)
+        add_memory(memory, memory_buckets, rules, state, bumped, time_s, True)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,11 +78,17 @@ class HistogramPolicy:
 
 
 class HistogramSession:
-    """Two histograms and the memory peaks of one container."""
+    """Two histograms and the memory peaks of one container.
 
-    def __init__(self) -> None:
-        self.cpu = empty_histogram(CPU_BUCKETS)
-        self.memory = empty_histogram(MEMORY_BUCKETS)
+    Parameters
+    ----------
+    shared
+        Another container's session whose histograms this one adds to, as replicas of one workload do.
+    """
+
+    def __init__(self, shared: HistogramSession | None = None) -> None:
+        self.cpu: kernel.Histogram = empty_histogram(CPU_BUCKETS) if shared is None else shared.cpu
+        self.memory: kernel.Histogram = empty_histogram(MEMORY_BUCKETS) if shared is None else shared.memory
         self.state = np.zeros(kernel.N_STATE)
         for place in (
             kernel.FIRST_CPU_S,
@@ -107,13 +113,22 @@ class HistogramSession:
         self.decided = self.decided or len(allocations) > 0
         return allocations
 
+    def observe_oom(self, at_s: float, memory_bytes: float) -> None:
+        """Take in what a container that was killed for memory is taken to have needed, bump included.
+
+        Parameters
+        ----------
+        at_s
+            Unix seconds of the kill.
+        memory_bytes
+            Upstream: the larger of use or request plus 100 MiB and 1.2 times it.
+        """
+        kernel.add_memory(self.memory, MEMORY_BUCKETS, ESTIMATION, self.state, memory_bytes, at_s, True)
+        self.state[kernel.OOM_EVENTS] += 1.0
+
     def confidence(self) -> float:
         """Days of history, or days' worth of samples at one a minute, whichever is less; from CPU samples only."""
-        samples = self.state[kernel.CPU_SAMPLES]
-        if samples == 0:
-            return 0.0
-        span_s = self.state[kernel.LAST_CPU_S] - self.state[kernel.FIRST_CPU_S]
-        return float(min(span_s / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
+        return confidence_of([self])
 
     def estimate(self) -> Estimate:
         """The recommendation after the samples seen so far.
@@ -121,25 +136,7 @@ class HistogramSession:
         The bounds are wide while there is little history: lower = base(p50) x (1 + 0.001 / c)^-2 and
         upper = base(p95) x (1 + 1 / c), c being the confidence.
         """
-        c = self.confidence()
-        shrink, widen = ((1 + 0.001 / c) ** -2.0, 1 + 1 / c) if c > 0 else (0.0, np.inf)
-        return Estimate(
-            lower=self._request(LOWER_PERCENTILE, shrink),
-            target=self._request(ESTIMATION.percentile, 1.0),
-            upper=self._request(UPPER_PERCENTILE, widen),
-        )
-
-    def _request(self, share: float, factor: float) -> FloatArray:
-        request = np.empty(2)
-        for resource, histogram, buckets, per_unit, floor in (
-            (CPU, self.cpu, CPU_BUCKETS, 1000.0, ESTIMATION.floor_millicores),
-            (MEMORY, self.memory, MEMORY_BUCKETS, 1.0, ESTIMATION.floor_bytes),
-        ):
-            found = kernel.percentile(histogram, buckets.epsilon, share)
-            base = kernel.request_of(np.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
-            amount = min(base * factor, ESTIMATION.ceiling) if base > 0 else 0.0
-            request[resource] = max(np.floor(amount), floor) / per_unit
-        return request
+        return estimate_of(self.cpu, self.memory, self.confidence())
 
     def explain(self) -> Mapping[str, Any]:
         return {
@@ -150,3 +147,36 @@ class HistogramSession:
             "cpu_cores": float(self.state[kernel.IN_FORCE_CPU]),
             "memory_bytes": float(self.state[kernel.IN_FORCE_MEMORY]),
         }
+
+
+def confidence_of(sessions: Iterable[HistogramSession]) -> float:
+    """Days of history of sessions that share their histograms, or days' worth of samples at one a minute, the less."""
+    states = [session.state for session in sessions if session.state[kernel.CPU_SAMPLES] > 0]
+    if not states:
+        return 0.0
+    span_s = max(state[kernel.LAST_CPU_S] for state in states) - min(state[kernel.FIRST_CPU_S] for state in states)
+    samples = sum(state[kernel.CPU_SAMPLES] for state in states)
+    return float(min(span_s / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
+
+
+def estimate_of(cpu: kernel.Histogram, memory: kernel.Histogram, confidence: float) -> Estimate:
+    """The default recommender's three requests from two histograms, the bounds wide while confidence is low."""
+    widths = ((1 + 0.001 / confidence) ** -2.0, 1 + 1 / confidence) if confidence > 0 else (0.0, np.inf)
+    return Estimate(
+        lower=_request(cpu, memory, LOWER_PERCENTILE, widths[0]),
+        target=_request(cpu, memory, ESTIMATION.percentile, 1.0),
+        upper=_request(cpu, memory, UPPER_PERCENTILE, widths[1]),
+    )
+
+
+def _request(cpu: kernel.Histogram, memory: kernel.Histogram, share: float, factor: float) -> FloatArray:
+    request = np.empty(2)
+    for resource, histogram, buckets, per_unit, floor in (
+        (CPU, cpu, CPU_BUCKETS, 1000.0, ESTIMATION.floor_millicores),
+        (MEMORY, memory, MEMORY_BUCKETS, 1.0, ESTIMATION.floor_bytes),
+    ):
+        found = kernel.percentile(histogram, buckets.epsilon, share)
+        base = kernel.request_of(np.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
+        amount = min(base * factor, ESTIMATION.ceiling) if base > 0 else 0.0
+        request[resource] = max(np.floor(amount), floor) / per_unit
+    return request

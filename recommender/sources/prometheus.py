@@ -29,9 +29,9 @@ from recommender.sources.base import (
     ReadOptions,
 )
 
-_CPU_METRIC = "container_cpu_usage_seconds_total"
-_MEMORY_METRIC = "container_memory_working_set_bytes"
-_REQUESTS_METRIC = "kube_pod_container_resource_requests"
+CPU_METRIC = "container_cpu_usage_seconds_total"
+MEMORY_METRIC = "container_memory_working_set_bytes"
+REQUESTS_METRIC = "kube_pod_container_resource_requests"
 _REQUEST_OF = dict(zip(("cpu", "memory"), REQUEST_COLUMNS, strict=True))
 
 _OLD_LABELS = {"pod": "pod_name", "container": "container_name"}
@@ -151,17 +151,17 @@ def _name(series: AnswerSeries, options: ReadOptions) -> str:
 def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Role | None:
     """By `--map`, by metric name, by file name where the file holds one metric; None for what nobody asked for."""
     metric, file_name = series.metric, series.file.name
-    counter = metric.endswith("_total") and ":" not in metric
+    counter = is_counter(metric)
     for mapped in options.columns:
         if mapped.old in (metric, file_name, file_name.split(".json")[0]):
             return _Role(mapped.new, mapped.factor, counter)
     if metric in options.features:
         return _Role(metric, 1.0, counter)
-    if _REQUESTS_METRIC in metric:
+    if REQUESTS_METRIC in metric:
         return _request(series)
-    if _CPU_METRIC in metric:
+    if CPU_METRIC in metric:
         return _Role(CPU_COLUMN, 1.0, counter)
-    if _MEMORY_METRIC in metric:
+    if MEMORY_METRIC in metric:
         return _Role(MEMORY_COLUMN)
     about = [resource for resource in ("cpu", "memory") if resource in file_name.lower()]
     if not only_metric or len(about) != 1:
@@ -169,6 +169,11 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     if "request" in file_name.lower():
         return _Role(_REQUEST_OF[about[0]])
     return _Role(CPU_COLUMN if about == ["cpu"] else MEMORY_COLUMN, 1.0, counter)
+
+
+def is_counter(metric: str) -> bool:
+    """Whether a metric only ever grows, so that use is its rate; a recording rule, named with colons, holds the use."""
+    return metric.endswith("_total") and ":" not in metric
 
 
 def _request(series: AnswerSeries) -> _Role | None:

@@ -13,7 +13,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
-MODULE_OF = {"scikit-learn": "sklearn", "pandas-stubs": "pandas", "pytest-xdist": "xdist"}
+MODULE_OF = {
+    "scikit-learn": "sklearn",
+    "pandas-stubs": "pandas",
+    "pytest-xdist": "xdist",
+    "pyyaml": "yaml",
+    "prometheus-client": "prometheus_client",
+}
 USED_BY_A_SCRIPT = {"ruff", "mypy", "pandas-stubs", "pytest-xdist"}
 """Tools: called by scripts/check or by pytest, not imported."""
 

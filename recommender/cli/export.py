@@ -1,0 +1,190 @@
+"""`phasewise export`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from recommender.cli.common import DURATION, progress_bar, say
+from recommender.cli.prometheus import access_options, usage_options
+from recommender.errors import Misuse, PhasewiseError
+from recommender.sources.export import ENDINGS, Exported, export, plan_export
+from recommender.sources.export_parts import Plan, discard, kept_plan, parts_folder
+from recommender.sources.prometheus_absence import moment
+from recommender.sources.prometheus_access import Access
+from recommender.sources.prometheus_api import RETRIES, PrometheusClient
+from recommender.sources.prometheus_queries import UsageSettings
+from recommender.units import format_duration, parse_duration_s
+
+_EARLIEST_S = 1e9
+"""A bare number beyond it, 31 years as a duration, is unix seconds."""
+
+
+@click.command("export")
+@click.option(
+    "--prometheus",
+    "url",
+    required=True,
+    envvar="PHASEWISE_PROMETHEUS_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="Where it answers; a path before /api/v1 is kept: https://host/prometheus.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write; its ending says how: .parquet, .csv or .csv.gz.",
+)
+@click.option(
+    "--since", default="7d", show_default=True, help="From when: so long before --until, or a moment (RFC 3339, unix)."
+)
+@click.option("--until", show_default="now", help="Until when: so long ago, or a moment.")
+@click.option(
+    "--step", "step_s", default=15.0, show_default="15s", type=DURATION, help="Time between two samples, whole seconds."
+)
+@usage_options
+@access_options
+@click.option(
+    "--timeout", "timeout_s", default=120.0, show_default="2m", type=DURATION, help="The longest a query may take."
+)
+@click.option(
+    "--retries", default=RETRIES, show_default=True, type=click.IntRange(0), help="How often to ask again in vain."
+)
+@click.option("--restart", is_flag=True, help="Forget what an interrupted export has fetched.")
+def command(
+    url: str,
+    output: Path,
+    since: str,
+    until: str | None,
+    step_s: float,
+    settings: UsageSettings,
+    access: Access,
+    timeout_s: float,
+    retries: int,
+    restart: bool,
+) -> None:
+    """Write what containers used, and requested, from a Prometheus into a file that every other command reads.
+
+    \b
+      kubectl -n monitoring port-forward svc/prometheus 9090 &
+      phasewise export --prometheus http://localhost:9090 --since 7d -o week.parquet
+      phasewise dry-run week.parquet
+    \b
+      phasewise export --prometheus https://host/prom --user me --password-file pw --namespace ml -o ml.csv.gz
+      phasewise export --prometheus http://thanos:9090 --selector 'cluster="a"' --since 30d --step 30s -o a.parquet
+
+    It asks for a few hours at a time and keeps what it has in OUTPUT.parts; interrupted (Ctrl-C, a lost connection, a
+    kill), the same command goes on from there. Columns: timestamp, namespace, pod, container, cpu_cores,
+    memory_bytes, and where known cpu_request_cores, memory_request_bytes, workload, node. Rows are sorted by time,
+    then by name; a moment without CPU or without memory has no row.
+
+    CPU is the rate of a counter over four scrape intervals (--rate-window), so stages of a job shorter than that blur.
+    Where the labels have other names: --label pod=pod_name. Where two jobs scrape the same containers the larger
+    value is taken; --usage-selector 'job="kubelet"' chooses one.
+    """
+    if not output.name.endswith(ENDINGS):
+        raise Misuse(f"{output}: the ending says what to write: {', '.join(ENDINGS)}.")
+    if output.is_dir():
+        raise Misuse(f"{output}: this is a folder. Name a file in it.")
+    if step_s % 1 or step_s < 1:
+        raise Misuse(f"--step {format_duration(step_s)}: give whole seconds; the files hold no finer times.")
+    if not access.verify:
+        say("note: --insecure: the certificate is not checked")
+    asked = _asked(url, since, until, step_s, settings)
+    with PrometheusClient(
+        url, access, timeout_s=timeout_s, retries=retries, warn=lambda told: say(f"note: Prometheus warns: {told}")
+    ) as client:
+        if restart:
+            discard(output)
+        plan = kept_plan(output, asked)
+        if plan is None:
+            start_s, end_s = _range(since, until, time.time())
+            plan = plan_export(
+                client, settings, asked, start_s, end_s, int(step_s), note=lambda told: say(f"note: {told}")
+            )
+        else:
+            say(f"{output}: continuing the export of {moment(plan.start_s)} to {moment(plan.end_s)} (--restart: anew)")
+        exported = _exported(client, settings, plan, output)
+    span = format_duration(max(1, exported.last_s - exported.first_s))
+    say(
+        f"{output}: {exported.rows} rows of {exported.containers} containers, {span} from {moment(exported.first_s)}, "
+        f"a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
+    )
+    if not exported.has_requests:
+        say(
+            f"note: no requests are known: {settings.requests_metric} (kube-state-metrics) has none of these containers"
+        )
+
+
+def _exported(client: PrometheusClient, settings: UsageSettings, plan: Plan, output: Path) -> Exported:
+    """The export itself; whatever ends it, the reader learns that it can go on."""
+    try:
+        with progress_bar() as progress:
+            return export(client, settings, plan, output, progress)
+    except (KeyboardInterrupt, PhasewiseError, OSError):
+        folder = parts_folder(output)
+        if done := len(list(folder.glob("[0-9]*.parquet"))):
+            say(f"{done} of {len(plan.windows)} parts are kept in {folder}; the same command goes on from there")
+        raise
+
+
+def _asked(url: str, since: str, until: str | None, step_s: float, settings: UsageSettings) -> dict[str, str]:
+    """What decides the content of the file, by option."""
+    told: dict[str, object] = {
+        "--prometheus": url,
+        "--since": since,
+        "--until": until,
+        "--step": format_duration(step_s),
+        "--namespace": settings.namespaces,
+        "--selector": settings.selector,
+        "--usage-selector": settings.usage_selector,
+        "--label": asdict(settings.labels),
+        "--request-label": asdict(settings.request_labels),
+        "--cpu-metric": settings.cpu_metric,
+        "--memory-metric": settings.memory_metric,
+        "--requests-metric": settings.requests_metric,
+        "--rate-window": settings.rate_window_s,
+        "--staleness": settings.staleness_s,
+    }
+    return {name: text for name, text in ((name, _text(value)) for name, value in told.items()) if text}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{ours}={theirs}" for ours, theirs in value.items() if theirs)
+    return ",".join(value) if isinstance(value, tuple) else str(value or "")
+
+
+def _range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
+    """First and last moment in unix seconds; what has not been yet is left out."""
+    end_s = now_s if until is None else min(_moment("--until", until, now_s), now_s)
+    start_s = _moment("--since", since, end_s)
+    if start_s >= end_s:
+        raise Misuse(f"--since {since} is not before --until {until or 'now'}: there is no time between them.")
+    return start_s, end_s
+
+
+def _moment(option: str, text: str, before_s: float) -> float:
+    """Unix seconds of a moment, or of as long before another."""
+    try:
+        number = float(text)
+        return number if number >= _EARLIEST_S else before_s - parse_duration_s(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except ValueError:
+        pass
+    try:
+        return before_s - parse_duration_s(text)
+    except Misuse as error:
+        raise Misuse(
+            f"{option} {text!r}: write a duration such as 7d, or a moment such as 2026-05-01T12:00Z."
+        ) from error

@@ -1,0 +1,141 @@
+"""The options of every command that asks a Prometheus: where it is, who we are, and what it calls things."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recommender.cli.common import DURATION, Command
+from recommender.errors import Misuse
+from recommender.sources.prometheus import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC
+from recommender.sources.prometheus_access import Access
+from recommender.sources.prometheus_queries import Labels, UsageSettings
+
+_ENVIRONMENT = "PHASEWISE_PROMETHEUS"
+_LABELS = ("namespace", "pod", "container", "node", "workload")
+
+
+def _option(name: str, help_text: str, **more: Any) -> Callable[[Command], Command]:
+    """An option that may also stand in the environment."""
+    variable = f"{_ENVIRONMENT}_{name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(name, help=help_text, envvar=variable, show_envvar=True, **more)
+
+
+_FILE = click.Path(path_type=Path)
+
+_ACCESS = (
+    _option("--bearer-token-file", "File with the token to show; read again at each request.", type=_FILE),
+    _option("--user", "User of HTTP basic authentication."),
+    _option("--password-file", "File with that user's password.", type=_FILE),
+    _option("--ca-file", "Authorities (PEM) to verify its certificate with, instead of the system's.", type=_FILE),
+    _option("--certificate-file", "Our own certificate (PEM), where it asks for one.", type=_FILE),
+    _option("--key-file", "The key of --certificate-file, when not in the same file.", type=_FILE),
+    _option("--insecure", "Believe any certificate. Whoever sits in between can read the credentials.", is_flag=True),
+)
+
+_USAGE = (
+    click.option("--namespace", "namespaces", multiple=True, help="Only this namespace. Repeatable."),
+    click.option("--selector", default="", help="Further label matchers for every query: 'cluster=\"x\"'."),
+    click.option("--usage-selector", default="", help="Label matchers for use, not for requests: 'job=\"kubelet\"'."),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="OURS=THEIRS",
+        help="What a label is called here: pod=pod_name. Ours: namespace, pod, container, node, workload. Repeatable.",
+    ),
+    click.option(
+        "--request-label",
+        "request_labels",
+        multiple=True,
+        metavar="OURS=THEIRS",
+        help="The same for the metric of requests: pod=exported_pod. Repeatable.",
+    ),
+    click.option(
+        "--cpu-metric",
+        default=CPU_METRIC,
+        show_default=True,
+        help="A counter of seconds (..._total), or a recording rule that holds cores.",
+    ),
+    click.option("--memory-metric", default=MEMORY_METRIC, show_default=True, help="Bytes in use."),
+    click.option("--requests-metric", default=REQUESTS_METRIC, show_default=True, help="Declared cores and bytes."),
+    click.option(
+        "--rate-window",
+        "rate_window_s",
+        type=DURATION,
+        show_default="4 x the scrape interval",
+        help="Window over which CPU is averaged. Shorter is sharper, below two scrapes there is nothing.",
+    ),
+    click.option(
+        "--staleness",
+        "staleness_s",
+        type=DURATION,
+        show_default="the rate's window",
+        help="A sample older than this is no sample.",
+    ),
+)
+
+
+def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Hand `access: Access` to a command."""
+
+    @functools.wraps(command)
+    def called(*, insecure: bool, **given: Any) -> Any:
+        names = ("bearer_token_file", "user", "password_file", "ca_file", "certificate_file", "key_file")
+        access = Access(**{name: given.pop(name) for name in names}, verify=not insecure)
+        return command(access=access, **given)
+
+    for option in reversed(_ACCESS):
+        called = option(called)
+    return called
+
+
+def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Hand `settings: UsageSettings` to a command."""
+
+    @functools.wraps(command)
+    def called(
+        *,
+        namespaces: tuple[str, ...],
+        selector: str,
+        usage_selector: str,
+        labels: tuple[str, ...],
+        request_labels: tuple[str, ...],
+        cpu_metric: str,
+        memory_metric: str,
+        requests_metric: str,
+        rate_window_s: float | None,
+        staleness_s: float | None,
+        **given: Any,
+    ) -> Any:
+        settings = UsageSettings(
+            tuple(sorted(set(namespaces))),
+            selector,
+            usage_selector,
+            _labels("--label", labels),
+            _labels("--request-label", request_labels),
+            cpu_metric,
+            memory_metric,
+            requests_metric,
+            rate_window_s,
+            staleness_s,
+        )
+        return command(settings=settings, **given)
+
+    for option in reversed(_USAGE):
+        called = option(called)
+    return called
+
+
+def _labels(option: str, given: tuple[str, ...]) -> Labels:
+    named = {}
+    for text in given:
+        ours, equals, theirs = (part.strip() for part in text.partition("="))
+        if not equals or ours not in _LABELS:
+            raise Misuse(f"{option} {text!r}: write OURS=THEIRS, where OURS is one of {', '.join(_LABELS)}.")
+        named[ours] = theirs
+    return Labels(**named)

@@ -1,0 +1,99 @@
+"""What an API server's answers and silences mean: the one place where foreign errors become ours."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError, TimeoutError
+
+from recommender.cluster.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerFailed,
+    Silent,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+
+LONGEST_MESSAGE = 400
+"""Characters of the server's words that we repeat: it quotes rejected values, however long or private they are."""
+
+_BY_STATUS: Mapping[int, type[ApiError]] = {
+    401: Unauthorized, 403: Forbidden, 404: NotFound, 408: ServerFailed, 409: Conflict, 410: Gone, 429: Throttled,
+}  # fmt: skip
+
+
+def error_of_status(asked: str, status: int, body: object, retry_after: str | None = None) -> ApiError:
+    """The error that an HTTP status and a `Status` object stand for.
+
+    Parameters
+    ----------
+    asked
+        Method and path, for the message.
+    body
+        The parsed body; anything but a `Status` is not repeated.
+    retry_after
+        The header of that name, in seconds.
+    """
+    kind = _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerFailed)
+    said = body.get("message") if isinstance(body, dict) else None
+    words = " ".join(str(said).split())[:LONGEST_MESSAGE] if said else "the server did not say why"
+    wait_s = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
+    return kind(f"{asked}: {words} ({status})", status=status, retry_after_s=wait_s)
+
+
+def error_of_silence(asked: str, error: Exception) -> ApiError:
+    """The error that a failed connection, handshake or read stands for. The foreign text may hold proxy passwords."""
+    if isinstance(error, ReadTimeoutError):
+        return Silent(f"{asked}: the server did not answer in time")
+    if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
+        return Unreachable(f"{asked}: no connection in time")
+    return Unreachable(f"{asked}: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """The operating system's words or those of TLS, found down the chain of causes."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLCertVerificationError):
+            return f"the server's certificate cannot be trusted ({seen.verify_message})"
+        if isinstance(seen, ssl.SSLError):
+            return f"no TLS connection ({(seen.reason or 'broken off').lower().replace('_', ' ')})"
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror.lower()
+        inner = next((part for part in seen.args if isinstance(part, BaseException)), None)
+        seen = inner or seen.__cause__ or seen.__context__
+    return "the connection broke off" if isinstance(error, HTTPError) else type(error).__name__
+
+
+def parsed(asked: str, body: bytes) -> dict[str, Any]:
+    """The JSON object of a successful answer.
+
+    Raises
+    ------
+    ServerFailed
+        It is something else; a proxy's page, usually.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ServerFailed(f"{asked}: the answer is not JSON", status=200) from error
+    if not isinstance(value, dict):
+        raise ServerFailed(f"{asked}: the answer is not a JSON object", status=200)
+    return value
+
+
+def parsed_if_json(body: bytes) -> object:
+    """The JSON of a failed answer, or None: what is no JSON is not worth repeating."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None

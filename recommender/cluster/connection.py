@@ -1,0 +1,264 @@
+"""Requests to an API server: plain JSON in and out, never faster than agreed, never without a limit of time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from recommender.cluster.answers import error_of_silence, error_of_status, parsed, parsed_if_json
+from recommender.cluster.credentials import Credentials
+from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized
+from recommender.cluster.rate import TokenBucket
+
+Query = Mapping[str, str | int]
+Observer = Callable[[str, int, float], None]
+"""Told of each request: method, HTTP status (0 without an answer), seconds."""
+
+CONNECT_TIMEOUT_S = 5.0
+READ_TIMEOUT_S = 30.0
+PAGE = 500
+"""Objects a page of a list: a few MB of pods."""
+
+LONGEST_PATIENCE_S = 5.0
+"""A server that is busy asks for a second; longer waits (a disruption budget's) are the caller's to decide."""
+
+TRIES = 4
+
+JSON, JSON_PATCH, MERGE_PATCH = "application/json", "application/json-patch+json", "application/merge-patch+json"
+
+
+class Api:
+    """An API server, for many threads at once. Every method raises an `ApiError`.
+
+    Parameters
+    ----------
+    credentials
+        Where it is and who we are.
+    bucket
+        The limit on our own requests; those we are told to repeat (429) count again.
+    observe
+        Called after each request.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        bucket: TokenBucket,
+        *,
+        user_agent: str,
+        observe: Observer | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._credentials, self._bucket = credentials, bucket
+        self._user_agent, self._observe, self._clock = user_agent, observe, clock
+
+    @property
+    def server(self) -> str:
+        """The server's address, for people."""
+        return self._credentials.server
+
+    def apart(self, bucket: TokenBucket) -> Api:
+        """The same server with another limit: what must never wait behind a flood of writes (the lease)."""
+        return Api(self._credentials, bucket, user_agent=self._user_agent, observe=self._observe, clock=self._clock)
+
+    def get(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
+        """One object, or a whole list."""
+        return self._json("GET", path, query, timeout_s=timeout_s)
+
+    def list_pages(self, path: str, query: Query | None = None, *, page: int = PAGE) -> Iterator[dict[str, Any]]:
+        """A list in pages, each as the server gives it; `Gone` when the list took too long to be finished."""
+        further = ""
+        while True:
+            answer = self.get(path, {**(query or {}), "limit": page, **({"continue": further} if further else {})})
+            yield answer
+            further = (answer.get("metadata") or {}).get("continue") or ""
+            if not further:
+                return
+
+    def watch_lines(self, path: str, query: Query | None = None, *, silent_s: float) -> WatchLines:
+        """Open a watch; `Silent` is raised while reading it once nothing, not even a bookmark, came for so long."""
+        asked = f"WATCH {path}"
+        response = self._send("GET", path, {**(query or {}), "watch": 1}, timeout_s=silent_s, asked=asked, stream=True)
+        return WatchLines(response, asked)
+
+    def patch(
+        self, path: str, body: Sequence[Mapping[str, Any]] | Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S
+    ) -> dict[str, Any]:
+        """Change an object: a list is a JSON Patch, an object a JSON merge patch."""
+        kind = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH
+        return self._json("PATCH", path, body=body, content_type=kind, timeout_s=timeout_s)
+
+    def create(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
+        """Make an object; `Conflict` when it is there."""
+        return self._json("POST", path, body=body, timeout_s=timeout_s)
+
+    def replace(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
+        """Put an object in place of what is there; `Conflict` unless it holds the present resourceVersion."""
+        return self._json("PUT", path, body=body, timeout_s=timeout_s)
+
+    def delete(self, path: str, *, uid: str = "", timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
+        """Delete an object, what it owns later; with `uid` only that very one, else `Conflict`."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        return self._json("DELETE", path, body=options, timeout_s=timeout_s)
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        *,
+        body: object = None,
+        content_type: str = JSON,
+        timeout_s: float,
+    ) -> dict[str, Any]:
+        response = self._send(method, path, query, body=body, content_type=content_type, timeout_s=timeout_s)
+        return parsed(f"{method} {path}", response.data)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        *,
+        body: object = None,
+        content_type: str = JSON,
+        timeout_s: float,
+        asked: str = "",
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send until it is answered by something else than "later" and "who are you?"; neither was carried out."""
+        asked = asked or f"{method} {path}"
+        data = None if body is None else orjson.dumps(body)
+        url = path + (f"?{urlencode(query)}" if query else "")
+        renewed = False
+        for tries_left in reversed(range(TRIES)):
+            self._bucket.take()
+            generation = self._credentials.generation
+            response = self._once(method, url, data, content_type, timeout_s, asked, stream)
+            if response.status < 300:
+                return response
+            error = _error(asked, response)
+            if isinstance(error, Unauthorized) and tries_left and not renewed:
+                self._credentials.reload(generation)
+                renewed = True
+            elif isinstance(error, Throttled) and tries_left and (error.retry_after_s or 0) <= LONGEST_PATIENCE_S:
+                self._bucket.hold_for(error.retry_after_s or 1.0)
+            else:
+                break
+        raise error
+
+    def _once(
+        self, method: str, url: str, data: bytes | None, content_type: str, timeout_s: float, asked: str, stream: bool
+    ) -> urllib3.BaseHTTPResponse:
+        headers = {"Accept": JSON, "User-Agent": self._user_agent, **self._credentials.headers()}
+        if data is not None:
+            headers["Content-Type"] = content_type
+        started_s, status = self._clock(), 0
+        try:
+            response = self._credentials.pool.request(
+                method,
+                self._credentials.host + url,
+                body=data,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
+                retries=False,
+                preload_content=not stream,
+            )
+            status = response.status
+        except (HTTPError, OSError) as error:
+            raise error_of_silence(asked, error) from error
+        except ValueError:
+            # http.client quotes a header it cannot send, token included; so no cause and no text.
+            raise BadCredentials("the token holds characters that no header may have") from None
+        finally:
+            if self._observe is not None:
+                self._observe(method, status, self._clock() - started_s)
+        return response
+
+
+class WatchLines:
+    """The events of one watch, as they come. A context manager; `stop` may be called from another thread."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, asked: str) -> None:
+        self._response, self._asked = response, asked
+        self._stopped = False
+
+    def __enter__(self) -> WatchLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Events until the server ends the watch (or `stop` does).
+
+        Raises
+        ------
+        Unreachable
+            It broke off, or nothing came for too long.
+        """
+        rest = b""
+        try:
+            for chunk in self._response.stream(1 << 16, decode_content=True):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield parsed(self._asked, line)
+        except (HTTPError, OSError, ValueError, AttributeError) as error:
+            # ValueError and AttributeError: urllib3 reading on while another thread shuts the socket down.
+            if not self._stopped:
+                raise error_of_silence(self._asked, error) from error
+
+    def stop(self) -> None:
+        """End the watch; whoever reads it gets no further event."""
+        self._stopped = True
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has ended by itself
+            self._response.shutdown()
+
+
+def _error(asked: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+    try:
+        body = parsed_if_json(response.data)  # of a stream it is read only now
+    except (HTTPError, OSError) as error:
+        return error_of_silence(asked, error)
+    finally:
+        response.release_conn()
+    return error_of_status(asked, response.status, body, response.headers.get("Retry-After"))
+
+
+def connect(
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    *,
+    qps: float = 50.0,
+    burst: int = 100,
+    user_agent: str,
+    observe: Observer | None = None,
+) -> Api:
+    """The API server of the pod we run in, or of a kubeconfig; nothing is sent yet.
+
+    Parameters
+    ----------
+    kubeconfig, context
+        See `Credentials`.
+    qps, burst
+        Requests a second, and at once after a pause (the default recommender's 50 and 100).
+    user_agent
+        How we show up in the server's audit log.
+
+    Raises
+    ------
+    BadCredentials
+        There is nothing to connect with.
+    """
+    return Api(Credentials(kubeconfig, context), TokenBucket(qps, burst), user_agent=user_agent, observe=observe)

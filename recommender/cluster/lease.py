@@ -1,0 +1,227 @@
+"""Leader election on a Lease: of several candidates one acts, the next one takes over when it falls silent.
+
+The rules are those of client-go's leaderelection package: a lease is free when it has no holder or was not renewed for
+its duration *as seen here* (foreign clocks are never compared with ours), and every write names the version it read.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
+from recommender.cluster.paths import LEASES, path_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """How long a lease holds, how long its holder tries to renew it before it gives up, and how often anyone tries."""
+
+    duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_s: float = 2.0
+
+
+class Candidate:
+    """One candidate for one Lease. `attempt` is one try; who calls it, and when, is not its business.
+
+    Parameters
+    ----------
+    api
+        Best one apart (`Api.apart`), so that a renewal never waits behind other requests.
+    identity
+        Unique among the candidates: the pod's name and something random.
+    clock, wall_clock
+        Monotonic seconds for deciding, unix seconds for what people read in the Lease.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        times: LeaseTimes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._namespace, self._name = api, namespace, name
+        self.identity, self.times = identity, times or LeaseTimes()
+        self._clock, self._wall_clock = clock, wall_clock
+        self._seen: Mapping[str, Any] = {}
+        self._seen_s = 0.0
+        self._renewed_s: float | None = None
+        self.holder = ""
+        """Who held the lease when last looked at."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether we may act now: we hold it, and renewed it within the deadline. True never outlives the lease."""
+        return self._renewed_s is not None and self._clock() - self._renewed_s < self.times.renew_deadline_s
+
+    def attempt(self) -> bool:
+        """Take the lease if it is free, or renew it if it is ours; whether we hold it now.
+
+        Raises
+        ------
+        ApiError
+            The server could not be asked; who leads is unknown, `leads` decides by the time of the last renewal.
+        """
+        asked_s = self._clock()  # a slow answer must not make the lease seem longer than others see it
+        try:
+            lease = self._api.get(self._path(), timeout_s=self._timeout_s())
+        except NotFound:
+            return self._make(asked_s)
+        spec = lease.get("spec") or {}
+        self.holder = spec.get("holderIdentity") or ""
+        if spec != self._seen:
+            self._seen, self._seen_s = spec, self._clock()
+        # By the duration its holder wrote into it, as others may have been told other times than we.
+        held_s = float(spec.get("leaseDurationSeconds") or self.times.duration_s)
+        if self.holder not in ("", self.identity) and self._clock() - self._seen_s < held_s:
+            self._renewed_s = None
+            return False
+        return self._write(lease, spec, asked_s)
+
+    def release(self) -> None:
+        """Give the lease back at once, if it is ours: the next candidate need not wait for it to run out."""
+        held, self._renewed_s = self._renewed_s is not None, None
+        if not held:
+            return
+        lease = self._api.get(self._path(), timeout_s=self._timeout_s())
+        spec = lease.get("spec") or {}
+        if spec.get("holderIdentity") == self.identity:
+            freed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+            self._api.replace(self._path(), {**lease, "spec": freed}, timeout_s=self._timeout_s())
+
+    def _make(self, asked_s: float) -> bool:
+        spec = self._held({})
+        lease = {
+            "apiVersion": LEASES[0],
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": spec,
+        }
+        try:
+            self._api.create(path_of(LEASES, self._namespace), lease, timeout_s=self._timeout_s())
+        except Conflict:
+            return False
+        return self._hold(asked_s)
+
+    def _write(self, lease: Mapping[str, Any], spec: Mapping[str, Any], asked_s: float) -> bool:
+        changed = {**lease, "spec": self._held(spec)}
+        try:
+            self._api.replace(self._path(), changed, timeout_s=self._timeout_s())
+        except (Conflict, NotFound):
+            return self.leads  # someone wrote meanwhile; who, the next try will see
+        return self._hold(asked_s)
+
+    def _hold(self, asked_s: float) -> bool:
+        self._renewed_s, self.holder = asked_s, self.identity
+        return True
+
+    def _held(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """The spec of a lease that is ours, made from what it was."""
+        ours = spec.get("holderIdentity") == self.identity
+        return {
+            **spec,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self.times.duration_s)),
+            "acquireTime": spec.get("acquireTime") if ours else self._now(),
+            "renewTime": self._now(),
+            "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (0 if ours or not spec else 1),
+        }
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def _path(self) -> str:
+        return path_of(LEASES, self._namespace, self._name)
+
+    def _timeout_s(self) -> float:
+        """Two requests a try, and two tries within the deadline."""
+        return self.times.renew_deadline_s / 4
+
+
+class LeaderElection:
+    """A candidate that keeps trying on a thread of its own.
+
+    Parameters
+    ----------
+    on_won, on_lost
+        Called on that thread when leadership begins, and when it ends other than by `stop`. After `on_lost` the
+        candidate goes on trying; a program whose state is only good for a leader ends itself there.
+    """
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        *,
+        on_won: Callable[[], None],
+        on_lost: Callable[[], None],
+        chance: random.Random | None = None,
+    ) -> None:
+        self._candidate, self._on_won, self._on_lost = candidate, on_won, on_lost
+        self._chance = chance or random.Random()  # noqa: S311  # jitter
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leader election", daemon=True)
+        self.problem = ""
+        """Why the lease cannot be asked for, while it cannot."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether to act now. Ask before every write: it turns false by itself when renewals fail."""
+        return self._candidate.leads and not self._ended.is_set()
+
+    @property
+    def holder(self) -> str:
+        """Who held the lease when last looked at."""
+        return self._candidate.holder
+
+    def start(self) -> LeaderElection:
+        self._thread.start()
+        return self
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Stop trying, and give the lease back. Call it when nothing acts any more."""
+        self._ended.set()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return  # a request hangs; the lease runs out by itself
+        try:
+            self._candidate.release()
+        except (ApiError, BadCredentials) as error:
+            log.warning("the lease could not be given back and will run out: %s", error)
+
+    def _run(self) -> None:
+        led = False
+        while not self._ended.is_set():
+            try:
+                self._candidate.attempt()
+                self.problem = ""
+            except (ApiError, BadCredentials) as error:
+                if not self.problem:
+                    log.warning("lease: %s", error)
+                self.problem = str(error)
+            led = self._tell(led)
+            self._ended.wait(self._candidate.times.retry_s * self._chance.uniform(1.0, 1.2))
+
+    def _tell(self, led: bool) -> bool:
+        leads = self._candidate.leads
+        if leads and not led:
+            log.info("%s leads", self._candidate.identity)
+            self._on_won()
+        elif led and not leads:
+            log.warning("%s leads no more", self._candidate.identity)
+            self._on_lost()
+        return leads

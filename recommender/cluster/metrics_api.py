@@ -1,0 +1,104 @@
+"""What containers use now, from metrics.k8s.io (metrics-server and its kin)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import BadObject
+from recommender.cluster.objects import read_key
+from recommender.cluster.paths import POD_METRICS, path_of
+from recommender.cluster.reading import Fields, name_of, reads
+from recommender.errors import Misuse
+from recommender.units import parse_duration_s
+
+
+class ContainerKey(NamedTuple):
+    """One container of one pod."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+class ContainerUsage(NamedTuple):
+    """What a container used over the window that ends at `timestamp_s`.
+
+    Attributes
+    ----------
+    timestamp_s, window_s
+        Unix seconds, and the length of the window in seconds (NaN where not told).
+    cpu_cores, memory_bytes
+        Mean cores over the window and the working set at its end; NaN where not told, never 0 for want of a value.
+    """
+
+    timestamp_s: float
+    window_s: float
+    cpu_cores: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """One answer of the metrics API: the samples, and what is wrong with each pod that could not be read."""
+
+    samples: Mapping[ContainerKey, ContainerUsage]
+    broken: Mapping[str, str]
+
+
+def read_usage(api: Api, namespace: str | None = None, label_selector: str = "") -> UsageReport:
+    """The usage of every container of a namespace, or of all, in one request (the API knows no pages).
+
+    Raises
+    ------
+    ApiError
+        The metrics API does not answer: `NotFound` where it is not installed, `ServerFailed` while it is down.
+    """
+    query = {"labelSelector": label_selector} if label_selector else None
+    return usage_of(api.get(path_of(POD_METRICS, namespace), query))
+
+
+def usage_of(answer: Mapping[str, Any]) -> UsageReport:
+    """The report in a PodMetricsList."""
+    samples: dict[ContainerKey, ContainerUsage] = {}
+    broken: dict[str, str] = {}
+    for raw in answer.get("items") or ():
+        try:
+            samples.update(_read_pod(raw))
+        except BadObject as error:
+            broken[name_of(raw)] = str(error)
+    return UsageReport(samples, broken)
+
+
+@reads("PodMetrics")
+def _read_pod(raw: Fields) -> dict[ContainerKey, ContainerUsage]:
+    namespace, pod = read_key(raw.child("metadata"))
+    timestamp_s, window_s = raw.time_s("timestamp"), _window_s(raw.text("window"))
+    found: dict[ContainerKey, ContainerUsage] = {}
+    if timestamp_s is None:
+        return found  # of no use without its moment
+    for container in raw.children("containers"):
+        usage = container.child("usage")
+        cpu_cores, memory_bytes = usage.quantity("cpu"), usage.quantity("memory")
+        if cpu_cores is None and memory_bytes is None:
+            continue
+        key = ContainerKey(namespace, pod, container.required("name"))
+        found[key] = ContainerUsage(timestamp_s, window_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
+    return found
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None or value < 0 else value
+
+
+@lru_cache(maxsize=1024)
+def _window_s(text: str) -> float:
+    """A Go duration (`10.062s`, `1m0s`); NaN for none, zero, or what nobody understands: it is informative only."""
+    try:
+        return parse_duration_s(text)
+    except Misuse:
+        return math.nan

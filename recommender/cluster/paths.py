@@ -1,0 +1,32 @@
+"""Paths of resources and objects below an API server."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+VPAS = ("autoscaling.k8s.io/v1", "verticalpodautoscalers")
+PODS = ("v1", "pods")
+NODES = ("v1", "nodes")
+EVENTS = ("v1", "events")
+LEASES = ("coordination.k8s.io/v1", "leases")
+POD_METRICS = ("metrics.k8s.io/v1beta1", "pods")
+
+
+def path_of(
+    resource: tuple[str, str], namespace: str | None = None, name: str | None = None, subresource: str | None = None
+) -> str:
+    """The path of (apiVersion, plural): of all of them, of those in a namespace, of one, or of a part of one.
+
+    Examples
+    --------
+    >>> path_of(("v1", "pods"))
+    '/api/v1/pods'
+    >>> path_of(("apps/v1", "deployments"), "team", "web", "scale")
+    '/apis/apps/v1/namespaces/team/deployments/web/scale'
+    """
+    version, plural = resource
+    parts = ["apis" if "/" in version else "api", *version.split("/")]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts += [part for part in (plural, name, subresource) if part]
+    return "/" + "/".join(quote(part, safe="") for part in parts)

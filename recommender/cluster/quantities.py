@@ -1,0 +1,91 @@
+"""Kubernetes quantities: the text of cores and bytes, read and written.
+
+Grammar: a signed decimal number, then one of n u m (nothing) k M G T P E, Ki..Ei, or a decimal exponent
+(k8s.io/apimachinery, pkg/api/resource/quantity.go). The client library has a parser too; it goes through `Decimal`
+(three times slower), takes `nan` and `1K`, and cannot write.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+
+from recommender.cluster.errors import BadQuantity
+
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([num]|[kMGTPE]|[KMGTPE]i)|([eE][+-]?[0-9]+))?")
+_DIVISORS = {"n": 1e9, "u": 1e6, "m": 1e3}
+_FACTORS = {
+    **{suffix: 1000.0**power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", start=1)},
+}
+_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+@lru_cache(maxsize=8192, typed=True)
+def parse_quantity(text: str | int | float) -> float:
+    """The value of a quantity: cores, bytes or a bare number.
+
+    Equal values give equal floats however they are written: `1`, `1000m` and `1e0`; `0.587` and `587m`.
+
+    Examples
+    --------
+    >>> parse_quantity("250m"), parse_quantity("1Ki"), parse_quantity("1e3"), parse_quantity(2)
+    (0.25, 1024.0, 1000.0, 2.0)
+
+    Raises
+    ------
+    BadQuantity
+        It is none, or not a finite one.
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise BadQuantity(f"{text!r} is not a quantity")
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None:
+        raise BadQuantity(f"{text!r} is not a quantity")
+    number, suffix, exponent = found.groups()
+    if exponent:
+        value = float(number + exponent)
+    elif suffix in _DIVISORS:
+        value = float(number) / _DIVISORS[suffix]
+    else:
+        value = float(number) * _FACTORS.get(suffix, 1.0)
+    if not math.isfinite(value):
+        raise BadQuantity(f"{text!r} is not a finite quantity")
+    return value
+
+
+def millicores(cpu_cores: float) -> int:
+    """Whole millicores, rounded up past what float arithmetic adds."""
+    return math.ceil(round(cpu_cores * 1000.0, 6))
+
+
+def whole_bytes(memory_bytes: float) -> int:
+    """Whole bytes, rounded up past what float arithmetic adds."""
+    return math.ceil(round(memory_bytes, 3))
+
+
+def cpu_quantity(cpu_cores: float) -> str:
+    """Cores as the recommender publishes them, in whole millicores rounded up.
+
+    Examples
+    --------
+    >>> cpu_quantity(0.5871), cpu_quantity(1.0), cpu_quantity(1.5)
+    ('588m', '1', '1500m')
+    """
+    milli = millicores(cpu_cores)
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def memory_quantity(memory_bytes: float) -> str:
+    """Bytes as the recommender publishes them: whole, rounded up, with a binary suffix where nothing is lost by it.
+
+    Examples
+    --------
+    >>> memory_quantity(262144000), memory_quantity(628694953), memory_quantity(2**31)
+    ('250Mi', '628694953', '2Gi')
+    """
+    value, power = whole_bytes(memory_bytes), 0
+    while value and value % 1024 == 0 and power < len(_BINARY_SUFFIXES) - 1:
+        value, power = value // 1024, power + 1
+    return f"{value}{_BINARY_SUFFIXES[power]}"

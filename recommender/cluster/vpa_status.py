@@ -1,0 +1,162 @@
+"""The status of a VPA: built from what it holds now, compared by value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from recommender.cluster.errors import BadQuantity
+from recommender.cluster.objects import Bound, Vpa
+from recommender.cluster.quantities import cpu_quantity, memory_quantity, parse_quantity
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRecommendation:
+    """What is recommended for one container: (cpu_cores, memory_bytes) each, None or NaN for a resource left alone."""
+
+    container: str
+    target: Bound
+    lower: Bound
+    upper: Bound
+    uncapped: Bound
+
+
+class Condition(NamedTuple):
+    """`status` is `True`, `False` or `Unknown`."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+def status_of(
+    vpa: Vpa,
+    recommendations: Iterable[ContainerRecommendation],
+    conditions: Mapping[str, Condition | None],
+    now_s: float,
+) -> Json:
+    """The whole new status of a VPA.
+
+    Parameters
+    ----------
+    vpa
+        As last read. Conditions and fields that we do not name stay as they are.
+    recommendations
+        In any order; a container without any target is left out.
+    conditions
+        By type; None removes it. `lastTransitionTime` moves only when `status` does.
+    now_s
+        Unix seconds.
+    """
+    status = dict(vpa.status)
+    status["observedGeneration"] = vpa.generation
+    status["conditions"] = _conditions(status.get("conditions"), conditions, now_s)
+    ordered = sorted(recommendations, key=lambda recommendation: recommendation.container)
+    entries = [entry for recommendation in ordered if (entry := _entry(recommendation))["target"]]
+    status["recommendation"] = {"containerRecommendations": entries} if entries else {}
+    return status
+
+
+def published_in(status: Mapping[str, Any]) -> dict[str, ContainerRecommendation]:
+    """What a status recommends, by container name; an entry that cannot be read is left out."""
+    recommendation = status.get("recommendation")
+    entries = recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None
+    found = {}
+    for entry in _list(entries):
+        try:
+            bounds = [_bound(entry.get(name)) for name in ("target", "lowerBound", "upperBound", "uncappedTarget")]
+            found[str(entry["containerName"])] = ContainerRecommendation(str(entry["containerName"]), *bounds)
+        except (BadQuantity, AttributeError, KeyError, TypeError):
+            continue
+    return found
+
+
+def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two statuses say the same: `1` is `1000m`, and absent is empty."""
+    return _meaning(one) == _meaning(other)
+
+
+def _entry(recommendation: ContainerRecommendation) -> Json:
+    return {
+        "containerName": recommendation.container,
+        "target": _resources(recommendation.target),
+        "lowerBound": _resources(recommendation.lower),
+        "upperBound": _resources(recommendation.upper),
+        "uncappedTarget": _resources(recommendation.uncapped),
+    }
+
+
+def _resources(bound: Bound) -> dict[str, str]:
+    """Never another key than cpu and memory: the updater would find any pod outside of it, for ever."""
+    cpu_cores, memory_bytes = bound
+    resources = {}
+    if cpu_cores is not None and math.isfinite(cpu_cores):
+        resources["cpu"] = cpu_quantity(cpu_cores)
+    if memory_bytes is not None and math.isfinite(memory_bytes):
+        resources["memory"] = memory_quantity(memory_bytes)
+    return resources
+
+
+def _bound(resources: Mapping[str, Any] | None) -> Bound:
+    given = resources or {}
+    cpu_cores, memory_bytes = (parse_quantity(given[name]) if name in given else None for name in ("cpu", "memory"))
+    return cpu_cores, memory_bytes
+
+
+def _conditions(old: object, new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
+    present = {str(c["type"]): c for c in _list(old) if isinstance(c, dict) and c.get("type")}
+    moment = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for kind, condition in new.items():
+        before = present.pop(kind, None)
+        if condition is None:
+            continue
+        kept = before.get("lastTransitionTime") if before and before.get("status") == condition.status else None
+        present[kind] = {"type": kind, "status": condition.status, "lastTransitionTime": kept or moment}
+        present[kind] |= {name: text for name in ("reason", "message") if (text := getattr(condition, name))}
+    return [present[kind] for kind in sorted(present)]
+
+
+def _meaning(status: Mapping[str, Any]) -> Json:
+    """A status in a form where equal means the same."""
+    recommendation = status.get("recommendation")
+    containers = recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None
+    rest = {
+        name: value
+        for name, value in status.items()
+        if name not in ("recommendation", "conditions") and value not in (None, {}, [])
+    }
+    return {
+        "rest": rest,
+        "conditions": [_filled(condition) for condition in _list(status.get("conditions"))],
+        "containers": [_values(entry) for entry in _list(containers)],
+    }
+
+
+def _values(entry: object) -> object:
+    """One container's entry with numbers in place of quantities."""
+    if not isinstance(entry, dict):
+        return entry
+    return {name: _numbers(value) if isinstance(value, dict) else value for name, value in _filled(entry).items()}
+
+
+def _numbers(resources: Mapping[str, Any]) -> Json:
+    numbers: Json = {}
+    for name, text in resources.items():
+        try:
+            numbers[name] = parse_quantity(text)
+        except (BadQuantity, TypeError):
+            numbers[name] = ("no quantity", repr(text))  # differs from every number, so it is written over
+    return numbers
+
+
+def _filled(value: object) -> Json:
+    return {k: v for k, v in value.items() if v not in (None, "", {}, [])} if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,65 @@
+"""What is published of a target: the band within which no update is worth its disturbance.
+
+The updater acts when a request lies strictly outside [lowerBound, upperBound], and on pods older than twelve hours when
+it differs by a tenth. So while little changes, the target stays what is applied and the band lies around it; a change
+moves target and band together, and every request that is still the old one is outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recommender.records import MEMORY, FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class BandOptions:
+    """What an operator may turn; all are shares of the target.
+
+    Attributes
+    ----------
+    hold_cpu, hold_memory
+        A new target is published when it differs by more than this from the one applied.
+    rise_memory
+        The same for memory that must rise: missing memory kills, so this is less.
+    half_width
+        How far the band reaches to each side of the target. Below the holds: what was moved must lie outside.
+    """
+
+    hold_cpu: float = 0.15
+    hold_memory: float = 0.10
+    rise_memory: float = 0.02
+    half_width: float = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """float64 (2,) each: cores and bytes, NaN for a resource of which nothing is said."""
+
+    lower: FloatArray
+    target: FloatArray
+    upper: FloatArray
+
+
+def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> FloatArray:
+    """The target to publish: `applied` for a resource whose change is not worth it, else `wanted`.
+
+    Parameters
+    ----------
+    wanted, applied
+        float64 (2,), cores and bytes; NaN in `applied` where nothing is in force.
+    """
+    rises = np.array([options.hold_cpu, options.rise_memory])
+    falls = np.array([options.hold_cpu, options.hold_memory])
+    keep = (wanted <= applied * (1.0 + rises)) & (wanted >= applied * (1.0 - falls))
+    if not keep.all():
+        # An update resizes everything anyway: then memory moves along, except downwards by a trifle.
+        keep &= np.array([True, bool(wanted[MEMORY] < applied[MEMORY])])
+    return np.where(keep, applied, wanted)
+
+
+def band(target: FloatArray, options: BandOptions) -> Published:
+    """Target and bounds."""
+    return Published(target * (1.0 - options.half_width), target, target * (1.0 + options.half_width))

@@ -1,0 +1,100 @@
+"""What is remembered of one container name of one VPA between rounds: what was published, and how that went."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import MEMORY, VIOLATION_TOLERANCE, FloatArray
+
+HOUR_S = 3600.0
+
+FORGETTING = 1.0 - 1.0 / 400.0
+"""What a judged sample counts for after one more: some four hundred of the latest ones make up the share."""
+
+OOM_MEMORY_S = 7 * 24 * HOUR_S
+"""How long a kill for memory binds: a weekly job meets the same stage again."""
+
+
+@dataclass(slots=True)
+class Book:
+    """One container name of one VPA.
+
+    Attributes
+    ----------
+    history
+        What the default recommender would know.
+    published
+        float64 (2,): the target in force; NaN before the first one.
+    changed_s
+        When it changed, within the last hour.
+    less_memory_since_s
+        Since when less memory is wanted than is published.
+    violations, judged
+        float64 (2,) and a number of samples, both fading.
+    oom_floor_bytes, oom_s
+        What a kill for memory showed to be needed, and when that was.
+    """
+
+    history: HistogramAggregate = field(default_factory=HistogramAggregate)
+    published: FloatArray = field(default_factory=lambda: np.full(2, np.nan))
+    changed_s: deque[float] = field(default_factory=deque)
+    less_memory_since_s: float | None = None
+    violations: FloatArray = field(default_factory=lambda: np.zeros(2))
+    judged: float = 0.0
+    oom_floor_bytes: float = 0.0
+    oom_s: float = 0.0
+
+    def session(self, who: object) -> HistogramSession:
+        """The history session of one of its containers."""
+        return self.history.session(who)
+
+    def judge(self, used: FloatArray, requests: FloatArray) -> None:
+        """Count one sample, float64 (2,), against what the container had at the time."""
+        if np.isnan(requests).any():
+            return
+        over = used > requests * VIOLATION_TOLERANCE
+        self.violations = self.violations * FORGETTING + over
+        self.judged = self.judged * FORGETTING + 1.0
+
+    @property
+    def violation_ratio(self) -> FloatArray:
+        """float64 (2,): share of the judged samples that violated, the latest counting most."""
+        ratio: FloatArray = self.violations / max(self.judged, 1.0)
+        return ratio
+
+    def want(self, memory_bytes: float, now_s: float) -> None:
+        """Note how much memory is wanted now, so that less of it is had only after a while."""
+        if not memory_bytes < self.published[MEMORY]:
+            self.less_memory_since_s = None
+        elif self.less_memory_since_s is None:
+            self.less_memory_since_s = now_s
+
+    def killed(self, memory_bytes: float, now_s: float) -> None:
+        """A container was killed for memory; `memory_bytes` is what it is taken to have needed, bump included."""
+        self.oom_floor_bytes, self.oom_s = max(self.oom_floor(now_s), memory_bytes), now_s
+
+    def oom_floor(self, now_s: float) -> float:
+        """Bytes below which memory must not fall; 0 when no kill is remembered."""
+        return self.oom_floor_bytes if now_s - self.oom_s < OOM_MEMORY_S else 0.0
+
+    def publish(self, target: FloatArray, now_s: float) -> bool:
+        """Note a target, float64 (2,); True when it is another one than before."""
+        while self.changed_s and now_s - self.changed_s[0] > HOUR_S:
+            self.changed_s.popleft()
+        if np.array_equal(target, self.published, equal_nan=True):
+            return False
+        if not np.isnan(self.published).all():
+            self.changed_s.append(now_s)
+        if not np.isnan(self.published[MEMORY]) and target[MEMORY] < self.published[MEMORY]:
+            self.less_memory_since_s = now_s  # the next step down waits anew
+        self.published = target
+        return True
+
+    def recent_changes(self, now_s: float) -> int:
+        """How often the target changed within the last hour."""
+        return sum(1 for at_s in self.changed_s if now_s - at_s <= HOUR_S)

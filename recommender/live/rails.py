@@ -1,0 +1,202 @@
+"""Guard rails: what stands between a forecast and what is published, each of one shape and each visible.
+
+A rail takes a draft and what is known of the containers behind it, and gives back the draft, changed and with a note,
+or as it was. They run in the order of `RAILS`. The fallback comes first: what takes the forecast's place must pass the
+rails after it like the forecast itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from recommender.policies.histogram import Estimate
+from recommender.records import CPU, MEMORY, RESOURCES, FloatArray
+from recommender.units import BYTES_PER_MIB
+
+
+@dataclass(frozen=True, slots=True)
+class RailOptions:
+    """What an operator may turn.
+
+    Attributes
+    ----------
+    memory_margin
+        Memory is kept this share above the present working set.
+    shrink_after_s, shrink_step
+        Memory falls only when less was wanted for this long, and by at most this share at a time.
+    target_violation
+        Share of samples above allocation x 1.05 that is accepted, per resource.
+    widen
+        What is allocated is multiplied by this while a container's violations are above the target.
+    resizes_per_hour
+        Targets of one container change at most so often; memory that must rise always may.
+    """
+
+    memory_margin: float = 0.10
+    shrink_after_s: float = 600.0
+    shrink_step: float = 0.20
+    target_violation: tuple[float, float] = (0.05, 0.05)
+    widen: float = 1.25
+    resizes_per_hour: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the rails know of the containers that one recommendation is for.
+
+    Attributes
+    ----------
+    now_s
+        Unix seconds.
+    doubt
+        Why the forecast is not to be trusted, in words; None when it is.
+    working_set_bytes
+        The largest present one among them; NaN where none is known.
+    applied
+        float64 (2,): the target in force, NaN where there is none.
+    less_memory_since_s
+        Since when less memory was wanted than is applied; None when it is not.
+    violations
+        float64 (2,): share of the judged samples that violated lately, per resource.
+    judged
+        How many samples that is a share of.
+    histogram
+        What the default recommender would say.
+    oom_floor_bytes
+        What must be had since a container was killed for memory; 0 without such an event.
+    recent_changes
+        How often the target changed within the last hour.
+    """
+
+    now_s: float
+    doubt: str | None
+    working_set_bytes: float
+    applied: FloatArray
+    less_memory_since_s: float | None
+    violations: FloatArray
+    judged: int
+    histogram: Estimate | None
+    oom_floor_bytes: float
+    recent_changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A target on its way to being published: float64 (2,) cores and bytes, and what each rail did to it."""
+
+    target: FloatArray
+    notes: tuple[tuple[str, str], ...] = field(default=())
+    confident: bool = True
+
+    def moved(self, rail: str, target: FloatArray, words: str) -> Draft:
+        """The draft with another target, if it is another one."""
+        if np.array_equal(target, self.target, equal_nan=True):
+            return self
+        return replace(self, target=target, notes=(*self.notes, (rail, words)))
+
+
+Rail = Callable[[Draft, Situation, RailOptions], Draft]
+
+FEW_SAMPLES = 40
+"""A share of fewer samples than these is chance."""
+
+
+def fallback(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """In doubt, or once even the wider margin violates, what the default recommender would say."""
+    doubt = situation.doubt
+    spent = _spent(situation)
+    if doubt is None and (spent > 2.0 * np.array(options.target_violation)).any():
+        doubt = f"violations of {_shares(spent)} although the margin was widened"
+    if doubt is None:
+        return draft
+    if situation.histogram is None:
+        return replace(
+            draft, confident=False, notes=(*draft.notes, ("fallback", f"{doubt}; no history to fall back on"))
+        )
+    words = f"{doubt}: as the default recommender has it"
+    return replace(draft.moved("fallback", situation.histogram.target, words), confident=False)
+
+
+def violation_budget(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """More of a resource than forecast, while its violations are above what is accepted."""
+    spent = _spent(situation) > np.array(options.target_violation)
+    target = np.where(spent, draft.target * options.widen, draft.target)
+    which = " and ".join(name for name, over in zip(RESOURCES, spent, strict=True) if over)
+    return draft.moved(
+        "violation budget", target, f"{which}: violations above the target, {options.widen:g} times the forecast"
+    )
+
+
+def working_set(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """Never less memory than is in use now, with a margin."""
+    least = situation.working_set_bytes * (1.0 + options.memory_margin)
+    if not least > draft.target[MEMORY]:
+        return draft
+    words = f"{options.memory_margin:.0%} above the present working set"
+    return draft.moved("working set", _with_memory(draft.target, least), words)
+
+
+def slow_shrink(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """Memory rises at once; it falls late, and in steps."""
+    applied = float(situation.applied[MEMORY])
+    if not draft.target[MEMORY] < applied:
+        return draft
+    since = situation.less_memory_since_s
+    if since is None or situation.now_s - since < options.shrink_after_s:
+        words = f"kept until less has been wanted for {options.shrink_after_s:g} s"
+        return draft.moved("slow shrink", _with_memory(draft.target, applied), words)
+    least = applied * (1.0 - options.shrink_step)
+    if draft.target[MEMORY] >= least:
+        return draft
+    return draft.moved("slow shrink", _with_memory(draft.target, least), f"{options.shrink_step:.0%} at a time")
+
+
+def oom_bump(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """Not below what a kill for memory showed to be needed."""
+    if not situation.oom_floor_bytes > draft.target[MEMORY]:
+        return draft
+    words = f"a container was killed for memory: at least {situation.oom_floor_bytes / BYTES_PER_MIB:.0f} MiB"
+    return draft.moved("OOM bump", _with_memory(draft.target, situation.oom_floor_bytes), words)
+
+
+def resize_limit(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """Not more changes an hour than are allowed; memory that must rise always may."""
+    if situation.recent_changes < options.resizes_per_hour or np.isnan(situation.applied).any():
+        return draft
+    target = situation.applied.copy()
+    target[MEMORY] = max(target[MEMORY], draft.target[MEMORY])
+    words = f"{situation.recent_changes} changes within the last hour: {options.resizes_per_hour} are allowed"
+    return draft.moved("resize limit", target, words)
+
+
+RAILS: tuple[Rail, ...] = (
+    fallback,
+    violation_budget,
+    working_set,
+    slow_shrink,
+    oom_bump,
+    resize_limit,
+)
+
+
+def guarded(forecast: FloatArray, situation: Situation, options: RailOptions) -> Draft:
+    """The forecast after all rails: float64 (2,), NaN where neither forecast nor history say anything."""
+    draft = Draft(np.array(forecast, dtype=np.float64))
+    for rail in RAILS:
+        draft = rail(draft, situation, options)
+    return draft
+
+
+def _spent(situation: Situation) -> FloatArray:
+    return situation.violations if situation.judged >= FEW_SAMPLES else np.zeros(2)
+
+
+def _shares(spent: FloatArray) -> str:
+    return f"{spent[CPU]:.1%} (CPU) and {spent[MEMORY]:.1%} (memory)"
+
+
+def _with_memory(target: FloatArray, memory_bytes: float) -> FloatArray:
+    return np.array([target[CPU], memory_bytes])

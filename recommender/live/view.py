@@ -1,0 +1,71 @@
+"""What a round sees of the cluster, and the door through which it writes: the seam between deciding and the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from recommender.cluster.objects import ObjectKey, Pair, Vpa
+from recommender.cluster.oom import OomObservation
+from recommender.cluster.pods import Pod
+from recommender.cluster.vpa_status import Condition, ContainerRecommendation
+from recommender.live.fleet import Sample
+from recommender.policies.histogram import HistogramSession
+
+
+class Place(NamedTuple):
+    """A container by the names that metrics have."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The pods of a VPA.
+
+    Attributes
+    ----------
+    pods
+        Those that its target controls.
+    workload
+        The class of each pod by its uid: what makes runs comparable.
+    problem
+        Why the pods cannot be told, in words; None when they can.
+    """
+
+    pods: Sequence[Pod]
+    workload: Mapping[str, str | None]
+    problem: str | None = None
+
+
+class View(Protocol):
+    """The cluster as a round needs it. Every call may raise a `ClusterError`, which spoils that call's object only."""
+
+    def vpas(self) -> Sequence[Vpa]:
+        """The VPAs that name us."""
+
+    def select(self, vpa: Vpa) -> Selection:
+        """The pods that a VPA is for; a `ClusterError` when they cannot be told now."""
+
+    def samples(self) -> Iterable[tuple[Place, Sample]]:
+        """What containers used since the last call, oldest first for each."""
+
+    def kills(self) -> Sequence[OomObservation]:
+        """Kills for memory since the last call."""
+
+    def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
+        """Allocatable (cpu_cores, memory_bytes) of the nodes that these pods may run on; empty when unknown."""
+
+    def publish(
+        self,
+        vpa: Vpa,
+        recommendations: Sequence[ContainerRecommendation],
+        conditions: Mapping[str, Condition | None],
+    ) -> None:
+        """Make the status of a VPA say this."""
+
+    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
+        """What a checkpoint knows of a container name; None when there is none."""

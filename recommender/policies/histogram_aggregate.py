@@ -1,0 +1,56 @@
+"""The history of one container name of a workload, to which all its replicas and their successors add."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.kernels import histogram as kernel
+from recommender.policies.histogram import Estimate, HistogramSession, confidence_of, estimate_of
+
+
+class HistogramAggregate:
+    """Shared histograms, with the memory peaks of each container beside.
+
+    Parameters
+    ----------
+    past
+        What is known from before, as a checkpoint gives it.
+    """
+
+    def __init__(self, past: HistogramSession | None = None) -> None:
+        self.past = past or HistogramSession()
+        self._sessions: dict[object, HistogramSession] = {}
+
+    def session(self, who: object) -> HistogramSession:
+        """The session of one container, which adds to the shared histograms."""
+        if who not in self._sessions:
+            self._sessions[who] = HistogramSession(self.past)
+        return self._sessions[who]
+
+    def leave(self, who: object) -> None:
+        """Let a container go: what it added stays, and so do the times and the number of its samples."""
+        session = self._sessions.pop(who, None)
+        if session is None or not session.state[kernel.CPU_SAMPLES]:
+            return
+        before, gone = self.past.state, session.state
+        before[kernel.FIRST_CPU_S] = np.fmin(before[kernel.FIRST_CPU_S], gone[kernel.FIRST_CPU_S])
+        before[kernel.LAST_CPU_S] = np.fmax(before[kernel.LAST_CPU_S], gone[kernel.LAST_CPU_S])
+        before[kernel.CPU_SAMPLES] += gone[kernel.CPU_SAMPLES]
+
+    @property
+    def sessions(self) -> tuple[HistogramSession, ...]:
+        """All that have a part in it: what was known before, then the containers."""
+        return (self.past, *self._sessions.values())
+
+    @property
+    def samples(self) -> int:
+        """CPU samples so far."""
+        return int(sum(session.state[kernel.CPU_SAMPLES] for session in self.sessions))
+
+    def confidence(self) -> float:
+        """Days of history, or days' worth of samples at one a minute, whichever is less."""
+        return confidence_of(self.sessions)
+
+    def estimate(self) -> Estimate | None:
+        """What the default recommender would say; None before the first sample."""
+        return estimate_of(self.past.cpu, self.past.memory, self.confidence()) if self.samples else None

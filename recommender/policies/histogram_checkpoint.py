@@ -1,0 +1,225 @@
+"""The histograms of one container in the words of upstream's checkpoint object, so that history survives a change of
+recommender in either direction.
+
+Only what upstream keeps is kept: both histograms and when the CPU samples came. Weights lose all but four digits. The
+running window's memory peak is left out, or a restart would count it twice.
+
+Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/util/histogram.go`,
+`model/aggregate_container_state.go` and `checkpoint/checkpoint_writer.go`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from recommender.errors import BadInput
+from recommender.kernels import histogram as kernel
+from recommender.policies.histogram import (
+    CPU_BUCKETS,
+    ESTIMATION,
+    FIRST_REFERENCE_S,
+    MEMORY_BUCKETS,
+    HistogramSession,
+)
+from recommender.records import FloatArray
+
+VERSION = "v3"
+"""The only version upstream writes and reads."""
+
+HEAVIEST = 10_000
+"""What the heaviest bucket counts; the others are whole shares of it."""
+
+LARGEST_WEIGHT = 2**32 - 1
+"""Upstream reads weights into 32 bits; a larger one would stop its list of checkpoints from ever being read."""
+
+Status = dict[str, Any]
+
+
+def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
+    """One session with the history of several: replicas of one container, or what was loaded and what came since.
+
+    Histograms that sessions share count once. The whole has no memory window: a peak belongs to the container instance
+    that made it.
+    """
+    whole, counted = HistogramSession(), set[int]()
+    state = whole.state
+    for session in sessions:
+        for ours, theirs, buckets in (
+            (whole.cpu, session.cpu, CPU_BUCKETS),
+            (whole.memory, session.memory, MEMORY_BUCKETS),
+        ):
+            if id(theirs.weights) not in counted:
+                counted.add(id(theirs.weights))
+                _add(ours, theirs, buckets)
+        state[kernel.FIRST_CPU_S] = np.fmin(state[kernel.FIRST_CPU_S], session.state[kernel.FIRST_CPU_S])
+        state[kernel.LAST_CPU_S] = np.fmax(state[kernel.LAST_CPU_S], session.state[kernel.LAST_CPU_S])
+        state[kernel.CPU_SAMPLES] += session.state[kernel.CPU_SAMPLES]
+        state[kernel.OOM_EVENTS] += session.state[kernel.OOM_EVENTS]
+    return whole
+
+
+def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Status:
+    """The `status` of a checkpoint that holds these sessions together; they stay as they are.
+
+    Parameters
+    ----------
+    now_s
+        Unix seconds; a memory window that ends later is still running.
+    """
+    whole = merged(sessions)
+    for session in sessions:
+        window_end_s = session.state[kernel.WINDOW_END_S]
+        if now_s < window_end_s:
+            peak = max(session.state[kernel.USAGE_PEAK], session.state[kernel.OOM_PEAK])
+            kernel.subtract_sample(whole.memory, MEMORY_BUCKETS, peak, ESTIMATION.memory_weight, window_end_s)
+    status = {
+        "version": VERSION,
+        "lastUpdateTime": _text_of(now_s),
+        "firstSampleStart": _text_of(whole.state[kernel.FIRST_CPU_S]),
+        "lastSampleStart": _text_of(whole.state[kernel.LAST_CPU_S]),
+        "totalSamplesCount": int(whole.state[kernel.CPU_SAMPLES]),
+        "cpuHistogram": _encoded(whole.cpu),
+        "memoryHistogram": _encoded(whole.memory),
+    }
+    return {name: field for name, field in status.items() if field is not None}
+
+
+def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
+    """The session that a checkpoint's `status` holds.
+
+    Parameters
+    ----------
+    checkpoint
+        `namespace/name`, for the message of an error.
+
+    Raises
+    ------
+    BadInput
+        Another version, a weight or a bucket that cannot be, a field of the wrong form; names checkpoint and field.
+    """
+    reading = _Reading(f"checkpoint {checkpoint}")
+    if (version := status.get("version")) != VERSION:
+        raise reading.refuse("version", f"is {version!r}, not {VERSION!r}")
+    session = HistogramSession()
+    samples = status.get("totalSamplesCount") or 0
+    if type(samples) is not int or samples < 0:
+        raise reading.refuse("totalSamplesCount", "is not a count")
+    session.state[kernel.CPU_SAMPLES] = samples
+    for place, field in ((kernel.FIRST_CPU_S, "firstSampleStart"), (kernel.LAST_CPU_S, "lastSampleStart")):
+        session.state[place] = reading.time_s(status.get(field), field, absent=math.nan)
+    reading.fill(session.cpu, CPU_BUCKETS, status, "cpuHistogram")
+    reading.fill(session.memory, MEMORY_BUCKETS, status, "memoryHistogram")
+    return session
+
+
+def _add(whole: kernel.Histogram, part: kernel.Histogram, buckets: kernel.Buckets) -> None:
+    """Add the weights of `part` to `whole` at the later reference of the two; `whole` is OUT."""
+    if not part.sums[kernel.TOTAL]:
+        return
+    ours_s, theirs_s = whole.sums[kernel.REFERENCE_S], part.sums[kernel.REFERENCE_S]
+    reference_s = max(ours_s, theirs_s)
+    shrunk, grown = (2.0 ** round((own - reference_s) / buckets.half_life_s) for own in (ours_s, theirs_s))
+    _set(
+        whole,
+        buckets,
+        weights=whole.weights * shrunk + part.weights * grown,
+        total=whole.sums[kernel.TOTAL] * shrunk + part.sums[kernel.TOTAL] * grown,
+        reference_s=reference_s,
+    )
+
+
+def _set(
+    histogram: kernel.Histogram,
+    buckets: kernel.Buckets,
+    *,
+    weights: FloatArray,
+    total: float,
+    reference_s: float,
+) -> None:
+    """Give a histogram these weights; `histogram` is OUT."""
+    filled = np.flatnonzero(weights >= buckets.epsilon)
+    histogram.weights[:] = weights
+    histogram.sums[kernel.TOTAL] = total
+    histogram.sums[kernel.REFERENCE_S] = reference_s
+    histogram.marks[kernel.LOWEST], histogram.marks[kernel.HIGHEST] = (
+        (filled[0], filled[-1]) if len(filled) else (buckets.number - 1, 0)
+    )
+    histogram.marks[kernel.STALE] = 1
+
+
+def _encoded(histogram: kernel.Histogram) -> Status:
+    """One histogram: no weights and no total when it is empty, no reference when it never had a sample."""
+    lowest, highest = histogram.marks[kernel.LOWEST], histogram.marks[kernel.HIGHEST]
+    reference_s, total = histogram.sums[kernel.REFERENCE_S], float(histogram.sums[kernel.TOTAL])
+    encoded: Status = {} if reference_s == FIRST_REFERENCE_S else {"referenceTimestamp": _text_of(reference_s)}
+    if total == 0.0 or lowest > highest:
+        return encoded
+    weights = histogram.weights[lowest : highest + 1]
+    shares = np.floor(weights * (HEAVIEST / weights.max()) + 0.5).astype(np.int64)
+    encoded["bucketWeights"] = {str(lowest + place): int(shares[place]) for place in np.flatnonzero(shares)}
+    return encoded | {"totalWeight": total}
+
+
+def _text_of(time_s: float) -> str | None:
+    """RFC 3339 in whole seconds, as the API server keeps it; None for no time."""
+    if math.isnan(time_s):
+        return None
+    return datetime.fromtimestamp(math.floor(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Reading:
+    """Reads the parts of one checkpoint and says which one is wrong."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def refuse(self, field: str, problem: str) -> BadInput:
+        remedy = "Delete the checkpoint; its container's histogram then starts afresh."
+        return BadInput(f"{field} {problem}", remedy=remedy, file=self._place)
+
+    def time_s(self, text: object, field: str, *, absent: float) -> float:
+        if text is None:
+            return absent
+        try:
+            moment = datetime.fromisoformat(str(text))
+        except ValueError as error:
+            raise self.refuse(field, f"is not an RFC 3339 time: {str(text)[:40]!r}") from error
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+    def fill(self, histogram: kernel.Histogram, buckets: kernel.Buckets, status: Mapping[str, Any], field: str) -> None:
+        """Read one histogram of the status; `histogram` is OUT."""
+        encoded = status.get(field) or {}
+        if not isinstance(encoded, Mapping):
+            raise self.refuse(field, "is not an object")
+        total = encoded.get("totalWeight") or 0.0
+        if isinstance(total, bool) or not isinstance(total, int | float) or not 0.0 <= total < math.inf:
+            raise self.refuse(f"{field}.totalWeight", "is not a number of at least zero")
+        shares = self._shares(encoded.get("bucketWeights") or {}, buckets.number, f"{field}.bucketWeights")
+        if not shares.any():
+            return
+        reference = f"{field}.referenceTimestamp"
+        _set(
+            histogram,
+            buckets,
+            weights=shares * (total / shares.sum()),
+            total=float(total),
+            reference_s=self.time_s(encoded.get("referenceTimestamp"), reference, absent=FIRST_REFERENCE_S),
+        )
+
+    def _shares(self, given: object, number: int, field: str) -> FloatArray:
+        if not isinstance(given, Mapping):
+            raise self.refuse(field, "is not an object")
+        shares = np.zeros(number)
+        for name, share in given.items():
+            bucket = int(name) if str(name).isdecimal() else -1
+            if not 0 <= bucket < number:
+                raise self.refuse(field, f"has bucket {str(name)[:40]!r}; they go from 0 to {number - 1}")
+            if type(share) is not int or not 0 <= share <= LARGEST_WEIGHT:
+                raise self.refuse(f"{field}[{bucket}]", "is not a whole number of 32 bits")
+            shares[bucket] = share
+        return shares

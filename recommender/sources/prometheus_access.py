@@ -1,0 +1,119 @@
+"""Who we are to a Prometheus and whom we believe: credentials and certificates, all named by files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from requests import PreparedRequest
+from requests.auth import AuthBase, HTTPBasicAuth
+
+from recommender.errors import Misuse
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to be let in. Secrets are read from their files at every request, so a renewed one is used at once.
+
+    Attributes
+    ----------
+    bearer_token_file
+        Sent as `Authorization: Bearer ...`; not together with `user`.
+    user, password_file
+        HTTP basic authentication.
+    ca_file
+        Authorities (PEM) that the server's certificate is verified with, instead of the system's.
+    certificate_file, key_file
+        Our own certificate (PEM); without `key_file` the key is in the same file.
+    verify
+        False believes any certificate.
+
+    Raises
+    ------
+    Misuse
+        Options that exclude or need each other.
+    """
+
+    bearer_token_file: Path | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        if self.bearer_token_file is not None and self.user is not None:
+            raise Misuse("--bearer-token-file and --user exclude each other: give the one that Prometheus asks for.")
+        if (self.user is None) != (self.password_file is None):
+            raise Misuse("--user and --password-file belong together: give both or neither.")
+        if self.key_file is not None and self.certificate_file is None:
+            raise Misuse("--key-file is the key of --certificate-file: give that too.")
+        if self.ca_file is not None and not self.verify:
+            raise Misuse("--insecure believes any certificate, so --ca-file says nothing: leave one of them out.")
+        for option in ("ca_file", "certificate_file", "key_file"):
+            file = getattr(self, option)
+            if file is not None and not file.is_file():
+                raise Misuse(f"--{option.replace('_', '-')} {file}: there is no such file. Check the path.")
+
+    def credentials(self) -> AuthBase | None:
+        """What signs each request; None where nothing was given."""
+        if self.bearer_token_file is not None:
+            return _BearerToken(self.bearer_token_file)
+        if self.user is not None and self.password_file is not None:
+            return _Password(self.user, self.password_file)
+        return None
+
+    @property
+    def trust(self) -> bool | str:
+        """As requests takes it: a file of authorities, True for the system's, False for no check."""
+        return str(self.ca_file) if self.ca_file is not None else self.verify
+
+    @property
+    def certificate(self) -> str | tuple[str, str] | None:
+        """As requests takes it: one file, or certificate and key."""
+        if self.certificate_file is None:
+            return None
+        return str(self.certificate_file) if self.key_file is None else (str(self.certificate_file), str(self.key_file))
+
+    @property
+    def described(self) -> str:
+        """What was shown to the server, without the secret."""
+        if self.bearer_token_file is not None:
+            return f"the token in {self.bearer_token_file} (--bearer-token-file)"
+        if self.user is not None:
+            return f"user {self.user!r} with the password in {self.password_file} (--user, --password-file)"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _BearerToken(AuthBase):
+    file: Path
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {_secret(self.file, '--bearer-token-file')}"
+        return request
+
+
+@dataclass(frozen=True, slots=True)
+class _Password(AuthBase):
+    user: str
+    file: Path
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        password = _secret(self.file, "--password-file")
+        # Bytes: requests would write text as Latin-1, which has no place for many letters.
+        signed: PreparedRequest = HTTPBasicAuth(self.user.encode(), password.encode())(request)
+        return signed
+
+
+def _secret(file: Path, option: str) -> str:
+    """The only line of a file."""
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+        raise Misuse(f"{option} {file}: it cannot be read ({reason}). Check the path and its permissions.") from error
+    if not text or len(text.splitlines()) > 1:
+        raise Misuse(f"{option} {file}: it must hold one line, the secret. Write it again.")
+    return text

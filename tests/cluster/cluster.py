@@ -1,0 +1,178 @@
+"""A real cluster on this machine, started and stopped by methods that read like sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.cluster import autoscaling, observing, scheduling
+from tests.cluster.building import Binaries, build_all
+from tests.cluster.control_plane import start_control_plane
+from tests.cluster.observing import Prometheus
+from tests.cluster.processes import ProcessRecord, Server
+from tests.cluster.real_node.node import RealNode, clear_real_nodes, start_real_node
+from tests.cluster.rig import Rig, clusters_folder, end_recorded, remove_folder
+from tests.cluster.simulated.nodes import SimulatedNodes, start_simulated_nodes
+from tests.cluster.simulated.usage import Usage, drive_usage
+
+KEPT = "kept"
+"""A file of this name in a cluster's folder: it was started for a person and outlives the process that started it."""
+
+
+class Cluster(Rig):
+    """etcd, API server, controllers and scheduler from the start; everything else when it is asked for.
+
+    Whatever is asked for twice is started once. All parts listen on loopback, speak TLS under one authority of this
+    cluster, and act under an identity with the rights of its real counterpart.
+    """
+
+    def __init__(self, name: str | None = None, binaries: Binaries | None = None) -> None:
+        clear_leftovers()
+        super().__init__(name or f"tests-{os.getpid()}", binaries or build_all())
+        self.real_nodes: dict[str, RealNode] = {}
+        self._prometheus: Prometheus | None = None
+        self._groups = 0
+
+    def up(self) -> Cluster:
+        """Start the control plane and return once pods can be created."""
+        start_control_plane(self)
+        return self
+
+    def down(self, logs_to: Path | None = None) -> None:
+        """End everything, the last started first, and remove the folder (its logs move to `logs_to` when given)."""
+        for node in reversed(list(self.real_nodes.values())):
+            node.stop()
+        self.stop_all()
+        self.close()
+        remove_folder(self.folder, logs_to)
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def start_nodes(
+        self,
+        count: int,
+        *,
+        cpu: str = "32",
+        memory: str = "128Gi",
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Mapping[str, str]] = (),
+        extended: Mapping[str, str] | None = None,
+    ) -> SimulatedNodes:
+        """Start simulated nodes (kwok) and wait until they are Ready; see `SimulatedNodes` for what they can do."""
+        self._groups += 1
+        return start_simulated_nodes(
+            self, f"sim-{self._groups}", count, cpu=cpu, memory=memory, labels=labels, taints=taints, extended=extended
+        )
+
+    def drive_usage(self, namespace: str, pod: str, usage: Usage | Mapping[str, Usage]) -> None:
+        """Let a pod on a simulated node use CPU and memory as given, for all its containers or for each by its name."""
+        drive_usage(self, namespace, pod, usage)
+
+    def real_node(
+        self, name: str = "real-1", *, cpu_cores: float | None = None, memory_bytes: int | None = None
+    ) -> RealNode:
+        """Start a node with a real kubelet, containerd and runc, truly limited to the cores and bytes given.
+
+        It has the taint `phasewise.dev/real=true:NoSchedule`, so that only what asks for it runs there.
+        """
+        if name not in self.real_nodes:
+            self.real_nodes[name] = start_real_node(self, name, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
+        return self.real_nodes[name]
+
+    # -- what watches ----------------------------------------------------------------------------------------------
+
+    def metrics_server(self) -> Server:
+        """The real metrics-server, behind metrics.k8s.io; it scrapes every 10 s, its shortest."""
+        return self.servers.get("metrics-server") or observing.start_metrics_server(self)
+
+    def kube_state_metrics(self) -> Server:
+        """The real kube-state-metrics (`kube_pod_*`); `observing.kube_state_metrics_url` says where it answers."""
+        return self.servers.get("kube-state-metrics") or observing.start_kube_state_metrics(self)
+
+    def prometheus(
+        self,
+        *,
+        targets: Mapping[str, Sequence[str]] | None = None,
+        scrape_interval_s: float = 1.0,
+        history: Path | None = None,
+    ) -> Prometheus:
+        """A real Prometheus that scrapes all nodes as usual, kube-state-metrics when it runs, and `targets`.
+
+        Parameters
+        ----------
+        targets
+            Job name -> addresses (`127.0.0.1:8080`, or https URLs) scraped besides, from now on.
+        history
+            A folder of blocks (`observing.history_blocks`) that it starts with.
+        """
+        if self._prometheus is None:
+            self._prometheus = observing.start_prometheus(
+                self, targets={}, scrape_interval_s=scrape_interval_s, history=history
+            )
+        for job, addresses in (targets or {}).items():
+            self._prometheus.scrape(job, *addresses)
+        return self._prometheus
+
+    # -- what acts -------------------------------------------------------------------------------------------------
+
+    def vpa_updater(self) -> Server:
+        """The real VPA updater, every second; with it come the CRDs and the admission controller it waits for."""
+        self.vpa_admission_controller()
+        return self.servers.get("vpa-updater") or autoscaling.start_updater(self)
+
+    def vpa_admission_controller(self) -> Server:
+        """The real VPA admission controller behind a webhook of this cluster."""
+        self.vpa_resources()
+        return self.servers.get("vpa-admission-controller") or autoscaling.start_admission_controller(self)
+
+    def vpa_recommender(self) -> Server:
+        """The default VPA recommender: the peer that ours is compared with."""
+        self.vpa_resources()
+        return self.servers.get("vpa-recommender") or autoscaling.start_recommender(self)
+
+    def vpa_resources(self) -> None:
+        """The VPA's custom resources and roles, when they are not there yet."""
+        autoscaling.apply_resources(self)
+
+    def scheduler(
+        self, name: str = "phasewise", *, extender: str | None = None, verbs: Sequence[str] = ("filter", "prioritize")
+    ) -> Server:
+        """A second kube-scheduler for pods with `schedulerName: <name>`, calling the HTTP extender at the URL given."""
+        return scheduling.start_scheduler(self, name, extender=extender, verbs=verbs)
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a server, as a crash would."""
+        self.servers[name].kill()
+
+    def restart(self, name: str) -> Server:
+        """Start a server again, on its old ports and data, ending it first when it runs."""
+        self.servers[name].stop()
+        return self.servers[name].start().wait_ready()
+
+    @contextlib.contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        """`with cluster.without("etcd"):` - killed at the start, started again at the end."""
+        self.kill(name)
+        try:
+            yield
+        finally:
+            self.restart(name)
+
+
+def clear_leftovers() -> None:
+    """End and remove what crashed owners left behind; running clusters of others and of a person stay as they are."""
+    for folder in sorted(clusters_folder().glob("*/")):
+        owner = ProcessRecord.read(folder / "owner.json")
+        if owner is not None and not owner.alive() and not (folder / KEPT).exists():
+            clear(folder)
+
+
+def clear(folder: Path) -> None:
+    """End everything a cluster's folder speaks of, by its records alone, and remove the folder."""
+    clear_real_nodes(folder)
+    end_recorded(folder)
+    remove_folder(folder)

@@ -1,0 +1,104 @@
+"""Fixtures of every test that needs a cluster: each server is started once a session, each test has its own namespace.
+
+A test that asks for any is marked `cluster`: `scripts/test --fast` leaves those out, `--cluster` runs only them.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster, clusters_folder
+from tests.cluster.observing import Prometheus
+from tests.cluster.real_node.node import RealNode, what_is_missing
+from tests.cluster.simulated.nodes import SimulatedNodes
+
+LOGS = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cluster: needs the servers of a real cluster")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The control plane, shared by all tests of the session."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end ends the servers too
+    made = Cluster()
+    kept = clusters_folder().with_name(f"{clusters_folder().name}-logs") / made.folder.name
+    request.config.stash[LOGS] = made.folder / "logs"
+    try:
+        yield made.up()
+    finally:
+        failed = request.session.testsfailed
+        made.down(logs_to=kept if failed else None)
+        if failed:
+            request.config.stash[LOGS] = kept
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own; it goes, with all in it, when the test ends."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    name = cluster.namespace(words[:40].strip("-"))
+    yield name
+    cluster.core.delete_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def simulated_nodes(cluster: Cluster) -> SimulatedNodes:
+    """Four simulated nodes for whatever needs some node."""
+    return cluster.start_nodes(4)
+
+
+@pytest.fixture(scope="session")
+def real_node(cluster: Cluster) -> RealNode:
+    """One real node. Skipped with a reason where the machine cannot have one."""
+    if missing := what_is_missing():
+        pytest.skip(f"no real node on this machine: {missing}")
+    return cluster.real_node()
+
+
+@pytest.fixture(scope="session")
+def metrics_server(cluster: Cluster) -> Cluster:
+    """The cluster, with metrics.k8s.io served."""
+    cluster.metrics_server()
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def prometheus(cluster: Cluster) -> Prometheus:
+    """A Prometheus that scrapes every node of the cluster each second, and kube-state-metrics."""
+    cluster.kube_state_metrics()
+    return cluster.prometheus()
+
+
+@pytest.fixture(scope="session")
+def vpa(cluster: Cluster) -> Cluster:
+    """The cluster, with the VPA's updater and admission controller acting on it."""
+    cluster.vpa_updater()
+    return cluster
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure of a cluster test names the folder with the servers' logs."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and LOGS in item.config.stash and item.get_closest_marker("cluster"):
+        report.sections.append(("servers' logs", f"{item.config.stash[LOGS]} (kept when the session ends)"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if (logs := config.stash.get(LOGS, None)) and logs.is_dir():
+        terminalreporter.write_line(f"The servers' logs were kept in {logs}")

@@ -1,0 +1,100 @@
+"""Building the servers: what decides a build, what is reused, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import building, servers, versions
+from tests.cluster.servers import Edit, Module
+
+ALL = [(tools, module) for tools in servers.toolsets() for module in tools.modules]
+
+
+@pytest.mark.parametrize(("tools", "module"), ALL, ids=[module.name for _, module in ALL])
+def test_the_committed_module_files_hold_the_versions_that_are_declared(tools: servers.Toolset, module: Module) -> None:
+    text = (building.TOOLS / tools.name / "go.mod").read_text()
+    assert re.search(rf"^\s+{re.escape(module.path)} {re.escape(module.version)}( // indirect)?$", text, re.M), (
+        f"{module.path} {module.version}: run scripts/cluster tidy"
+    )
+
+
+def test_a_kubernetes_build_takes_every_staging_module_from_the_release_of_the_same_minor_version() -> None:
+    text = (building.TOOLS / "kube" / "go.mod").read_text()
+    wanted = versions.KUBERNETES.replace("1.", "v0.", 1)
+    replaced = re.findall(r"^\s+(k8s\.io/\S+) => \S+ (\S+)$", text, re.M)
+    assert len(replaced) > 30
+    assert {version for _, version in replaced} == {wanted}
+
+
+def test_the_environment_can_ask_for_another_kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(versions.CHOSEN_BY, "v1.35.4")
+    assert versions.kubernetes_version() == "1.35.4"
+    monkeypatch.delenv(versions.CHOSEN_BY)
+    assert versions.kubernetes_version() == versions.KUBERNETES
+
+
+def test_what_is_built_is_kept_under_a_name_that_changes_with_the_module_files(tmp_path: Path) -> None:
+    module = Module("m", "example.test/m", "v1.0.0", {"m": ""})
+    (tmp_path / "go.mod").write_text("module a\n")
+    (tmp_path / "go.sum").write_text("")
+    before = building.recipe_hash(module, tmp_path)
+    assert building.recipe_hash(module, tmp_path) == before
+    (tmp_path / "go.sum").write_text("example.test/m v1.0.0 h1:x=\n")
+    assert building.recipe_hash(module, tmp_path) != before
+
+
+def test_a_built_server_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def refuse(*_: object) -> str:
+        raise AssertionError("the Go toolchain was called although everything is in the cache")
+
+    monkeypatch.setattr(building, "run_go", refuse)
+    for tools, module in ALL:
+        kept = f"{module.name}-{module.version}-{building.recipe_hash(module, building.TOOLS / tools.name)}"
+        (tmp_path / "phasewise" / "servers" / kept / "bin").mkdir(parents=True)
+    monkeypatch.delenv(versions.CHOSEN_BY, raising=False)
+    binaries = building.build_all(lambda line: pytest.fail(f"nothing is to be said, but: {line}"))
+    assert binaries["kubelet"].name == "kubelet"
+    assert {"etcd", "kube-apiserver", "kwok", "vpa-updater", "promtool"} <= set(binaries)
+
+
+def test_a_line_that_upstream_changed_stops_the_build_and_says_what_to_do(tmp_path: Path) -> None:
+    upstream = tmp_path / "upstream"
+    upstream.mkdir()
+    (upstream / "main.go").write_text("package main\n")
+    edit = Edit("main.go", "old line", "new line", "it would listen everywhere")
+    module = Module("m", "example.test/m", "v1.0.0", {"m": ""}, edits=(edit,))
+    with pytest.raises(building.BuildFailed, match=r"main\.go no longer has .* it would listen everywhere"):
+        building._with_edits(module, upstream, tmp_path, tmp_path)
+
+
+def test_an_old_go_on_the_path_is_passed_over_for_the_one_kept_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(path: Path, says: str) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho '{says}'\n")
+        path.chmod(0o755)
+        return path
+
+    on_path = program(tmp_path / "bin" / "go", "go version go1.20.3 linux/amd64")
+    kept = program(tmp_path / "phasewise" / f"go-{versions.GO_WHEEL}" / "go" / "bin" / "go", "kept")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{on_path.parent}:/bin:/usr/bin")
+    assert building.find_go(pytest.fail) == kept
+    program(on_path, f"go version go{versions.GO_AT_LEAST} linux/amd64")
+    assert building.find_go(pytest.fail) == on_path
+
+
+def test_what_the_toolchain_says_is_passed_on_when_a_build_fails(tmp_path: Path) -> None:
+    script = tmp_path / "go"
+    script.write_text("#!/bin/sh\necho 'undefined: thing' >&2\nexit 1\n")
+    script.chmod(0o755)
+    with pytest.raises(building.BuildFailed, match="undefined: thing"):
+        building.run_go([script, "build"], tmp_path)
+    assert subprocess.run([script], capture_output=True, check=False).returncode == 1

@@ -1,0 +1,145 @@
+"""A Prometheus that starts with a history: loaded in seconds, answered with what was put in, kept through a crash."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+
+from recommender.records import CPU, MEMORY, UsageSeries
+from recommender.sources.files import open_source
+from tests.cluster import observing
+from tests.cluster.cluster import Cluster
+from tests.cluster.identities import Authority
+from tests.cluster.observing import BasicAuth, Prometheus, history
+from tests.cluster.observing.exporter import exporter
+
+HOURS = 2.5
+CONTAINERS = 10
+SAMPLES = round(HOURS * 3600)
+NAMESPACE = "last-night"
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[UsageSeries]:
+    """Runs of training jobs as recorded each second, each over and over for some hours."""
+    with (
+        as_file(files("recommender") / "data" / "recordings" / "replay.parquet") as file,
+        open_source([file]) as source,
+    ):
+        runs = [run for run, _ in zip(source, range(CONTAINERS), strict=False)]
+    return [observing.repeated(run, HOURS * 3600) for run in runs]
+
+
+@pytest.fixture(scope="module")
+def end_s() -> float:
+    """The last sample is as young as it can be: what is scraped from the start on must not be lost for it."""
+    return float(int(time.time()))
+
+
+@pytest.fixture(scope="module")
+def remembering(cluster: Cluster, recorded: list[UsageSeries], end_s: float) -> Iterator[Prometheus]:
+    """A second Prometheus, with that history, that speaks https to one user only."""
+    began = time.monotonic()
+    series = [
+        line
+        for number, run in enumerate(recorded)
+        for line in observing.container_history(
+            run, namespace=NAMESPACE, pod=f"job-{number}", container="training", end_s=end_s
+        )
+    ]
+    blocks = observing.history_blocks(cluster.folder / "history", series, cluster.binaries)
+    started = observing.start_prometheus(
+        cluster,
+        targets={},
+        scrape_interval_s=0.5,
+        history=blocks,
+        name="prometheus-with-history",
+        access=BasicAuth(),
+        tls=True,
+    )
+    took_s = time.monotonic() - began
+    samples = sum(len(line.times_s) for line in series)
+    assert took_s < 60.0, f"{samples:,} samples took {took_s:.0f} s"
+    yield started
+    started.server.stop()
+
+
+def test_hours_of_history_are_answered_with_the_values_put_in(
+    remembering: Prometheus, recorded: list[UsageSeries], end_s: float
+) -> None:
+    asked = {"start_s": end_s - SAMPLES + 1, "end_s": end_s, "step_s": 1.0}
+    memory = remembering.query_range(f'{history.WORKING_SET}{{namespace="{NAMESPACE}"}}', **asked)
+    cpu = remembering.query_range(f'rate({history.CPU_SECONDS}{{namespace="{NAMESPACE}"}}[2s])', **asked)
+    assert len(memory) == len(cpu) == CONTAINERS
+    for number, run in enumerate(recorded):
+        bytes_, cores = (_values(answer, f"job-{number}") for answer in (memory, cpu))
+        np.testing.assert_array_equal(bytes_, run.usage[:, MEMORY])
+        np.testing.assert_allclose(cores[-SAMPLES + 2 :], run.usage[2:, CPU], rtol=1e-6, atol=1e-9)
+
+
+def test_requests_are_part_of_the_history(remembering: Prometheus, recorded: list[UsageSeries]) -> None:
+    requested = remembering.query(f'{history.REQUESTS}{{namespace="{NAMESPACE}", pod="job-0"}}')
+    assert recorded[0].requests is not None
+    by_resource = {(one["labels"]["resource"], one["labels"]["unit"]): one["value"] for one in requested}
+    assert by_resource == {
+        ("cpu", "core"): recorded[0].requests[-1, CPU],
+        ("memory", "byte"): recorded[0].requests[-1, MEMORY],
+    }
+
+
+def test_the_recommenders_own_reader_takes_a_real_answer(
+    remembering: Prometheus, recorded: list[UsageSeries], end_s: float, tmp_path: Path
+) -> None:
+    asked = {"start": end_s - SAMPLES + 1, "end": end_s, "step": 1}
+    for name in (history.CPU_SECONDS, history.WORKING_SET, history.REQUESTS):
+        query = f'{name}{{namespace="{NAMESPACE}", pod=~"job-[01]"}}'
+        answer = remembering.request("/api/v1/query_range", query=query, **asked)
+        (tmp_path / f"{name}.json").write_bytes(answer.content)
+    with open_source([tmp_path]) as source:
+        read = list(source)
+    assert [one.container for one in read] == [f"{NAMESPACE}/job-{number}/training" for number in (0, 1)]
+    for one, run in zip(read, recorded, strict=False):
+        assert one.step_s == 1.0
+        assert one.requests is not None and run.requests is not None
+        np.testing.assert_allclose(one.usage, run.usage[-len(one) :], rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(one.requests, run.requests[-len(one) :])
+        assert len(run) - len(one) <= 1  # a counter's first sample has no rate yet
+
+
+def test_a_guarded_prometheus_answers_its_user_only(remembering: Prometheus, tmp_path: Path) -> None:
+    url = f"{remembering.url}/api/v1/query?query=1"
+    verify = str(remembering.authority)
+    right = remembering.access
+    assert right is not None
+    assert requests.get(url, verify=verify, timeout=10).status_code == 401
+    assert requests.get(url, verify=verify, auth=(right.user, "guessed"), timeout=10).status_code == 401
+    assert requests.get(url, verify=verify, auth=(right.user, right.password), timeout=10).status_code == 200
+    with pytest.raises(requests.exceptions.SSLError):
+        requests.get(url, verify=str(Authority(tmp_path / "foreign").file), timeout=10)
+
+
+def test_a_killed_prometheus_restarts_with_its_data(
+    cluster: Cluster, remembering: Prometheus, recorded: list[UsageSeries]
+) -> None:
+    with exporter(cluster.authority, "scraped-before-the-crash") as scraped:
+        remembering.scrape("before-the-crash", scraped.url)
+        remembering.wait_for("count_over_time(exported_answer[1m]) >= 2", "two scrapes")
+        killed_s = time.time()
+        cluster.kill(remembering.server.name)
+    cluster.restart(remembering.server.name)
+    kept = remembering.query_range("exported_answer", killed_s - 1.0, killed_s, 1.0)
+    assert [value for _, value in kept[0]["values"]][-1] == 42.0
+    oldest = f'min_over_time({history.WORKING_SET}{{namespace="{NAMESPACE}", pod="job-3"}}[3h])'
+    assert remembering.query(oldest)[0]["value"] == recorded[3].usage[:, MEMORY].min()
+
+
+def _values(answer: list[dict[str, Any]], pod: str) -> np.ndarray:
+    (series,) = (one for one in answer if one["labels"]["pod"] == pod)
+    return np.array([value for _, value in series["values"]])

@@ -1,0 +1,191 @@
+"""What metrics.k8s.io says: usage as it was, to those who may know, and only from kubelets that prove who they are."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.identities import Authority
+from tests.cluster.observing import Measured, Prometheus, measured, wait_for_metrics
+from tests.cluster.observing.exporter import Exporter, exporter
+from tests.cluster.real_node.node import RealNode, what_is_missing
+from tests.cluster.rig import LOOPBACK, KubectlFailed
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.usage import Usage, cpu_seconds, demand_at
+from tests.cluster.waiting import wait_until
+
+WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
+TOLERANCE = 0.05
+ROUNDED_S = np.linspace(0.0, 1.5, 16)
+"""The API says when it asked in whole seconds, cut off; a busy machine answers a little later."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What metrics-server has to look at, started together, since it takes two of its rounds for each.
+
+    Attributes
+    ----------
+    usage
+        What the pods `<workload>` on simulated nodes use, from `start_s` on.
+    real_node
+        Where pod `busy` runs against its limit of 200m; None on a machine that cannot have one.
+    impostor
+        What answers for node `impostor`, with a certificate that nobody in the cluster trusts.
+    """
+
+    namespace: str
+    usage: Mapping[str, Usage]
+    start_s: float
+    real_node: RealNode | None
+    impostor: Exporter
+
+
+@pytest.fixture(scope="module")
+def watched(
+    cluster: Cluster,
+    prometheus: Prometheus,
+    simulated_nodes: SimulatedNodes,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Watched]:
+    del prometheus  # simulated kubelets count exactly as long as somebody asks them each second
+    real_node = None if what_is_missing() else request.getfixturevalue("real_node")
+    start_s = time.time()
+    usage = {name: Usage.recorded(name, time_factor=2.0, start_s=start_s) for name in WORKLOADS}
+    namespace = cluster.namespace("watched")
+    for name, played in usage.items():
+        cluster.drive_usage(namespace, name, played)
+        cluster.core.create_namespaced_pod(namespace, _pod(name, simulated_nodes.selector))
+    if real_node:
+        busy = real_node.pod("busy", "while true; do :; done", limits={"cpu": "200m", "memory": "32Mi"})
+        cluster.core.create_namespaced_pod(namespace, busy)
+    # What metrics-server finds running in its first round has values after the second one, else after the third.
+    wait_until(lambda: _all_run(cluster, namespace), "all pods to run", timeout_s=90.0)
+    with _impostor(cluster, tmp_path_factory.mktemp("foreign")) as impostor:
+        cluster.metrics_server()
+        yield Watched(namespace, usage, start_s, real_node, impostor)
+    cluster.core.delete_namespace(namespace)
+
+
+@pytest.fixture(scope="module")
+def said(cluster: Cluster, watched: Watched) -> dict[str, Measured]:
+    """What it says of each simulated pod, once all that it speaks of lies after the start of the series."""
+
+    def all_of_the_series() -> dict[str, Measured] | None:
+        found = {pod: measured(cluster, watched.namespace, pod)["training"] for pod in watched.usage}
+        return found if all(one.end_s - one.window_s > watched.start_s + 1.0 for one in found.values()) else None
+
+    return wait_until(all_of_the_series, "metrics of all pods", timeout_s=90.0, every_s=0.25) or {}
+
+
+def test_a_recorded_series_is_read_back_within_five_percent(watched: Watched, said: Mapping[str, Measured]) -> None:
+    for name, usage in watched.usage.items():
+        one = said[name]
+        ends_s = one.end_s - watched.start_s + ROUNDED_S
+        cores = [
+            (cpu_seconds(usage, end_s) - cpu_seconds(usage, end_s - one.window_s)) / one.window_s for end_s in ends_s
+        ]
+        bytes_ = [demand_at(usage, end_s)[1] for end_s in ends_s]
+        assert _between(one.cpu_cores, cores), f"{name}: {one}, asked for {cores}"
+        assert _between(one.memory_bytes, bytes_), f"{name}: {one}, asked for {bytes_}"
+
+
+def test_kubectl_top_shows_pods_containers_and_nodes(
+    cluster: Cluster, watched: Watched, said: Mapping[str, Measured], simulated_nodes: SimulatedNodes
+) -> None:
+    pods = cluster.kubectl("top", "pods", "--containers", "--no-headers", f"--namespace={watched.namespace}")
+    rows = {tuple(line.split()[:2]) for line in pods.splitlines()}
+    assert rows >= {(name, "training") for name in said}
+    nodes = {line.split()[0] for line in cluster.kubectl("top", "nodes", "--no-headers").splitlines()}
+    assert nodes >= {cluster.core.read_namespaced_pod(name, watched.namespace).spec.node_name for name in said}
+    assert nodes & set(simulated_nodes.names)
+
+
+def test_a_real_containers_use_is_what_its_limit_allows(cluster: Cluster, watched: Watched) -> None:
+    if watched.real_node is None:
+        pytest.skip(f"no real node on this machine: {what_is_missing()}")
+    busy = wait_for_metrics(cluster, watched.namespace, "busy")["main"]
+    assert 0.02 < busy.cpu_cores < 0.25  # less than its 0.2 only where the machine itself is busy
+    assert 0 < busy.memory_bytes < 32 * 2**20
+
+
+def test_a_kubelet_with_a_foreign_certificate_is_neither_believed_nor_shown_a_token(
+    cluster: Cluster, watched: Watched, prometheus: Prometheus
+) -> None:
+    log = cluster.servers["metrics-server"].log
+
+    def refused() -> bool:
+        lines = [line for line in log.read_text().splitlines() if 'node="impostor"' in line]
+        return any("x509: certificate signed by unknown authority" in line for line in lines)
+
+    wait_until(refused, "metrics-server to refuse the impostor's certificate", timeout_s=60.0)
+    down = prometheus.wait_for('up{job="kubelet", node="impostor"} == 0', "Prometheus to find the impostor down")
+    assert {one["labels"]["metrics_path"] for one in down} <= {"/metrics/cadvisor", "/metrics/resource"}
+    assert watched.impostor.requests == []
+
+
+def test_only_who_is_bound_to_the_readers_role_may_ask(
+    cluster: Cluster, watched: Watched, said: Mapping[str, Measured]
+) -> None:
+    del said  # there is something to read
+    ask = ("get", "pods.metrics.k8s.io", f"--namespace={watched.namespace}", "--output=name")
+    reader = cluster.kubeconfig("metrics-reader")
+    with pytest.raises(KubectlFailed, match="forbidden"):
+        cluster.kubectl(*ask, identity=reader)
+    cluster.apply(_reader_binding("metrics-reader", watched.namespace))
+    assert "cnn-jax" in cluster.kubectl(*ask, identity=reader)
+
+
+def _all_run(cluster: Cluster, namespace: str) -> bool:
+    return all(pod.status.phase == "Running" for pod in cluster.core.list_namespaced_pod(namespace).items)
+
+
+def _between(value: float, asked: list[float]) -> bool:
+    return min(asked) * (1 - TOLERANCE) <= value <= max(asked) * (1 + TOLERANCE)
+
+
+@contextlib.contextmanager
+def _impostor(cluster: Cluster, folder: Path) -> Iterator[Exporter]:
+    """A node whose kubelet's certificate an authority signed that is not the cluster's."""
+    with exporter(Authority(folder), "impostor") as answering:
+        cluster.core.create_node(
+            {
+                "metadata": {"name": "impostor"},
+                "spec": {"unschedulable": True},
+                "status": {
+                    "addresses": [{"type": "InternalIP", "address": LOOPBACK}],
+                    "daemonEndpoints": {"kubeletEndpoint": {"Port": answering.port}},
+                    # of failures on nodes that are not Ready metrics-server says nothing; this one is for 50 s
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            }
+        )
+        try:
+            yield answering
+        finally:
+            cluster.core.delete_node("impostor")
+
+
+def _pod(name: str, selector: Mapping[str, str]) -> dict[str, Any]:
+    container = {"name": "training", "image": "training"}
+    return {"metadata": {"name": name}, "spec": {"nodeSelector": selector, "containers": [container]}}
+
+
+def _reader_binding(user: str, namespace: str) -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": user, "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:aggregated-metrics-reader"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
+    }

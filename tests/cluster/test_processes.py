@@ -1,0 +1,123 @@
+"""Server processes: ready or failed with the log named, and nothing left behind whoever dies first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster import cluster as facade
+from tests.cluster import rig
+from tests.cluster.processes import Ports, ProcessRecord, Server, ServerFailed, end_processes
+from tests.cluster.waiting import NotInTime, wait_until
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path, "sleeper", ["sleep", "600"])
+    yield server
+    server.kill()
+
+
+def test_a_wait_returns_what_it_waited_for_and_else_says_what_it_saw_last() -> None:
+    answers = iter([None, "", "here"])
+    assert wait_until(lambda: next(answers), "an answer", every_s=0) == "here"
+    with pytest.raises(NotInTime, match=r"waited 0 s for the moon; last seen: KeyError: 'cheese'"):
+        wait_until(lambda: {}["cheese"], "the moon", timeout_s=0)
+
+
+def test_a_server_that_ends_before_it_is_ready_fails_at_once_and_shows_its_log(tmp_path: Path) -> None:
+    server = Server(tmp_path, "bad", ["sh", "-c", "echo no such flag >&2; exit 3"], ready=lambda: False)
+    with pytest.raises(ServerFailed, match=rf"ended before it was ready(.|\n)*{tmp_path}/logs/bad.log\nno such flag"):
+        server.start().wait_ready()
+
+
+def test_a_killed_server_is_gone_and_starts_again_with_its_old_command(sleeper: Server) -> None:
+    first = sleeper.start().pid
+    assert first is not None
+    assert sleeper.resident_bytes > 0
+    sleeper.kill()
+    assert not sleeper.running
+    assert not psutil.pid_exists(first)
+    assert sleeper.start().pid not in {None, first}
+
+
+def test_a_server_does_not_start_twice(sleeper: Server) -> None:
+    sleeper.start()
+    with pytest.raises(ServerFailed, match="already runs as process"):
+        sleeper.start()
+
+
+def test_a_server_that_ignores_the_polite_signal_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.cluster.processes.END_WITHIN_S", 0.3)
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    )
+    log = tmp_path / "logs" / "deaf.log"
+    server = Server(tmp_path, "deaf", [sys.executable, "-c", script], ready=lambda: "deaf" in log.read_text())
+    server.start().wait_ready()
+    server.stop()
+    assert not server.running
+
+
+def test_a_number_that_another_process_got_since_is_left_alone() -> None:
+    alive = ProcessRecord.of(os.getpid())
+    assert alive.alive() is not None
+    another = ProcessRecord(os.getpid(), alive.created_s - 100)
+    assert another.alive() is None
+    end_processes([another], signal.SIGKILL)  # would end this very test
+
+
+def test_free_ports_are_given_once() -> None:
+    ports = Ports()
+    given = [ports.free() for _ in range(50)]
+    assert len(set(given)) == 50
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", given[0]))
+
+
+OWNER = """
+import os, sys
+sys.path.insert(0, {root!r})
+from tests.cluster.processes import ProcessRecord, Server
+from pathlib import Path
+folder = Path({folder!r})
+ProcessRecord.of(os.getpid()).write(folder / "owner.json")
+print(Server(folder, "sleeper", ["sleep", "600"]).start().pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["a test run", "a person's cluster"])
+def test_the_next_start_ends_what_a_killed_owner_left_but_not_what_a_person_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    monkeypatch.setattr(rig.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = rig.clusters_folder() / "crashed"
+    folder.mkdir(parents=True)
+    if kept:
+        (folder / facade.KEPT).touch()
+    root = str(Path(__file__).parents[2])
+    owner = [sys.executable, "-c", OWNER.format(root=root, folder=str(folder))]
+    pid = int(subprocess.run(owner, capture_output=True, text=True, check=False).stdout)
+    assert psutil.pid_exists(pid)
+    facade.clear_leftovers()
+    assert folder.exists() == kept
+    assert psutil.pid_exists(pid) == kept
+    facade.clear(folder)
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_running_test_run_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = rig.clusters_folder() / "running"
+    ProcessRecord.of(os.getpid()).write(folder / "owner.json")
+    facade.clear_leftovers()
+    assert folder.exists()

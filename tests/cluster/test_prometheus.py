@@ -1,0 +1,182 @@
+"""What Prometheus knows of the cluster: usage under the names that real clusters have, from whom it may believe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.identities import Authority
+from tests.cluster.observing import Prometheus
+from tests.cluster.observing.exporter import exporter
+from tests.cluster.real_node.node import RealNode
+from tests.cluster.rig import KubectlFailed
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.usage import Usage, cpu_seconds, demand_at
+from tests.cluster.waiting import wait_until
+
+WATCHED_S = 8.0
+TOLERANCE = 0.05
+WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Pods `<workload>` that use what was recorded of that workload, in a namespace of their own."""
+
+    namespace: str
+    usage: Mapping[str, Usage]
+    start_s: float
+
+
+Scraped = Mapping[str, np.ndarray]
+"""By pod, float64 (n, 3): unix time at which a sample was asked for, seconds until the answer, value."""
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster: Cluster, prometheus: Prometheus, simulated_nodes: SimulatedNodes) -> Iterator[Jobs]:
+    del prometheus  # it has to be there first: what nobody scrapes is not counted in small steps
+    start_s = time.time() + 1.0
+    played = {name: Usage.recorded(name, time_factor=5.0, start_s=start_s, repeat=True) for name in WORKLOADS}
+    made = Jobs(cluster.namespace("jobs"), played, start_s)
+    for name, usage in played.items():
+        cluster.drive_usage(made.namespace, name, usage)
+        cluster.core.create_namespaced_pod(made.namespace, _pod(name, simulated_nodes.selector))
+    yield made
+    cluster.core.delete_namespace(made.namespace)
+
+
+def test_a_recorded_series_is_read_back_within_five_percent(prometheus: Prometheus, jobs: Jobs) -> None:
+    of_jobs = f'{{namespace="{jobs.namespace}", container="training", job="kubelet"}}'
+
+    def scraped_each_second() -> tuple[Scraped, Scraped] | None:
+        now_s = time.time()
+        names = ("container_memory_working_set_bytes", "container_cpu_usage_seconds_total")
+        memory, cpu = (_scraped(prometheus, name + of_jobs, now_s) for name in names)
+        whole = memory.keys() == cpu.keys() == jobs.usage.keys()
+        return (memory, cpu) if whole and all(_in_step(one, jobs.start_s) for one in cpu.values()) else None
+
+    memory, cpu = wait_until(scraped_each_second, f"{WATCHED_S:g} s scraped each second", timeout_s=90.0, every_s=0.25)
+    for name, usage in jobs.usage.items():
+        for at_s, took_s, bytes_ in memory[name]:
+            asked = [demand_at(usage, answered_s)[1] for answered_s in at_s - jobs.start_s + np.linspace(0, took_s, 5)]
+            assert min(asked) * (1 - TOLERANCE) <= bytes_ <= max(asked) * (1 + TOLERANCE), f"{name} at {at_s}: {asked}"
+        (first_s, first_took_s, first), (last_s, last_took_s, last) = cpu[name][0], cpu[name][-1]
+        at_least_s = _used_s(usage, jobs.start_s, first_s + first_took_s, last_s)
+        at_most_s = _used_s(usage, jobs.start_s, first_s, last_s + last_took_s)
+        assert at_least_s * (1 - TOLERANCE) <= last - first <= at_most_s * (1 + TOLERANCE), name
+
+
+def test_series_of_containers_carry_the_labels_that_cadvisor_and_the_kubelet_job_give(
+    prometheus: Prometheus, jobs: Jobs, simulated_nodes: SimulatedNodes
+) -> None:
+    query = f'container_cpu_usage_seconds_total{{namespace="{jobs.namespace}", pod="cnn-jax"}}'
+    (series,) = prometheus.wait_for(query, "the job's CPU")
+    labels = series["labels"]
+    assert labels.pop("node") in simulated_nodes.names
+    assert labels.pop("id").startswith("/kubepods")
+    assert labels.pop("instance").startswith("127.0.0.1:")
+    assert labels == {
+        "__name__": "container_cpu_usage_seconds_total",
+        "job": "kubelet",
+        "metrics_path": "/metrics/cadvisor",
+        "endpoint": "https-metrics",
+        "namespace": jobs.namespace,
+        "pod": "cnn-jax",
+        "container": "training",
+        "image": "training",
+        "cpu": "total",
+    }
+
+
+def test_requests_and_limits_come_from_kube_state_metrics(prometheus: Prometheus, jobs: Jobs) -> None:
+    of_pod = f'{{namespace="{jobs.namespace}", pod="cnn-jax", container="training", job="kube-state-metrics"}}'
+    requested = prometheus.wait_for(f"kube_pod_container_resource_requests{of_pod}", "the job's requests")
+    assert {(one["labels"]["resource"], one["labels"]["unit"], one["value"]) for one in requested} == {
+        ("cpu", "core", 0.25),
+        ("memory", "byte", 64 * 2**20),
+    }
+
+
+def test_a_real_nodes_containers_are_reported_by_its_kubelet(
+    cluster: Cluster, prometheus: Prometheus, real_node: RealNode, namespace: str
+) -> None:
+    busy = real_node.pod("busy", "while true; do :; done", cpu="100m", limits={"cpu": "200m", "memory": "32Mi"})
+    real_node.run(namespace, busy)
+    for path in ("/metrics/cadvisor", "/metrics/resource"):
+        series = f'{{namespace="{namespace}", pod="busy", container="main", metrics_path="{path}"}}'
+        (rate,) = prometheus.wait_for(
+            f"rate(container_cpu_usage_seconds_total{series}[4s]) > 0.02", f"a busy container at {path}"
+        )
+        assert rate["labels"]["node"] == real_node.name
+        assert rate["value"] < 0.3  # its limit is 0.2, by quotas of a tenth of a second
+    (throttled,) = prometheus.wait_for(
+        f'container_cpu_cfs_throttled_periods_total{{namespace="{namespace}", container="main"}} > 0', "throttling"
+    )
+    assert throttled["labels"].keys() >= {"id", "image", "name", "namespace", "pod", "container", "node"}
+
+
+def test_a_target_is_scraped_only_when_its_certificate_verifies(
+    cluster: Cluster, prometheus: Prometheus, tmp_path: Path
+) -> None:
+    foreign = Authority(tmp_path)
+    with exporter(cluster.authority, "exporter") as ours, exporter(foreign, "exporter") as theirs:
+        prometheus.scrape("exporters", ours.url, theirs.url)
+        prometheus.wait_for('up{job="exporters"} == 1', "our exporter")
+        prometheus.wait_for('up{job="exporters"} == 0', "the foreign one to be down")
+        assert _why_down(prometheus, theirs.url) == "x509: certificate signed by unknown authority"
+        assert ours.requests and not theirs.requests
+        assert [one["value"] for one in prometheus.query("exported_answer")] == [42.0]
+        prometheus.scrape("exporters")
+
+
+def test_prometheus_may_read_nodes_and_no_pods(cluster: Cluster, prometheus: Prometheus) -> None:
+    del prometheus
+    assert cluster.kubectl("get", "nodes", identity="prometheus") is not None
+    with pytest.raises(KubectlFailed, match="forbidden"):
+        cluster.kubectl("get", "pods", "--all-namespaces", identity="prometheus")
+
+
+def _pod(name: str, selector: dict[str, str]) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "250m", "memory": "64Mi"}}
+    container = {"name": "training", "image": "training", "resources": resources}
+    return {"metadata": {"name": name}, "spec": {"nodeSelector": selector, "containers": [container]}}
+
+
+def _scraped(prometheus: Prometheus, selector: str, now_s: float) -> Scraped:
+    """What was scraped in the seconds before now. A sample has the time at which it was asked for."""
+
+    def samples(query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = prometheus.get("query", query=f"{query}[{WATCHED_S:.0f}s]", time=now_s)["result"]
+        return found
+
+    durations = 'scrape_duration_seconds{job="kubelet"}'
+    took_s = {series["metric"]["node"]: dict(series["values"]) for series in samples(durations)}
+    return {
+        series["metric"]["pod"]: np.array(
+            [(at_s, took_s[series["metric"]["node"]][at_s], value) for at_s, value in series["values"]],
+            dtype=np.float64,
+        )
+        for series in samples(selector)
+    }
+
+
+def _in_step(scraped: np.ndarray, start_s: float) -> bool:
+    """Whether nothing was left out, as a very busy machine may: a simulated kubelet counts when it is asked."""
+    at_s = scraped[:, 0]
+    return len(at_s) >= WATCHED_S - 1 and at_s[0] > start_s + 1.0 and np.diff(at_s + scraped[:, 1]).max() < 1.3
+
+
+def _used_s(usage: Usage, start_s: float, from_s: float, to_s: float) -> float:
+    return cpu_seconds(usage, to_s - start_s) - cpu_seconds(usage, from_s - start_s)
+
+
+def _why_down(prometheus: Prometheus, url: str) -> str:
+    (error,) = (one["lastError"] for one in prometheus.get("targets")["activeTargets"] if one["scrapeUrl"] == url)
+    return str(error).rsplit("certificate: ", maxsplit=1)[-1]

@@ -1,0 +1,240 @@
+"""A real node is what it claims to be: real containers in real control groups, and nothing left of it afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.real_node.cgroups import Cgroup
+from tests.cluster.real_node.node import RealNode, start_real_node
+from tests.cluster.waiting import wait_until
+
+MIB = 2**20
+BUSY = "while :; do :; done"
+GROWS_FOR_EVER = ["awk", 'BEGIN { text = "0123456789abcdef"; while (1) text = text text }']
+HOLDS_32_MIB = ["awk", 'BEGIN { t = "0123456789abcdef"; while (length(t) < 33554432) t = t t; system("sleep 3600") }']
+BUSY_WITH_4_MIB = ["awk", 'BEGIN { t = "0123456789abcdef"; while (length(t) < 4194304) t = t t; while (1) n++ }']
+CAPPED_CORES, CAPPED_BYTES = 0.2, 64 * MIB
+Scrape = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def capped_node(cluster: Cluster, real_node: RealNode) -> Iterator[RealNode]:
+    """A second node on the machine, beside the first: a fifth of a core and 64 MiB."""
+    node = start_real_node(cluster, "real-capped", cpu_cores=CAPPED_CORES, memory_bytes=CAPPED_BYTES)
+    yield node
+    node.stop()
+
+
+@pytest.fixture(scope="module")
+def busy_pod(cluster: Cluster, real_node: RealNode) -> Iterator[tuple[str, Cgroup]]:
+    """A throttled pod that holds 4 MiB, to be looked at: its namespace and its control group."""
+    namespace = cluster.namespace("busy")
+    real_node.run(namespace, real_node.pod("busy", BUSY_WITH_4_MIB, limits={"cpu": "100m", "memory": "32Mi"}))
+    cgroup = real_node.cgroup_of(namespace, "busy")
+    wait_until(lambda: cgroup.memory_usage_bytes > 4.2 * MIB, "the pod to hold its memory", timeout_s=60)
+    yield namespace, cgroup
+    cluster.core.delete_namespace(namespace)
+
+
+@pytest.fixture(scope="module")
+def scrape(cluster: Cluster, real_node: RealNode) -> Scrape:
+    """GET a path of the kubelet as somebody who may read metrics and nothing else."""
+    version, name = "rbac.authorization.k8s.io/v1", "reads-node-metrics"
+    rules = [{"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    subjects = [{"kind": "User", "name": "metrics-reader"}]
+    about = {"apiVersion": version, "metadata": {"name": name}}
+    cluster.apply(
+        {**about, "kind": "ClusterRole", "rules": rules},
+        {**about, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": subjects},
+    )
+    certificate = tuple(map(str, cluster.certificate("metrics-reader")))
+
+    def get(path: str) -> str:
+        answer = requests.get(real_node.url + path, verify=str(cluster.authority.file), cert=certificate, timeout=10)
+        answer.raise_for_status()
+        return answer.text
+
+    return get
+
+
+def cores_over(cgroup: Cgroup, window_s: float) -> float:
+    """What a control group uses, measured over a moment."""
+    began, used_s = time.monotonic(), cgroup.cpu_usage_s
+    time.sleep(window_s)
+    return (cgroup.cpu_usage_s - used_s) / (time.monotonic() - began)
+
+
+def sample(text: str, series: str, namespace: str, pod: str) -> float:
+    """The value of a container's series in the text that a kubelet answers with."""
+    labels = ('container="main"', f'namespace="{namespace}"', f'pod="{pod}"')
+    lines = (line for line in text.splitlines() if line.startswith(f"{series}{{"))
+    return next(float(line.split()[-2]) for line in lines if all(label in line for label in labels))
+
+
+def test_a_pod_runs_and_its_log_is_read_through_the_api_server(real_node: RealNode, namespace: str) -> None:
+    real_node.run(namespace, real_node.pod("speaks", "echo hello from $(hostname); sleep 3600"))
+    wait_until(lambda: real_node.log(namespace, "speaks") == "hello from speaks\n", "the pod's words in its log")
+
+
+def test_a_command_can_be_run_in_a_pod_and_finds_itself_alone(real_node: RealNode, namespace: str) -> None:
+    real_node.run(namespace, real_node.pod("alone"))
+    processes = real_node.execute(namespace, "alone", "ps", "-o", "args").splitlines()
+    assert processes == ["COMMAND", "sleep 3600", "ps -o args"]
+    assert "default" not in real_node.execute(namespace, "alone", "ip", "route")  # no way out of the machine
+
+
+def test_a_job_that_fails_says_its_exit_code(real_node: RealNode, namespace: str) -> None:
+    real_node.run(namespace, real_node.pod("fails", "exit 3"))
+    pod = real_node.wait_for_phase(namespace, "fails", "Failed")
+    assert pod.status.container_statuses[0].state.terminated.exit_code == 3
+
+
+def test_a_cpu_limit_throttles(real_node: RealNode, namespace: str) -> None:
+    real_node.run(namespace, real_node.pod("busy", BUSY, limits={"cpu": "200m"}))
+    cgroup = real_node.cgroup_of(namespace, "busy")
+    assert cgroup.cpu_limit_cores == pytest.approx(0.2)
+    began, used_s, throttled = time.monotonic(), cgroup.cpu_usage_s, cgroup.throttled_periods
+    wait_until(lambda: cgroup.throttled_periods >= throttled + 10, "ten throttled periods", timeout_s=60)
+    assert (cgroup.cpu_usage_s - used_s) / (time.monotonic() - began) < 0.2 * 1.25
+
+
+def test_a_pod_past_its_memory_limit_is_killed_and_says_so(
+    cluster: Cluster, real_node: RealNode, namespace: str
+) -> None:
+    pod = real_node.pod("grows", GROWS_FOR_EVER, limits={"memory": "32Mi"}, restart="Always")
+    real_node.run(namespace, pod)
+
+    def restarted() -> Any:
+        status = cluster.core.read_namespaced_pod("grows", namespace).status.container_statuses[0]
+        return status if status.restart_count >= 1 else None
+
+    killed = wait_until(restarted, "the container to be killed and started again", timeout_s=90).last_state.terminated
+    assert (killed.reason, killed.exit_code) == ("OOMKilled", 137)
+
+
+def test_a_resize_changes_quota_and_memory_limit_in_place(
+    cluster: Cluster, real_node: RealNode, namespace: str
+) -> None:
+    pod = real_node.pod("resized", cpu="100m", memory="32Mi", limits={"cpu": "200m", "memory": "64Mi"})
+    before = real_node.run(namespace, pod).status.container_statuses[0]
+    cgroup = real_node.cgroup_of(namespace, "resized")
+    assert (cgroup.cpu_limit_cores, cgroup.memory_limit_bytes) == (0.2, 64 * MIB)
+    weight = cgroup.cpu_weight
+
+    wanted = {"requests": {"cpu": "300m", "memory": "48Mi"}, "limits": {"cpu": "400m", "memory": "96Mi"}}
+    patch = {"spec": {"containers": [{"name": "main", "resources": wanted}]}}
+    cluster.core.patch_namespaced_pod_resize("resized", namespace, patch)
+    wait_until(
+        lambda: (cgroup.cpu_limit_cores, cgroup.memory_limit_bytes) == (0.4, 96 * MIB),
+        "the new limits in the control group",
+        timeout_s=60,
+    )
+    assert cgroup.cpu_weight > weight
+
+    def acknowledged() -> Any:
+        status = cluster.core.read_namespaced_pod("resized", namespace).status.container_statuses[0]
+        return status if status.resources.limits == wanted["limits"] else None
+
+    after = wait_until(acknowledged, "the pod's status to tell the new limits", timeout_s=60)
+    assert (after.restart_count, after.container_id) == (0, before.container_id)
+
+
+@pytest.mark.parametrize("path", ["/metrics/resource", "/metrics/cadvisor"])
+def test_the_kubelet_reports_what_the_control_group_says(
+    scrape: Scrape, busy_pod: tuple[str, Cgroup], path: str
+) -> None:
+    namespace, cgroup = busy_pod
+    used_s = cgroup.cpu_usage_s
+
+    def reported() -> float | None:
+        found = sample(scrape(path), "container_cpu_usage_seconds_total", namespace, "busy")
+        return found if found >= used_s else None
+
+    assert wait_until(reported, f"at least {used_s} s of CPU in {path}", timeout_s=60) <= cgroup.cpu_usage_s
+    working_set = sample(scrape(path), "container_memory_working_set_bytes", namespace, "busy")
+    assert 4 * MIB < working_set <= cgroup.memory_limit_bytes
+
+
+def test_cadvisor_reports_throttling_and_resident_memory(scrape: Scrape, busy_pod: tuple[str, Cgroup]) -> None:
+    namespace, cgroup = busy_pod
+    text = scrape("/metrics/cadvisor")
+    assert 0 < sample(text, "container_cpu_cfs_throttled_periods_total", namespace, "busy") <= cgroup.throttled_periods
+    assert 4 * MIB < sample(text, "container_memory_rss", namespace, "busy") <= cgroup.memory_usage_bytes
+
+
+def test_only_who_may_read_metrics_reads_them(cluster: Cluster, real_node: RealNode, scrape: Scrape) -> None:
+    url = f"{real_node.url}/metrics/resource"
+    verified = str(cluster.authority.file)
+    assert "node_cpu_usage_seconds_total" in scrape("/metrics/resource")
+    assert requests.get(url, verify=verified, timeout=10).status_code == 401
+    stranger = tuple(map(str, cluster.certificate("stranger")))
+    assert requests.get(url, verify=verified, cert=stranger, timeout=10).status_code == 403
+    with pytest.raises(requests.exceptions.SSLError):  # nobody but this cluster's authority vouches for the node
+        requests.get(url, timeout=10)
+
+
+def test_a_node_tells_its_size_and_is_held_to_it(cluster: Cluster, capped_node: RealNode) -> None:
+    allocatable = cluster.core.read_node(capped_node.name).status.allocatable
+    assert (allocatable["cpu"], allocatable["memory"]) == ("200m", "64Mi")
+    assert capped_node.cgroup.cpu_limit_cores == CAPPED_CORES
+    assert capped_node.cgroup.memory_limit_bytes == CAPPED_BYTES
+
+
+def test_busy_pods_share_their_nodes_cap_and_the_other_node_keeps_its_own(
+    real_node: RealNode, capped_node: RealNode, namespace: str
+) -> None:
+    for node, name in ((capped_node, "first"), (capped_node, "second"), (real_node, "other")):
+        node.run(namespace, node.pod(name, BUSY))
+    first, second = (capped_node.cgroup_of(namespace, name) for name in ("first", "second"))
+    other = real_node.cgroup_of(namespace, "other")
+    began = time.monotonic()
+    before = [cgroup.cpu_usage_s for cgroup in (first, second)]
+    throttled = capped_node.cgroup.throttled_periods
+    wait_until(lambda: capped_node.cgroup.throttled_periods >= throttled + 20, "20 throttled periods", timeout_s=60)
+    took_s = time.monotonic() - began
+    cores = [(cgroup.cpu_usage_s - used) / took_s for cgroup, used in zip((first, second), before, strict=True)]
+    assert sum(cores) < CAPPED_CORES * 1.15
+    assert min(cores) > 0.3 * sum(cores)
+    # Its share, were it under the cap too, would be a third. A machine busy with other work takes a while to give more.
+    wait_until(lambda: cores_over(other, 0.5) > CAPPED_CORES * 0.6, "the other node's pod to get more", timeout_s=90)
+    assert real_node.cgroup.throttled_periods == 0
+
+
+def test_an_overcommitted_node_kills_though_no_pod_has_a_limit(
+    cluster: Cluster, capped_node: RealNode, namespace: str
+) -> None:
+    for name in ("holds", "wants-more"):
+        capped_node.run(namespace, capped_node.pod(name, HOLDS_32_MIB, memory="8Mi"))
+
+    def killed() -> Any:
+        statuses = (pod.status.container_statuses[0] for pod in cluster.core.list_namespaced_pod(namespace).items)
+        return next((status.state.terminated for status in statuses if status.state.terminated), None)
+
+    terminated = wait_until(
+        killed, "one of two pods that are too much for the node together to be killed", timeout_s=90
+    )
+    assert terminated.exit_code == 137
+    pods = cluster.core.list_namespaced_pod(namespace).items
+    assert not any(pod.spec.containers[0].resources.limits for pod in pods)
+
+
+def test_pods_outlive_a_crash_of_the_kubelet(cluster: Cluster, real_node: RealNode, namespace: str) -> None:
+    before = real_node.run(namespace, real_node.pod("stays")).status.container_statuses[0]
+    cgroup = real_node.cgroup_of(namespace, "stays")
+    with cluster.without(f"{real_node.name}-kubelet"):
+        assert cgroup.exists
+    wait_until(lambda: real_node.execute(namespace, "stays", "echo", "here") == "here\n", "the kubelet to answer again")
+    after = cluster.core.read_namespaced_pod("stays", namespace).status.container_statuses[0]
+    assert (after.container_id, after.restart_count) == (before.container_id, 0)
+
+
+def test_a_node_cannot_be_larger_than_the_machine(cluster: Cluster, real_node: RealNode) -> None:
+    with pytest.raises(ValueError, match="4096 cores on a machine of"):
+        start_real_node(cluster, "real-huge", cpu_cores=4096)

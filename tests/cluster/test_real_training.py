@@ -1,0 +1,86 @@
+"""A real training job as a pod: it runs to its end, tells how it learns, and its phases differ in what they use."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.real_node.cgroups import Cgroup
+from tests.cluster.real_node.node import RealNode
+from tests.cluster.real_node.training import progress_in, stages_in, training_pod
+
+WORKLOAD = "forest-sklearn"
+"""It makes its data in one thread and grows its trees in two."""
+
+
+def test_a_training_job_runs_to_its_end_and_its_phases_differ(
+    cluster: Cluster, real_node: RealNode, namespace: str
+) -> None:
+    name = "forest"
+    real_node.run(namespace, training_pod(real_node, WORKLOAD, name=name, scale=0.15))
+    with Watch(real_node.cgroup_of(namespace, name)) as watch:
+        pod = real_node.wait_for_phase(namespace, name, "Succeeded", "Failed", timeout_s=180)
+    log = real_node.log(namespace, name)
+    assert pod.status.phase == "Succeeded", log
+
+    stages = stages_in(log)
+    assert stages[:5] == ["import", "make-data", "read-data", "preprocess", "train"]
+    assert stages[-2:] == ["export", "end"]
+    losses = [progress.loss for progress in progress_in(log) if progress.step]
+    assert losses[-1] < losses[0], log
+
+    timed = cluster.kubectl("logs", f"--namespace={namespace}", name, "--timestamps")
+    threads = watch.busy_threads_by_stage(timed)
+    assert threads["train"] > 1.3 * threads["make-data"], threads
+
+
+class Watch:
+    """How many threads of a control group want a core at each moment, looked at ten times a second until it is gone.
+
+    Not how much CPU they get: on a busy machine that says more of the machine than of the job.
+    """
+
+    def __init__(self, cgroup: Cgroup) -> None:
+        self._cgroup = cgroup
+        self._seen: list[tuple[float, int]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.1):
+            try:
+                self._seen.append((time.time(), sum(map(_runnable_threads, self._cgroup.processes()))))
+            except OSError:
+                return  # the container has ended
+
+    def busy_threads_by_stage(self, timed_log: str) -> dict[str, float]:
+        """The mean number of runnable threads, of the moments with any, in each stage of a log with times."""
+        found = re.findall(r"^(\S{26})\S*Z stage=(\S+)", timed_log, re.MULTILINE)
+        begins = [(datetime.fromisoformat(f"{stamp}+00:00").timestamp(), stage) for stamp, stage in found]
+        busy: dict[str, list[int]] = {}
+        for (start, stage), (end, _) in pairwise(begins):
+            busy.setdefault(stage, []).extend(n for at, n in self._seen if start <= at < end and n)
+        return {stage: sum(numbers) / len(numbers) for stage, numbers in busy.items() if numbers}
+
+
+def _runnable_threads(pid: int) -> int:
+    """Threads of a process that run or wait for a core; none when it has just ended."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return states.count("R")

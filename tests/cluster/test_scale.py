@@ -1,0 +1,56 @@
+"""How large a simulated cluster can be on a small machine: the times are printed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+from kubernetes import client
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.observing.scraping import UNSCRAPED
+from tests.cluster.simulated.pods import template
+from tests.cluster.waiting import wait_until
+
+NODES, PODS = 500, 2000
+PATIENCE_S = 600.0
+
+
+def test_500_nodes_and_2000_pods_start_and_go(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
+) -> None:
+    apps = client.AppsV1Api(cluster.client())
+    began_s = time.monotonic()
+    nodes = cluster.start_nodes(NODES, cpu="8", memory="32Gi", labels=UNSCRAPED)
+    nodes_s = time.monotonic() - began_s
+
+    spec = {"replicas": PODS, "selector": {"matchLabels": {"app": "simulated"}}, "template": template(nodes.selector)}
+    began_s = time.monotonic()
+    apps.create_namespaced_deployment(namespace, {"metadata": {"name": "workers"}, "spec": spec})
+    wait_until(
+        lambda: apps.read_namespaced_deployment("workers", namespace).status.ready_replicas == PODS,
+        f"{PODS} pods to be ready",
+        timeout_s=PATIENCE_S,
+        every_s=0.5,
+    )
+    pods_s = time.monotonic() - began_s
+    memory_mib = {name: server.resident_bytes >> 20 for name, server in cluster.servers.items()}
+
+    began_s = time.monotonic()
+    apps.delete_namespaced_deployment("workers", namespace)
+    wait_until(
+        lambda: not cluster.core.list_namespaced_pod(namespace, limit=1).items,
+        "the pods to go",
+        timeout_s=PATIENCE_S,
+        every_s=0.5,
+    )
+    nodes.remove()
+    gone_s = time.monotonic() - began_s
+    held = ", ".join(f"{name} {mib}" for name, mib in memory_mib.items())
+    told = f"{NODES} nodes ready in {nodes_s:.1f} s, {PODS} pods in {pods_s:.1f} s, all removed in {gone_s:.1f} s"
+    record_property("scale", told)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{told}; memory in MiB: {held}\n")
+    assert not nodes.pods()

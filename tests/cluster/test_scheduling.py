@@ -1,0 +1,233 @@
+"""Further schedulers: who places which pod, and what an HTTP extender has to say in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import requests
+from kubernetes import client
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.recording_extender import Answers, RecordingExtender
+from tests.cluster.scheduling import start_scheduler
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.waiting import wait_until
+from tests.cluster.workloads import create_pod, node_of, pod_spec, resources
+
+SMALL = resources({"cpu": "100m", "memory": "64Mi"})
+
+
+@pytest.fixture(scope="module")
+def asked(cluster: Cluster) -> Iterator[RecordingExtender]:
+    extender = RecordingExtender(cluster.ports.free()).start()
+    scheduler = cluster.scheduler("asking", extender=extender.url, verbs=("filter", "prioritize", "preempt"))
+    yield extender
+    scheduler.stop()
+    extender.stop()
+
+
+@pytest.fixture
+def extender(asked: RecordingExtender) -> RecordingExtender:
+    """The stand-in that scheduler `asking` calls: it lets everything pass and remembers nothing yet."""
+    asked.answers = Answers()
+    asked.calls.clear()
+    return asked
+
+
+def placed_by(scheduler: str, nodes: SimulatedNodes, **more: Any) -> dict[str, Any]:
+    return pod_spec(nodes.selector, SMALL, schedulerName=scheduler, **more)
+
+
+def scheduled_condition(cluster: Cluster, namespace: str, pod: str) -> Any:
+    conditions = cluster.core.read_namespaced_pod(pod, namespace).status.conditions or []
+    return next((condition for condition in conditions if condition.type == "PodScheduled"), None)
+
+
+def wait_for_reason(cluster: Cluster, namespace: str, pod: str, reason: str, words: str = "") -> None:
+    def said() -> bool:
+        condition = scheduled_condition(cluster, namespace, pod)
+        return condition.reason == reason and words in (condition.message or "")
+
+    wait_until(said, f"pod {pod} to be unscheduled for {reason} {words}", timeout_s=60)
+
+
+def test_a_node_that_the_filter_refuses_is_never_used(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
+) -> None:
+    *refused, left = simulated_nodes.names
+    extender.answers.refused = dict.fromkeys(refused, "the test refuses it")
+    for name in ("a", "b", "c"):
+        create_pod(cluster, namespace, name, placed_by("asking", simulated_nodes))
+
+    assert {node_of(cluster, namespace, name) for name in ("a", "b", "c")} == {left}
+    assert not extender.calls_for("a", "prioritize"), "with one node left there is nothing to weigh"
+
+
+def test_a_pod_waits_while_the_filter_refuses_every_node_and_says_why(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
+) -> None:
+    extender.answers.refused = dict.fromkeys(simulated_nodes.names, "the gang is not complete")
+    create_pod(cluster, namespace, "member", placed_by("asking", simulated_nodes))
+
+    wait_for_reason(cluster, namespace, "member", "Unschedulable", "4 the gang is not complete")
+
+
+def test_the_favourite_of_prioritize_is_chosen(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
+) -> None:
+    for favourite in simulated_nodes.names[:2]:
+        extender.answers.scores = {favourite: 10}
+        pod = f"wants-{favourite}"
+        create_pod(cluster, namespace, pod, placed_by("asking", simulated_nodes))
+        assert node_of(cluster, namespace, pod) == favourite
+
+
+def test_the_extender_is_asked_with_the_keys_and_names_that_kubernetes_documents(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
+) -> None:
+    create_pod(cluster, namespace, "plain", placed_by("asking", simulated_nodes))
+    node_of(cluster, namespace, "plain")
+
+    calls = extender.calls_for("plain")
+    assert [call.verb for call in calls] == ["filter", "prioritize"]
+    for call in calls:
+        assert set(call.body) == {"Pod", "Nodes", "NodeNames"}
+        assert call.body["Nodes"] is None, "names only: the extender has its own view of the nodes"
+        assert set(call.body["NodeNames"]) == set(simulated_nodes.names)
+        assert call.body["Pod"]["metadata"]["namespace"] == namespace
+        assert call.body["Pod"]["spec"]["schedulerName"] == "asking"
+        assert call.body["Pod"]["spec"]["containers"][0]["resources"] == SMALL
+
+
+def test_two_schedulers_work_side_by_side(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
+) -> None:
+    for scheduler in ("default-scheduler", "asking"):
+        create_pod(cluster, namespace, scheduler, placed_by(scheduler, simulated_nodes))
+        node_of(cluster, namespace, scheduler)
+
+    def placed() -> dict[str, str]:
+        events = cluster.core.list_namespaced_event(namespace, field_selector="reason=Scheduled").items
+        by_pod = {event.involved_object.name: event.reporting_component for event in events}
+        return by_pod if len(by_pod) == 2 else {}
+
+    said = wait_until(placed, "both schedulers to say what they placed", timeout_s=60)
+    assert said == {"default-scheduler": "default-scheduler", "asking": "asking"}
+    assert not extender.calls_for("default-scheduler")
+
+
+def test_a_gated_pod_is_not_shown_to_the_extender_before_its_gate_is_removed(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, extender: RecordingExtender
+) -> None:
+    gates = [{"name": "phasewise.dev/gang"}]
+    create_pod(cluster, namespace, "gated", placed_by("asking", simulated_nodes, schedulingGates=gates))
+    wait_for_reason(cluster, namespace, "gated", "SchedulingGated")
+    create_pod(cluster, namespace, "later", placed_by("asking", simulated_nodes))
+    node_of(cluster, namespace, "later")  # the scheduler has been at work since
+    assert not extender.calls_for("gated")
+
+    removal = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    cluster.core.patch_namespaced_pod("gated", namespace, removal)
+    node_of(cluster, namespace, "gated")
+    assert extender.calls_for("gated", "filter")
+
+
+def test_without_its_extender_a_pod_waits_and_goes_on_when_it_is_back(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    extender = RecordingExtender(cluster.ports.free())
+    scheduler = start_scheduler(cluster, "strict", extender=extender.url, verbs=("filter",), ignorable=False)
+    try:
+        create_pod(cluster, namespace, "waits", placed_by("strict", simulated_nodes))
+        wait_for_reason(cluster, namespace, "waits", "SchedulerError", "connection refused")
+        extender.start()
+        node_of(cluster, namespace, "waits")
+        assert extender.calls_for("waits", "filter")
+    finally:
+        scheduler.stop()
+        extender.stop()
+
+
+def test_an_ignorable_extender_that_is_down_is_passed_over(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    nobody = f"http://127.0.0.1:{cluster.ports.free()}"
+    scheduler = start_scheduler(cluster, "lenient", extender=nobody, verbs=("filter", "prioritize"), ignorable=True)
+    try:
+        create_pod(cluster, namespace, "goes-on", placed_by("lenient", simulated_nodes))
+        assert node_of(cluster, namespace, "goes-on") in simulated_nodes.names
+    finally:
+        scheduler.stop()
+
+
+def test_over_https_scheduler_and_extender_prove_to_each_other_who_they_are(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    certificate = cluster.authority.serving("extender", "127.0.0.1")
+    extender = RecordingExtender(cluster.ports.free(), (*certificate, cluster.authority.file)).start()
+    scheduler = start_scheduler(cluster, "encrypted", extender=extender.url, verbs=("filter",))
+    try:
+        create_pod(cluster, namespace, "private", placed_by("encrypted", simulated_nodes))
+        node_of(cluster, namespace, "private")
+        assert extender.calls_for("private", "filter")
+        with pytest.raises(requests.exceptions.ConnectionError):  # no client certificate
+            requests.post(f"{extender.url}/filter", json={}, verify=str(cluster.authority.file), timeout=10)
+    finally:
+        scheduler.stop()
+        extender.stop()
+
+
+@dataclass(frozen=True)
+class FullNode:
+    """A node without room left, the uids of the two pods that fill it, and a pod of which they are in the way."""
+
+    name: str
+    low: set[str]
+    important: dict[str, Any]
+
+
+@pytest.fixture
+def full_node(cluster: Cluster, namespace: str, extender: RecordingExtender) -> Iterator[FullNode]:
+    scheduling = client.SchedulingV1Api(cluster.client())
+    important = f"important-{namespace}"
+    scheduling.create_priority_class({"metadata": {"name": important}, "value": 1000})
+    node = cluster.start_nodes(1, cpu="2")
+    half = pod_spec(node.selector, resources({"cpu": "1"}), schedulerName="asking")
+    low = {create_pod(cluster, namespace, name, half) for name in ("low-1", "low-2")}
+    for name in ("low-1", "low-2"):
+        node_of(cluster, namespace, name)
+    yield FullNode(node.names[0], low, {**half, "priorityClassName": important})
+    node.remove()
+    scheduling.delete_priority_class(important)
+
+
+def uids_in(cluster: Cluster, namespace: str) -> set[str]:
+    pods = cluster.core.list_namespaced_pod(namespace).items
+    return {pod.metadata.uid for pod in pods if pod.metadata.deletion_timestamp is None}
+
+
+def test_preempt_is_asked_whom_an_important_pod_may_push_out_of_a_full_node(
+    cluster: Cluster, namespace: str, extender: RecordingExtender, full_node: FullNode
+) -> None:
+    create_pod(cluster, namespace, "high", full_node.important)
+    assert node_of(cluster, namespace, "high") == full_node.name
+
+    asked = extender.calls_for("high", "preempt")[0].body
+    assert set(asked) == {"Pod", "NodeNameToVictims", "NodeNameToMetaVictims"}
+    assert asked["NodeNameToVictims"] is None
+    (proposed,) = asked["NodeNameToMetaVictims"][full_node.name]["Pods"]
+    assert full_node.low - uids_in(cluster, namespace) == {proposed["UID"]}
+
+
+def test_preempt_may_forbid_pushing_anybody_out(
+    cluster: Cluster, namespace: str, extender: RecordingExtender, full_node: FullNode
+) -> None:
+    extender.answers.victims = lambda proposed: {}
+    create_pod(cluster, namespace, "high", full_node.important)
+
+    wait_until(lambda: extender.calls_for("high", "preempt"), "the scheduler to ask whom it may push out", timeout_s=60)
+    wait_for_reason(cluster, namespace, "high", "Unschedulable", "no candidate node for preemption")
+    assert full_node.low < uids_in(cluster, namespace)

@@ -1,0 +1,311 @@
+"""Pods on simulated nodes: how they end, are killed, resized and evicted, and what they are seen to use."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.pods import container_metrics, create, read, status_of, template
+from tests.cluster.simulated.usage import (
+    Usage,
+    cpu_seconds,
+    demand_at,
+    drive_usage,
+    set_usage,
+    share_usage,
+    usage_annotations,
+)
+from tests.cluster.waiting import wait_until
+
+MIB = 2**20
+CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+THROTTLED = "container_cpu_cfs_throttled_seconds_total"
+
+
+def running(cluster: Cluster, namespace: str, name: str, made: dict[str, Any]) -> str:
+    create(cluster, namespace, name, made)
+    wait_until(lambda: status_of(cluster, namespace, name).get("ready"), f"{name} to run", timeout_s=60)
+    return name
+
+
+def resize(cluster: Cluster, namespace: str, name: str, **resources: dict[str, str]) -> None:
+    wanted = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    cluster.core.patch_namespaced_pod_resize(name, namespace, wanted)
+
+
+def start_job(cluster: Cluster, namespace: str, selector: dict[str, str], **says: Any) -> None:
+    annotations = {"phasewise.dev/runs-for-s": "1", "phasewise.dev/exit-code": says.pop("exit_code", "0")}
+    pods = template(selector, annotations=annotations, restartPolicy=says.pop("restart"))
+    job = {"metadata": {"name": "training"}, "spec": {"template": pods, **says}}
+    client.BatchV1Api(cluster.client()).create_namespaced_job(namespace, job)
+
+
+def job_condition(cluster: Cluster, namespace: str, kind: str) -> Any:
+    conditions = client.BatchV1Api(cluster.client()).read_namespaced_job("training", namespace).status.conditions or ()
+    return next((one for one in conditions if one.type == kind and one.status == "True"), None)
+
+
+def test_a_job_completes(cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes) -> None:
+    start_job(cluster, namespace, simulated_nodes.selector, restart="Never", completions=4, parallelism=2)
+    wait_until(lambda: job_condition(cluster, namespace, "Complete"), "the job to complete", timeout_s=90)
+    pods = cluster.core.list_namespaced_pod(namespace).items
+    assert [pod.status.phase for pod in pods] == ["Succeeded"] * 4
+    ended = [pod.status.container_statuses[0].state.terminated for pod in pods]
+    assert {(one.reason, one.exit_code) for one in ended} == {("Completed", 0)}
+    assert all((one.finished_at - one.started_at).total_seconds() >= 1 for one in ended)
+
+
+def test_a_failing_job_is_retried_and_then_fails(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    start_job(cluster, namespace, simulated_nodes.selector, restart="OnFailure", exit_code="3", backoffLimit=1)
+
+    def restarts() -> int:
+        pods = cluster.core.list_namespaced_pod(namespace).items
+        return sum(status.restart_count for pod in pods for status in pod.status.container_statuses or ())
+
+    wait_until(restarts, "its container to be started again", timeout_s=60, every_s=0.05)
+    failed = wait_until(lambda: job_condition(cluster, namespace, "Failed"), "the job to fail", timeout_s=90)
+    assert failed.reason == "BackoffLimitExceeded"
+
+
+def test_an_eviction_that_a_disruption_budget_forbids_gets_429_and_its_cause(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    for name in ("kept-1", "kept-2"):
+        running(cluster, namespace, name, template(simulated_nodes.selector))
+    policy = client.PolicyV1Api(cluster.client())
+    budget = {
+        "metadata": {"name": "both"},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "simulated"}}},
+    }
+    policy.create_namespaced_pod_disruption_budget(namespace, budget)
+    wait_until(
+        lambda: policy.read_namespaced_pod_disruption_budget("both", namespace).status.current_healthy == 2,
+        "the budget to count its pods",
+        timeout_s=60,
+    )
+    eviction = {"metadata": {"name": "kept-1"}}
+    with pytest.raises(ApiException) as refused:
+        cluster.core.create_namespaced_pod_eviction("kept-1", namespace, eviction)
+    assert refused.value.status == 429
+    assert [cause["reason"] for cause in json.loads(refused.value.body)["details"]["causes"]] == ["DisruptionBudget"]
+    assert status_of(cluster, namespace, "kept-1")["ready"]
+
+    policy.patch_namespaced_pod_disruption_budget("both", namespace, {"spec": {"minAvailable": 1}})
+
+    def evicted() -> bool:
+        cluster.core.create_namespaced_pod_eviction("kept-1", namespace, eviction)
+        return True
+
+    wait_until(evicted, "the wider budget to let it go", timeout_s=60)
+
+
+def test_a_resize_in_place_is_acknowledged_and_its_resources_shown(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    made = template(simulated_nodes.selector, requests={"cpu": "500m", "memory": "128Mi"}, limits={"memory": "256Mi"})
+    running(cluster, namespace, "small", made)
+    before = status_of(cluster, namespace, "small")
+    resize(cluster, namespace, "small", requests={"cpu": "700m", "memory": "256Mi"}, limits={"memory": "512Mi"})
+
+    wanted = {"requests": {"cpu": "700m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
+    wait_until(lambda: status_of(cluster, namespace, "small")["resources"] == wanted, "the new resources", timeout_s=60)
+    after, pod = status_of(cluster, namespace, "small"), read(cluster, namespace, "small")
+    assert after["allocatedResources"] == wanted["requests"]
+    assert after["containerID"] == before["containerID"]
+    assert after["restartCount"] == 0
+    assert pod["status"]["observedGeneration"] == pod["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize("reason", ["Infeasible", "Deferred"])
+def test_a_node_that_refuses_a_resize_says_so_and_gives_in_later(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, reason: str
+) -> None:
+    made = template(simulated_nodes.selector, annotations={"phasewise.dev/resize": reason})
+    running(cluster, namespace, "stuck", made)
+    resize(cluster, namespace, "stuck", requests={"cpu": "16"})
+
+    def pending() -> list[str]:
+        conditions = read(cluster, namespace, "stuck")["status"]["conditions"]
+        return [one["reason"] for one in conditions if one["type"] == "PodResizePending"]
+
+    wait_until(lambda: pending() == [reason], f"the resize to be {reason}", timeout_s=60)
+    assert status_of(cluster, namespace, "stuck")["resources"]["requests"]["cpu"] == "100m"
+    cluster.kubectl("annotate", "pod", "stuck", "--namespace", namespace, "phasewise.dev/resize-")
+    wait_until(
+        lambda: status_of(cluster, namespace, "stuck")["resources"]["requests"]["cpu"] == "16",
+        "the resize to be carried out",
+        timeout_s=60,
+    )
+    assert not pending()
+
+
+def test_a_simulated_pod_past_its_memory_limit_is_killed_until_the_limit_is_raised(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    running(cluster, namespace, "hungry", template(simulated_nodes.selector, limits={"memory": "256Mi"}))
+    set_usage(cluster, namespace, "hungry", "main", memory_bytes=300 * MIB)
+    killed = wait_until(
+        lambda: status_of(cluster, namespace, "hungry").get("lastState", {}).get("terminated"), "a kill", timeout_s=60
+    )
+    assert (killed["reason"], killed["exitCode"]) == ("OOMKilled", 137)
+    wait_until(lambda: status_of(cluster, namespace, "hungry")["restartCount"] >= 2, "a second kill", timeout_s=60)
+
+    resize(cluster, namespace, "hungry", limits={"memory": "400Mi"})
+    wait_until(
+        lambda: status_of(cluster, namespace, "hungry")["resources"]["limits"] == {"memory": "400Mi"},
+        "the raise",
+        timeout_s=60,
+    )
+    raised = status_of(cluster, namespace, "hungry")
+    lived_s = 3.0
+    started_s = time.monotonic()
+    wait_until(lambda: time.monotonic() > started_s + lived_s, f"{lived_s} s, enough for three more kills")
+    assert status_of(cluster, namespace, "hungry")["restartCount"] == raised["restartCount"]
+
+
+def test_a_driven_series_that_passes_the_limit_kills_its_pod_and_begins_again_with_it(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    made = template(simulated_nodes.selector, limits={"memory": "256Mi"})
+    running(cluster, namespace, "growing", made)
+    growing = Usage(cpu_cores=np.full(3, 0.5), memory_bytes=np.array([100, 200, 300]) * MIB)
+    drive_usage(cluster, namespace, "growing", growing)
+    wait_until(lambda: status_of(cluster, namespace, "growing")["restartCount"], "a kill", timeout_s=60)
+    assert status_of(cluster, namespace, "growing")["lastState"]["terminated"]["reason"] == "OOMKilled"
+    wait_until(
+        lambda: container_metrics(cluster, namespace, "growing")[MEMORY] == 100 * MIB,
+        "the series to be seen at its beginning again",
+        timeout_s=60,
+    )
+
+
+def test_a_recorded_series_is_read_back_at_the_node_within_5_percent(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    running(cluster, namespace, "training", template(simulated_nodes.selector))
+    begin_s = time.time() + 0.5
+    played = Usage.recorded("lstm-torch", time_factor=20, start_s=begin_s, averaged_over_s=0.5)
+    drive_usage(cluster, namespace, "training", played)
+    seen: list[tuple[float, float]] = []
+
+    def played_out() -> bool:
+        asked_s = time.time()
+        found = container_metrics(cluster, namespace, "training")
+        answered_s = time.time()
+        asked_for = [demand_at(played, moment - begin_s)[1] for moment in _moments(asked_s, answered_s)]
+        assert min(asked_for) * 0.95 <= found[MEMORY] <= max(asked_for) * 1.05
+        seen.append((answered_s, found[CPU]))
+        return answered_s > begin_s + played.plays_for_s
+
+    wait_until(played_out, "the series to be played out", timeout_s=60, every_s=0.4)
+    (first_s, first), (last_s, last) = seen[0], seen[-1]
+    wanted = cpu_seconds(played, last_s - begin_s) - cpu_seconds(played, first_s - begin_s)
+    assert last - first == pytest.approx(wanted, rel=0.05)
+
+
+def test_a_series_that_repeats_goes_on_after_its_end(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    running(cluster, namespace, "periodic", template(simulated_nodes.selector))
+    begin_s = time.time() - 1000.0
+    wave = Usage(np.array([0.2, 0.8]), np.array([100, 200]) * MIB, start_s=begin_s, repeat=True, averaged_over_s=2.0)
+    drive_usage(cluster, namespace, "periodic", wave)
+    for wanted in (100 * MIB, 200 * MIB):
+        wait_until(
+            lambda wanted=wanted: container_metrics(cluster, namespace, "periodic")[MEMORY] == wanted,
+            f"{wanted} bytes to be seen",
+            timeout_s=60,
+        )
+    first_s, first = time.time(), container_metrics(cluster, namespace, "periodic")[CPU]
+    wait_until(lambda: time.time() > first_s + 0.5, "half a second")
+    second_s, second = time.time(), container_metrics(cluster, namespace, "periodic")[CPU]
+    assert (second - first) / (second_s - first_s) == pytest.approx(0.5, rel=0.1), "the mean of a whole period"
+
+
+def test_the_cpu_time_of_a_series_is_its_demand_added_up() -> None:
+    for repeat in (False, True):
+        played = Usage(np.array([0.5, 1.0, 0.25]), np.zeros(3), step_s=2.0, time_factor=4.0, repeat=repeat)
+        fine_s = 0.01
+        added = sum(demand_at(played, (at + 0.5) * fine_s)[0] * fine_s for at in range(400))
+        assert cpu_seconds(played, 400 * fine_s) == pytest.approx(added, rel=0.01)
+        assert played.plays_for_s == 1.5
+
+
+def test_cpu_above_the_limit_is_throttled_and_a_raise_ends_it(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    running(cluster, namespace, "busy", template(simulated_nodes.selector, limits={"cpu": "500m"}))
+    set_usage(cluster, namespace, "busy", "main", cpu_cores=1.0)
+
+    def rates() -> tuple[float, float]:
+        """Cores used and share of the time throttled, between two scrapes at least half a second apart."""
+        first_s, first = time.monotonic(), container_metrics(cluster, namespace, "busy")
+        wait_until(lambda: time.monotonic() > first_s + 0.5, "half a second")
+        second_s, second = time.monotonic(), container_metrics(cluster, namespace, "busy")
+        return tuple((second[name] - first[name]) / (second_s - first_s) for name in (CPU, THROTTLED))  # type: ignore[return-value]
+
+    wait_until(lambda: rates() == pytest.approx((0.5, 0.5), rel=0.1), "half of it to be throttled", timeout_s=60)
+    resize(cluster, namespace, "busy", limits={"cpu": "2"})
+    wait_until(lambda: rates() == pytest.approx((1.0, 0.0), rel=0.1, abs=0.01), "all of it to be had", timeout_s=60)
+
+
+def test_one_series_serves_all_pods_of_a_workload_and_those_that_come_later(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    steady = Usage(cpu_cores=0.3, memory_bytes=200 * MIB)
+    share_usage(cluster, namespace, steady)
+    annotations = usage_annotations(namespace, steady, "main")
+    spec = {
+        "replicas": 3,
+        "selector": {"matchLabels": {"app": "simulated"}},
+        "template": template(simulated_nodes.selector, annotations=annotations),
+    }
+    apps = client.AppsV1Api(cluster.client())
+    apps.create_namespaced_deployment(namespace, {"metadata": {"name": "workers"}, "spec": spec})
+
+    def ready(replicas: int) -> bool:
+        return apps.read_namespaced_deployment("workers", namespace).status.ready_replicas == replicas
+
+    wait_until(lambda: ready(3), "three replicas", timeout_s=60)
+    apps.patch_namespaced_deployment_scale("workers", namespace, {"spec": {"replicas": 5}})
+    wait_until(lambda: ready(5), "two more", timeout_s=60)
+    names = [pod.metadata.name for pod in cluster.core.list_namespaced_pod(namespace).items]
+    wait_until(
+        lambda: {container_metrics(cluster, namespace, name)[MEMORY] for name in names} == {200.0 * MIB},
+        "all five to be seen with the same memory",
+        timeout_s=60,
+    )
+
+
+def test_a_pod_that_needs_time_to_stop_is_there_for_that_time(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    made = template(
+        simulated_nodes.selector, annotations={"phasewise.dev/stops-after-s": "2"}, terminationGracePeriodSeconds=30
+    )
+    running(cluster, namespace, "slow", made)
+    asked_s = time.monotonic()
+    cluster.core.delete_namespaced_pod("slow", namespace)
+    assert read(cluster, namespace, "slow")["metadata"]["deletionTimestamp"]
+
+    def gone() -> bool:
+        return not cluster.core.list_namespaced_pod(namespace, field_selector="metadata.name=slow").items
+
+    wait_until(gone, "it to stop", timeout_s=25)
+    assert time.monotonic() - asked_s > 0.9, "two whole seconds, counted from the second in which it was asked"
+
+
+def _moments(from_s: float, until_s: float) -> list[float]:
+    """Moments between two, close enough together that no sample of a series is missed."""
+    count = max(2, int((until_s - from_s) / 0.01))
+    return [from_s + (until_s - from_s) * at / (count - 1) for at in range(count)]

@@ -1,0 +1,371 @@
+"""`phasewise export`: the file, what is kept of an interrupted one, and what is said when there is nothing."""
+
+from __future__ import annotations
+
+import gzip
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from recommender.sources import export as exporting
+from recommender.sources.files import open_source
+from tests.recommender.cli.conftest import Ended
+from tests.recommender.sources.played_prometheus import (
+    START_S,
+    Asked,
+    Played,
+    Reply,
+    SmallCluster,
+    cores,
+    failure,
+    held_bytes,
+    played,
+)
+
+Phasewise = Callable[..., Ended]
+
+HOURS = 20
+END_S = START_S + HOURS * 3600
+ALWAYS = (0.0, 1e12)
+CLUSTER = SmallCluster(
+    {
+        ("dev", "notebook"): ALWAYS,
+        ("ml", "train-1"): (START_S + 1000, START_S + 9000),
+        ("ml", "train-2"): (START_S + 3 * 3600, START_S + 9 * 3600),
+    }
+)
+COLUMNS = ["timestamp", "namespace", "pod", "container", "cpu_cores", "memory_bytes"]
+REQUESTS = ["cpu_request_cores", "memory_request_bytes"]
+
+
+@pytest.fixture
+def server() -> Iterator[Played]:
+    with played(CLUSTER) as running:
+        yield running
+
+
+def options(url: str, output: Path, *more: object) -> list[object]:
+    return ["export", "--prometheus", url, "--since", START_S, "--until", END_S, "--step", "60s", "-o", output, *more]
+
+
+def read(file: Path) -> pd.DataFrame:
+    return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
+
+
+def expected() -> pd.DataFrame:
+    rows = [
+        (at, namespace, pod, "main", cores(number, at), held_bytes(number, at), 4.0 + number, 1e9, f"node-{number % 2}")
+        for at in range(-(-START_S // 60) * 60, END_S + 1, 60)
+        for number, ((namespace, pod), (first, last)) in enumerate(sorted(CLUSTER.lives.items()))
+        if first <= at <= last
+    ]
+    return pd.DataFrame(rows, columns=[*COLUMNS, *REQUESTS, "node"])
+
+
+def assert_same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
+    texts = ["namespace", "pod", "container", "node"]
+    found, wanted = (
+        frame.astype(dict.fromkeys([name for name in texts if name in frame], "str")) for frame in (found, wanted)
+    )
+    pd.testing.assert_frame_equal(found, wanted, check_dtype=False, check_exact=True)
+
+
+@pytest.mark.parametrize("name", ["week.parquet", "week.csv", "week.csv.gz"])
+def test_every_kind_of_file_holds_the_same_rows(
+    phasewise: Phasewise, server: Played, tmp_path: Path, name: str
+) -> None:
+    ended = phasewise(*options(server.url, tmp_path / name))
+    assert ended.code == 0, ended.err
+    assert "of 3 containers, 20h from 2023-11-14" in ended.err
+    assert "CPU over 1m" in ended.err
+    assert_same(read(tmp_path / name), expected())
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert ended.out == ""
+
+
+def test_what_is_written_is_what_our_own_reader_takes(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+    for name in ("a.parquet", "a.csv.gz"):
+        assert phasewise(*options(server.url, tmp_path / name)).code == 0
+        with open_source([tmp_path / name]) as source:
+            series = {one.container: one for one in source}
+        assert list(series) == ["dev/notebook/main", "ml/train-1/main", "ml/train-2/main"]
+        one = series["ml/train-1/main"]
+        assert (one.step_s, one.node) == (60, "node-1")
+        np.testing.assert_array_equal(one.usage, [[cores(1, at), held_bytes(1, at)] for at in one.timestamps])
+
+
+def test_the_dry_run_takes_the_file(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+    file = tmp_path / "week.csv.gz"
+    assert phasewise(*options(server.url, file)).code == 0
+    ended = phasewise("dry-run", file, "--policies", "static,histogram", "--json", "-")
+    assert ended.code == 0, ended.err
+    assert orjson.loads(ended.out)["containers"] == 3
+
+
+def test_without_requests_the_columns_are_left_out_and_it_is_said(phasewise: Phasewise, tmp_path: Path) -> None:
+    with played(SmallCluster(CLUSTER.lives, requests=False, doubled=7)) as server:
+        ended = phasewise(*options(server.url, tmp_path / "a.csv", "--namespace", "ml"))
+    assert ended.code == 0
+    assert list(read(tmp_path / "a.csv").columns) == [*COLUMNS, "node"]
+    assert "no requests are known" in ended.err
+    assert ended.err.count("7 containers are scraped more than once") == 1
+
+
+def stops_after(count: int) -> Callable[[Asked], Reply]:
+    """Answers `count` questions about cpu, then no more."""
+    seen: list[Asked] = []
+
+    def answer(asked: Asked) -> Reply:
+        if "rate(" in asked.query:
+            seen.append(asked)
+        return CLUSTER(asked) if len(seen) <= count else failure(500, "internal", "disk gone")
+
+    return answer
+
+
+@dataclass
+class Answering:
+    """A server that changes."""
+
+    now: Callable[[Asked], Reply]
+
+    def __call__(self, asked: Asked) -> Reply:
+        return self.now(asked)
+
+
+def test_a_broken_export_goes_on_where_it_was(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+    file = tmp_path / "week.parquet"
+    with played(stops_after(2)) as failing:
+        ended = phasewise(*options(failing.url, file, "--retries", 0))
+    assert ended.code == 1
+    assert "disk gone" in ended.err
+    assert "2 of 4 parts are kept" in ended.err
+    assert not file.exists()
+    kept = tmp_path / "week.parquet.parts"
+    plan = orjson.loads((kept / "plan.json").read_bytes())
+    plan["asked"]["--prometheus"] = server.url  # the played one has another port when it is back
+    (kept / "plan.json").write_bytes(orjson.dumps(plan))
+    ended = phasewise(*options(server.url, file))
+    assert ended.code == 0
+    assert "continuing the export of 2023-11-14T22:15:00Z" in ended.err
+    assert len(server.ranges("rate(")) == 2
+    assert_same(read(file), expected())
+    assert not kept.exists()
+
+
+def interrupted_options(server: Played, file: Path) -> list[str]:
+    return [sys.executable, "-m", "recommender", *map(str, options(server.url, file))]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_can_be_ended_at_any_time_and_continued(
+    phasewise: Phasewise, tmp_path: Path, number: signal.Signals
+) -> None:
+    file = tmp_path / "week.csv"
+    reached, gone_on = threading.Event(), threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        if "rate(" in asked.query and len(server.ranges("rate(")) == 3 and not gone_on.is_set():
+            reached.set()
+            gone_on.wait(30)
+        return CLUSTER(asked)
+
+    with played(answer) as server:
+        process = subprocess.Popen(interrupted_options(server, file), stderr=subprocess.PIPE, text=True)
+        assert reached.wait(60)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+        gone_on.set()
+        assert not file.exists()
+        assert len(list((tmp_path / "week.csv.parts").glob("[0-9]*.parquet"))) == 2
+        if number == signal.SIGKILL:
+            assert process.returncode == -number
+        else:
+            assert process.returncode == 130
+            assert "2 of 4 parts are kept" in said
+            assert "the same command goes on from there" in said
+            assert "Traceback" not in said
+        before = len(server.ranges("rate("))
+        assert phasewise(*options(server.url, file)).code == 0
+        assert len(server.ranges("rate(")) - before == 2
+    assert_same(read(file), expected())
+    assert [one.name for one in tmp_path.iterdir()] == ["week.csv"]
+
+
+def test_now_is_the_moment_at_which_the_export_began(
+    phasewise: Phasewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: float(END_S))
+    file = tmp_path / "a.csv"
+    answering = Answering(stops_after(1))
+    with played(answering) as server:
+        command = ["export", "--prometheus", server.url, "--since", "7h", "-o", file, "--retries", 0]
+        assert phasewise(*command).code == 1
+        monkeypatch.setattr("time.time", lambda: END_S + 5000.0)
+        answering.now = CLUSTER
+        assert phasewise(*command).code == 0
+    times = read(file)["timestamp"]
+    assert (times.min(), times.max()) == (END_S - 7 * 3600, END_S)
+
+
+def test_other_options_do_not_continue_an_export(phasewise: Phasewise, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    answering = Answering(stops_after(1))
+    with played(answering) as server:
+        assert phasewise(*options(server.url, file, "--retries", 0)).code == 1
+        answering.now = CLUSTER
+        ended = phasewise(*options(server.url, file, "--namespace", "ml"))
+        assert ended.code == 2
+        assert "--namespace was not given, is ml" in ended.err
+        assert phasewise(*options(server.url, file, "--namespace", "ml", "--restart")).code == 0
+    assert set(read(file)["namespace"]) == {"ml"}
+
+
+def test_a_damaged_part_is_fetched_again(phasewise: Phasewise, tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    answering = Answering(stops_after(2))
+    with played(answering) as server:
+        assert phasewise(*options(server.url, file, "--retries", 0)).code == 1
+        part = tmp_path / "a.parquet.parts" / "000000.parquet"
+        part.write_bytes(part.read_bytes()[:-100])
+        answering.now = CLUSTER
+        assert phasewise(*options(server.url, file)).code == 0
+    assert_same(read(file), expected())
+
+
+def test_two_exports_to_one_file_do_not_mix(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    held: list[Ended] = []
+
+    def answer(asked: Asked) -> Reply:
+        if "rate(" in asked.query and not held:
+            held.append(phasewise(*options(first.url, file)))
+        return CLUSTER(asked)
+
+    with played(answer) as first:
+        assert phasewise(*options(first.url, file)).code == 0
+    assert held[0].code == 2
+    assert "another export is writing here" in held[0].err
+
+
+def test_a_folder_of_someone_else_is_left_alone(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+    folder = tmp_path / "a.csv.parts"
+    folder.mkdir()
+    (folder / "holiday.jpg").write_bytes(b"x")
+    ended = phasewise(*options(server.url, tmp_path / "a.csv"))
+    assert ended.code == 2
+    assert "holds no export" in ended.err
+    assert (folder / "holiday.jpg").exists()
+
+
+def test_memory_is_bounded_by_blocks_and_the_rows_stay_the_same(
+    phasewise: Phasewise, server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recommender.sources.prometheus_usage.SAMPLES_PER_ANSWER", 300)
+    monkeypatch.setattr("recommender.sources.prometheus_api.SAMPLES_PER_ANSWER", 300)
+    monkeypatch.setattr(exporting, "PART_ROWS", 1000)
+    file = tmp_path / "a.parquet"
+    assert phasewise(*options(server.url, file)).code == 0
+    assert max(len(one.moments) for one in server.asked) <= 300
+    assert_same(read(file), expected())
+    assert pq.read_metadata(file).num_rows == len(expected())
+
+
+@pytest.mark.parametrize(
+    ("cluster", "more", "words"),
+    [
+        (CLUSTER, ["--namespace", "prod"], "Namespaces here are dev, ml."),
+        (CLUSTER, ["--memory-metric", "rss_bytes"], "container_memory_working_set_bytes; name yours: --memory-metric"),
+        (CLUSTER, ["--label", "pod=pod_name"], "say which is which: --label pod=LABEL"),
+        (SmallCluster({}, metrics=()), [], "are the kubelets' /metrics/cadvisor scraped?"),
+        (SmallCluster({("ml", "a"): (0, 1)}), [], "The metrics are there: check --selector"),
+        (SmallCluster(CLUSTER.lives, metrics=CLUSTER.metrics[1:]), ["--cpu-metric", "x_total"], "no x_total"),
+    ],
+)
+def test_nothing_found_says_what_there_is(
+    phasewise: Phasewise, tmp_path: Path, cluster: SmallCluster, more: list[str], words: str
+) -> None:
+    def answer(asked: Asked) -> Reply:
+        unknown = any(word in asked.query for word in ("rss_bytes", "x_total", "pod_name"))
+        return SmallCluster({}, metrics=cluster.metrics)(asked) if unknown else cluster(asked)
+
+    with played(answer) as server:
+        ended = phasewise(*options(server.url, tmp_path / "a.csv", *more))
+    assert ended.code == 2, ended.err
+    assert words in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_may_say_where_and_who(
+    phasewise: Phasewise, server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("t0ken")
+    monkeypatch.setenv("PHASEWISE_PROMETHEUS_URL", server.url)
+    monkeypatch.setenv("PHASEWISE_PROMETHEUS_BEARER_TOKEN_FILE", str(tmp_path / "token"))
+    span = ["--since", str(START_S), "--until", str(END_S), "--step", "60"]
+    assert phasewise("export", *span, "-o", tmp_path / "a.csv.gz").code == 0
+    assert {one.headers["Authorization"] for one in server.asked} == {"Bearer t0ken"}
+    assert b"t0ken" not in gzip.decompress((tmp_path / "a.csv.gz").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["-o", "week.txt"], "the ending says what to write"),
+        (["-o", "folder.csv"], "this is a folder"),
+        (["-o", "missing/a.csv"], "cannot write here"),
+        (["--step", "1500ms"], "whole seconds"),
+        (["--since", "yesterday"], "--since 'yesterday': write a duration"),
+        (["--since", "2023-11-16"], "is not before --until"),
+        (["--label", "zone=z"], "OURS is one of"),
+        (["--rate-window", "20s"], "less than two scrapes"),
+        (["--user", "me"], "belong together"),
+    ],
+)
+def test_words_that_are_off_are_refused_before_anything_is_written(
+    phasewise: Phasewise,
+    server: Played,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: list[str],
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.csv").mkdir()
+    ended = phasewise(*options(server.url, Path("a.csv"), *more))
+    assert ended.code == 2
+    assert words in ended.err
+    assert [one.name for one in tmp_path.iterdir()] == ["folder.csv"]
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "first_s", "last_s"),
+    [
+        ("1h", str(END_S), END_S - 3600, END_S),
+        ("2023-11-15T00:00:00Z", "2023-11-15T01:00:00", 1_700_006_400, 1_700_010_000),
+        ("2023-11-15T02:00:00+02:00", "2023-11-15 01:00", 1_700_006_400, 1_700_010_000),
+    ],
+)
+def test_time_is_told_by_moments_or_durations(
+    phasewise: Phasewise, server: Played, tmp_path: Path, since: str, until: str, first_s: int, last_s: int
+) -> None:
+    command = ["export", "--prometheus", server.url, "--since", since, "--until", until, "--step", "60"]
+    assert phasewise(*command, "-o", tmp_path / "a.csv").code == 0
+    times = read(tmp_path / "a.csv")["timestamp"]
+    assert (times.min(), times.max()) == (first_s, last_s)
+
+
+def test_the_help_teaches(phasewise: Phasewise) -> None:
+    said = " ".join(phasewise("export", "--help").out.split())
+    assert "phasewise dry-run week.parquet" in said
+    assert "the same command goes on from there" in said

@@ -1,0 +1,79 @@
+"""Checkpoints for tests: statuses, objects made by hand, and a clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from recommender.cluster.checkpoint_objects import CHECKPOINTS
+from recommender.cluster.checkpoints import Checkpoints, WriteReport
+from recommender.cluster.connection import Api
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.paths import VPAS, path_of
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_checkpoint import checkpoint_status
+from recommender.records import Block
+
+MIB = 2**20
+START_S = int(datetime(2026, 8, 21, 8, tzinfo=UTC).timestamp())
+NOW_S = START_S + 2 * 86400.0
+
+Json = dict[str, Any]
+
+
+class Clock:
+    """Monotonic seconds that stand still unless each look is to cost some."""
+
+    def __init__(self) -> None:
+        self.now_s, self.per_look_s = 100.0, 0.0
+
+    def __call__(self) -> float:
+        self.now_s += self.per_look_s
+        return self.now_s
+
+
+def session(cpu_cores: float = 0.5, samples: int = 60) -> HistogramSession:
+    made = HistogramSession()
+    usage = np.tile([cpu_cores, 512.0 * MIB], (samples, 1))
+    made.advance(Block(usage, START_S + 60 * np.arange(samples), np.array([], np.int64)))
+    return made
+
+
+def status(cpu_cores: float = 0.5, now_s: float = NOW_S) -> Json:
+    return checkpoint_status([session(cpu_cores)], now_s)
+
+
+def make_vpa(api: Api, namespace: str, name: str, recommender: str = "phasewise") -> ObjectKey:
+    spec = {
+        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "recommenders": [{"name": recommender}],
+    }
+    body = {"apiVersion": VPAS[0], "kind": "VerticalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
+    api.create(path_of(VPAS, namespace), body)
+    return ObjectKey(namespace, name)
+
+
+def make_checkpoint(
+    api: Api, namespace: str, name: str, vpa: str, container: str, labels: dict[str, str] | None = None, **fields: Any
+) -> None:
+    """A checkpoint as the default recommender (or, with labels, another) would have left it."""
+    body = {
+        "apiVersion": CHECKPOINTS[0],
+        "kind": "VerticalPodAutoscalerCheckpoint",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"vpaObjectName": vpa, "containerName": container},
+        **fields,
+    }
+    api.create(path_of(CHECKPOINTS, namespace), body)
+
+
+def stored(api: Api, namespace: str) -> dict[str, Json]:
+    """The checkpoints there are, by name."""
+    return {item["metadata"]["name"]: item for item in api.get(path_of(CHECKPOINTS, namespace))["items"]}
+
+
+def write(checkpoints: Checkpoints, statuses: dict[ObjectKey, dict[str, Json]], **limits: Any) -> WriteReport:
+    deadline_s = limits.pop("deadline_s", float("inf"))
+    return checkpoints.write({vpa: lambda of=of: of for vpa, of in statuses.items()}, deadline_s, **limits)

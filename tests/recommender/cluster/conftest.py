@@ -1,0 +1,24 @@
+"""What the tests of the cluster edge share: an Api that acts as the cluster's admin, and a fake server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from recommender.cluster.connection import Api, connect
+from tests.cluster.cluster import Cluster
+from tests.recommender.cluster.fake_server import FakeServer
+
+
+@pytest.fixture(scope="session")
+def api(cluster: Cluster) -> Api:
+    return connect(cluster.kubeconfig("admin"), qps=1000, burst=1000, user_agent="phasewise-tests")
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()

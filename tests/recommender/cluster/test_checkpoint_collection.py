@@ -1,0 +1,79 @@
+"""Checkpoints that nobody will read again are cleared away, on a real API server; never anybody else's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recommender.cluster.checkpoint_objects import MADE_BY
+from recommender.cluster.checkpoints import CONTAINER_UNUSED_S, Checkpoints
+from recommender.cluster.connection import Api
+from recommender.cluster.objects import ObjectKey
+from tests.cluster.cluster import Cluster
+from tests.recommender.cluster.checkpointing import (
+    NOW_S,
+    make_checkpoint,
+    make_vpa,
+    status,
+    stored,
+    write,
+)
+
+
+@pytest.fixture(autouse=True)
+def resources(cluster: Cluster) -> None:
+    cluster.vpa_resources()
+
+
+@pytest.fixture
+def ours(api: Api, namespace: str) -> Checkpoints:
+    return Checkpoints(api, "phasewise", lambda: 0.0, namespace)
+
+
+@pytest.fixture
+def crowd(api: Api, namespace: str) -> dict[str, Any]:
+    """A VPA of ours, one of another recommender, and checkpoints of all sorts."""
+    mine, theirs = make_vpa(api, namespace, "mine"), make_vpa(api, namespace, "theirs", "default")
+    fresh, stale = status(now_s=NOW_S), status(now_s=NOW_S - CONTAINER_UNUSED_S - 60)
+    label = {MADE_BY: "phasewise"}
+    for name, vpa, container, labels, told in (
+        ("mine-app", "mine", "app", label, fresh),
+        ("mine-before", "mine", "before", {}, stale),
+        ("mine-paused", "mine", "paused", label, fresh),
+        ("theirs-app", "theirs", "app", {}, stale),
+        ("theirs-was-mine", "theirs", "app2", label, stale),
+        ("gone-mine", "gone", "app", label, fresh),
+        ("gone-theirs", "gone", "app2", {}, stale),
+        ("gone-another", "gone", "app3", {MADE_BY: "another"}, stale),
+    ):
+        make_checkpoint(api, namespace, name, vpa, container, labels, status=told)
+    return {"ours": {mine}, "existing": {mine, theirs}}
+
+
+def test_what_nobody_will_read_again_is_cleared_away_and_nothing_else(
+    api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
+) -> None:
+    gone = ours.collect(crowd["existing"], crowd["ours"], NOW_S)
+    assert sorted(gone) == [f"{namespace}/gone-mine", f"{namespace}/mine-before"]
+    assert set(stored(api, namespace)) == {
+        "mine-app", "mine-paused", "theirs-app", "theirs-was-mine", "gone-theirs", "gone-another",
+    }  # fmt: skip
+    assert ours.collect(crowd["existing"], crowd["ours"], NOW_S) == []
+
+
+def test_a_list_of_vpas_that_misses_one_costs_no_checkpoint(
+    api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
+) -> None:
+    """The server is asked about each VPA before anything goes."""
+    assert ours.collect(set(), set(), NOW_S) == [f"{namespace}/gone-mine"]
+    assert "mine-app" in stored(api, namespace)
+
+
+def test_a_vpa_that_comes_back_starts_with_a_checkpoint_of_its_own(api: Api, namespace: str, ours: Checkpoints) -> None:
+    web = ObjectKey(namespace, "web")
+    write(ours, {web: {"app": status()}})
+    assert ours.collect(set(), set(), NOW_S) == [f"{namespace}/web-app"]
+    write(ours, {})
+    assert write(ours, {web: {"app": status(2.0)}}).failed == 0
+    assert stored(api, namespace)["web-app"]["status"] == status(2.0)

@@ -1,0 +1,217 @@
+"""Checkpoints on a real API server: written, read again, never over somebody else's."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from recommender.cluster.checkpoint_objects import CHECKPOINTS, MADE_BY, CheckpointKey
+from recommender.cluster.checkpoints import Checkpoints
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.credentials import Credentials
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.paths import path_of
+from recommender.cluster.rate import TokenBucket
+from recommender.policies.histogram_checkpoint import session_of
+from tests.cluster.cluster import Cluster
+from tests.recommender.cluster.checkpointing import (
+    NOW_S,
+    Clock,
+    make_checkpoint,
+    session,
+    status,
+    stored,
+    write,
+)
+
+
+class Away(Api):
+    """A server to which no connection can be made."""
+
+    def _once(self, *_: Any) -> Any:
+        raise Unreachable("no route")
+
+
+@pytest.fixture(autouse=True)
+def resources(cluster: Cluster) -> None:
+    cluster.vpa_resources()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ours(api: Api, namespace: str, clock: Clock) -> Checkpoints:
+    return Checkpoints(api, "phasewise", clock, namespace)
+
+
+def test_what_is_written_is_read_again_and_gives_the_same_estimate(
+    api: Api, namespace: str, ours: Checkpoints, clock: Clock
+) -> None:
+    web = ObjectKey(namespace, "web")
+    report = write(ours, {web: {"app": status(), "side": status(0.1)}})
+    assert (report.written, report.failed, report.left) == (2, 0, 0)
+    made = stored(api, namespace)
+    assert set(made) == {"web-app", "web-side"}
+    assert made["web-app"]["spec"] == {"vpaObjectName": "web", "containerName": "app"}
+    assert made["web-app"]["status"] == status(), "nothing was pruned"
+
+    loaded = Checkpoints(api, "phasewise", clock, namespace).load({web})
+    assert {found.key for found in loaded} == {CheckpointKey(web, "app"), CheckpointKey(web, "side")}
+    (app,) = (found for found in loaded if found.key.container == "app")
+    again = session_of(app.status, str(app))
+    assert again.estimate().target.tolist() == session().estimate().target.tolist()
+    assert again.confidence() == session().confidence()
+
+
+def test_a_second_write_replaces_the_whole_status(api: Api, namespace: str, ours: Checkpoints) -> None:
+    """A merge would leave buckets behind that the new histogram does not have."""
+    web = ObjectKey(namespace, "web")
+    write(ours, {web: {"app": status(0.1)}})
+    write(ours, {web: {"app": status(2.0)}})
+    assert stored(api, namespace)["web-app"]["status"]["cpuHistogram"]["bucketWeights"] == {"49": 10000}
+
+
+def test_the_default_recommenders_checkpoint_is_taken_over_with_its_history(
+    api: Api, namespace: str, ours: Checkpoints
+) -> None:
+    web = ObjectKey(namespace, "web")
+    make_checkpoint(api, namespace, "web-app", "web", "app", status=status(2.0))
+    (loaded,) = ours.load({web})
+    assert session_of(loaded.status, str(loaded)).estimate().target[0] == 2.406
+    assert MADE_BY not in stored(api, namespace)["web-app"]["metadata"].get("labels", {})
+    write(ours, {web: {"app": status()}})
+    (checkpoint,) = stored(api, namespace).values()
+    assert checkpoint["metadata"]["labels"] == {MADE_BY: "phasewise"}
+    assert checkpoint["status"] == status()
+
+
+def test_a_checkpoint_without_status_is_filled(api: Api, namespace: str, ours: Checkpoints) -> None:
+    web = ObjectKey(namespace, "web")
+    make_checkpoint(api, namespace, "web-app", "web", "app", labels={"kept": "yes"})
+    write(ours, {web: {"app": status()}})
+    checkpoint = stored(api, namespace)["web-app"]
+    assert checkpoint["status"] == status()
+    assert checkpoint["metadata"]["labels"] == {"kept": "yes", MADE_BY: "phasewise"}
+
+
+def test_only_our_vpas_are_loaded_and_of_two_the_latest(api: Api, namespace: str, ours: Checkpoints) -> None:
+    make_checkpoint(api, namespace, "web-app", "web", "app", status=status(0.1, NOW_S))
+    make_checkpoint(api, namespace, "web-app-x", "web", "app", status=status(2.0, NOW_S + 60))
+    make_checkpoint(api, namespace, "other-app", "other", "app", status=status())
+    (loaded,) = ours.load({ObjectKey(namespace, "web")})
+    assert loaded.name == "web-app-x"
+    write(ours, {ObjectKey(namespace, "web"): {"app": status(4.0)}})
+    assert stored(api, namespace)["web-app-x"]["status"] == status(4.0)
+    assert stored(api, namespace)["web-app"]["status"] == status(0.1, NOW_S)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_passed_over(
+    api: Api, namespace: str, ours: Checkpoints, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {"apiVersion": CHECKPOINTS[0], "kind": "VerticalPodAutoscalerCheckpoint", "metadata": {"name": "empty"}}
+    api.create(path_of(CHECKPOINTS, namespace), body)
+    make_checkpoint(api, namespace, "web-app", "web", "app", status=status())
+    assert len(ours.load({ObjectKey(namespace, "web")})) == 1
+    assert "empty: spec.vpaObjectName is missing" in caplog.text
+
+
+def test_names_that_collide_are_told_apart_and_it_is_said_once(
+    api: Api, namespace: str, ours: Checkpoints, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    both = {ObjectKey(namespace, "a-b"): {"c": status(0.1)}, ObjectKey(namespace, "a"): {"b-c": status(2.0)}}
+    for _ in range(3):
+        assert write(ours, both).failed == 0
+    made = stored(api, namespace)
+    assert len(made) == 2
+    assert "a-b-c" in made
+    assert len([record for record in caplog.records if "another checkpoint's" in record.message]) == 1
+    loaded = Checkpoints(api, "phasewise", clock, namespace).load(set(both))
+    assert {(found.key.vpa.name, found.key.container, found.status == both[found.key.vpa][found.key.container])
+            for found in loaded} == {("a-b", "c", True), ("a", "b-c", True)}  # fmt: skip
+
+
+def test_the_checkpoint_of_somebody_elses_vpa_is_not_written_over(api: Api, namespace: str, ours: Checkpoints) -> None:
+    make_checkpoint(api, namespace, "a-b-c", "a-b", "c", status=status(4.0))
+    write(ours, {ObjectKey(namespace, "a"): {"b-c": status()}})
+    assert stored(api, namespace)["a-b-c"]["status"] == status(4.0)
+
+
+def test_a_name_that_is_too_long_is_shortened(api: Api, namespace: str, ours: Checkpoints) -> None:
+    long = ObjectKey(namespace, "v" * 230)
+    assert write(ours, {long: {"c" * 60: status()}}).failed == 0
+    (name,) = stored(api, namespace)
+    assert len(name) == 253
+    assert write(ours, {long: {"c" * 60: status(2.0)}}).failed == 0
+    assert len(stored(api, namespace)) == 1
+
+
+def test_a_checkpoint_that_was_deleted_meanwhile_is_made_again(api: Api, namespace: str, ours: Checkpoints) -> None:
+    web = ObjectKey(namespace, "web")
+    write(ours, {web: {"app": status()}})
+    api.delete(path_of(CHECKPOINTS, namespace, "web-app"))
+    assert write(ours, {web: {"app": status()}}).failed == 0
+    assert set(stored(api, namespace)) == {"web-app"}
+
+
+def test_those_that_waited_longest_come_first_until_the_time_is_up(
+    api: Api, namespace: str, ours: Checkpoints, clock: Clock
+) -> None:
+    vpas = [ObjectKey(namespace, name) for name in "abcde"]
+    asked: list[str] = []
+
+    def statuses() -> dict[ObjectKey, Any]:
+        return {vpa: lambda vpa=vpa: asked.append(vpa.name) or {"app": status()} for vpa in vpas}
+
+    assert ours.write(statuses(), clock() + 1, at_most=2).left == 3
+    clock.now_s += 10
+    clock.per_look_s = 1.0
+    assert ours.write(statuses(), clock() + 4, at_most=None).left == 3
+    clock.per_look_s, clock.now_s = 0.0, clock.now_s + 10
+    assert ours.write(statuses(), clock() + 1).left == 0
+    assert "".join(asked) == "ab" + "cd" + "eabcd"
+    assert ours.write(statuses(), clock() - 1).left == 5, "the time is up before the first"
+
+
+def test_a_failure_is_counted_and_the_others_go_on(
+    cluster: Cluster, api: Api, namespace: str, ours: Checkpoints
+) -> None:
+    gone = ObjectKey("no-such-namespace", "web")
+    report = write(ours, {gone: {"app": status()}, ObjectKey(namespace, "web"): {"app": status()}})
+    assert (report.written, report.failed) == (1, 1)
+    assert "checkpoint of no-such-namespace/web, container app: " in report.problems[0]
+    nobody = connect(cluster.service_account(namespace, "nobody"), user_agent="phasewise-tests")
+    refused = write(Checkpoints(nobody, "phasewise", lambda: 0.0), {ObjectKey(namespace, "web"): {"app": status()}})
+    assert (refused.written, refused.failed) == (0, 1)
+    assert "cannot patch resource" in refused.problems[0]
+
+
+def test_a_vpa_that_comes_to_us_later_brings_its_history(
+    cluster: Cluster, api: Api, namespace: str, clock: Clock
+) -> None:
+    """Of the whole cluster only its namespace is listed for it."""
+    listed: list[str] = []
+    counting = connect(cluster.kubeconfig("admin"), user_agent="phasewise-tests")
+    list_pages = counting.list_pages
+    counting.list_pages = lambda path, *more: (listed.append(path), list_pages(path, *more))[1]
+    everywhere = Checkpoints(counting, "phasewise", clock)
+    make_checkpoint(api, namespace, "late-app", "late", "app", status=status(2.0))
+    (loaded,) = everywhere.load({ObjectKey(namespace, "late")})
+    assert loaded.status == status(2.0)
+    assert listed == [path_of(CHECKPOINTS, namespace)]
+    assert everywhere.load({ObjectKey(f"none-{n}", "v") for n in range(30)}) == []
+    assert listed[1:] == [path_of(CHECKPOINTS)]
+
+
+def test_a_server_that_is_away_is_not_waited_for_vpa_after_vpa(cluster: Cluster, namespace: str, clock: Clock) -> None:
+    credentials = Credentials(cluster.kubeconfig("admin"))
+    away = Away(credentials, TokenBucket(1000, 1000), user_agent="phasewise-tests")
+    checkpoints = Checkpoints(away, "phasewise", clock)
+    report = write(checkpoints, {ObjectKey(namespace, name): {"app": status()} for name in "abcde"})
+    assert (report.written, report.failed, report.left) == (0, 1, 4)

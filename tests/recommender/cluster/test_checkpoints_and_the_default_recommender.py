@@ -1,0 +1,105 @@
+"""History changes hands: the real default recommender reads what ours wrote, and ours what that one wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recommender.cluster.checkpoint_objects import CHECKPOINTS
+from recommender.cluster.checkpoints import Checkpoints
+from recommender.cluster.connection import Api
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.quantities import parse_quantity
+from recommender.policies.histogram import Estimate, HistogramSession
+from recommender.policies.histogram_checkpoint import checkpoint_status, session_of
+from recommender.records import Block
+from tests.cluster.cluster import Cluster
+from tests.cluster.waiting import wait_until
+
+MIB = 2**20
+LATER_S = 3 * 86400
+
+
+def two_days_of_use() -> HistogramSession:
+    """Half a core and 512 MiB, and for a tenth of the time two cores and 3 GiB; a sample a minute until now."""
+    session, samples = HistogramSession(), 2880
+    busy = (np.arange(samples) % 100 < 12)[:, None]
+    usage = np.where(busy, [2.0, 3072.0 * MIB], [0.5, 512.0 * MIB])
+    start_s = int(datetime.now(UTC).timestamp()) - LATER_S
+    session.advance(Block(usage, start_s + 60 * np.arange(samples), np.array([], np.int64)))
+    return session
+
+
+def recommended(api: Api, namespace: str) -> dict[str, Any]:
+    vpa = api.get(path_of(VPAS, namespace, "web"))
+    entries = ((vpa.get("status") or {}).get("recommendation") or {}).get("containerRecommendations") or []
+    return next((entry for entry in entries if entry["containerName"] == "app"), {})
+
+
+def amounts(entry: dict[str, Any], name: str) -> list[float]:
+    return [parse_quantity(entry[name][resource]) for resource in ("cpu", "memory")]
+
+
+def agrees(entry: dict[str, Any], estimate: Estimate) -> bool:
+    return bool(entry) and all(
+        amounts(entry, field) == bound.tolist()
+        for field, bound in (
+            ("target", estimate.target),
+            ("lowerBound", estimate.lower),
+            ("upperBound", estimate.upper),
+        )
+    )
+
+
+@pytest.fixture
+def start_default_recommender(cluster: Cluster) -> Iterator[Callable[[], object]]:
+    """Starts the default recommender, anew when it runs: it reads checkpoints once. It goes again if it was not there,
+    since it clears away the checkpoints of other tests' VPAs that do not exist."""
+    cluster.vpa_resources()
+    ran = "vpa-recommender" in cluster.servers
+    yield lambda: cluster.restart("vpa-recommender") if ran else cluster.vpa_recommender()
+    if not ran and "vpa-recommender" in cluster.servers:
+        cluster.servers.pop("vpa-recommender").stop()
+
+
+def test_the_default_recommender_goes_on_with_our_history_and_we_with_its(
+    api: Api, namespace: str, start_default_recommender: Callable[[], object]
+) -> None:
+    web, now_s = ObjectKey(namespace, "web"), datetime.now(UTC).timestamp()
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "none"}]}}
+    spec: dict[str, Any] = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    metadata = {"name": "web"}
+    api.create(path_of(("apps/v1", "deployments"), namespace), {"metadata": metadata, "spec": spec})
+    target = {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}
+    vpa = {"apiVersion": VPAS[0], "kind": "VerticalPodAutoscaler", "metadata": metadata, "spec": target}
+    api.create(path_of(VPAS, namespace), vpa)  # it names no recommender: the default one takes it
+
+    session = two_days_of_use()
+    checkpoints = Checkpoints(api, "phasewise", lambda: 0.0, namespace)
+    report = checkpoints.write({web: lambda: {"app": checkpoint_status([session], now_s)}}, deadline_s=1.0)
+    assert report.written == 1
+    before = api.get(path_of(CHECKPOINTS, namespace, "web-app"))["status"]
+    start_default_recommender()
+    wait_until(
+        lambda: agrees(recommended(api, namespace), session.estimate()),
+        f"the default recommender to say what our histogram says: {session.estimate()}",
+        timeout_s=60,
+    )
+    wait_until(
+        lambda: (
+            api.get(path_of(CHECKPOINTS, namespace, "web-app"))["status"]["lastUpdateTime"] > before["lastUpdateTime"]
+        ),
+        "the default recommender to write its own checkpoint",
+        timeout_s=90,
+    )
+    (loaded,) = checkpoints.load({web})
+    assert {name: value for name, value in loaded.status.items() if name != "lastUpdateTime"} == {
+        name: value for name, value in before.items() if name != "lastUpdateTime"
+    }
+    assert session_of(loaded.status, str(loaded)).estimate().target.tolist() == session.estimate().target.tolist()

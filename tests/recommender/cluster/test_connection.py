@@ -1,0 +1,218 @@
+"""Requests and their failures, against a small server on loopback that answers as each test says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from recommender.cluster import errors
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.credentials import Credentials
+from recommender.cluster.rate import TokenBucket
+from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig, status
+
+
+@pytest.fixture
+def api(server: FakeServer, tmp_path: Path) -> Api:
+    return connect(kubeconfig(tmp_path / "config", server.url), user_agent="phasewise-tests")
+
+
+def test_each_method_sends_what_the_api_expects(api: Api, server: FakeServer) -> None:
+    api.get("/api/v1/pods", {"labelSelector": "a=b,c!=d"})
+    api.create("/p", {"kind": "X"})
+    api.replace("/p/x", {"kind": "X"})
+    api.patch("/p/x", {"spec": None})
+    api.patch("/p/x", [{"op": "remove", "path": "/spec"}])
+    api.delete("/p/x", uid="u")
+    assert [(method, path, body) for method, path, _, body in server.asked] == [
+        ("GET", "/api/v1/pods?labelSelector=a%3Db%2Cc%21%3Dd", b""),
+        ("POST", "/p", b'{"kind":"X"}'),
+        ("PUT", "/p/x", b'{"kind":"X"}'),
+        ("PATCH", "/p/x", b'{"spec":null}'),
+        ("PATCH", "/p/x", b'[{"op":"remove","path":"/spec"}]'),
+        (
+            "DELETE",
+            "/p/x",
+            b'{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","preconditions":{"uid":"u"}}',
+        ),
+    ]
+    kinds = [headers.get("Content-Type") for _, _, headers, _ in server.asked]
+    assert kinds[3:5] == ["application/merge-patch+json", "application/json-patch+json"]
+    assert server.asked[0][2]["Authorization"] == f"Bearer {SECRET}"
+    assert server.asked[0][2]["User-Agent"] == "phasewise-tests"
+
+
+def test_a_list_comes_in_pages(api: Api, server: FakeServer) -> None:
+    pages: list[Any] = [{"items": [1], "metadata": {"continue": "a/b"}}, {"items": [2], "metadata": {}}]
+    server.answers = [(200, {}, orjson.dumps(page)) for page in pages]
+    assert [page["items"] for page in api.list_pages("/p", {"fieldSelector": "x"}, page=1)] == [[1], [2]]
+    assert [path for _, path, _, _ in server.asked] == [
+        "/p?fieldSelector=x&limit=1", "/p?fieldSelector=x&limit=1&continue=a%2Fb",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (400, errors.Invalid), (401, errors.Unauthorized), (403, errors.Forbidden), (404, errors.NotFound),
+        (405, errors.Invalid), (409, errors.Conflict), (410, errors.Gone), (413, errors.Invalid), (422, errors.Invalid),
+        (500, errors.ServerFailed), (503, errors.ServerFailed), (302, errors.ServerFailed),
+    ],
+)  # fmt: skip
+def test_each_status_has_its_error_with_the_servers_words(
+    api: Api, server: FakeServer, code: int, kind: type[errors.ApiError]
+) -> None:
+    server.answers = [status(code, "the   reason\nin words")]
+    with pytest.raises(errors.ApiError) as told:
+        api.get("/p", {"continue": "private"})
+    assert type(told.value) is kind
+    assert (str(told.value), told.value.status) == (f"GET /p: the reason in words ({code})", code)
+
+
+def test_long_words_are_cut_and_foreign_pages_not_repeated(api: Api, server: FakeServer) -> None:
+    server.answers = [status(422, "x" * 10_000), (502, {}, b"<html>a proxy speaks</html>")]
+    with pytest.raises(errors.Invalid) as long:
+        api.get("/p")
+    assert len(str(long.value)) < 450
+    with pytest.raises(errors.ServerFailed) as page:
+        api.get("/p")
+    assert str(page.value) == "GET /p: the server did not say why (502)"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[1]", b'{"half":'])
+def test_success_that_is_no_json_object_is_a_failure(api: Api, server: FakeServer, body: bytes) -> None:
+    server.answers = [(200, {}, body)]
+    with pytest.raises(errors.ServerFailed, match="JSON"):
+        api.get("/p")
+
+
+def test_a_busy_server_is_asked_again_after_the_time_it_names(server: FakeServer, tmp_path: Path) -> None:
+    slept: list[float] = []
+    bucket = TokenBucket(10, 10, clock=lambda: sum(slept), sleep=slept.append)
+    api = Api(Credentials(kubeconfig(tmp_path / "c", server.url)), bucket, user_agent="t")
+    server.answers = [status(429, "busy", Retry_After="2"), status(429, "busy"), (200, {}, b'{"a":1}')]
+    assert api.get("/p") == {"a": 1}
+    assert slept == pytest.approx([2.0, 1.1]), "as asked; then a second, and a tenth until the next token"
+    server.answers = [status(429, "a disruption budget says no", Retry_After="10")]
+    with pytest.raises(errors.Throttled) as told:
+        api.create("/eviction", {})
+    assert told.value.retry_after_s == 10
+    assert sum(slept) < 5, "long waits are not ours to decide"
+
+
+def test_a_replaced_token_file_is_read_when_the_old_token_is_refused(server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old\n")
+    api = connect(kubeconfig(tmp_path / "config", server.url, tokenFile="token"), user_agent="t")
+    api.get("/p")
+    (tmp_path / "token").write_text("new\n")
+    server.answers = [status(401, "Unauthorized"), (200, {}, b"{}")]
+    api.get("/p")
+    sent = [headers["Authorization"] for _, _, headers, _ in server.asked]
+    assert sent == ["Bearer old", "Bearer old", "Bearer new"]
+    server.answers = [status(401, "Unauthorized")]
+    with pytest.raises(errors.Unauthorized):
+        api.get("/p")
+    assert len(server.asked) == 5, "once is enough"
+
+
+def test_silence_and_refusal_are_told_apart(api: Api, server: FakeServer, tmp_path: Path) -> None:
+    server.answers = [lambda _: time.sleep(0.5)]
+    with pytest.raises(errors.Silent, match="did not answer in time"):
+        api.get("/p", timeout_s=0.1)
+    nobody = connect(kubeconfig(tmp_path / "nobody", "http://127.0.0.1:9"), user_agent="t")
+    with pytest.raises(errors.Unreachable, match=r"GET /p: .*refused"):
+        nobody.get("/p")
+
+
+def test_an_answer_that_breaks_off_is_unreachable(api: Api, server: FakeServer) -> None:
+    def half(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100")
+        handler.end_headers()
+        handler.wfile.write(b'{"a"')
+        handler.close_connection = True
+
+    server.answers = [half]
+    with pytest.raises(errors.Unreachable, match="broke off"):
+        api.get("/p")
+
+
+def test_each_request_is_observed(server: FakeServer, tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+    api = connect(
+        kubeconfig(tmp_path / "c", server.url),
+        user_agent="t",
+        observe=lambda method, code, seconds: seen.append((method, code)),
+    )
+    server.answers = [(200, {}, b"{}"), status(404, "no")]
+    api.get("/p")
+    with pytest.raises(errors.NotFound):
+        api.delete("/p")
+    assert seen == [("GET", 200), ("DELETE", 404)]
+
+
+# -- watches -----------------------------------------------------------------------------------------------------------
+
+
+def chunks(*parts: bytes, end: bool = True, hold: threading.Event | None = None) -> Callable[..., None]:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for part in parts:
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
+        if hold is not None:
+            hold.wait(10)
+        if end:
+            handler.wfile.write(b"0\r\n\r\n")
+        else:
+            handler.close_connection = True
+
+    return send
+
+
+def test_events_are_whole_however_they_are_cut(api: Api, server: FakeServer) -> None:
+    server.answers = [chunks(b'{"a":', b'1}\n{"a":2}\n{"a"', b":3}\n")]
+    with api.watch_lines("/p", {"resourceVersion": "5"}, silent_s=5) as watch:
+        assert [event["a"] for event in watch] == [1, 2, 3]
+    assert server.asked[0][1] == "/p?resourceVersion=5&watch=1"
+
+
+def test_a_watch_that_breaks_off_or_says_nothing_is_told(api: Api, server: FakeServer) -> None:
+    server.answers = [chunks(b'{"a":1}\n', end=False)]
+    with api.watch_lines("/p", silent_s=5) as watch, pytest.raises(errors.Unreachable):
+        list(watch)
+    held = threading.Event()
+    server.answers = [chunks(b'{"a":1}\n', hold=held)]
+    with api.watch_lines("/p", silent_s=0.1) as watch, pytest.raises(errors.Silent):
+        list(watch)
+    held.set()
+
+
+def test_a_watch_that_is_refused_says_why(api: Api, server: FakeServer) -> None:
+    server.answers = [status(403, "pods is forbidden")]
+    with pytest.raises(errors.Forbidden, match=r"WATCH /p: pods is forbidden \(403\)"):
+        api.watch_lines("/p", silent_s=5)
+
+
+def test_a_watch_is_stopped_from_another_thread(api: Api, server: FakeServer) -> None:
+    held = threading.Event()
+    server.answers = [chunks(b'{"a":1}\n', hold=held)]
+    with api.watch_lines("/p", silent_s=30) as watch:
+        events: list[Any] = []
+        reader = threading.Thread(target=lambda: events.extend(watch))
+        reader.start()
+        time.sleep(0.05)
+        began_s = time.monotonic()
+        watch.stop()
+        reader.join(5)
+        assert time.monotonic() - began_s < 1
+    held.set()
+    assert [event["a"] for event in events] == [1]

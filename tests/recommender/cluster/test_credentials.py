@@ -1,0 +1,78 @@
+"""Whom we trust, who we are, and that no message ever shows a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kubernetes.config import incluster_config
+
+from recommender.cluster import errors
+from recommender.cluster.connection import connect
+from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "users: [{name: u, user: {token: s3cr3t-token}}]",
+        "users: [{user: {token: s3cr3t-token}}]\nclusters: []\ncontexts: []\ncurrent-context: x",
+        "token: s3cr3t-token: :\n\t- x",
+        "[s3cr3t-token]",
+        "s3cr3t-token",
+        "",
+        "clusters: [{name: c, cluster: {}}]\nusers: [{name: u, user: {client-key-data: s3cr3t-token, exec: {}}}]\n"
+        "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x",
+    ],
+)
+def test_a_broken_kubeconfig_is_named_and_never_quoted(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library names an entry by its whole content, so neither its text nor a traceback through it may come out."""
+    file = tmp_path / "config"
+    file.write_text(content)
+    with pytest.raises(errors.ClusterError) as told:
+        connect(file, user_agent="t").get("/p")
+    shown: BaseException | None = told.value
+    while shown is not None:
+        assert SECRET not in str(shown)
+        shown = None if shown.__suppress_context__ else shown.__cause__ or shown.__context__
+    assert str(file) in str(told.value) or isinstance(told.value, errors.ApiError)
+    assert SECRET not in caplog.text
+
+
+def test_a_token_that_no_header_may_hold_is_not_shown(server: FakeServer, tmp_path: Path) -> None:
+    api = connect(kubeconfig(tmp_path / "c", server.url, token=f"{SECRET}\nx"), user_agent="t")
+    with pytest.raises(errors.BadCredentials) as told:
+        api.get("/p")
+    assert SECRET not in str(told.value)
+    assert told.value.__suppress_context__
+
+
+def test_without_a_pod_or_a_kubeconfig_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(errors.BadCredentials, match="Name a kubeconfig"):
+        connect(user_agent="t")
+    with pytest.raises(errors.BadCredentials, match="no such kubeconfig"):
+        connect(tmp_path / "other", user_agent="t")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", "http://127.0.0.1:9")))
+    assert connect(user_agent="t").server == "http://127.0.0.1:9"
+    with pytest.raises(errors.BadCredentials, match="nowhere"):
+        connect(None, "nowhere", user_agent="t")
+
+
+def test_in_a_pod_it_speaks_as_the_service_account(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    (tmp_path / "ca.crt").write_text("no certificate")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server.server_port))
+    api = connect(user_agent="t")
+    assert api.server == f"https://127.0.0.1:{server.server.server_port}"
+    with pytest.raises(errors.Unreachable):
+        api.get("/p")
+    assert not server.asked, "nothing is sent to a server that cannot be trusted"

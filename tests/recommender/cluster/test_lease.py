@@ -1,0 +1,183 @@
+"""Candidates for one Lease on a real API server; their clocks are ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recommender.cluster.connection import Api
+from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
+from recommender.cluster.paths import LEASES, path_of
+from tests.cluster.cluster import Cluster
+from tests.cluster.waiting import wait_until
+
+NAME = "phasewise-recommender"
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def candidate(api: Api, namespace: str, clock: Clock) -> Callable[[str], Candidate]:
+    return lambda identity: Candidate(
+        api, namespace, NAME, identity, clock=clock, wall_clock=lambda: 1_787_400_000.25 + clock.now_s - 1000
+    )
+
+
+def spec(api: Api, namespace: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.get(path_of(LEASES, namespace, NAME))["spec"]
+    return found
+
+
+def test_the_first_leads_and_the_second_waits_its_whole_duration(
+    api: Api, namespace: str, candidate: Callable[[str], Candidate], clock: Clock
+) -> None:
+    one, two = candidate("one"), candidate("two")
+    assert one.attempt()
+    assert one.leads
+    assert spec(api, namespace) == {
+        "holderIdentity": "one",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-08-22T12:00:00.250000Z",
+        "renewTime": "2026-08-22T12:00:00.250000Z",
+        "leaseTransitions": 0,
+    }
+    assert not two.attempt()
+    assert two.holder == "one"
+
+    clock.now_s += 14
+    assert one.attempt()  # renewed just in time, so the second begins to wait anew
+    assert spec(api, namespace)["acquireTime"] == "2026-08-22T12:00:00.250000Z"
+    assert not two.attempt()
+    clock.now_s += 14.9
+    assert not two.attempt()
+    assert not one.leads, "ten seconds without a renewal end it, five before anyone may take over"
+    clock.now_s += 0.2
+    assert two.attempt()
+    assert spec(api, namespace)["leaseTransitions"] == 1
+    assert not one.attempt()
+    assert one.holder == "two"
+
+
+def test_a_released_lease_is_taken_at_once(api: Api, namespace: str, candidate: Callable[[str], Candidate]) -> None:
+    one, two = candidate("one"), candidate("two")
+    one.attempt()
+    two.attempt()
+    one.release()
+    assert not one.leads
+    assert spec(api, namespace)["holderIdentity"] == ""
+    assert two.attempt()
+    one.release()
+    assert spec(api, namespace)["holderIdentity"] == "two", "nobody gives back what is not theirs"
+
+
+def test_a_write_between_reading_and_renewing_is_respected(
+    api: Api, namespace: str, candidate: Callable[[str], Candidate], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = candidate("one"), candidate("two")
+    one.attempt()
+    two.attempt()
+    clock.now_s += 16
+    get = api.get
+
+    def get_and_be_overtaken(path: str, **options: Any) -> dict[str, Any]:
+        found = get(path, **options)
+        monkeypatch.setattr(api, "get", get)
+        assert two.attempt()
+        return found
+
+    monkeypatch.setattr(api, "get", get_and_be_overtaken)
+    assert not one.attempt()
+    assert spec(api, namespace)["holderIdentity"] == "two"
+
+
+@pytest.fixture
+def election(api: Api, namespace: str) -> Callable[[str], tuple[LeaderElection, list[str]]]:
+    def elected(identity: str) -> tuple[LeaderElection, list[str]]:
+        told: list[str] = []
+        times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)
+        candidate = Candidate(api, namespace, NAME, identity, times=times)
+        return LeaderElection(candidate, on_won=lambda: told.append("won"), on_lost=lambda: told.append("lost")), told
+
+    return elected
+
+
+Election = Callable[[str], tuple[LeaderElection, list[str]]]
+
+
+def test_of_two_one_leads_and_when_it_stops_the_other_does(election: Election) -> None:
+    (one, told_one), (two, told_two) = election("one"), election("two")
+    one.start()
+    wait_until(lambda: one.leads, "the first")
+    two.start()
+    wait_until(lambda: two.holder == "one", "the second to see it")
+    assert not two.leads
+    began_s = time.monotonic()
+    one.stop()
+    wait_until(lambda: two.leads, "the second")
+    assert time.monotonic() - began_s < 1.5, "given back, not run out"
+    assert (told_one, told_two) == (["won"], ["won"])
+    two.stop()
+
+
+LEADER = """
+import sys, threading
+from pathlib import Path
+from recommender.cluster.connection import connect
+from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
+config, namespace, name = sys.argv[1:]
+times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)
+candidate = Candidate(connect(Path(config), user_agent="t"), namespace, name, "killed", times=times)
+LeaderElection(candidate, on_won=lambda: print("won", flush=True), on_lost=lambda: None).start()
+threading.Event().wait()
+"""
+
+
+def test_a_killed_leader_is_followed_when_its_lease_has_run_out(
+    cluster: Cluster, api: Api, namespace: str, election: Election
+) -> None:
+    arguments = [sys.executable, "-c", LEADER, str(cluster.kubeconfig("admin")), namespace, NAME]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as leader:
+        try:
+            assert leader.stdout is not None
+            assert leader.stdout.readline() == "won\n"
+            other, told = election("other")
+            other.start()
+            wait_until(lambda: other.holder == "killed", "the other to see it")
+        finally:
+            leader.kill()
+    began_s = time.monotonic()
+    assert not other.leads
+    wait_until(lambda: other.leads, "the other to lead", timeout_s=10, every_s=0.01)
+    assert time.monotonic() - began_s > 1.0, "the dead might have been alive until its lease ran out"
+    assert told == ["won"]
+    assert spec(api, namespace)["leaseTransitions"] == 1
+    other.stop()
+
+
+def test_a_leader_that_cannot_renew_says_so_and_leads_again_later(cluster: Cluster, election: Election) -> None:
+    one, told = election("one")
+    one.start()
+    wait_until(lambda: one.leads, "the leader")
+    with cluster.without("kube-apiserver"):
+        wait_until(lambda: told == ["won", "lost"], "the loss", timeout_s=5)
+        assert not one.leads
+        assert one.problem
+    wait_until(lambda: one.leads, "the leader again", timeout_s=20)
+    assert told == ["won", "lost", "won"]
+    assert not one.problem
+    one.stop()

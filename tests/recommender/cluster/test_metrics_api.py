@@ -1,0 +1,101 @@
+"""The metrics API's answers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import NotFound
+from recommender.cluster.metrics_api import ContainerKey, read_usage, usage_of
+from tests.cluster.cluster import Cluster
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.usage import Usage
+from tests.cluster.waiting import wait_until
+
+
+def pod_metrics(containers: Any, name: str = "p", **more: Any) -> dict[str, Any]:
+    metadata = {"namespace": "n", "name": name}
+    return {
+        "metadata": metadata,
+        "timestamp": "2026-08-22T08:00:00Z",
+        "window": "10.5s",
+        "containers": containers,
+    } | more
+
+
+def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
+    containers = [
+        {"name": "a", "usage": {"cpu": "250000000n", "memory": "1024Ki"}},
+        {"name": "b", "usage": {"cpu": "1500u", "memory": "1k"}},
+        {"name": "c", "usage": {"cpu": "0", "memory": "0"}},
+    ]
+    found = usage_of({"items": [pod_metrics(containers)]}).samples
+    assert found == {
+        ContainerKey("n", "p", "a"): (1787385600.0, 10.5, 0.25, 2**20),
+        ContainerKey("n", "p", "b"): (1787385600.0, 10.5, 0.0015, 1000.0),
+        ContainerKey("n", "p", "c"): (1787385600.0, 10.5, 0.0, 0.0),
+    }
+
+
+def test_a_missing_resource_is_absent_and_never_zero() -> None:
+    containers = [
+        {"name": "a", "usage": {"memory": "1Ki"}},
+        {"name": "b", "usage": {"cpu": "1", "memory": None}},
+        {"name": "c", "usage": {}},
+        {"name": "d"},
+    ]
+    found = {key.container: use for key, use in usage_of({"items": [pod_metrics(containers)]}).samples.items()}
+    assert set(found) == {"a", "b"}
+    assert math.isnan(found["a"].cpu_cores)
+    assert found["a"].memory_bytes == 1024
+    assert math.isnan(found["b"].memory_bytes)
+
+
+@pytest.mark.parametrize(
+    ("window", "seconds"), [("1m0.5s", 60.5), ("500ms", 0.5), ("0s", math.nan), ("", math.nan), ("soon", math.nan)]
+)
+def test_the_window_is_a_go_duration_or_unknown(window: str, seconds: float) -> None:
+    report = usage_of({"items": [pod_metrics([{"name": "a", "usage": {"cpu": "1"}}], window=window)]})
+    assert next(iter(report.samples.values())).window_s == pytest.approx(seconds, nan_ok=True)
+
+
+def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
+    broken = pod_metrics([{"name": "a", "usage": {"cpu": "lots"}}], name="broken")
+    report = usage_of({"items": [broken, pod_metrics([{"name": "a", "usage": {"cpu": "1"}}])]})
+    assert [key.pod for key in report.samples] == ["p"]
+    assert report.broken == {"n/broken": "PodMetrics n/broken: containers[0].usage.cpu is not a quantity: 'lots'"}
+    assert not usage_of({"items": None}).samples
+    assert not usage_of({"items": [pod_metrics([{"name": "a", "usage": {"cpu": "1"}}], timestamp=None)]}).samples
+
+
+def test_a_cluster_without_the_metrics_api_says_not_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = ("metrics.example.test/v1beta1", "pods")  # the real one may have been started by another test
+    monkeypatch.setattr("recommender.cluster.metrics_api.POD_METRICS", nowhere)
+    with pytest.raises(NotFound):
+        read_usage(api)
+
+
+def test_the_real_metrics_server_tells_what_pods_use(
+    metrics_server: Cluster, simulated_nodes: SimulatedNodes, api: Api, namespace: str
+) -> None:
+    api.create(
+        f"/api/v1/namespaces/{namespace}/pods",
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]}},
+    )
+    metrics_server.drive_usage(
+        namespace, "p", {"a": Usage(cpu_cores=0.5, memory_bytes=2**28), "b": Usage(cpu_cores=0.1, memory_bytes=2**20)}
+    )
+
+    def settled() -> bool:
+        return read_usage(api, namespace).samples[ContainerKey(namespace, "p", "a")].memory_bytes == 2**28
+
+    wait_until(settled, "the usage", timeout_s=60, every_s=1)
+    for scope in (namespace, None):
+        found = read_usage(api, scope).samples
+        a, b = (found[ContainerKey(namespace, "p", name)] for name in "ab")
+        assert a.cpu_cores == pytest.approx(0.5, rel=0.1)
+        assert (a.memory_bytes, b.memory_bytes) == (2**28, 2**20)
+        assert a.window_s > 0

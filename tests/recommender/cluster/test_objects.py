@@ -1,0 +1,147 @@
+"""Objects read from the API's JSON, sound and broken."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.cluster.errors import BadObject
+from recommender.cluster.objects import ContainerPolicy, ObjectKey, OwnerRef, Taint, TargetRef, read_node, read_vpa
+
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+
+
+def vpa(**spec: Any) -> dict[str, Any]:
+    metadata = {"namespace": "team", "name": "web", "uid": "u", "generation": 3, "resourceVersion": "7"}
+    return {"metadata": metadata, "spec": {"targetRef": TARGET, **spec}}
+
+
+def test_a_bare_vpa_has_the_defaults_of_its_api() -> None:
+    read = read_vpa(vpa())
+    assert read.key == ObjectKey("team", "web")
+    assert str(read.key) == "team/web"
+    assert read.target == TargetRef("apps/v1", "Deployment", "web")
+    assert (read.update_mode, read.recommenders, read.min_replicas, read.generation) == ("Recreate", (), None, 3)
+    assert (read.status, read.owner, read.deleting) == ({}, None, False)
+    assert math.isnan(read.created_s)
+    assert read.policy_for("any") == ContainerPolicy(
+        "any", "Auto", (None, None), (None, None), frozenset({"cpu", "memory"}), "RequestsAndLimits", None, None
+    )
+
+
+def test_every_field_of_a_vpa_is_read() -> None:
+    raw = vpa(
+        recommenders=[{"name": "phasewise"}],
+        updatePolicy={"updateMode": "InPlaceOrRecreate", "minReplicas": 1},
+        resourcePolicy={
+            "containerPolicies": [
+                {
+                    "containerName": "app",
+                    "mode": "Off",
+                    "minAllowed": {"cpu": "100m"},
+                    "maxAllowed": {"cpu": 2, "memory": "4Gi"},
+                    "controlledResources": ["memory", "storage"],
+                    "controlledValues": "RequestsOnly",
+                    "oomBumpUpRatio": "1.5",
+                    "oomMinBumpUp": "50Mi",
+                }
+            ]
+        },
+    )
+    raw["metadata"] |= {
+        "creationTimestamp": "2026-08-22T08:00:00Z",
+        "labels": {"a": "b"},
+        "annotations": {"short": "x", "long": "x" * 1025},
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "o", "controller": True}],
+        "deletionTimestamp": "2026-08-22T09:00:00Z",
+    }
+    read = read_vpa(raw)
+    assert read.created_s == 1787385600
+    assert (read.labels, read.annotations) == ({"a": "b"}, {"short": "x"})
+    assert (read.recommenders, read.update_mode, read.min_replicas) == (("phasewise",), "InPlaceOrRecreate", 1)
+    assert read.owner == OwnerRef("batch/v1", "Job", "j", "o", True)
+    assert read.deleting
+    assert read.policy_for("app") == ContainerPolicy(
+        "app", "Off", (0.1, None), (2.0, 4 * 2.0**30), frozenset({"memory"}), "RequestsOnly", 1.5, 50 * 2.0**20
+    )
+
+
+def test_policies_are_looked_up_first_exact_then_last_wildcard_and_nothing_is_merged() -> None:
+    def policy(name: str, cpu: str) -> dict[str, Any]:
+        return {"containerName": name, "maxAllowed": {"cpu": cpu}}
+
+    named = [policy("*", "1"), policy("a", "2"), policy("a", "3"), policy("*", "4"), {"containerName": "b"}]
+    read = read_vpa(vpa(resourcePolicy={"containerPolicies": named}))
+    assert [read.policy_for(name).max_allowed[0] for name in ("a", "b", "c")] == [2.0, None, 4.0]
+
+
+def test_an_explicit_empty_list_of_resources_means_nothing_and_null_means_the_default() -> None:
+    for given_list, controlled in (([], set()), (None, {"cpu", "memory"})):
+        read = read_vpa(
+            vpa(resourcePolicy={"containerPolicies": [{"containerName": "*", "controlledResources": given_list}]})
+        )
+        assert read.policy_for("x").controlled == controlled
+
+
+def test_a_zero_bound_counts_as_unset() -> None:
+    read = read_vpa(vpa(resourcePolicy={"containerPolicies": [{"containerName": "*", "maxAllowed": {"cpu": "0"}}]}))
+    assert read.policy_for("x").max_allowed == (None, None)
+
+
+def test_copies_that_differ_in_their_version_alone_are_equal() -> None:
+    other = vpa()
+    other["metadata"]["resourceVersion"] = "8"
+    assert read_vpa(vpa()) == read_vpa(other)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"targetRef": {"kind": "Deployment"}}, "spec.targetRef.name is missing"),
+        ({"targetRef": "web"}, "spec.targetRef is not a JSON object"),
+        ({"recommenders": "phasewise"}, "spec.recommenders is not a list"),
+        ({"recommenders": ["phasewise"]}, "spec.recommenders[0] is not a JSON object"),
+        ({"updatePolicy": {"minReplicas": "2"}}, "spec.updatePolicy.minReplicas is not a whole number"),
+        (
+            {"resourcePolicy": {"containerPolicies": [{}, {"minAllowed": {"cpu": "lots"}}]}},
+            "spec.resourcePolicy.containerPolicies[1].minAllowed.cpu is not a quantity: 'lots'",
+        ),
+    ],
+)
+def test_a_broken_vpa_names_itself_and_the_field(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadObject) as told:
+        read_vpa(vpa(**spec))
+    assert str(told.value) == f"VerticalPodAutoscaler team/web: {message}"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(JSON, JSON, JSON)
+def test_whatever_is_in_it_an_object_is_read_or_refused_by_name(metadata: Any, spec: Any, status: Any) -> None:
+    for read in (read_vpa, read_node):
+        with pytest.raises(BadObject):
+            read({"metadata": metadata, "spec": spec, "status": status})
+
+
+def test_a_node_is_read() -> None:
+    raw = {
+        "metadata": {"name": "n1", "labels": {"zone": "a"}},
+        "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}], "unschedulable": True},
+        "status": {
+            "allocatable": {"cpu": "3800m", "memory": "16Gi", "pods": "110"},
+            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+        },
+    }
+    node = read_node(raw)
+    assert (node.name, node.labels, node.taints) == ("n1", {"zone": "a"}, (Taint("gpu", "", "NoSchedule"),))
+    assert (node.allocatable, node.ready, node.unschedulable) == ((3.8, 16 * 2.0**30), True, True)
+    assert not read_node({"metadata": {"name": "new"}}).ready

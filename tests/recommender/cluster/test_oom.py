@@ -1,0 +1,212 @@
+"""Kills for want of memory: each way in which a pod or an event can show one, seen exactly once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from recommender.cluster.errors import BadObject
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.oom import (
+    Eviction,
+    OomObservation,
+    OomQueue,
+    bumped_memory_bytes,
+    ooms_of_change,
+    read_eviction,
+)
+from recommender.cluster.pods import Pod, read_pod
+
+MIB = 2**20
+SEEN_S = 1_700_000_000.0
+FIRST_END, SECOND_END = "2026-11-21T09:00:00Z", "2026-11-21T09:05:00Z"
+FIRST_END_S, SECOND_END_S = 1795251600.0, 1795251900.0
+
+Json = dict[str, Any]
+
+
+def killed(at: str = FIRST_END, reason: str = "OOMKilled") -> Json:
+    return {"terminated": {"reason": reason, "exitCode": 137, "finishedAt": at}}
+
+
+RUNNING: Json = {"running": {"startedAt": "2026-11-21T08:00:00Z"}}
+BACKING_OFF: Json = {"waiting": {"reason": "CrashLoopBackOff"}}
+CREATING: Json = {"waiting": {"reason": "ContainerCreating"}}
+
+
+def pod(
+    state: Json,
+    last: Json | None = None,
+    *,
+    restarts: int = 0,
+    request: str | None = "500Mi",
+    uid: str = "u",
+    init: bool = False,
+) -> Pod:
+    """A pod whose one container is in this state and has this request in force."""
+    told: Json = {"name": "main", "state": state, "lastState": last or {}, "restartCount": restarts}
+    if request is not None:
+        told["resources"] = {"requests": {"memory": request}}
+    return read_pod(
+        {
+            "metadata": {"name": "job-0", "namespace": "team", "uid": uid},
+            "spec": {
+                "containers": [{"name": "other" if init else "main"}],
+                "initContainers": [{"name": "main"}] if init else [],
+            },
+            "status": {"phase": "Running", "initContainerStatuses" if init else "containerStatuses": [told]},
+        }
+    )
+
+
+CASES: dict[str, tuple[Pod | None, Pod | None, list[tuple[float, float]]]] = {
+    "running, then killed: what the pod says now": (
+        pod(RUNNING, request="300Mi"), pod(killed()), [(FIRST_END_S, 500)],
+    ),
+    "running, then running again: what the pod said before": (
+        pod(RUNNING, request="300Mi"), pod(RUNNING, killed(), restarts=1), [(FIRST_END_S, 300)],
+    ),
+    "running, then waiting for its restart, the kill itself unseen": (
+        pod(RUNNING, request="300Mi"), pod(BACKING_OFF, killed()), [(FIRST_END_S, 300)],
+    ),
+    "killed, then waiting for its restart": (pod(killed()), pod(BACKING_OFF, killed()), []),
+    "waiting for its restart, then running": (pod(BACKING_OFF, killed()), pod(RUNNING, killed(), restarts=1), []),
+    "killed, then running": (pod(killed()), pod(RUNNING, killed(), restarts=1), []),
+    "killed, then killed again after a restart": (
+        pod(killed()), pod(killed(SECOND_END), killed(), restarts=1), [(SECOND_END_S, 500)],
+    ),
+    "killed, then told again without a restart": (pod(killed()), pod(killed(SECOND_END)), []),
+    "waiting for its second restart after a kill": (
+        pod(RUNNING, killed(), restarts=1), pod(BACKING_OFF, killed(SECOND_END), restarts=1), [(SECOND_END_S, 500)],
+    ),
+    "told again as it was": (pod(RUNNING, killed(), restarts=1), pod(RUNNING, killed(), restarts=1), []),
+    "being created, then killed": (pod(CREATING), pod(killed()), [(FIRST_END_S, 500)]),
+    "ended for another reason": (pod(RUNNING), pod(killed(reason="Error")), []),
+    "restarted for another reason after an old kill": (
+        pod(RUNNING, killed(), restarts=1), pod(RUNNING, killed(SECOND_END, reason="Error"), restarts=2), [],
+    ),
+    "several restarts at once, the last of them for memory": (
+        pod(RUNNING), pod(RUNNING, killed(SECOND_END), restarts=3), [(SECOND_END_S, 500)],
+    ),
+    "no request": (pod(RUNNING, request=None), pod(killed(), request=None), [(FIRST_END_S, 0)]),
+    "no time": (pod(RUNNING), pod({"terminated": {"reason": "OOMKilled", "exitCode": 137}}), [(SEEN_S, 500)]),
+    "an init container": (pod(RUNNING, init=True), pod(killed(), init=True), []),
+    "seen for the first time": (None, pod(killed()), []),
+    "gone": (pod(RUNNING), None, []),
+    "another pod of the same name": (pod(RUNNING, uid="before"), pod(killed(), restarts=0), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_change_of_a_pod_shows_its_kill_once(case: str) -> None:
+    old, new, kills = CASES[case]
+    found = list(ooms_of_change(old, new, SEEN_S))
+    assert found == [
+        OomObservation(ObjectKey("team", "job-0"), "main", when_s, memory_mib * MIB) for when_s, memory_mib in kills
+    ]
+
+
+def test_the_whole_way_through_a_crash_loop_counts_each_kill_once() -> None:
+    """Two kills, told in seven steps, or with any of the steps between missed."""
+    way = [
+        pod(RUNNING),
+        pod(killed()),
+        pod(BACKING_OFF, killed()),
+        pod(RUNNING, killed(), restarts=1),
+        pod(killed(SECOND_END), killed(), restarts=1),
+        pod(BACKING_OFF, killed(SECOND_END), restarts=1),
+        pod(RUNNING, killed(SECOND_END), restarts=2),
+    ]
+    for missed in range(2 ** (len(way) - 2)):
+        told = [0, *(place for place in range(1, 6) if not missed >> (place - 1) & 1), 6]
+        found = [oom.when_s for old, new in pairwise(told) for oom in ooms_of_change(way[old], way[new], SEEN_S)]
+        shown = any(1 <= place <= 4 for place in told)  # later ones have forgotten the first kill
+        assert found == ([FIRST_END_S, SECOND_END_S] if shown else [SECOND_END_S])
+
+
+@pytest.mark.parametrize(
+    ("had_mib", "peak_mib", "ratio", "least_mib", "needed_mib"),
+    [
+        (100, 0, None, None, 200),
+        (500, 0, None, None, 600),
+        (1000, 0, None, None, 1200),
+        (500, 800, None, None, 960),
+        (1000, 0, 2.0, None, 2000),
+        (1000, 0, None, 500, 1500),
+        (1000, 0, 1.0, 0, 1000),
+        (0, 0, None, None, 100),
+    ],
+)
+def test_a_kill_is_taken_to_have_needed_more_than_it_had(
+    had_mib: float, peak_mib: float, ratio: float | None, least_mib: float | None, needed_mib: float
+) -> None:
+    least = None if least_mib is None else least_mib * MIB
+    assert bumped_memory_bytes(had_mib * MIB, peak_mib * MIB, ratio, least) == needed_mib * MIB
+
+
+def event(
+    containers: str = "main",
+    used: str = "300Mi",
+    starved: str = "memory",
+    *,
+    reason: str = "Evicted",
+    kind: str = "Pod",
+) -> Json:
+    annotations = {"offending_containers": containers, "offending_containers_usage": used, "starved_resource": starved}
+    return {
+        "metadata": {
+            "name": "job-0.17", "namespace": "team", "uid": "e1", "creationTimestamp": FIRST_END,
+            "annotations": annotations,
+        },
+        "involvedObject": {"kind": kind, "namespace": "team", "name": "job-0"},
+        "reason": reason,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("raw", "kills"),
+    [
+        (event(), [("main", 300)]),
+        (event("a,b", "1Gi,200Mi", "memory,memory"), [("a", 1024), ("b", 200)]),
+        (event("a,b", "1Gi,7", "memory,ephemeral-storage"), [("a", 1024)]),
+        (event("a,b", "1Gi", "memory,memory"), []),
+        (event("", "", ""), []),
+        (event(reason="Preempted"), []),
+        (event(kind="Node"), []),
+        (event() | {"metadata": {"name": "job-0.17", "namespace": "team"}}, []),
+    ],
+)
+def test_an_eviction_names_the_containers_that_wanted_too_much(raw: Json, kills: list[tuple[str, int]]) -> None:
+    eviction = read_eviction(raw)
+    wanted = tuple(OomObservation(ObjectKey("team", "job-0"), name, FIRST_END_S, mib * MIB) for name, mib in kills)
+    assert (eviction.ooms if eviction else ()) == wanted
+
+
+def test_an_eviction_with_no_amount_is_refused_by_name() -> None:
+    with pytest.raises(BadObject, match=r"Event team/job-0\.17: .*offending_containers_usage"):
+        read_eviction(event(used="much"))
+
+
+def test_the_queue_gives_each_kill_once_and_drops_the_oldest_when_nobody_asks() -> None:
+    queue = OomQueue(clock=lambda: SEEN_S, longest=2)
+    queue.pod_changed(pod(RUNNING), pod(killed()))
+    queue.pod_changed(pod(killed()), pod(killed()))
+    assert [oom.when_s for oom in queue.drain()] == [FIRST_END_S]
+    assert queue.drain() == []
+    for _ in range(3):
+        queue.pod_changed(pod(RUNNING), pod(killed()))
+    assert len(queue.drain()) == 2
+    assert queue.seen == 4
+
+
+def test_evictions_from_before_the_start_and_those_told_twice_do_not_count() -> None:
+    oom = OomObservation(ObjectKey("team", "job-0"), "main", SEEN_S - 1, 1.0)
+    old, new = Eviction("e1", (oom,)), Eviction("e2", (OomObservation(oom.pod, "main", SEEN_S + 1, 1.0),))
+    queue = OomQueue(clock=lambda: SEEN_S)
+    queue.eviction_changed(None, old)
+    queue.eviction_changed(None, new)
+    queue.eviction_changed(new, new)
+    queue.eviction_changed(new, None)
+    assert queue.drain() == list(new.ooms)

@@ -1,0 +1,86 @@
+"""Kills for want of memory as a real API server and a real kubelet tell them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from recommender.cluster.connection import Api
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
+from recommender.cluster.paths import EVENTS, PODS, path_of
+from recommender.cluster.pods import read_pod
+from recommender.cluster.reflector import Reflector
+from tests.cluster.real_node.node import RealNode
+from tests.cluster.waiting import wait_until
+
+MIB = 2**20
+
+
+@pytest.fixture
+def queue(api: Api, namespace: str) -> Iterator[OomQueue]:
+    made = OomQueue(clock=lambda: time.time() - 1)  # events are stamped in whole seconds
+    reflectors: list[Reflector[Any]] = [
+        Reflector(api, path_of(PODS, namespace), read_pod, on_change=made.pod_changed),
+        Reflector(
+            api, path_of(EVENTS, namespace), read_eviction, field_selector=EVICTIONS, on_change=made.eviction_changed
+        ),
+    ]
+    assert all(reflector.start().wait_synced(10) for reflector in reflectors)
+    yield made
+    for reflector in reflectors:
+        reflector.stop()
+
+
+def wait_for(queue: OomQueue, count: int) -> list[OomObservation]:
+    wait_until(lambda: queue.seen >= count, f"{count} kills", timeout_s=60)
+    return queue.drain()
+
+
+def test_a_status_that_says_killed_is_seen_with_the_request_in_force(api: Api, namespace: str, queue: OomQueue) -> None:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"memory": "300Mi"}}}
+    api.create(path_of(PODS, namespace), {"metadata": {"name": "job-0"}, "spec": {"containers": [container]}})
+    told = {"name": "main", "image": "none", "imageID": "", "ready": True, "restartCount": 0}
+    running = {"running": {"startedAt": "2026-11-21T08:00:00Z"}}
+    ended_s = int(time.time())
+    ended = datetime.fromtimestamp(ended_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    killed = {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": ended}}
+    for state in (running, killed, killed):
+        status = {"phase": "Running", "containerStatuses": [told | {"state": state}]}
+        api.patch(path_of(PODS, namespace, "job-0", "status"), {"status": status})
+    assert wait_for(queue, 1) == [OomObservation(ObjectKey(namespace, "job-0"), "main", ended_s, 300 * MIB)]
+
+
+def test_an_eviction_event_is_seen_and_other_events_are_not(api: Api, namespace: str, queue: OomQueue) -> None:
+    annotations = {
+        "offending_containers": "main,side",
+        "offending_containers_usage": "700Mi,1Gi",
+        "starved_resource": "memory,memory",
+    }
+    for name, reason in (("a", "Preempted"), ("b", "Evicted")):
+        event = {
+            "metadata": {"name": name, "annotations": annotations},
+            "involvedObject": {"kind": "Pod", "namespace": namespace, "name": "job-0"},
+            "reason": reason,
+        }
+        api.create(path_of(EVENTS, namespace), event)
+    found = wait_for(queue, 2)
+    assert [(oom.pod.name, oom.container, oom.memory_bytes / MIB) for oom in found] == [
+        ("job-0", "main", 700),
+        ("job-0", "side", 1024),
+    ]
+
+
+def test_a_real_container_that_eats_too_much_is_seen_once_for_each_of_its_restarts(
+    api: Api, namespace: str, queue: OomQueue, real_node: RealNode
+) -> None:
+    pod = real_node.pod("eater", "tail /dev/zero", memory="16Mi", limits={"memory": "24Mi"}, restart="Always")
+    api.create(path_of(PODS, namespace), pod)
+    found = wait_for(queue, 2)  # the first restart comes at once: both kills may fall into one second
+    told = api.get(path_of(PODS, namespace, "eater"))["status"]["containerStatuses"][0]
+    assert told["restartCount"] <= queue.seen <= told["restartCount"] + 1
+    assert all((oom.container, oom.memory_bytes) == ("main", 16 * MIB) for oom in found)

@@ -1,0 +1,127 @@
+"""Pods read from the API's JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from recommender.cluster.errors import BadObject
+from recommender.cluster.objects import OwnerRef
+from recommender.cluster.pods import ResizeCondition, Termination, Toleration, read_pod
+
+GIB = 2.0**30
+
+
+def pod(containers: list[dict[str, Any]], statuses: list[dict[str, Any]] | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "team", "name": "train-0", "uid": "u", **more.pop("metadata", {})},
+        "spec": {"containers": containers, **more.pop("spec", {})},
+        "status": {"phase": "Running", "containerStatuses": statuses, **more},
+    }
+
+
+def resources(cpu: str, memory: str) -> dict[str, Any]:
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
+
+
+def test_a_pod_that_has_not_begun_has_the_requests_of_its_spec() -> None:
+    read = read_pod(pod([{"name": "app", "resources": resources("500m", "1Gi")}, {"name": "side"}]))
+    app, side = read.containers
+    assert (app.requests, app.limits[1], app.running, app.restart_count) == ((0.5, GIB), GIB, False, 0)
+    assert math.isnan(app.limits[0])
+    assert all(map(math.isnan, side.requests + side.limits))
+    assert not app.resize_pending
+    assert not side.resize_pending, "absent equals absent"
+
+
+def test_requests_are_the_actual_ones_while_a_resize_waits() -> None:
+    status = {"name": "app", "resources": resources("500m", "1Gi"), "state": {"running": {}}}
+    deferred = {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "full"}
+    ready = {"type": "Ready", "status": "True"}
+    read = read_pod(pod([{"name": "app", "resources": resources("1", "2Gi")}], [status], conditions=[deferred, ready]))
+    app = read.container("app")
+    assert app is not None
+    assert (app.requests, app.wanted_requests, app.limits[1]) == ((0.5, GIB), (1.0, 2 * GIB), GIB)
+    assert app.resize_pending
+    assert app.running
+    assert read.resizes == (ResizeCondition("PodResizePending", "Deferred", "full", None),)
+
+
+def test_init_containers_and_sidecars_are_named_and_no_more() -> None:
+    inits = [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}]
+    read = read_pod(pod([{"name": "app"}], spec={"initContainers": inits}))
+    assert [c.name for c in read.containers] == ["app"]
+    assert read.init_containers == {"setup", "proxy"}
+
+
+def test_how_runs_ended_is_read_for_the_present_and_the_one_before() -> None:
+    ended = {
+        "reason": "OOMKilled",
+        "exitCode": 137,
+        "startedAt": "2026-08-22T08:00:00Z",
+        "finishedAt": "2026-08-22T08:00:10Z",
+    }
+    status = {
+        "name": "app",
+        "restartCount": 2,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    app = read_pod(pod([{"name": "app"}], [status])).containers[0]
+    assert (app.waiting, app.restart_count, app.terminated) == ("CrashLoopBackOff", 2, None)
+    assert app.last_terminated == Termination("OOMKilled", 1787385600, 1787385610, 137)
+
+
+def test_the_rest_of_a_pod_is_read() -> None:
+    owners = [
+        {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "1"},
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "2", "controller": True},
+    ]
+    read = read_pod(
+        pod(
+            [{"name": "app", "image": "pytorch", "command": ["python"], "args": ["train.py"]}],
+            metadata={
+                "generateName": "train-",
+                "ownerReferences": owners,
+                "labels": {"a": "b"},
+                "deletionTimestamp": "2026-08-22T08:00:00Z",
+            },
+            spec={
+                "nodeName": "n1",
+                "schedulerName": "phasewise",
+                "nodeSelector": {"gpu": "a100"},
+                "tolerations": [{"key": "gpu", "effect": "NoSchedule"}],
+            },
+            startTime="2026-08-22T08:00:00Z",
+            qosClass="Burstable",
+        )
+    )
+    assert (read.generate_name, read.owner) == ("train-", OwnerRef("batch/v1", "Job", "train", "2", True))
+    assert (read.node, read.scheduler_name, read.node_selector) == ("n1", "phasewise", {"gpu": "a100"})
+    assert read.tolerations == (Toleration("gpu", "Equal", "", "NoSchedule"),)
+    assert (read.started_s, read.qos, read.deleting, read.finished) == (1787385600, "Burstable", True, False)
+    assert (read.containers[0].image, read.containers[0].command) == ("pytorch", ("python", "train.py"))
+
+
+def test_reading_the_same_pod_twice_gives_equal_pods() -> None:
+    """NaN stands for what is absent and must not make a pod differ from itself."""
+    raw = pod([{"name": "app", "resources": {"requests": {"cpu": "1"}}}])
+    assert read_pod(raw) == read_pod(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (pod([{"name": "a", "resources": {"requests": {"cpu": []}}}]), "spec.containers[0].resources.requests.cpu is"),
+        (pod([{}]), "spec.containers[0].name is missing"),
+        (pod([], [{"name": "a"}, 3]), "status.containerStatuses[1] is not a JSON object"),  # type: ignore[list-item]
+        (pod([], startTime="yesterday"), "status.startTime is not an RFC 3339 time: 'yesterday'"),
+        (pod([], metadata={"labels": {"a": 1}}), "metadata.labels has a value that is not a text"),
+    ],
+)
+def test_a_broken_pod_names_itself_and_the_field(raw: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadObject) as told:
+        read_pod(raw)
+    assert str(told.value).startswith(f"Pod team/train-0: {message}")

@@ -1,0 +1,59 @@
+"""The limit on our own requests, on a clock of its own."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.cluster.rate import TokenBucket
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def bucket(per_s: float, burst: int, time: Time) -> TokenBucket:
+    return TokenBucket(per_s, burst, clock=lambda: time.now_s, sleep=time.sleep)
+
+
+def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
+    time = Time()
+    tokens = bucket(10, 3, time)
+    taken = []
+    for _ in range(6):
+        tokens.take()
+        taken.append(round(time.now_s, 6))
+    assert taken == [0, 0, 0, 0.1, 0.2, 0.3]
+    time.now_s += 100
+    for _ in range(3):
+        tokens.take()
+    assert round(time.now_s, 6) == 100.3, "a pause fills it to the burst and no further"
+
+
+def test_nothing_goes_while_it_is_held() -> None:
+    time = Time()
+    tokens = bucket(10, 100, time)
+    tokens.hold_for(2.0)
+    tokens.take()
+    assert time.now_s == 2.0
+    tokens.take()
+    assert round(time.now_s, 6) == 2.1, "and no burst afterwards"
+
+
+@given(st.lists(st.floats(0, 1), max_size=60), st.integers(1, 20), st.integers(1, 10))
+def test_in_no_stretch_of_time_are_there_more_than_burst_and_rate_allow(
+    pauses_s: list[float], per_s: int, burst: int
+) -> None:
+    time = Time()
+    tokens, taken_s = bucket(per_s, burst, time), []
+    for pause_s in pauses_s:
+        time.now_s += pause_s
+        tokens.take()
+        taken_s.append(time.now_s)
+    for first in range(len(taken_s)):
+        for last in range(first, len(taken_s)):
+            assert last - first + 1 <= burst + per_s * (taken_s[last] - taken_s[first]) + 1e-6

@@ -1,0 +1,244 @@
+"""A reflector against a server that says what each test wants: every way in which a list or a watch can go wrong."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from recommender.cluster.backoff import Backoff
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import Forbidden, Gone, ServerFailed, Silent, Unreachable
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.reflector import Reflector
+from tests.cluster.waiting import wait_until
+
+Step = Mapping[str, Any] | Exception
+
+
+class ScriptedApi(Api):
+    """Answers lists and watches from two scripts; at the end of the watches it holds the last one open."""
+
+    def __init__(self, lists: list[list[Step]], watches: list[list[Step]]) -> None:
+        self.lists, self.watches = lists, watches
+        self.asked: list[Mapping[str, Any]] = []
+        self.held = threading.Event()
+
+    def list_pages(self, path: str, query: Any = None, *, page: int = 0) -> Iterator[dict[str, Any]]:
+        for step in self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]:
+            if isinstance(step, Exception):
+                raise step
+            yield dict(step)
+
+    def watch_lines(self, path: str, query: Any = None, *, silent_s: float) -> Any:
+        self.asked.append(query)
+        return ScriptedWatch(self)
+
+
+class ScriptedWatch:
+    def __init__(self, api: ScriptedApi) -> None:
+        self.api = api
+        self.last = not api.watches
+        self.steps = [] if self.last else api.watches.pop(0)
+        if self.steps and isinstance(self.steps[0], Forbidden):
+            raise self.steps[0]
+
+    def __enter__(self) -> ScriptedWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        for step in self.steps:
+            if isinstance(step, Exception):
+                raise step
+            yield step
+        if self.last:
+            self.api.held.wait(10)
+
+    def stop(self) -> None:
+        self.api.held.set()
+
+
+def thing(name: str, version: int, value: object = "v") -> dict[str, Any]:
+    return {"metadata": {"namespace": "n", "name": name, "resourceVersion": str(version)}, "value": value}
+
+
+def page(version: int, *items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": str(version)}, "items": list(items)}
+
+
+def event(kind: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "object": raw}
+
+
+def value_of(raw: Any) -> Any:
+    if raw["value"] == "broken":
+        raise KeyError("value")
+    return raw["value"]
+
+
+Start = Callable[..., tuple[Reflector[Any], ScriptedApi]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    running: list[Reflector[Any]] = []
+
+    def started(lists: list[list[Step]], watches: list[list[Step]], **options: Any) -> Any:
+        api = ScriptedApi(lists, watches)
+        options = {"first_wait_s": 0.001, "longest_wait_s": 0.002} | options
+        running.append(Reflector(api, "/things", value_of, **options).start())
+        return running[-1], api
+
+    yield started
+    for reflector in running:
+        reflector.stop()
+
+
+def values(reflector: Reflector[Any]) -> dict[str, Any]:
+    return {key.name: value for key, value in reflector.snapshot().items()}
+
+
+def until(reflector: Reflector[Any], wanted: dict[str, Any]) -> None:
+    wait_until(lambda: values(reflector) == wanted, f"{wanted}", timeout_s=5, every_s=0.005)
+
+
+def test_bookmarks_and_events_move_the_place_from_which_it_goes_on(start: Start) -> None:
+    reflector, api = start(
+        [[page(5, thing("a", 3))]],
+        [
+            [event("MODIFIED", thing("a", 6, "w")), Unreachable("reset")],
+            [event("BOOKMARK", {"metadata": {"resourceVersion": "9"}}), Unreachable("reset")],
+        ],
+    )
+    wait_until(lambda: len(api.asked) == 3, "three watches")
+    assert [query["resourceVersion"] for query in api.asked] == ["5", "6", "9"]
+    assert all(query["allowWatchBookmarks"] == "true" and query["timeoutSeconds"] >= 240 for query in api.asked)
+    assert values(reflector) == {"a": "w"}
+    assert reflector.lists == 1
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        event("ERROR", {"kind": "Status", "code": 410, "message": "too old"}),
+        event("ERROR", {"kind": "Status", "code": 500, "message": "no leader"}),
+        event("ERROR", {}),
+        Gone("too old"),
+        event("ADDED", {"no": "metadata"}),
+        {"no": "type"},
+    ],
+)
+def test_a_lost_thread_of_events_leads_to_a_new_list(start: Start, lost: Step) -> None:
+    told: list[Any] = []
+    reflector, _ = start(
+        [[page(5, thing("a", 3), thing("b", 4))], [page(9, thing("b", 8, "w")), page(9, thing("c", 9))]],
+        [[lost]],
+        on_change=lambda old, new: told.append((old, new)),
+    )
+    until(reflector, {"b": "w", "c": "v"})
+    assert reflector.lists == 2
+    assert told == [(None, "v"), (None, "v"), ("v", "w"), (None, "v"), ("v", None)]
+
+
+def test_a_list_that_breaks_off_in_the_middle_forgets_nothing(start: Start) -> None:
+    reflector, _ = start(
+        [
+            [page(5, thing("a", 3), thing("b", 4))],
+            [page(9, thing("c", 8)), Gone("the page is too old")],
+            [page(10, thing("c", 8)), ServerFailed("no leader")],
+            [page(11, thing("c", 8))],
+        ],
+        [[Gone("too old")]],
+    )
+    until(reflector, {"c": "v"})
+    assert reflector.lists == 2
+
+
+def test_without_the_right_to_watch_it_lists_now_and_then_and_says_why(start: Start) -> None:
+    reflector, _ = start([[page(5, thing("a", 3))]], [[Forbidden("may not watch")] for _ in range(10_000)])
+    wait_until(lambda: reflector.lists > 2, "lists")
+    assert reflector.synced
+    wait_until(lambda: reflector.problem == "may not watch", "the problem")
+
+
+def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(start: Start) -> None:
+    reflector, api = start([[page(5)]], [[] for _ in range(1000)], first_wait_s=0.02, longest_wait_s=60.0)
+    wait_until(lambda: len(api.asked) >= 4, "some watches")
+    assert reflector._backoff.failures >= 3
+    assert "at once" in reflector.problem or not reflector.problem
+    assert reflector.lists == 1
+
+
+def test_a_quiet_watch_is_opened_anew_and_is_no_problem(start: Start) -> None:
+    reflector, api = start([[page(5)]], [[Silent("nothing came")]])
+    wait_until(lambda: len(api.asked) == 2, "the second watch")
+    assert not reflector.problem
+    assert reflector.lists == 1
+
+
+def test_broken_objects_come_and_go_by_name(start: Start) -> None:
+    reflector, _ = start(
+        [[page(5, thing("a", 1), thing("b", 2, "broken"))]],
+        [[event("MODIFIED", thing("a", 6, "broken")), event("DELETED", thing("b", 7)), event("ADDED", thing("c", 8))]],
+    )
+    until(reflector, {"c": "v"})
+    assert reflector.broken == {ObjectKey("n", "a"): "KeyError while reading it"}
+    assert reflector.parse_failures == 2
+
+
+def test_a_listener_that_fails_does_not_end_the_watch(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_old: object, _new: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    reflector, _ = start([[page(5, thing("a", 1))]], [[event("ADDED", thing("b", 6))]], on_change=fail)
+    until(reflector, {"a": "v", "b": "v"})
+    assert "a fault of ours" in caplog.text
+
+
+def test_equal_objects_are_no_change_and_none_leaves_an_object_out(start: Start) -> None:
+    told: list[Any] = []
+    reflector, _ = start(
+        [[page(5, thing("a", 1), thing("none", 2, None))]],
+        [[event("MODIFIED", thing("a", 6)), event("MODIFIED", thing("none", 7, "now")), event("ADDED", thing("z", 8))]],
+        on_change=lambda old, new: told.append((old, new)),
+    )
+    until(reflector, {"a": "v", "none": "now", "z": "v"})
+    assert told == [(None, "v"), (None, "now"), (None, "v")]
+    assert reflector.version == 3
+
+
+def test_before_the_first_contact_it_is_infinitely_stale_and_not_synced(start: Start) -> None:
+    reflector, _ = start([[Unreachable("refused")]], [])
+    wait_until(lambda: reflector.problem == "refused", "the problem")
+    assert reflector.staleness_s() == math.inf
+    assert not reflector.synced
+    assert not reflector.wait_synced(0.01)
+
+
+def test_staleness_is_counted_on_the_clock_given(start: Start) -> None:
+    now_s = [100.0]
+    reflector, api = start([[page(5)]], [], clock=lambda: now_s[0])
+    wait_until(lambda: api.asked, "the watch")
+    wait_until(lambda: reflector._watch, "contact")
+    wait_until(lambda: reflector.staleness_s() == 0.0, "contact")
+    now_s[0] = 142.0
+    assert reflector.staleness_s() == 42.0
+
+
+def test_waits_double_up_to_the_longest_with_jitter() -> None:
+    class Middle:
+        def uniform(self, low: float, high: float) -> float:
+            assert (low, high) == (0.5, 1.0)
+            return 0.75
+
+    backoff = Backoff(1.0, 10.0, Middle())  # type: ignore[arg-type]
+    assert [backoff.next_s() for _ in range(6)] == [0.75, 1.5, 3.0, 6.0, 7.5, 7.5]
+    backoff.reset()
+    assert backoff.next_s() == 0.75
+    backoff.failures = 10_000
+    assert backoff.next_s() == 7.5

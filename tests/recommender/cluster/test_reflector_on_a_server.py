@@ -1,0 +1,175 @@
+"""A reflector against a real API server that goes away and comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from recommender.cluster.connection import Api
+from recommender.cluster.credentials import Credentials
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.paths import PODS, path_of
+from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.rate import TokenBucket
+from recommender.cluster.reflector import Reflector
+from tests.cluster.cluster import Cluster
+from tests.cluster.waiting import wait_until
+
+CONFIG_MAPS = ("v1", "configmaps")
+
+
+def data_of(raw: Any) -> str:
+    if raw["data"]["text"] == "broken":
+        raise ValueError("this one is broken")
+    return str(raw["data"]["text"])
+
+
+def config_map(name: str, text: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
+
+
+class Door(Api):
+    """The API server behind a door: while it is shut nobody gets through."""
+
+    shut = False
+
+    def _once(self, *arguments: Any) -> Any:
+        if self.shut:
+            raise Unreachable("the door is shut")
+        return super()._once(*arguments)
+
+
+@pytest.fixture
+def door(cluster: Cluster) -> Door:
+    return Door(Credentials(cluster.kubeconfig("admin")), TokenBucket(1000, 1000), user_agent="phasewise-tests")
+
+
+@pytest.fixture
+def start(api: Api) -> Iterator[Callable[..., Reflector[Any]]]:
+    running: list[Reflector[Any]] = []
+
+    def started(path: str, parse: Callable[[Any], Any], **options: Any) -> Reflector[Any]:
+        options = {"first_wait_s": 0.05, "longest_wait_s": 0.2} | options
+        running.append(Reflector(options.pop("api", api), path, parse, **options).start())
+        assert running[-1].wait_synced(10)
+        return running[-1]
+
+    yield started
+    for reflector in running:
+        reflector.stop()
+
+
+def texts(reflector: Reflector[str]) -> dict[str, str]:
+    return {key.name: text for key, text in reflector.snapshot().items() if key.name != "kube-root-ca.crt"}
+
+
+@pytest.fixture
+def maps(namespace: str) -> str:
+    return path_of(CONFIG_MAPS, namespace)
+
+
+def some_text(raw: Any) -> str | None:
+    return None if raw["metadata"]["name"] == "kube-root-ca.crt" else data_of(raw)
+
+
+def test_it_lists_in_pages_and_then_follows_every_change(api: Api, maps: str, start: Any) -> None:
+    for number in range(7):
+        api.create(maps, config_map(f"m{number}", "old"))
+    told: list[tuple[str | None, str | None]] = []
+    reflector = start(maps, some_text, page=3, on_change=lambda old, new: told.append((old, new)))
+    assert texts(reflector) == {f"m{n}": "old" for n in range(7)}
+    assert told == [(None, "old")] * 7
+    before, version = reflector.snapshot(), reflector.version
+
+    api.patch(f"{maps}/m0", {"data": {"text": "new"}})
+    api.delete(f"{maps}/m1")
+    api.create(maps, config_map("m7", "late"))
+    wait_until(lambda: len(told) == 10, "three changes", timeout_s=5)
+    assert told[7:] == [("old", "new"), ("old", None), (None, "late")]
+    assert texts(reflector) == {"m0": "new", **{f"m{n}": "old" for n in range(2, 7)}, "m7": "late"}
+    assert len(before) == 7, "a snapshot stays as it was"
+    assert reflector.version == version + 3
+    assert reflector.snapshot() is reflector.snapshot()
+    assert reflector.lists == 1
+
+
+def test_a_broken_object_is_named_and_stops_nobody(api: Api, maps: str, start: Any) -> None:
+    api.create(maps, config_map("bad", "broken"))
+    api.create(maps, config_map("good", "fine"))
+    reflector = start(maps, some_text)
+    assert texts(reflector) == {"good": "fine"}
+    assert {key.name: why for key, why in reflector.broken.items()} == {"bad": "ValueError while reading it"}
+    api.patch(f"{maps}/bad", {"data": {"text": "mended"}})
+    wait_until(lambda: "bad" in texts(reflector), "the mended one", timeout_s=5)
+    assert not reflector.broken
+    assert reflector.parse_failures == 1
+
+
+def test_what_changed_and_went_while_the_server_was_away_is_seen_afterwards(
+    cluster: Cluster, api: Api, maps: str, start: Any, door: Door
+) -> None:
+    """One reflector comes back at once, the other only after everything happened: it must find out what went."""
+    for name in ("stays", "changes", "goes"):
+        api.create(maps, config_map(name, "old"))
+    told: list[tuple[str | None, str | None]] = []
+    quick = start(maps, some_text)
+    late = start(maps, some_text, api=door, on_change=lambda old, new: told.append((old, new)))
+    wait_until(lambda: quick._watch and late._watch, "both watches")
+    told.clear()
+    door.shut = True
+    with cluster.without("kube-apiserver"):
+        wait_until(lambda: quick.problem and late.problem, "both to notice", timeout_s=5)
+        assert texts(quick) == texts(late) == {"stays": "old", "changes": "old", "goes": "old"}
+    late._version = "1"  # as after a long absence: from before the restart, so the server does not have it any more
+
+    api.patch(f"{maps}/changes", {"data": {"text": "new"}})
+    api.delete(f"{maps}/goes")
+    api.create(maps, config_map("comes", "late"))
+    door.shut = False
+    wanted = {"stays": "old", "changes": "new", "comes": "late"}
+    for reflector in (quick, late):
+        wait_until(lambda reflector=reflector: texts(reflector) == wanted, "the present state", timeout_s=20)
+        wait_until(lambda reflector=reflector: not reflector.problem, "contact", timeout_s=20)
+        assert reflector.staleness_s() < 20
+    assert late.lists == 2, "410, so it had to list again"
+    assert sorted(map(str, told)) == ["('old', 'new')", "('old', None)", "(None, 'late')"]
+
+
+def test_it_goes_on_after_the_store_of_the_server_was_away(cluster: Cluster, api: Api, maps: str, start: Any) -> None:
+    api.create(maps, config_map("one", "old"))
+    reflector = start(maps, some_text)
+    with cluster.without("etcd"):
+        time.sleep(0.5)
+        assert texts(reflector) == {"one": "old"}
+    wait_until(lambda: api.patch(f"{maps}/one", {"data": {"text": "new"}}), "the store", timeout_s=30)
+    wait_until(lambda: texts(reflector) == {"one": "new"}, "the change", timeout_s=30)
+
+
+def test_stop_ends_within_a_second_while_nothing_happens(maps: str, start: Any) -> None:
+    reflector = start(maps, some_text)
+    wait_until(lambda: reflector._watch is not None, "the watch")
+    began_s = time.monotonic()
+    reflector.stop()
+    assert time.monotonic() - began_s < 1
+    assert not reflector._thread.is_alive()
+
+
+def test_selectors_are_the_servers_business(api: Api, namespace: str, start: Any) -> None:
+    pods = path_of(PODS, namespace)
+    for name, app in (("a", "web"), ("b", "db")):
+        api.create(
+            pods,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "labels": {"app": app}},
+                "spec": {"containers": [{"name": "c", "image": "none"}], "schedulerName": "nobody"},
+            },
+        )
+    reflector: Reflector[Pod] = start(pods, read_pod, label_selector="app=web", field_selector="status.phase=Pending")
+    assert list(reflector.snapshot()) == [ObjectKey(namespace, "a")]
+    assert reflector.snapshot()[ObjectKey(namespace, "a")].qos == "BestEffort"

@@ -1,0 +1,64 @@
+"""Label selectors in both forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recommender.cluster.reading import BadField, Fields
+from recommender.cluster.selectors import BadSelector, LabelSelector
+
+WEB = {"app": "web", "tier": "front"}
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("app=web", True), ("app==web", True), ("app = web , tier=front", True), ("app=db", False), ("app!=db", True),
+        ("missing!=x", True), ("app in (db, web)", True), ("app in (db)", False), ("app notin (db)", True),
+        ("missing notin (x)", True), ("app notin (web,x),tier", False), ("tier", True), ("missing", False),
+        ("!missing", True), ("!tier", False), ("missing=", False), ("example.com/role=a", False),
+    ],
+)  # fmt: skip
+def test_the_text_form_means_what_it_means_to_kubernetes(text: str, matches: bool) -> None:
+    selector = LabelSelector.of_text(text)
+    assert selector.matches(WEB) is matches
+    assert LabelSelector.of_text(str(selector)) == selector
+
+
+@pytest.mark.parametrize("text", ["", "  ", "a b", "=x", "a in x", "a=b,,c=d", "a>1"])
+def test_a_text_that_is_no_selector_is_refused(text: str) -> None:
+    with pytest.raises(BadSelector):
+        LabelSelector.of_text(text)
+
+
+@pytest.mark.parametrize(
+    ("raw", "matches", "text"),
+    [
+        ({}, True, ""),
+        ({"matchLabels": {"tier": "front", "app": "web"}}, True, "app=web,tier=front"),
+        ({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]}, False, "app=web,x"),
+        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, False, "!tier"),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]}, True, "app in (db,web)"),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}, False, "app notin (web)"),
+    ],
+)  # fmt: skip
+def test_the_object_form_means_the_same(raw: dict[str, Any], matches: bool, text: str) -> None:
+    selector = LabelSelector.of_fields(Fields(raw))
+    assert selector.matches(WEB) is matches
+    assert str(selector) == text
+
+
+@pytest.mark.parametrize(
+    ("expression", "field"),
+    [
+        ({"key": "a", "operator": "Like"}, "operator"),
+        ({"key": "a", "operator": "In"}, "values"),
+        ({"key": "a", "operator": "Exists", "values": ["x"]}, "values"),
+        ({"operator": "Exists"}, "key"),
+    ],
+)
+def test_a_broken_object_form_names_the_field(expression: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadField, match=rf"spec\.selector\.matchExpressions\[0\]\.{field}"):
+        LabelSelector.of_fields(Fields({"matchExpressions": [expression]}, "spec.selector"))

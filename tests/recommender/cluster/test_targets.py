@@ -1,0 +1,234 @@
+"""From a targetRef to its pods: each rule of the default recommender, then what ours adds."""
+
+from __future__ import annotations
+
+import pytest
+
+from recommender.cluster.errors import Forbidden
+from recommender.cluster.objects import ObjectKey, TargetRef
+from recommender.cluster.ownership import WELL_KNOWN, reader_of
+from recommender.cluster.targets import TRAINING_JOBS
+from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
+
+KUBEFLOW = "kubeflow.org/v1"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# -- well-known kinds --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", WELL_KNOWN)
+@pytest.mark.parametrize("api_version", ["apps/v1", "extensions/v1beta1", ""])
+def test_a_well_known_kind_is_known_by_kind_alone_and_asks_nothing(world: World, kind: str, api_version: str) -> None:
+    world.controller(kind, "web", APP)
+    world.pod("web-0", APP)
+    world.pod("other-0", {"app": "other"})
+    assert world.names(kind, "web", api_version) == ["web-0"]
+    assert world.server.asked == []
+
+
+@pytest.mark.parametrize("kind", WELL_KNOWN)
+def test_a_controller_that_does_not_exist_is_said(world: World, kind: str) -> None:
+    resolution = world.resolve(kind, "web")
+    assert resolution.problem == f"Cannot read targetRef. Reason: {kind} team/web does not exist"
+    assert (resolution.pods, resolution.transient) == ((), False)
+
+
+@pytest.mark.parametrize(
+    ("phase", "found"),
+    [("Running", True), ("Succeeded", True), ("Failed", True), ("Unknown", True), ("Pending", False)],
+)
+def test_finished_pods_count_and_pending_ones_do_not(world: World, phase: str, found: bool) -> None:
+    world.controller("Job", "web", APP)
+    world.pod("web-0", APP, phase=phase)
+    assert bool(world.resolve("Job", "web").pods) == found
+
+
+def test_expressions_of_a_selector_count(world: World) -> None:
+    selector = {"matchLabels": APP, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["cache"]}]}
+    metadata = {"name": "web", "namespace": NAMESPACE}
+    world.workloads.changed(None, reader_of("Deployment")({"metadata": metadata, "spec": {"selector": selector}}))
+    world.pod("a", APP)
+    world.pod("b", {**APP, "tier": "cache"})
+    world.pod("c", {**APP, "tier": "front"})
+    assert world.names("Deployment", "web") == ["a", "c"]
+
+
+def test_a_cron_job_without_labels_is_found_by_the_owners_of_its_pods(world: World) -> None:
+    """Upstream takes no labels for every pod of the namespace."""
+    world.controller("CronJob", "nightly")
+    world.controller("Job", "nightly-29", {"controller-uid": "x"}, by=owner("CronJob", "nightly", "batch/v1"))
+    world.pod("nightly-29-a", {"controller-uid": "x"}, by=owner("Job", "nightly-29", "batch/v1"))
+    world.pod("web-0", APP)
+    assert world.names("CronJob", "nightly", "batch/v1") == ["nightly-29-a"]
+
+
+def test_namespaces_do_not_mix(world: World) -> None:
+    world.controller("Deployment", "web", APP)
+    target = TargetRef("apps/v1", "Deployment", "web")
+    assert "does not exist" in world.targets.resolve(ObjectKey("else", "v"), target).problem
+
+
+def test_pods_that_are_another_controllers_do_not_mix_in(world: World) -> None:
+    """Selectors overlap; the updater goes by owners, and so must the history."""
+    world.controller("Deployment", "web", APP)
+    world.controller("ReplicaSet", "web-1", {**APP, "hash": "1"}, by=owner("Deployment", "web"))
+    world.controller("StatefulSet", "store", APP)
+    world.pod("web-1-a", {**APP, "hash": "1"}, by=owner("ReplicaSet", "web-1"))
+    world.pod("store-0", APP, by=owner("StatefulSet", "store"))
+    world.pod("bare", APP)
+    world.pod("of-something-unknown", APP, by=owner("Thing", "x", "example.com/v1"))
+    world.pod("of-a-set-not-seen-yet", APP, by=owner("ReplicaSet", "web-2"))
+    assert world.names("Deployment", "web") == ["bare", "of-a-set-not-seen-yet", "of-something-unknown", "web-1-a"]
+
+
+# -- kinds with a scale subresource ------------------------------------------------------------------------------------
+
+
+def test_any_other_kind_is_asked_for_its_scale(world: World) -> None:
+    path = rollout(world, "app=web,tier notin (cache)")
+    world.pod("web-0", APP)
+    world.pod("web-1", {**APP, "tier": "cache"})
+    assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
+    assert world.server.asked == [f"/apis/{ROLLOUTS}", path]
+
+
+def test_a_version_that_is_no_longer_served_is_found_in_its_group(world: World) -> None:
+    rollout(world)
+    world.server.answers["/apis/argoproj.io"] = {"name": "argoproj.io", "preferredVersion": {"groupVersion": ROLLOUTS}}
+    world.pod("web-0", APP)
+    assert world.names("Rollout", "web", "argoproj.io/v1alpha0") == ["web-0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "api_version", "reason"),
+    [
+        ("Rollout", "none", ROLLOUTS, "argoproj.io/v1alpha1 Rollout team/none: it does not exist"),
+        ("Thing", "web", ROLLOUTS, "the API server knows no such kind"),
+        ("Rollout", "web", "gone.io/v1", "the API server knows no such kind"),
+        ("Rollout", "web", "", "Rollout team/web: the API server knows no such kind"),
+        ("Rollout", "empty", ROLLOUTS, "names no selector"),
+        ("Rollout", "bad", ROLLOUTS, "is no label selector"),
+    ],
+)
+def test_a_scale_that_cannot_be_used_is_said_in_words(
+    world: World, kind: str, name: str, api_version: str, reason: str
+) -> None:
+    rollout(world)
+    world.server.scale(ROLLOUTS, "rollouts", "empty", "")
+    world.server.scale(ROLLOUTS, "rollouts", "bad", "a in")
+    resolution = world.resolve(kind, name, api_version)
+    assert resolution.problem.startswith("Cannot read targetRef. Reason: ")
+    assert reason in resolution.problem
+    assert not resolution.transient
+
+
+def test_a_scale_without_selector_is_helped_out_by_owners(world: World) -> None:
+    rollout(world, "")
+    world.controller("ReplicaSet", "web-1", APP, by=owner("Rollout", "web", ROLLOUTS))
+    world.pod("web-1-a", APP, by=owner("ReplicaSet", "web-1"))
+    assert world.names("Rollout", "web", ROLLOUTS) == ["web-1-a"]
+
+
+# -- kinds without one -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", sorted(TRAINING_JOBS - {"JobSet"}))
+def test_training_jobs_are_found_by_the_owner_of_their_pods_and_ask_nothing(world: World, kind: str) -> None:
+    world.pod("bert-master-0", by=owner(kind, "bert", KUBEFLOW))
+    world.pod("bert-worker-0", by=owner(kind, "bert", KUBEFLOW))
+    world.pod("gpt-worker-0", by=owner(kind, "gpt", KUBEFLOW))
+    assert world.names(kind, "bert", KUBEFLOW) == ["bert-master-0", "bert-worker-0"]
+    assert world.server.asked == []
+
+
+def test_a_job_set_is_found_through_its_jobs(world: World) -> None:
+    jobset = "jobset.x-k8s.io/v1alpha2"
+    world.controller("Job", "llm-workers-0", {"u": "1"}, by=owner("JobSet", "llm", jobset))
+    world.pod("llm-workers-0-a", {"u": "1"}, by=owner("Job", "llm-workers-0", "batch/v1"))
+    assert world.names("JobSet", "llm", jobset) == ["llm-workers-0-a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        ("PyTorchJob", "training.kubeflow.org/job-name"),
+        ("JobSet", "jobset.sigs.k8s.io/jobset-name"),
+        ("TFJob", "tf-job-name"),
+        ("MPIJob", "job-name"),
+    ],
+)
+def test_pods_whose_owner_says_nothing_are_found_by_the_usual_labels(world: World, kind: str, label: str) -> None:
+    world.pod("a", {label: "bert"})
+    world.pod("b", {label: "gpt"})
+    assert world.names(kind, "bert", KUBEFLOW) == ["a"]
+
+
+def test_a_jobs_label_does_not_bring_in_the_pods_of_a_job_of_the_same_name(world: World) -> None:
+    world.controller("Job", "bert", {"u": "1"})
+    world.pod("a", {"job-name": "bert"}, by=owner("Job", "bert", "batch/v1"))
+    world.pod("b", {"training.kubeflow.org/job-name": "bert"}, by=owner("TFJob", "bert", KUBEFLOW))
+    world.pod("c", {"training.kubeflow.org/job-name": "bert"}, by=owner("PyTorchJob", "bert", KUBEFLOW))
+    assert world.names("PyTorchJob", "bert", KUBEFLOW) == ["c"]
+
+
+def test_a_kind_that_turns_out_not_to_scale_is_found_like_a_training_job(world: World) -> None:
+    world.server.serve("ray.io/v1", RayJob=("rayjobs", False))
+    world.pod("a", by=owner("RayJob", "bert", "ray.io/v1"))
+    world.pod("b", {"job-name": "bert"})
+    assert world.names("RayJob", "bert", "ray.io/v1") == ["a", "b"]
+
+
+# -- the top-most controller -------------------------------------------------------------------------------------------
+
+
+def test_a_target_under_a_well_known_controller_is_refused_with_its_name(world: World) -> None:
+    world.controller("Deployment", "web", APP)
+    world.controller("ReplicaSet", "web-1", APP, by=owner("Deployment", "web"))
+    world.pod("web-1-a", APP, by=owner("ReplicaSet", "web-1"))
+    resolution = world.resolve("ReplicaSet", "web-1")
+    assert resolution.problem == (
+        "apps/v1.ReplicaSet/web-1 is controlled by Deployment/web: targetRef must name that, the top-most controller"
+    )
+    assert resolution.pods == ()
+
+
+def test_the_way_up_goes_on_to_the_top(world: World) -> None:
+    rollout(world)
+    world.controller("CronJob", "nightly", APP, by=owner("Rollout", "web", ROLLOUTS))
+    world.controller("Job", "nightly-1", APP, by=owner("CronJob", "nightly", "batch/v1"))
+    assert "is controlled by Rollout/web" in world.resolve("Job", "nightly-1", "batch/v1").problem
+
+
+def test_a_parent_that_cannot_be_scaled_does_not_count(world: World) -> None:
+    world.server.serve("example.com/v1", Thing=("things", False))
+    world.controller("Deployment", "web", APP, by=owner("Thing", "x", "example.com/v1"))
+    world.controller("Deployment", "gone", APP, by=owner("Gone", "x", "example.com/v1"))
+    world.controller("Job", "part", APP, by=owner("JobSet", "llm", "jobset.x-k8s.io/v1alpha2"))
+    assert world.resolve("Deployment", "web").problem == ""
+    assert world.resolve("Deployment", "gone", vpa="w").problem == ""
+    assert world.resolve("Job", "part", "batch/v1", vpa="x").problem == ""
+
+
+@pytest.mark.parametrize(
+    ("by", "reason"),
+    [
+        (owner("Node", "n1", "v1"), "controlled by a node"),
+        (owner("Deployment", "missing"), "Deployment team/missing does not exist"),
+        (owner("Deployment", "web"), "controlled by itself"),
+        (owner("StatefulSet", "loop"), "controlled by itself"),
+        (owner("Rollout", "broken", ROLLOUTS), "the server says no"),
+    ],
+)
+def test_a_way_up_that_cannot_be_walked_is_said(world: World, by: dict[str, object], reason: str) -> None:
+    path = rollout(world).replace("/web/", "/broken/")
+    world.server.answers[path] = Forbidden("the server says no", status=403)
+    world.controller("Deployment", "web", APP, by=by)
+    world.controller("StatefulSet", "loop", APP, by=owner("Deployment", "web"))
+    problem = world.resolve("Deployment", "web").problem
+    assert problem.startswith("Cannot tell whether apps/v1.Deployment/web is controlled by something else. Reason: ")
+    assert reason in problem

@@ -1,0 +1,238 @@
+"""Targets on a real API server: its controllers make the pods, its custom resources have scales or none."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.objects import ObjectKey, TargetRef
+from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.paths import PODS, path_of
+from recommender.cluster.pod_index import PodIndex
+from recommender.cluster.pods import read_pod
+from recommender.cluster.reflector import Reflector
+from recommender.cluster.scales import Scales
+from recommender.cluster.targets import Resolution, Targets
+from recommender.cluster.workload_class import workload_class
+from tests.cluster.cluster import Cluster
+from tests.cluster.waiting import wait_until
+
+Json = dict[str, Any]
+GROUP = "targets.test"
+GANGS = (f"{GROUP}/v1", "gangs")
+SPEC = {"containers": [{"name": "main", "image": "none"}]}
+
+
+def definition(group: str, kind: str, plural: str, *, scalable: bool) -> Json:
+    subresources: Json = {"status": {}}
+    if scalable:
+        subresources["scale"] = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        }
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1", "served": True, "storage": True, "subresources": subresources,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
+    }  # fmt: skip
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
+            "versions": [version],
+        },
+    }
+
+
+class Watched:
+    """Targets over a namespace of the real server, and a count of the requests that looking up costs."""
+
+    def __init__(self, cluster: Cluster, api: Api, namespace: str) -> None:
+        self.namespace, self.requests = namespace, Counter[str]()
+        looking_up = connect(
+            cluster.kubeconfig("admin"), qps=1000, burst=1000, user_agent="phasewise-tests",
+            observe=lambda method, status, _: self.requests.update([f"{method} {status}"]),
+        )  # fmt: skip
+        self.pods, self.workloads = PodIndex(), Workloads()
+        self.targets = Targets(self.pods, self.workloads, Scales(looking_up, time.monotonic, random.Random(0)))  # noqa: S311
+        self.reflectors: list[Reflector[Any]] = [
+            Reflector(api, path_of(PODS, namespace), read_pod, on_change=self.pods.changed).start()
+        ]
+        for kind, resource in WELL_KNOWN.items():
+            path = path_of(resource, namespace)
+            reflector = Reflector(api, path, reader_of(kind), on_change=self.workloads.changed)
+            self.reflectors.append(reflector.start())
+        assert all(reflector.wait_synced(20) for reflector in self.reflectors)
+
+    def resolve(self, kind: str, name: str, api_version: str = "apps/v1") -> Resolution:
+        return self.targets.resolve(ObjectKey(self.namespace, "v"), TargetRef(api_version, kind, name))
+
+    def wait_for(self, count: int, kind: str, name: str, api_version: str = "apps/v1") -> list[str]:
+        """Wait until the target has so many pods and return their names."""
+
+        def as_many() -> list[str]:
+            resolution = self.resolve(kind, name, api_version)
+            assert not resolution.problem, resolution.problem
+            return [pod.key.name for pod in resolution.pods] if len(resolution.pods) == count else []
+
+        return wait_until(as_many, f"{count} pods of {kind} {name}")
+
+
+@pytest.fixture
+def watched(cluster: Cluster, api: Api, namespace: str) -> Iterator[Watched]:
+    made = Watched(cluster, api, namespace)
+    yield made
+    for reflector in made.reflectors:
+        reflector.stop()
+
+
+@pytest.fixture(scope="module")
+def custom_resources(cluster: Cluster, api: Api) -> None:
+    cluster.apply(
+        definition(GROUP, "Gang", "gangs", scalable=True),
+        definition(GROUP, "Lump", "lumps", scalable=False),
+        definition("kubeflow.org", "PyTorchJob", "pytorchjobs", scalable=False),
+    )
+    for resource in (GANGS, (f"{GROUP}/v1", "lumps"), ("kubeflow.org/v1", "pytorchjobs")):
+        wait_until(lambda resource=resource: api.get(path_of(resource)), f"{resource} to be served")
+
+
+def make(api: Api, namespace: str, resource: tuple[str, str], kind: str, name: str, **more: Any) -> Json:
+    """Create a custom object and return what owns pods in its name."""
+    body = {"apiVersion": resource[0], "kind": kind, "metadata": {"name": name}, **more}
+    uid = api.create(path_of(resource, namespace), body)["metadata"]["uid"]
+    return {"apiVersion": resource[0], "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+def run_pod(api: Api, namespace: str, name: str, labels: dict[str, str] | None = None, by: Json | None = None) -> None:
+    """Create a pod and say that it runs, as a kubelet would."""
+    metadata = {"name": name, "labels": labels or {}, "ownerReferences": [by] if by else []}
+    api.create(path_of(PODS, namespace), {"metadata": metadata, "spec": SPEC})
+    api.patch(path_of(PODS, namespace, name, "status"), {"status": {"phase": "Running"}})
+
+
+def say_all_run(api: Api, namespace: str, count: int) -> None:
+    """Wait until there are so many pods and say that they run."""
+
+    def as_many() -> list[Json]:
+        found: list[Json] = api.get(path_of(PODS, namespace))["items"]
+        return found if len(found) >= count else []
+
+    pods = wait_until(as_many, f"{count} pods in {namespace}")
+    for pod in pods:
+        api.patch(path_of(PODS, namespace, pod["metadata"]["name"], "status"), {"status": {"phase": "Running"}})
+
+
+def test_a_deployments_pods_are_found_and_its_replica_set_is_no_target(
+    api: Api, namespace: str, watched: Watched
+) -> None:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": SPEC}
+    spec = {"replicas": 3, "selector": {"matchLabels": labels}, "template": template}
+    make(api, namespace, WELL_KNOWN["Deployment"], "Deployment", "web", spec=spec)
+    run_pod(api, namespace, "stranger")
+    say_all_run(api, namespace, 4)
+    names = watched.wait_for(3, "Deployment", "web")
+    assert all(name.startswith("web-") for name in names)
+    (replica_set,) = {name.rsplit("-", 1)[0] for name in names}
+    problem = wait_until(lambda: watched.resolve("ReplicaSet", replica_set).problem, "the refusal")
+    assert problem.endswith("is controlled by Deployment/web: targetRef must name that, the top-most controller")
+    assert watched.requests == {}
+
+
+def test_a_cron_jobs_pods_are_found_through_its_jobs(
+    cluster: Cluster, api: Api, namespace: str, watched: Watched
+) -> None:
+    template = {"metadata": {"labels": {"app": "nightly"}}, "spec": SPEC | {"restartPolicy": "Never"}}
+    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": template}}}
+    make(api, namespace, WELL_KNOWN["CronJob"], "CronJob", "nightly", spec=spec)
+    cluster.kubectl("-n", namespace, "create", "job", "nightly-1", "--from=cronjob/nightly")
+    say_all_run(api, namespace, 1)
+    (name,) = watched.wait_for(1, "CronJob", "nightly", "batch/v1")
+    pod = watched.pods.get(ObjectKey(namespace, name))
+    assert pod is not None
+    assert [owner.kind for owner in watched.targets.owners(pod)] == ["Job", "CronJob"]
+    assert workload_class(pod, watched.targets.owners(pod)) == "nightly"
+    assert "CronJob/nightly" in watched.resolve("Job", "nightly-1", "batch/v1").problem
+    assert watched.requests == {}
+
+
+def test_a_custom_resource_with_a_scale_is_asked_once_for_many_rounds(
+    api: Api, namespace: str, watched: Watched, custom_resources: None
+) -> None:
+    make(api, namespace, GANGS, "Gang", "g", spec={"replicas": 2})
+    selector = {"status": {"selector": "app=g,role in (worker,master)", "replicas": 2}}
+    api.patch(path_of(GANGS, namespace, "g", "status"), selector)
+    run_pod(api, namespace, "g-0", {"app": "g", "role": "master"})
+    run_pod(api, namespace, "g-1", {"app": "g", "role": "worker"})
+    run_pod(api, namespace, "g-proxy", {"app": "g", "role": "proxy"})
+    assert watched.wait_for(2, "Gang", "g", GANGS[0]) == ["g-0", "g-1"]
+    for _ in range(100):
+        watched.wait_for(2, "Gang", "g", GANGS[0])
+    assert watched.requests == {"GET 200": 2}, "its group's resources, and its scale"
+
+
+def test_what_cannot_be_scaled_is_found_by_owner_and_label(
+    api: Api, namespace: str, watched: Watched, custom_resources: None
+) -> None:
+    job = make(api, namespace, ("kubeflow.org/v1", "pytorchjobs"), "PyTorchJob", "bert-7")
+    lump = make(api, namespace, (f"{GROUP}/v1", "lumps"), "Lump", "bert-7")
+    run_pod(api, namespace, "bert-7-master-0", by=job)
+    run_pod(api, namespace, "bert-7-worker-0", {"training.kubeflow.org/job-name": "bert-7"})
+    run_pod(api, namespace, "lump-0", by=lump)
+    names = watched.wait_for(2, "PyTorchJob", "bert-7", "kubeflow.org/v1")
+    assert names == ["bert-7-master-0", "bert-7-worker-0"]
+    assert watched.requests == {}
+    pod = watched.pods.get(ObjectKey(namespace, names[0]))
+    assert pod is not None
+    assert workload_class(pod, watched.targets.owners(pod)) == "bert"
+    assert "lump-0" in watched.wait_for(2, "Lump", "bert-7", f"{GROUP}/v1"), "and the worker, whose label names no kind"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "api_version", "reason"),
+    [
+        ("Gang", "none", GANGS[0], "it does not exist"),
+        ("Gang", "bare", GANGS[0], "names no selector"),
+        ("Ghost", "x", GANGS[0], "no such kind"),
+        ("Ghost", "x", "ghosts.test/v1", "no such kind"),
+        ("Deployment", "none", "apps/v1", "does not exist"),
+    ],
+)
+def test_what_is_wrong_with_a_target_is_said(
+    api: Api,
+    namespace: str,
+    watched: Watched,
+    custom_resources: None,
+    kind: str,
+    name: str,
+    api_version: str,
+    reason: str,
+) -> None:
+    make(api, namespace, GANGS, "Gang", "bare", spec={"replicas": 2})
+    resolution = watched.resolve(kind, name, api_version)
+    assert resolution.problem.startswith("Cannot read targetRef. Reason: ")
+    assert reason in resolution.problem
+    assert not resolution.transient
+
+
+def test_without_the_right_to_read_scales_it_is_said_and_may_pass(
+    cluster: Cluster, api: Api, namespace: str, watched: Watched, custom_resources: None
+) -> None:
+    nobody = connect(cluster.service_account(namespace, "nobody"), user_agent="phasewise-tests")
+    scales = Scales(nobody, time.monotonic, random.Random(0))  # noqa: S311
+    targets = Targets(watched.pods, watched.workloads, scales)
+    resolution = targets.resolve(ObjectKey(namespace, "v"), TargetRef(GANGS[0], "Gang", "g"))
+    assert 'cannot get resource "gangs/scale"' in resolution.problem
+    assert resolution.transient

@@ -1,0 +1,145 @@
+"""Targets in the course of time: what is remembered, asked again, and kept while the server fails."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from recommender.cluster.errors import Forbidden, NotFound, ServerFailed, Unreachable
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.ownership import Ref
+from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_answers_are_remembered_until_something_changes(world: World) -> None:
+    world.controller("Deployment", "web", APP)
+    world.pod("web-0", APP)
+    first = world.resolve("Deployment", "web")
+    assert world.resolve("Deployment", "web") is first
+    world.pod("web-1", APP)
+    assert world.names("Deployment", "web") == ["web-0", "web-1"]
+    world.pods.changed(world.pods.get(ObjectKey(NAMESPACE, "web-0")), None)
+    assert world.names("Deployment", "web") == ["web-1"]
+    world.workloads.changed(world.workloads.get(NAMESPACE, Ref("", "Deployment", "web")), None)
+    assert "does not exist" in world.resolve("Deployment", "web").problem
+
+
+def test_a_pod_whose_labels_change_leaves_and_comes_back(world: World) -> None:
+    world.controller("Deployment", "web", APP)
+    world.pod("web-0", APP)
+    world.pod("web-0", {"app": "debug"})
+    assert world.names("Deployment", "web") == []
+    world.pod("web-0", APP)
+    assert world.names("Deployment", "web") == ["web-0"]
+
+
+def test_a_target_ref_that_changes_is_looked_up_anew(world: World) -> None:
+    world.controller("Deployment", "web", APP)
+    world.controller("Deployment", "other", {"app": "other"})
+    world.pod("web-0", APP)
+    assert world.names("Deployment", "web") == ["web-0"]
+    assert world.names("Deployment", "other") == []
+
+
+def test_a_scale_is_asked_again_only_after_minutes(world: World) -> None:
+    rollout(world)
+    world.names("Rollout", "web", ROLLOUTS)
+    asked = len(world.server.asked)
+    for _ in range(19):  # 285 s of rounds
+        world.now_s += 15
+        world.names("Rollout", "web", ROLLOUTS)
+    assert len(world.server.asked) == asked
+    world.now_s += 600
+    world.names("Rollout", "web", ROLLOUTS)
+    assert world.server.asked[asked:] == [f"/apis/{ROLLOUTS}", world.server.asked[1]]
+
+
+def test_a_target_that_comes_late_is_found_within_two_minutes(world: World) -> None:
+    assert world.resolve("Rollout", "web", ROLLOUTS).problem
+    rollout(world)
+    world.pod("web-0", APP)
+    world.now_s += 120
+    assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
+
+
+@pytest.mark.parametrize("failure", [Unreachable("gone"), ServerFailed("503", status=503), Forbidden("no", status=403)])
+def test_a_failing_server_leaves_the_last_good_answer_for_half_an_hour(world: World, failure: Exception) -> None:
+    path = rollout(world)
+    world.pod("web-0", APP)
+    assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
+    answer = world.server.answers[path]
+    for broken in (path, f"/apis/{ROLLOUTS}"):
+        world.server.answers[broken] = failure  # type: ignore[assignment]
+    world.now_s += 700
+    for _ in range(8):  # asked again ever more seldom: 1,000 s of rounds
+        assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
+        world.now_s += 125
+    world.now_s += 1800
+    lost = world.resolve("Rollout", "web", ROLLOUTS)
+    assert lost.transient
+    assert "Cannot read targetRef" in lost.problem
+    world.server.answers[path] = answer
+    world.server.serve(ROLLOUTS, Rollout=("rollouts", True))
+    world.now_s += 600
+    assert world.names("Rollout", "web", ROLLOUTS) == ["web-0"]
+
+
+def test_a_target_that_is_deleted_is_no_failure_of_the_server(world: World) -> None:
+    path = rollout(world)
+    world.names("Rollout", "web", ROLLOUTS)
+    world.server.answers[path] = NotFound("gone", status=404)
+    world.now_s += 600
+    resolution = world.resolve("Rollout", "web", ROLLOUTS)
+    assert ("does not exist" in resolution.problem, resolution.transient) == (True, False)
+
+
+def test_an_unreachable_server_is_asked_once_in_a_while_however_many_targets_there_are(world: World) -> None:
+    world.server.answers[f"/apis/{ROLLOUTS}"] = Unreachable("gone")
+    found = [world.resolve("Rollout", f"r{n}", ROLLOUTS, vpa=f"v{n}") for n in range(50)]
+    assert len(world.server.asked) == 1
+    assert all(resolution.transient for resolution in found)
+    assert [resolution.problem for resolution in found[1:]] == [""] * 49, "not looked up is nothing to complain about"
+
+
+def test_many_new_targets_are_spread_over_rounds() -> None:
+    world = World(per_window=10)
+    world.server.serve(ROLLOUTS, Rollout=("rollouts", True))
+    for n in range(25):
+        world.server.scale(ROLLOUTS, "rollouts", f"r{n}", f"app=r{n}")
+    done = []
+    for _ in range(3):
+        world.now_s += 15
+        found = [world.resolve("Rollout", f"r{n}", ROLLOUTS, vpa=f"v{n}") for n in range(25)]
+        done.append(sum(not resolution.transient for resolution in found))
+    assert done == [10, 20, 25]
+
+
+def test_an_answer_that_nobody_has_wanted_for_an_hour_is_forgotten(world: World) -> None:
+    path = rollout(world)
+    world.names("Rollout", "web", ROLLOUTS)
+    world.now_s += 3700
+    world.server.answers[path] = Unreachable("gone")
+    assert world.resolve("Rollout", "web", ROLLOUTS).transient, "there is no last good answer"
+
+
+def test_three_thousand_pods_are_resolved_in_a_moment() -> None:
+    """A bound with room: the work is a few look-ups a pod, not every pod against every selector."""
+    world = World()
+    for n in range(1000):
+        world.controller("Deployment", f"d{n}", {"app": f"d{n}"})
+        world.controller("ReplicaSet", f"d{n}-1", {"app": f"d{n}", "hash": "1"}, by=owner("Deployment", f"d{n}"))
+        for replica in range(3):
+            labels = {"app": f"d{n}", "hash": "1", "team": "all"}
+            world.pod(f"d{n}-1-{replica}", labels, by=owner("ReplicaSet", f"d{n}-1"))
+    began = time.process_time()
+    assert all(len(world.resolve("Deployment", f"d{n}", vpa=f"v{n}").pods) == 3 for n in range(1000))
+    first_s, began = time.process_time() - began, time.process_time()
+    assert all(len(world.resolve("Deployment", f"d{n}", vpa=f"v{n}").pods) == 3 for n in range(1000))
+    assert first_s < 1.0
+    assert time.process_time() - began < 0.1

@@ -1,0 +1,104 @@
+"""What a status says, and when two of them say the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.cluster.objects import Vpa, read_vpa
+from recommender.cluster.vpa_status import Condition, ContainerRecommendation, same_status, status_of
+
+NOON = 1_787_400_000.9
+
+
+def vpa(status: dict[str, Any] | None = None) -> Vpa:
+    metadata = {"namespace": "n", "name": "v", "generation": 4}
+    return read_vpa({"metadata": metadata, "spec": {"targetRef": {"kind": "Job", "name": "j"}}, "status": status})
+
+
+def recommended(container: str, cpu_cores: float | None, memory_bytes: float | None) -> ContainerRecommendation:
+    bound = (cpu_cores, memory_bytes)
+    return ContainerRecommendation(container, bound, bound, bound, bound)
+
+
+def test_containers_are_in_order_and_those_without_a_target_left_out() -> None:
+    wanted = [recommended("b", 1, 2**30), recommended("c", None, math.nan), recommended("a", None, 2**20)]
+    status = status_of(vpa(), wanted, {}, NOON)
+    entries = status["recommendation"]["containerRecommendations"]
+    assert [(entry["containerName"], entry["target"]) for entry in entries] == [
+        ("a", {"memory": "1Mi"}), ("b", {"cpu": "1", "memory": "1Gi"}),
+    ]  # fmt: skip
+    assert status_of(vpa(), [], {}, NOON) == {"observedGeneration": 4, "conditions": [], "recommendation": {}}
+
+
+def test_foreign_conditions_stay_and_all_are_in_order() -> None:
+    old = {"type": "M", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "message": "m"}
+    gone = {"type": "NoPodsMatched", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    news = {"Z": Condition("False", "R", "why"), "A": Condition("True"), "NoPodsMatched": None, "Never": None}
+    assert status_of(vpa({"conditions": [gone, old]}), [], news, NOON)["conditions"] == [
+        {"type": "A", "status": "True", "lastTransitionTime": "2026-08-22T12:00:00Z"},
+        old,
+        {
+            "type": "Z",
+            "status": "False",
+            "lastTransitionTime": "2026-08-22T12:00:00Z",
+            "reason": "R",
+            "message": "why",
+        },
+    ]
+
+
+def test_the_status_that_was_read_is_not_touched() -> None:
+    read = vpa({"conditions": [{"type": "A", "status": "True"}], "recommendation": {}})
+    before = str(read.status)
+    status_of(read, [recommended("a", 1, 1)], {"A": Condition("False")}, NOON)
+    assert str(read.status) == before
+
+
+def test_a_condition_without_a_time_gets_one() -> None:
+    read = vpa({"conditions": [{"type": "A", "status": "True", "lastTransitionTime": None}]})
+    assert status_of(read, [], {"A": Condition("True")}, NOON)["conditions"][0]["lastTransitionTime"]
+
+
+def entry(**values: Any) -> dict[str, Any]:
+    return {"recommendation": {"containerRecommendations": [{"containerName": "a", **values}]}}
+
+
+def test_same_means_the_same_values_and_absent_is_empty() -> None:
+    assert same_status(entry(target={"cpu": "1"}), entry(target={"cpu": "1000m"}))
+    assert same_status(entry(target={"memory": "250Mi"}), entry(target={"memory": "262144000"}))
+    assert same_status(entry(target={"cpu": "1"}, lowerBound={}), entry(target={"cpu": "1"}))
+    assert same_status({}, {"recommendation": {}, "conditions": []})
+    assert same_status({}, {"recommendation": {"containerRecommendations": []}})
+    assert not same_status(entry(target={"cpu": "1"}), entry(target={"cpu": "1001m"}))
+    assert not same_status(entry(target={"cpu": "1"}), entry(target={"cpu": "1", "memory": "1"}))
+    assert not same_status(entry(target={"cpu": "1"}), {})
+    assert not same_status({"observedGeneration": 1}, {"observedGeneration": 2})
+    assert not same_status(
+        {"conditions": [{"type": "A", "status": "True", "message": "x"}]},
+        {"conditions": [{"type": "A", "status": "True"}]},
+    )
+
+
+def test_nonsense_that_is_there_differs_and_is_written_over() -> None:
+    for nonsense in ("nan", None, [], {"a": 1}):
+        assert not same_status(entry(target={"cpu": nonsense}), entry(target={"cpu": "1"}))
+    for nonsense_status in ({"recommendation": 3}, {"conditions": "x"}, {"conditions": [3, {}]}):
+        status_of(vpa(nonsense_status), [recommended("a", 1, 1)], {}, NOON)
+        assert not same_status(nonsense_status, entry(target={"cpu": "1"}))
+
+
+values = st.floats(0, 1e6) | st.none()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), values, values), max_size=3, unique_by=lambda r: r[0]))
+def test_what_was_published_is_found_unchanged_whatever_it_was(
+    rows: list[tuple[str, float | None, float | None]],
+) -> None:
+    wanted = [recommended(*row) for row in rows]
+    conditions = {"RecommendationProvided": Condition("True"), "LowConfidence": None}
+    first = status_of(vpa(), wanted, conditions, NOON)
+    assert same_status(first, status_of(vpa(first), reversed(wanted), conditions, NOON + 1000))

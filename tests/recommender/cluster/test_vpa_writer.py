@@ -1,0 +1,189 @@
+"""Publishing to real VPAs on a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.errors import Forbidden, Invalid
+from recommender.cluster.objects import Vpa, read_vpa
+from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.vpa_status import Condition, ContainerRecommendation
+from recommender.cluster.vpa_writer import Outcome, VpaWriter
+from tests.cluster.cluster import Cluster
+from tests.cluster.waiting import wait_until
+
+NOON, ONE_PM = 1_787_400_000.0, 1_787_403_600.0
+PROVIDED = {"RecommendationProvided": Condition("True")}
+APP = ContainerRecommendation(
+    "app", target=(0.5871, 628694953), lower=(0.5, 2**29), upper=(1.0, 2**30), uncapped=(0.5871, 628694953)
+)
+
+
+def made(api: Api, namespace: str, name: str = "v", **spec: Any) -> Vpa:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    body = {
+        "apiVersion": VPAS[0],
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": name},
+        "spec": {"targetRef": target, "recommenders": [{"name": "phasewise"}], **spec},
+    }
+    return read_vpa(api.create(path_of(VPAS, namespace), body))
+
+
+def now(api: Api, vpa: Vpa) -> Vpa:
+    return read_vpa(api.get(path_of(VPAS, *vpa.key)))
+
+
+@pytest.fixture(autouse=True)
+def resources(cluster: Cluster) -> None:
+    cluster.vpa_resources()
+
+
+@pytest.fixture
+def vpa(api: Api, namespace: str) -> Vpa:
+    return made(api, namespace)
+
+
+@pytest.fixture
+def writer(api: Api) -> VpaWriter:
+    return VpaWriter(api, lambda: NOON)
+
+
+def test_a_status_arrives_as_published_and_is_not_sent_twice(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    assert writer.publish(vpa, [APP], PROVIDED) is Outcome.WRITTEN
+    written = now(api, vpa)
+    assert written.status == {
+        "observedGeneration": 1,
+        "conditions": [
+            {"type": "RecommendationProvided", "status": "True", "lastTransitionTime": "2026-08-22T12:00:00Z"}
+        ],
+        "recommendation": {
+            "containerRecommendations": [
+                {
+                    "containerName": "app",
+                    "target": {"cpu": "588m", "memory": "628694953"},
+                    "lowerBound": {"cpu": "500m", "memory": "512Mi"},
+                    "upperBound": {"cpu": "1", "memory": "1Gi"},
+                    "uncappedTarget": {"cpu": "588m", "memory": "628694953"},
+                }
+            ]
+        },
+    }
+    assert writer.publish(written, [APP], PROVIDED) is Outcome.UNCHANGED
+    assert now(api, vpa).resource_version == written.resource_version
+    assert writer.outcomes == {"written": 1, "unchanged": 1}
+
+
+def test_equal_values_in_other_words_are_not_written_over(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    writer.publish(vpa, [APP], PROVIDED)
+    entry = "/status/recommendation/containerRecommendations/0"
+    api.patch(
+        path_of(VPAS, *vpa.key, "status"),
+        [
+            {"op": "replace", "path": f"{entry}/upperBound", "value": {"cpu": "1000m", "memory": "1073741824"}},
+            {"op": "replace", "path": f"{entry}/lowerBound/cpu", "value": "0.5"},
+        ],
+    )
+    assert writer.publish(now(api, vpa), [APP], PROVIDED) is Outcome.UNCHANGED
+
+
+def test_a_change_since_the_last_look_is_kept(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    """Another hand adds a condition between our read and our write; whole-status patches would erase it."""
+    foreign = {"type": "Mine", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "R"}
+    api.patch(path_of(VPAS, *vpa.key, "status"), {"status": {"conditions": [foreign]}})
+    assert writer.publish(vpa, [APP], PROVIDED) is Outcome.WRITTEN
+    assert [c["type"] for c in now(api, vpa).status["conditions"]] == ["Mine", "RecommendationProvided"]
+    assert now(api, vpa).status["conditions"][0] == foreign
+
+
+def test_a_spec_change_since_the_last_look_is_observed(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    api.patch(path_of(VPAS, *vpa.key), {"spec": {"updatePolicy": {"updateMode": "Off"}}})
+    assert writer.publish(vpa, [APP], PROVIDED) is Outcome.WRITTEN
+    assert now(api, vpa).status["observedGeneration"] == 2
+
+
+def test_transition_times_move_only_when_the_status_flips(api: Api, vpa: Vpa) -> None:
+    def publish_at(moment_s: float, condition: Condition | None) -> Mapping[str, Any]:
+        VpaWriter(api, lambda: moment_s).publish(now(api, vpa), [APP], {"LowConfidence": condition})
+        return {c["type"]: c for c in now(api, vpa).status["conditions"]}
+
+    noon, one = "2026-08-22T12:00:00Z", "2026-08-22T13:00:00Z"
+    assert publish_at(NOON, Condition("True", "Drift"))["LowConfidence"]["lastTransitionTime"] == noon
+    again = publish_at(ONE_PM, Condition("True", "TooLittleHistory", "3 of 8 samples"))["LowConfidence"]
+    assert (again["lastTransitionTime"], again["reason"], again["message"]) == (
+        noon, "TooLittleHistory", "3 of 8 samples",
+    )  # fmt: skip
+    assert publish_at(ONE_PM, Condition("False"))["LowConfidence"]["lastTransitionTime"] == one
+    assert publish_at(ONE_PM, None) == {}
+
+
+def test_a_deleted_vpa_is_gone_and_so_is_one_whose_name_another_took(
+    api: Api, namespace: str, vpa: Vpa, writer: VpaWriter
+) -> None:
+    api.delete(path_of(VPAS, *vpa.key), uid=vpa.uid)
+    assert writer.publish(vpa, [APP], PROVIDED) is Outcome.GONE
+    other = made(api, namespace)
+    assert writer.publish(vpa, [APP], PROVIDED) is Outcome.GONE
+    assert now(api, other).status == {}
+
+
+def test_what_the_server_will_not_have_is_an_error_and_no_loop(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    with pytest.raises(Invalid, match="observedGeneration"):
+        writer.publish(replace(vpa, generation=-1), [APP], PROVIDED)
+    assert writer.outcomes == {"failed": 1}
+    assert now(api, vpa).status == {}
+
+
+def test_without_the_right_to_patch_the_status_it_says_who_may_not_what(
+    cluster: Cluster, namespace: str, vpa: Vpa
+) -> None:
+    powerless = connect(cluster.service_account(namespace, "powerless"), user_agent="phasewise-tests")
+    with pytest.raises(Forbidden) as told:
+        VpaWriter(powerless, lambda: NOON).publish(vpa, [APP], PROVIDED)
+    message = str(told.value)
+    for part in ("patch", "verticalpodautoscalers/status", f"system:serviceaccount:{namespace}:powerless"):
+        assert part in message
+
+
+@pytest.fixture
+def no_subresource(cluster: Cluster) -> Iterator[None]:
+    """The custom resource without its status subresource, as very old installations had it."""
+    name = "verticalpodautoscalers.autoscaling.k8s.io"
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+    admin = connect(cluster.kubeconfig("admin"), user_agent="phasewise-tests")
+    versions = admin.get(path)["spec"]["versions"]
+
+    def serve(subresources: Any) -> None:
+        stored = [{**v, "subresources": subresources} if v["name"] == "v1" else v for v in versions]
+        admin.patch(path, [{"op": "replace", "path": "/spec/versions", "value": stored}])
+
+        def as_wanted() -> bool:
+            names = {r["name"] for r in admin.get(f"/apis/{VPAS[0]}")["resources"]}
+            return ("verticalpodautoscalers/status" in names) == bool(subresources)
+
+        wait_until(as_wanted, "the status subresource to come or go")
+
+    serve({})
+    yield
+    serve({"status": {}})
+
+
+def test_without_a_status_subresource_the_main_resource_is_written_until_there_is_one(
+    cluster: Cluster, api: Api, vpa: Vpa, writer: VpaWriter, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("no_subresource")
+    assert wait_until(lambda: writer.publish(now(api, vpa), [APP], PROVIDED), "a write") is Outcome.WRITTEN
+    assert not writer.subresource
+    assert now(api, vpa).status["recommendation"]["containerRecommendations"][0]["target"]["cpu"] == "588m"
+
+
+def test_a_main_resource_that_drops_the_status_is_noticed(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    writer.subresource = False
+    assert writer.publish(vpa, [APP], PROVIDED) is Outcome.CONFLICT
+    assert writer.subresource
+    assert writer.publish(now(api, vpa), [APP], PROVIDED) is Outcome.WRITTEN

@@ -1,0 +1,100 @@
+"""What makes runs of one job comparable."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.cluster.ownership import WELL_KNOWN
+from recommender.cluster.workload_class import without_counter, workload_class
+from tests.recommender.cluster.worlds import World, owner
+
+LABEL = "phasewise.dev/workload"
+
+
+def class_of(world: World, **pod: Any) -> str:
+    made = world.pod("p", **pod)
+    return workload_class(made, world.targets.owners(made))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_pods_label_comes_first(world: World) -> None:
+    world.controller("Job", "bert-17", {"u": "1"}, labels={LABEL: "of-the-job"})
+    by = owner("Job", "bert-17", "batch/v1")
+    assert class_of(world, labels={LABEL: "Bert_Large"}, by=by) == "bert-large"
+    assert class_of(world, by=by) == "of-the-job"
+
+
+def test_the_cron_job_comes_next(world: World) -> None:
+    world.controller("CronJob", "nightly-2", {"u": "1"})
+    world.controller("Job", "nightly-2-29387520", {"u": "1"}, by=owner("CronJob", "nightly-2", "batch/v1"))
+    assert class_of(world, by=owner("Job", "nightly-2-29387520", "batch/v1")) == "nightly-2"
+
+
+def test_a_cron_job_that_is_not_known_is_known_by_name(world: World) -> None:
+    world.controller("Job", "nightly-29387520", {"u": "1"}, by=owner("CronJob", "nightly", "batch/v1"))
+    assert class_of(world, by=owner("Job", "nightly-29387520", "batch/v1")) == "nightly"
+
+
+def test_a_job_goes_by_its_generate_name_or_its_name_without_counter(world: World) -> None:
+    world.controller("Job", "bert-large-x7k2p", {"u": "1"}, generateName="bert-large-")
+    world.controller("Job", "gpt-00017", {"u": "2"})
+    assert class_of(world, by=owner("Job", "bert-large-x7k2p", "batch/v1")) == "bert-large"
+    assert class_of(world, by=owner("Job", "gpt-00017", "batch/v1")) == "gpt"
+
+
+def test_the_highest_controller_names_the_class(world: World) -> None:
+    world.controller("Job", "llm-3-workers-0", {"u": "1"}, by=owner("JobSet", "llm-3", "jobset.x-k8s.io/v1alpha2"))
+    assert class_of(world, by=owner("Job", "llm-3-workers-0", "batch/v1")) == "llm"
+    assert class_of(world, by=owner("PyTorchJob", "bert-17", "kubeflow.org/v1")) == "bert"
+
+
+@pytest.mark.parametrize("kind", sorted(WELL_KNOWN.keys() - {"Job", "CronJob", "ReplicaSet"}))
+def test_names_that_stay_are_left_as_they_are(world: World, kind: str) -> None:
+    world.controller(kind, "resnet-50", {"u": "1"})
+    assert class_of(world, by=owner(kind, "resnet-50")) == "resnet-50"
+
+
+def test_a_pod_alone_goes_by_its_prefix_or_by_image_and_command(world: World) -> None:
+    assert class_of(world, generateName="sweep-") == "sweep"
+    named = class_of(world)
+    assert re.fullmatch(r"train-[0-9a-f]{10}", named)
+    assert class_of(world) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("bert-17", "bert"),
+        ("bert-x7k2p", "bert"),
+        ("bert-bcdfg", "bert"),
+        ("bert-3f9a2c1b", "bert"),
+        ("bert-20261121-093000", "bert"),
+        ("resnet-18-001", "resnet-18"),
+        ("resnet-50-20261121-093000", "resnet-50"),
+        ("bert-large", "bert-large"),
+        ("bert-large-cased", "bert-large-cased"),
+        ("bert17", "bert17"),
+        ("17", "17"),
+        ("-17", "-17"),
+        ("train-facade", "train-facade"),
+        ("import-20261121-x7k2p", "import"),
+    ],
+)
+def test_what_counts_as_a_counter(name: str, base: str) -> None:
+    assert without_counter(name) == base
+
+
+@given(st.from_regex(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?", fullmatch=True), st.integers(0, 10**9))
+def test_a_counter_never_leaves_a_name_empty_and_runs_of_one_name_agree(name: str, counter: int) -> None:
+    assert without_counter(name)
+    stem = f"{name}x-"
+    assert without_counter(f"{stem}{counter % 1000}") == without_counter(f"{stem}{counter % 997}")

@@ -1,0 +1,124 @@
+"""The live containers decide as a replay of the same samples would."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender import model as models
+from recommender.live.fleet import Fleet, Instance, Newcomer, Sample
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.proactive import ProactivePolicy
+from recommender.records import Block, ContainerFacts, UsageSeries
+
+MODEL = models.load(models.BUNDLED)
+CYCLE = 30
+A, B = Instance("ns", "uid-a", "main"), Instance("ns", "uid-b", "main")
+
+
+def welcome(_: Instance) -> Newcomer:
+    return Newcomer(None, HistogramSession())
+
+
+def walk(seed: int, n: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    steps = np.cumsum(rng.random(n) < 0.05)
+    levels = np.column_stack([rng.lognormal(-1, 1, n + 1)[steps], rng.lognormal(19, 0.5, n + 1)[steps]])
+    return levels * rng.lognormal(0, 0.02, (n, 2))
+
+
+def feed(fleet: Fleet, instance: Instance, usage: np.ndarray, start_s: float = 0.0, step_s: float = 1.0) -> None:
+    for t, (cpu, memory) in enumerate(usage):
+        if not np.isnan(cpu):
+            fleet.observe([(instance, Sample(start_s + t * step_s, cpu, memory))])
+
+
+def test_decisions_are_those_of_the_policy_on_the_whole_series_cut_at_the_same_places() -> None:
+    usage = walk(1, 100)
+    fleet = Fleet(MODEL, 1.0, CYCLE, welcome)
+    at, said = [], []
+    for t, (cpu, memory) in enumerate(usage):
+        fleet.observe([(A, Sample(t, cpu, memory))])
+        for member in fleet.due():
+            at.append(t + 1)
+            said.append(fleet.decide(member).allocation)
+    series = UsageSeries("main", np.arange(100), 1.0, usage)
+    session = ProactivePolicy(MODEL).start(ContainerFacts("main", 1.0, CYCLE))
+    block = Block(usage, series.timestamps, np.array(at), MODEL.detector.trace(series))
+    np.testing.assert_allclose(said, session.advance(block))
+    assert at[0] == MODEL.detector.lag + 1
+    assert max(np.diff(at)) <= CYCLE
+
+
+def test_two_containers_do_not_disturb_each_other() -> None:
+    alone, together = Fleet(MODEL, 1.0, CYCLE, welcome), Fleet(MODEL, 1.0, CYCLE, welcome)
+    first, second = walk(2, 60), walk(3, 60)
+    feed(alone, A, first)
+    for t in range(60):
+        together.observe([(B, Sample(t, *second[t])), (A, Sample(t, *first[t]))])
+    assert [m.phase for m in together if m.instance == A] == [m.phase for m in alone]
+    np.testing.assert_array_equal(together.recent(together.members[A]), alone.recent(alone.members[A]))
+
+
+def test_a_missed_sample_is_a_gap_and_a_late_one_is_dropped() -> None:
+    fleet = Fleet(MODEL, 15.0, CYCLE, welcome)
+    for t in (0, 15, 45):
+        assert fleet.observe([(A, Sample(t, 1.0, 1e9))]) == 1
+    assert fleet.observe([(A, Sample(30, 1.0, 1e9))]) == 0
+    rows = fleet.recent(fleet.members[A])
+    assert np.isnan(rows[:, 0]).tolist() == [False, False, True, False]
+
+
+def test_two_samples_of_one_cell_count_as_the_larger() -> None:
+    fleet = Fleet(MODEL, 15.0, CYCLE, welcome)
+    assert fleet.observe([(A, Sample(1, 1.0, 3e9)), (A, Sample(9, 2.0, 1e9))]) == 1
+    fleet.observe([(A, Sample(14, 0.5, 4e9))])
+    assert fleet.recent(fleet.members[A]).tolist() == [[2.0, 4e9]]
+
+
+def test_what_is_not_a_number_is_no_sample() -> None:
+    fleet = Fleet(MODEL, 15.0, CYCLE, welcome)
+    assert fleet.observe([(A, Sample(0, float("nan"), 1e9))]) == 0
+    assert not fleet.members
+
+
+def test_a_container_silent_for_long_starts_anew() -> None:
+    fleet = Fleet(MODEL, 1.0, CYCLE, welcome)
+    feed(fleet, A, walk(4, 50))
+    fleet.observe([(A, Sample(50 + 10 * CYCLE, 1.0, 1e9))])
+    assert fleet.members[A].samples == 1
+
+
+def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> None:
+    fleet = Fleet(MODEL, 1.0, CYCLE, welcome)
+    for number in range(200):
+        instance = Instance("ns", f"uid-{number}", "main")
+        feed(fleet, instance, walk(number, 8), start_s=8.0 * number)
+        fleet.remove([instance])
+    feed(fleet, A, walk(7, 8))
+    fresh = Fleet(MODEL, 1.0, CYCLE, welcome)
+    feed(fresh, A, walk(7, 8))
+    assert fleet.members[A].phase == fresh.members[A].phase
+    np.testing.assert_array_equal(fleet.recent(fleet.members[A]), fresh.recent(fresh.members[A]))
+    assert len(fleet._rows) == 16
+
+
+def test_a_decision_asked_for_late_is_made_from_all_rows_although_few_are_kept() -> None:
+    usage = walk(8, 95)
+    short = Fleet(MODEL, 1.0, 5, welcome)
+    feed(short, A, usage)
+    late = short.decide(short.members[A]).allocation
+    series = UsageSeries("main", np.arange(95), 1.0, usage)
+    session = ProactivePolicy(MODEL).start(ContainerFacts("main", 1.0, 5))
+    whole = Block(usage, series.timestamps, np.array([95]), MODEL.detector.trace(series))
+    np.testing.assert_allclose(late, session.advance(whole)[0])
+
+
+def test_a_container_that_goes_leaves_its_whole_history() -> None:
+    history = HistogramSession()
+    fleet = Fleet(MODEL, 1.0, 5, lambda _: Newcomer(None, history))
+    feed(fleet, A, walk(8, 43))
+    fleet.remove([A])
+    alone = HistogramSession()
+    alone.advance(Block(walk(8, 43), np.arange(43), np.empty(0, np.int64)))
+    np.testing.assert_array_equal(history.estimate().target, alone.estimate().target)
+    assert history.confidence() == alone.confidence()

@@ -1,0 +1,95 @@
+"""The recommender as a process beside the real updater and admission controller."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import Server
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.usage import Usage, drive_usage
+from tests.cluster.vpa_objects import create_vpa
+from tests.cluster.waiting import wait_until
+from tests.cluster.workloads import pod_spec, resources, roll_out, running_pods
+
+ROOT = Path(__file__).parents[3]
+NAME = "phasewise-recommender"
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture(scope="module")
+def account(vpa: Cluster, metrics_server: Cluster) -> Path:
+    """The kubeconfig of the service account that the manifests give the recommender."""
+    vpa.apply(ROOT / "manifests" / "recommender" / "rbac.yaml")
+    return metrics_server.service_account("kube-system", NAME)
+
+
+@pytest.fixture
+def start(cluster: Cluster, account: Path) -> Iterator[Start]:
+    """Start the recommender with more options; it is ended with the test."""
+    started: list[Server] = []
+
+    def started_with(*options: str) -> Server:
+        address = f"127.0.0.1:{cluster.ports.free()}"
+        command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", account, "--address", address]
+        fast = ["--interval", "1s", "--step", "10s", "--cycle", "5m"]
+
+        def ready() -> bool:
+            return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
+
+        environment = {"PYTHONPATH": str(ROOT)}
+        server = cluster.start(NAME, [*command, *fast, *options], ready=ready, environment=environment)
+        started.append(server)
+        return server
+
+    yield started_with
+    for server in started:
+        server.stop()
+
+
+def status_of(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
+    return json.loads(cluster.kubectl("get", "vpa", name, "-n", namespace, "-o", "json")).get("status", {})
+
+
+def test_a_workload_that_names_us_is_recommended_for_and_resized_in_place_by_the_real_updater(
+    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
+) -> None:
+    spec = pod_spec(simulated_nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
+    pod = roll_out(cluster, namespace, "steady", spec)[0]
+    drive_usage(cluster, namespace, pod.metadata.name, Usage(0.4, 2.0**30))
+    create_vpa(cluster, namespace, "steady")
+    start()
+
+    def resized() -> dict[str, str]:
+        (now,) = running_pods(cluster, namespace, "steady")
+        assert now.metadata.uid == pod.metadata.uid, "it was evicted, not resized"
+        requests_now = now.status.container_statuses[0].resources.requests
+        return requests_now if requests_now["cpu"] != "2" else {}
+
+    requests_now = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
+    assert 0.35 <= float(requests_now["cpu"].removesuffix("m")) / 1000 < 1.0
+    status = status_of(cluster, namespace, "steady")
+    assert {c["type"]: c["status"] for c in status["conditions"]}["RecommendationProvided"] == "True"
+    assert status["observedGeneration"] >= 1
+
+
+def test_a_workload_that_names_another_recommender_is_left_alone(
+    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
+) -> None:
+    spec = pod_spec(simulated_nodes.selector, resources({"cpu": "1", "memory": "1Gi"}))
+    roll_out(cluster, namespace, "theirs", spec)
+    create_vpa(cluster, namespace, "theirs", recommender="somebody-else")
+    create_vpa(cluster, namespace, "ours")  # of a Deployment that does not exist: we say so
+    start()
+    wait_until(lambda: status_of(cluster, namespace, "ours"), "a word on our VPA", timeout_s=60)
+    assert status_of(cluster, namespace, "theirs") == {}
+    conditions = {c["type"]: c for c in status_of(cluster, namespace, "ours")["conditions"]}
+    assert "does not exist" in conditions["ConfigUnsupported"]["message"]

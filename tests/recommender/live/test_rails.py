@@ -1,0 +1,136 @@
+"""What each guard rail does, by hand, and what all of them promise together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.live.rails import RailOptions, Situation, guarded
+from recommender.policies.histogram import Estimate
+
+GIB = 2.0**30
+NOTHING = np.array([np.nan, np.nan])
+HISTORY = Estimate(np.array([0.2, 1 * GIB]), np.array([0.6, 2 * GIB]), np.array([2.0, 8 * GIB]))
+CALM = Situation(
+    now_s=10_000.0,
+    doubt=None,
+    working_set_bytes=1 * GIB,
+    applied=NOTHING,
+    less_memory_since_s=None,
+    violations=np.zeros(2),
+    judged=1000,
+    histogram=HISTORY,
+    oom_floor_bytes=0.0,
+    recent_changes=0,
+)
+FORECAST = np.array([0.5, 1.5 * GIB])
+OPTIONS = RailOptions()
+
+
+def said(situation: Situation, forecast: np.ndarray = FORECAST) -> tuple[list[float], list[str]]:
+    """Cores and GiB, and the rails that acted."""
+    draft = guarded(forecast, situation, OPTIONS)
+    return [round(float(draft.target[0]), 3), round(float(draft.target[1]) / GIB, 3)], [rail for rail, _ in draft.notes]
+
+
+CASES = {
+    "a trusted forecast passes": (CALM, [0.5, 1.5], []),
+    "memory stays a tenth above what is in use": (
+        replace(CALM, working_set_bytes=2 * GIB), [0.5, 2.2], ["working set"],
+    ),
+    "an unknown phase gives what the default recommender would say": (
+        replace(CALM, doubt="phase unknown"), [0.6, 2.0], ["fallback"],
+    ),
+    "and even that stays above what is in use": (
+        replace(CALM, doubt="phase unknown", working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
+    ),
+    "in doubt and without history the forecast is what there is": (
+        replace(CALM, doubt="phase unknown", histogram=None), [0.5, 1.5], ["fallback"],
+    ),
+    "violations above the target widen": (
+        replace(CALM, violations=np.array([0.07, 0.0])), [0.625, 1.5], ["violation budget"],
+    ),
+    "twice the target falls back": (
+        replace(CALM, violations=np.array([0.11, 0.0])), [0.75, 2.0], ["fallback", "violation budget"],
+    ),
+    "violations of a few samples are chance": (
+        replace(CALM, violations=np.array([0.5, 0.5]), judged=10), [0.5, 1.5], [],
+    ),
+    "memory rises at once": (
+        replace(CALM, applied=np.array([0.5, 1.0 * GIB])), [0.5, 1.5], [],
+    ),
+    "memory falls late": (
+        replace(CALM, applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_900.0), [0.5, 4.0], ["slow shrink"],
+    ),
+    "and in steps": (
+        replace(CALM, applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_000.0), [0.5, 3.2], ["slow shrink"],
+    ),
+    "a last small step goes all the way": (
+        replace(CALM, applied=np.array([0.5, 1.6 * GIB]), less_memory_since_s=9_000.0), [0.5, 1.5], [],
+    ),
+    "a kill for memory is not forgotten": (
+        replace(CALM, oom_floor_bytes=3 * GIB), [0.5, 3.0], ["OOM bump"],
+    ),
+    "too many changes hold what is applied": (
+        replace(CALM, applied=np.array([0.9, 2.0 * GIB]), less_memory_since_s=0.0, recent_changes=12),
+        [0.9, 2.0], ["slow shrink", "resize limit"],
+    ),
+    "but not memory that must rise": (
+        replace(CALM, applied=np.array([0.9, 1.0 * GIB]), recent_changes=12), [0.9, 1.5], ["resize limit"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("situation", "target", "rails"), CASES.values(), ids=CASES.keys())
+def test_each_rail_by_hand(situation: Situation, target: list[float], rails: list[str]) -> None:
+    assert said(situation) == (target, rails)
+
+
+def test_every_rail_that_acted_says_why_in_words() -> None:
+    draft = guarded(FORECAST, replace(CALM, doubt="phase unknown", working_set_bytes=4 * GIB), OPTIONS)
+    assert dict(draft.notes) == {
+        "fallback": "phase unknown: as the default recommender has it",
+        "working set": "10% above the present working set",
+    }
+    assert not draft.confident
+
+
+amounts = st.floats(0.01, 100.0)
+
+
+@given(
+    forecast=st.tuples(amounts, amounts),
+    applied=st.one_of(st.none(), st.tuples(amounts, amounts)),
+    working_set=amounts,
+    since=st.one_of(st.none(), st.floats(0, 10_000)),
+    violations=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    changes=st.integers(0, 30),
+    doubt=st.one_of(st.none(), st.just("phase unknown")),
+)
+def test_no_rail_ever_leaves_less_memory_than_is_in_use_or_drops_it_faster_than_allowed(
+    forecast: tuple[float, float],
+    applied: tuple[float, float] | None,
+    working_set: float,
+    since: float | None,
+    violations: tuple[float, float],
+    changes: int,
+    doubt: str | None,
+) -> None:
+    in_force = NOTHING if applied is None else np.array([applied[0], applied[1] * GIB])
+    situation = replace(
+        CALM,
+        doubt=doubt,
+        working_set_bytes=working_set * GIB,
+        applied=in_force,
+        less_memory_since_s=since,
+        violations=np.array(violations),
+        recent_changes=changes,
+    )
+    memory = guarded(np.array([forecast[0], forecast[1] * GIB]), situation, OPTIONS).target[1]
+    assert memory >= working_set * GIB
+    if applied is not None:
+        assert memory >= in_force[1] * (1 - OPTIONS.shrink_step) * (1 - 1e-12)

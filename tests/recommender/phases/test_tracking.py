@@ -1,0 +1,100 @@
+"""Live phases, sample by sample, are those of the whole series."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender import model
+from recommender.errors import BadArtifact, Misuse
+from recommender.phases.detector import PhaseDetector
+from recommender.phases.tracking import PhaseTracker
+from recommender.records import UsageSeries
+
+DETECTOR = model.load(model.BUNDLED).detector
+
+
+def series_of(usage: np.ndarray) -> UsageSeries:
+    return UsageSeries("c", np.arange(len(usage)), 1.0, usage)
+
+
+def walk(rng: np.random.Generator, n: int) -> np.ndarray:
+    """A container that changes its level now and then, with gaps."""
+    steps = np.cumsum(rng.random(n) < 0.1)
+    levels = np.column_stack([rng.lognormal(-1, 1.5, n + 1)[steps], rng.lognormal(20, 1, n + 1)[steps]])
+    usage = levels * rng.lognormal(0, 0.05, (n, 2))
+    usage[rng.random(n) < 0.03] = np.nan
+    return usage
+
+
+def tracked(tracker: PhaseTracker, runs: list[np.ndarray]) -> list[list[int]]:
+    """All runs side by side, one sample each per step."""
+    tracker.grow(len(runs))
+    said: list[list[int]] = [[] for _ in runs]
+    for t in range(max(map(len, runs))):
+        slots = np.array([i for i, run in enumerate(runs) if t < len(run)])
+        for slot, label in zip(slots, tracker.observe(slots, np.array([runs[i][t] for i in slots])), strict=True):
+            said[slot].append(int(label))
+    return said
+
+
+def split_detector() -> PhaseDetector:
+    """A detector with a split phase, made from the bundled one."""
+    runs = [series_of(walk(np.random.default_rng(seed), 300)) for seed in range(6)]
+    labels = np.concatenate([DETECTOR.trace(run).labels for run in runs])
+    return DETECTOR.split(int(np.bincount(labels[labels >= 0]).argmax()), 2, runs, 0)
+
+
+@pytest.mark.parametrize("detector", [DETECTOR, split_detector()], ids=["bundled", "with a split phase"])
+def test_phases_told_one_sample_at_a_time_are_those_of_the_whole_series(detector: PhaseDetector, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    runs = [walk(rng, int(n)) for n in rng.integers(1, 200, 12)]
+    for run, labels in zip(runs, tracked(PhaseTracker(detector), runs), strict=True):
+        assert labels == detector.trace(series_of(run)).labels.tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.one_of(st.none(), st.tuples(st.floats(0, 64), st.floats(0, 1e12))), min_size=1, max_size=30))
+def test_any_use_and_any_gaps_give_the_labels_of_the_series(samples: list[tuple[float, float] | None]) -> None:
+    usage = np.array([(np.nan, np.nan) if sample is None else sample for sample in samples])
+    assert tracked(PhaseTracker(DETECTOR), [usage]) == [DETECTOR.trace(series_of(usage)).labels.tolist()]
+
+
+def test_a_container_goes_on_after_a_restart_from_what_was_kept(seed: int) -> None:
+    run = walk(np.random.default_rng(seed), 80)
+    whole = tracked(PhaseTracker(DETECTOR), [run])[0]
+    before, after = PhaseTracker(DETECTOR), PhaseTracker(DETECTOR)
+    first = tracked(before, [run[:50]])[0]
+    after.grow(3)
+    after.restore(2, json.loads(json.dumps(before.remembered(0))))
+    rest = [int(after.observe(np.array([2]), run[t : t + 1])[0]) for t in range(50, 80)]
+    assert first + rest == whole
+
+
+def test_a_slot_that_is_given_to_another_container_knows_nothing_of_the_first(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, second = walk(rng, 60), walk(rng, 60)
+    tracker = PhaseTracker(DETECTOR)
+    tracked(tracker, [first])
+    tracker.reset(np.array([0]))
+    assert tracked(tracker, [second]) == tracked(PhaseTracker(DETECTOR), [second])
+
+
+@pytest.mark.parametrize("damage", [{"rows": [[1.0]]}, {"mean_level": ["x", 0]}, {"label": None}])
+def test_kept_state_that_does_not_fit_is_refused_and_the_container_starts_anew(damage: dict[str, object]) -> None:
+    tracker = PhaseTracker(DETECTOR)
+    tracked(tracker, [walk(np.random.default_rng(1), 20)])
+    with pytest.raises(BadArtifact, match="starts anew"):
+        tracker.restore(0, tracker.remembered(0) | damage)
+    assert tracker.state.seen[0] == 0
+
+
+def test_a_model_that_needs_more_than_cpu_and_memory_is_refused() -> None:
+    foreign = replace(DETECTOR, features=("cpu.level", "loss", "cpu.relative", "memory.relative"))
+    with pytest.raises(Misuse, match="loss, which live metrics do not have"):
+        PhaseTracker(foreign)

@@ -1,0 +1,303 @@
+"""What may be published of an estimate: a table of the default recommender's rules, then what always holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.policies.constraints import (
+    NO_LIMITS,
+    Amounts,
+    ContainerRecommendation,
+    Limits,
+    SharedLimits,
+    constrain,
+    fit_largest_node,
+    integer_cpu_containers,
+    pod_share,
+)
+from recommender.policies.histogram import Estimate
+from recommender.records import RESOURCES
+
+MIB = 2.0**20
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Rules:
+    """As `recommender.cluster.objects.ContainerPolicy`."""
+
+    mode: str = "Auto"
+    min_allowed: Limits = NO_LIMITS
+    max_allowed: Limits = NO_LIMITS
+    controlled: frozenset[str] = field(default_factory=lambda: frozenset(RESOURCES))
+
+
+def estimate(cpu: float = 0.587, memory_mib: float = 600) -> Estimate:
+    target = np.array([cpu, memory_mib * MIB])
+    return Estimate(lower=target * 0.5, target=target, upper=target * 2)
+
+
+def publish(
+    rules: Rules = Rules(),
+    shared: SharedLimits = SharedLimits(),  # noqa: B008
+    *,
+    whole_cores: bool = False,
+    **amounts: float,
+) -> ContainerRecommendation:
+    (found,) = constrain({"main": estimate(**amounts)}, lambda _: rules, shared, {"main"} if whole_cores else ())
+    return found
+
+
+def test_an_estimate_inside_all_limits_is_published_as_it_is() -> None:
+    found = publish()
+    assert found == ContainerRecommendation(
+        "main",
+        target=(0.587, 600 * MIB),
+        lower=(0.294, 300 * MIB),  # 293.5m in whole millicores, rounded up
+        upper=(1.174, 1200 * MIB),
+        uncapped=(0.587, 600 * MIB),
+    )
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
+    "minAllowed raises target and bounds, not the uncapped target": (
+        {"rules": Rules(min_allowed=(1.0, None))},
+        {
+            "target": (1.0, 600 * MIB),
+            "lower": (1.0, 300 * MIB),
+            "upper": (1.174, 1200 * MIB),
+            "uncapped": (0.587, 600 * MIB),
+        },
+        ["MinAllowed: cpu 587m -> 1.00"],
+    ),
+    "maxAllowed lowers target and bounds, not the uncapped target": (
+        {"rules": Rules(max_allowed=(None, 400 * MIB))},
+        {
+            "target": (0.587, 400 * MIB),
+            "lower": (0.294, 300 * MIB),
+            "upper": (1.174, 400 * MIB),
+            "uncapped": (0.587, 600 * MIB),
+        },
+        ["MaxAllowed: memory 600Mi -> 400Mi"],
+    ),
+    "the maximum wins over the minimum": (
+        {"rules": Rules(min_allowed=(2.0, None), max_allowed=(1.0, None))},
+        {"target": (1.0, 600 * MIB), "lower": (1.0, 300 * MIB), "upper": (1.0, 1200 * MIB)},
+        ["MinAllowed: cpu 587m -> 2.00", "MaxAllowed: cpu 2.00 -> 1.00"],
+    ),
+    "the global maximum holds where the policy has none": (
+        {"rules": Rules(max_allowed=(0.5, None)), "shared": SharedLimits(maximum=(0.1, 512 * MIB))},
+        {"target": (0.5, 512 * MIB)},
+        ["MaxAllowed: cpu 587m -> 500m", "GlobalMaximum: memory 600Mi -> 512Mi"],
+    ),
+    "limits of zero are none": (
+        {"rules": Rules(min_allowed=(0.0, 0.0), max_allowed=(0.0, 0.0)), "shared": SharedLimits(maximum=(0.0, 0.0))},
+        {"target": (0.587, 600 * MIB), "upper": (1.174, 1200 * MIB)},
+        [],
+    ),
+    "whole cores: all four, before the caps": (
+        {"whole_cores": True},
+        {
+            "target": (1.0, 600 * MIB),
+            "lower": (1.0, 300 * MIB),
+            "upper": (2.0, 1200 * MIB),
+            "uncapped": (1.0, 600 * MIB),
+        },
+        ["IntegerCpu: cpu 587m -> 1.00"],
+    ),
+    "a cap may leave a part of a core after all": (
+        {"whole_cores": True, "rules": Rules(max_allowed=(0.8, None))},
+        {"target": (0.8, 600 * MIB), "uncapped": (1.0, 600 * MIB)},
+        ["IntegerCpu: cpu 587m -> 1.00", "MaxAllowed: cpu 1.00 -> 800m"],
+    ),
+    "rounding up to multiples: all four, before the caps": (
+        {
+            "shared": SharedLimits(round_cpu_millicores=50, round_memory_bytes=128 * 2**20),
+            "rules": Rules(max_allowed=(0.59, None)),
+        },
+        {
+            "target": (0.59, 640 * MIB),
+            "lower": (0.3, 384 * MIB),
+            "upper": (0.59, 1280 * MIB),
+            "uncapped": (0.6, 640 * MIB),
+        },
+        ["MaxAllowed: cpu 600m -> 590m"],
+    ),
+    "a rounding of zero or less is none": (
+        {"shared": SharedLimits(round_cpu_millicores=0, round_memory_bytes=-5)},
+        {"target": (0.587, 600 * MIB)},
+        [],
+    ),
+    "what is not controlled is not recommended": (
+        {"rules": Rules(controlled=frozenset({"memory"}))},
+        {
+            "target": (NAN, 600 * MIB),
+            "lower": (NAN, 300 * MIB),
+            "upper": (NAN, 1200 * MIB),
+            "uncapped": (NAN, 600 * MIB),
+        },
+        [],
+    ),
+    "nothing controlled leaves nothing": (
+        {"rules": Rules(controlled=frozenset()), "whole_cores": True},
+        {"target": (NAN, NAN), "uncapped": (NAN, NAN)},
+        [],
+    ),
+    "the least for a pod holds for target and bounds": (
+        {"cpu": 0.001, "memory_mib": 1},
+        {
+            "target": (0.025, 250 * MIB),
+            "lower": (0.025, 250 * MIB),
+            "upper": (0.025, 250 * MIB),
+            "uncapped": (0.025, 250 * MIB),
+        },
+        ["PodMinimum: cpu 1m -> 25m", "PodMinimum: memory 1Mi -> 250Mi"],
+    ),
+    "maxAllowed goes below the least for a pod": (
+        {"cpu": 0.001, "memory_mib": 1, "rules": Rules(max_allowed=(0.01, 100 * MIB))},
+        {"target": (0.01, 100 * MIB)},
+        [
+            "PodMinimum: cpu 1m -> 25m",
+            "MaxAllowed: cpu 25m -> 10m",
+            "PodMinimum: memory 1Mi -> 250Mi",
+            "MaxAllowed: memory 250Mi -> 100Mi",
+        ],
+    ),
+    "endless upper bounds are capped too": (
+        {"cpu": 1e11 / 2, "rules": Rules(max_allowed=(4.0, None))},
+        {"target": (4.0, 600 * MIB), "lower": (4.0, 300 * MIB), "upper": (4.0, 1200 * MIB)},
+        ["MaxAllowed: cpu 50000000000 -> 4.00"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rules_of_one_container(case: str) -> None:
+    given_, wanted, rails = CASES[case]
+    found = publish(**given_)
+    for name, amounts in wanted.items():
+        assert getattr(found, name) == pytest.approx(amounts, rel=1e-12, nan_ok=True), name
+    assert [str(rail) for rail in found.rails] == rails
+
+
+@pytest.mark.parametrize(
+    ("containers", "cpu_cores", "memory_bytes"),
+    [(1, 0.025, 262144000), (2, 0.012, 131072000), (3, 0.008, 87381333), (0, 0.025, 262144000)],
+)
+def test_the_least_for_a_pod_is_shared_and_truncated(containers: int, cpu_cores: float, memory_bytes: float) -> None:
+    assert pod_share(SharedLimits().pod_minimum, containers) == (cpu_cores, memory_bytes)
+
+
+def test_containers_that_are_off_go_before_the_least_is_shared() -> None:
+    small = estimate(cpu=0.001, memory_mib=1)
+    off = {"b"}
+    found = constrain(
+        {"c": small, "b": small, "a": small}, lambda name: Rules(mode="Off" if name in off else "Auto"), SharedLimits()
+    )
+    assert [(one.container, one.target) for one in found] == [("a", (0.012, 125 * MIB)), ("c", (0.012, 125 * MIB))]
+
+
+def test_a_container_without_controlled_resources_still_counts_in_the_share() -> None:
+    small = estimate(cpu=0.001, memory_mib=1)
+    found = constrain(
+        {"a": small, "b": small}, lambda name: Rules(controlled=frozenset() if name == "a" else frozenset(RESOURCES)),
+        SharedLimits(),
+    )  # fmt: skip
+    assert found[1].target == (0.012, 125 * MIB)
+
+
+def test_annotations_choose_the_containers_with_whole_cores() -> None:
+    prefix = "vpa-post-processor.kubernetes.io/"
+    annotations = {f"{prefix}a_integerCPU": "true", f"{prefix}b_integerCPU": "True", f"{prefix}d_integerCPU": "true"}
+    assert integer_cpu_containers(annotations, ["a", "b", "c"]) == {"a"}
+
+
+def recommended(name: str, cpu: float, memory_mib: float) -> ContainerRecommendation:
+    amounts = (cpu, memory_mib * MIB)
+    return ContainerRecommendation(name, amounts, (cpu / 2, amounts[1] / 2), (cpu * 2, amounts[1] * 2), amounts)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "targets"),
+    [
+        ([], [(3.0, 3000), (1.0, 1000)]),
+        ([(4.0, 4000)], [(3.0, 3000), (1.0, 1000)]),
+        ([(2.0, 4000)], [(1.5, 3000), (0.5, 1000)]),
+        ([(2.0, 2000)], [(1.5, 1500), (0.5, 500)]),
+        ([(1.0, 64000), (3.0, 3000)], [(2.25, 2250), (0.75, 750)]),
+        ([(4.0, 1000), (2.0, 8000)], [(1.5, 3000), (0.5, 1000)]),
+        ([(1.0, 1000), (64.0, 64000)], [(3.0, 3000), (1.0, 1000)]),
+    ],
+)
+def test_a_pod_is_cut_to_the_node_that_asks_for_least(
+    nodes: list[tuple[float, float]], targets: list[tuple[float, float]]
+) -> None:
+    pod = (recommended("a", 3.0, 3000), recommended("b", 1.0, 1000))
+    found = fit_largest_node(pod, (0.0, 0.0), [(cpu, memory * MIB) for cpu, memory in nodes])
+    assert [one.target for one in found] == [(cpu, memory * MIB) for cpu, memory in targets]
+    assert all(one.lower <= one.target for one in found)
+    assert [one.uncapped for one in found] == [one.target for one in pod]
+
+
+def test_what_stands_beside_takes_its_room_first() -> None:
+    (found,) = fit_largest_node([recommended("a", 3.0, 3000)], (1.0, 500 * MIB), [(2.0, 2000 * MIB)])
+    assert found.target == (1.0, 1500 * MIB)
+    assert [str(rail) for rail in found.rails] == [
+        "LargestNode: cpu 3.00 -> 1.00",
+        "LargestNode: memory 2.93Gi -> 1.46Gi",
+    ]
+
+
+def test_a_node_that_is_full_already_cannot_be_the_one() -> None:
+    pod = [recommended("a", 3.0, 3000)]
+    assert fit_largest_node(pod, (4.0, 0.0), [(4.0, 2000 * MIB)]) == tuple(pod)
+
+
+def test_a_resource_that_is_not_recommended_is_not_cut() -> None:
+    pod = [ContainerRecommendation("a", (NAN, 3000 * MIB), (NAN, 0.0), (NAN, 1e14), (NAN, 3000 * MIB))]
+    (found,) = fit_largest_node(pod, (0.5, 0.0), [(1.0, 1000 * MIB)])
+    assert math.isnan(found.target[0])
+    assert found.target[1] == 1000 * MIB
+
+
+amount = st.floats(0.0, 64.0)
+limit = st.one_of(st.none(), st.floats(0.001, 64.0).map(lambda cores: round(cores, 3)))
+
+
+@given(cpu=amount, least=limit, most=limit, common=limit, step=st.integers(-1, 500), whole=st.booleans())
+def test_whatever_the_limits_bounds_stay_in_order_and_caps_hold(
+    cpu: float, least: float | None, most: float | None, common: float | None, step: int, whole: bool
+) -> None:
+    shared = SharedLimits(maximum=(common, None), round_cpu_millicores=step)
+    found = publish(Rules(min_allowed=(least, None), max_allowed=(most, None)), shared, whole_cores=whole, cpu=cpu)
+    assert found.lower[0] <= found.target[0] <= found.upper[0]
+    highest = most if most is not None else common
+    assert highest is None or found.target[0] <= highest
+    assert least is None or highest is not None or found.target[0] >= least
+    for cores in (found.target[0], found.lower[0], found.upper[0], found.uncapped[0]):
+        assert round(cores, 3) == cores, "whole millicores"
+
+
+@given(
+    targets=st.lists(st.tuples(st.integers(1, 8000), st.integers(1, 2**34)), min_size=1, max_size=4),
+    nodes=st.lists(st.tuples(st.integers(100, 16_000), st.integers(2**28, 2**34)), min_size=1, max_size=4),
+    beside=st.tuples(st.integers(0, 99), st.integers(0, 2**27)),
+)
+def test_a_fitted_pod_fits_some_node_and_is_cut_no_further_than_it_must(
+    targets: list[tuple[int, int]], nodes: list[tuple[int, int]], beside: tuple[int, int]
+) -> None:
+    pod = [recommended(str(number), cpu / 1000, memory / MIB) for number, (cpu, memory) in enumerate(targets)]
+    offered = [(cpu / 1000, float(memory)) for cpu, memory in nodes]
+    found = fit_largest_node(pod, (beside[0] / 1000, float(beside[1])), offered)
+    total = [beside[i] / (1000 if i == 0 else 1) + sum(one.target[i] for one in found) for i in (0, 1)]
+    assert any(total[0] <= node[0] + 1e-9 and total[1] <= node[1] for node in offered)
+    fitted = [beside[i] + sum(target[i] for target in targets) for i in (0, 1)]
+    if any(fitted[0] <= node[0] and fitted[1] <= node[1] for node in nodes):
+        assert found == tuple(pod)

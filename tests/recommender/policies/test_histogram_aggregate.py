@@ -1,0 +1,52 @@
+"""Replicas that share one history."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import Block, FloatArray
+
+NO_DECISION = np.empty(0, np.int64)
+
+
+def block(cpu_cores: float, memory_bytes: float, start_s: int, n: int) -> Block:
+    usage = np.tile([cpu_cores, memory_bytes], (n, 1))
+    return Block(usage, np.arange(start_s, start_s + 60 * n, 60, dtype=np.int64), NO_DECISION)
+
+
+def numbers(session: HistogramSession | HistogramAggregate) -> FloatArray:
+    estimate = session.estimate()
+    assert estimate is not None
+    return np.array([estimate.lower, estimate.target, estimate.upper])
+
+
+def test_a_single_container_is_estimated_as_it_is_alone() -> None:
+    alone, together = HistogramSession(), HistogramAggregate()
+    for part in (block(0.5, 2**29, 0, 61), block(0.25, 2**28, 3660, 30)):
+        alone.advance(part)
+        together.session("a").advance(part)
+    np.testing.assert_array_equal(numbers(together), numbers(alone))
+
+
+def test_nothing_is_said_before_the_first_sample() -> None:
+    assert HistogramAggregate().estimate() is None
+
+
+def test_replicas_add_their_samples_and_a_replica_that_goes_leaves_its_history() -> None:
+    aggregate = HistogramAggregate()
+    aggregate.session("a").advance(block(0.5, 2**29, 0, 60))
+    aggregate.session("b").advance(block(1.0, 2**30, 0, 60))
+    before, samples = numbers(aggregate), aggregate.samples
+    aggregate.leave("a")
+    assert aggregate.samples == samples == 120
+    np.testing.assert_array_equal(numbers(aggregate), before)
+    assert before[1, 0] == 1.168  # the busier replica decides the 90th percentile
+
+
+def test_a_kill_for_memory_raises_the_target_as_upstream_does() -> None:
+    session = HistogramSession()
+    session.advance(block(0.1, 50 * 2**20, 0, 2))
+    session.observe_oom(120.0, 1200 * 2**20)
+    assert session.estimate().target[1] == 1470157273

@@ -1,0 +1,269 @@
+"""Against a real Prometheus that holds a recorded day and more: what went in comes out, whatever happens on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recommender.records import CPU, MEMORY, UsageSeries
+from recommender.sources.files import open_source
+from recommender.sources.prometheus_access import Access
+from recommender.sources.prometheus_api import PrometheusClient
+from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, TooMuch, Unavailable
+from recommender.sources.prometheus_queries import Labels, UsageSettings
+from recommender.sources.prometheus_usage import UsageQuery
+from tests.cluster import observing
+from tests.cluster.cluster import Cluster
+from tests.cluster.observing import HistorySeries, Prometheus, history
+
+STEP_S = 15
+RUNS = 6
+DAY_S = 26 * 3600
+NAMESPACE = "last-week"
+
+
+@pytest.fixture(scope="module")
+def end_s() -> int:
+    return int(time.time()) // 60 * 60
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[UsageSeries]:
+    """Recorded runs, each second taken for a quarter of a minute; every other one is over after a third of the time."""
+    with (
+        as_file(files("recommender") / "data" / "recordings" / "replay.parquet") as file,
+        open_source([file]) as source,
+    ):
+        recorded = [run for run, _ in zip(source, range(RUNS), strict=False)]
+    spans_s = [DAY_S if at % 2 == 0 else DAY_S / 3 for at in range(RUNS)]
+    return [
+        observing.repeated(replace(run, step_s=float(STEP_S)), span_s)
+        for run, span_s in zip(recorded, spans_s, strict=True)
+    ]
+
+
+def month(end_s: int) -> list[HistorySeries]:
+    """One container that was sampled each minute for 30 days, with a counter that begins anew twice a day."""
+    times_s = end_s - 60.0 * np.arange(30 * 1440)[::-1]
+    names = {"namespace": "month", "pod": "server-0", "container": "main", "id": "/a", "job": "kubelet"}
+    since_s = (times_s - times_s[0]) % 43_200
+    return [
+        HistorySeries(history.CPU_SECONDS, names | {"cpu": "total"}, times_s, 0.5 * since_s),
+        HistorySeries(history.WORKING_SET, names, times_s, 1e8 + since_s),
+    ]
+
+
+@pytest.fixture(scope="module")
+def filled(cluster: Cluster, runs: list[UsageSeries], end_s: int) -> Iterator[Prometheus]:
+    """Runs, the same scraped once more by another job, a month, and one with labels of its own; https, for one user."""
+    series = month(end_s)
+    for at, run in enumerate(runs):
+        lines = observing.container_history(
+            run, namespace=NAMESPACE, pod=f"job-{at}", container="training", end_s=end_s, node=f"node-{at}"
+        )
+        series += lines
+        if at == 0:
+            series += [replace(line, labels={**line.labels, "job": "other"}) for line in lines]
+    renamed = {"namespace": "kube_ns", "pod": "pod_name", "container": "container_name"}
+    for line in observing.container_history(runs[1], namespace="old", pod="job-0", container="training", end_s=end_s):
+        labels = {renamed.get(name, name): value for name, value in line.labels.items()}
+        series.append(replace(line, labels=labels | {"cluster": "b"}))
+    started = observing.start_prometheus(
+        cluster,
+        targets={},
+        scrape_interval_s=60,
+        history=observing.history_blocks(cluster.folder / "usage-history", series, cluster.binaries),
+        name="prometheus-to-export",
+        access=observing.BasicAuth(),
+        tls=True,
+    )
+    yield started
+    started.server.stop()
+
+
+@pytest.fixture
+def access(filled: Prometheus, tmp_path: Path) -> Access:
+    assert filled.access is not None
+    (tmp_path / "password").write_text(filled.access.password + "\n")
+    return Access(user=filled.access.user, password_file=tmp_path / "password", ca_file=filled.authority)
+
+
+@pytest.fixture
+def client(filled: Prometheus, access: Access) -> Iterator[PrometheusClient]:
+    with PrometheusClient(filled.url, access) as opened:
+        yield opened
+
+
+def command(filled: Prometheus, access: Access, end_s: int, output: Path, *more: str) -> list[str]:
+    who = ["--user", str(access.user), "--password-file", str(access.password_file), "--ca-file", str(access.ca_file)]
+    span = ["--since", f"{DAY_S}s", "--until", str(end_s)]
+    return [
+        sys.executable,
+        "-m",
+        "recommender",
+        "export",
+        "--prometheus",
+        filled.url,
+        *who,
+        *span,
+        "-o",
+        str(output),
+        *more,
+    ]
+
+
+def end(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
+
+
+def assert_same_usage(one: UsageSeries, run: UsageSeries) -> None:
+    """A rate over two scrapes is the counter's growth between them.
+
+    The first of a series is not: Prometheus takes it that the counter began shortly before.
+    """
+    usage = run.usage[-len(one) :]
+    assert len(run) - len(one) <= 1  # the first sample of a counter has no rate
+    np.testing.assert_array_equal(one.usage[:, MEMORY], usage[:, MEMORY])
+    np.testing.assert_allclose(one.usage[1:, CPU], usage[1:, CPU], rtol=1e-6, atol=1e-9)
+
+
+def assert_as_recorded(file: Path, runs: list[UsageSeries]) -> None:
+    with open_source([file]) as source:
+        found = {one.container: one for one in source}
+    assert list(found) == [f"{NAMESPACE}/job-{at}/training" for at in range(RUNS)]
+    for at, run in enumerate(runs):
+        one = found[f"{NAMESPACE}/job-{at}/training"]
+        assert one.node == f"node-{at}"
+        assert_same_usage(one, run)
+        assert one.requests is not None and run.requests is not None
+        np.testing.assert_array_equal(one.requests, run.requests[-len(one) :])
+
+
+def test_an_export_gives_back_what_was_recorded(
+    filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
+) -> None:
+    only = ["--namespace", NAMESPACE, "--rate-window", "30s"]
+    for name in ("day.parquet", "day.csv.gz"):
+        ended = end(command(filled, access, end_s, tmp_path / name, *only, "--staleness", "14s"))
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr.count("1 containers are scraped more than once") == 1
+        assert_as_recorded(tmp_path / name, runs)
+
+
+def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(
+    filled: Prometheus, access: Access, end_s: int, tmp_path: Path
+) -> None:
+    whole, broken = tmp_path / "whole.parquet", tmp_path / "broken.parquet"
+    assert end(command(filled, access, end_s, whole)).returncode == 0
+    parts = tmp_path / "broken.parquet.parts"
+    for number, done in ((signal.SIGKILL, 1), (signal.SIGINT, 2)):
+        process = subprocess.Popen(command(filled, access, end_s, broken), stderr=subprocess.DEVNULL)
+        while len(list(parts.glob("[0-9]*.parquet"))) < done:
+            assert process.poll() is None
+        filled.server.pause()  # or a quick machine would be done before the signal comes
+        process.send_signal(number)
+        process.wait(30)
+        filled.server.resume()
+        assert not broken.exists()
+    ended = end(command(filled, access, end_s, broken))
+    assert ended.returncode == 0, ended.stderr
+    assert "continuing" in ended.stderr
+    pd.testing.assert_frame_equal(pd.read_parquet(broken), pd.read_parquet(whole))
+    assert not parts.exists()
+
+
+def test_a_month_comes_window_by_window_across_counter_resets(
+    filled: Prometheus, access: Access, end_s: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "month.csv.gz"
+    ended = end(command(filled, access, end_s, file, "--since", "30d", "--step", "60s", "--namespace", "month"))
+    assert ended.returncode == 0, ended.stderr
+    assert "no requests are known" in ended.stderr
+    rows = pd.read_csv(file)
+    assert len(rows) >= 30 * 1440 - 2
+    assert (np.diff(rows["timestamp"]) == 60).all()
+    usual = rows["cpu_cores"].sub(0.5).abs() < 1e-6
+    assert usual.mean() > 0.98  # a reset hides at most what was used since the scrape before it
+    assert rows["cpu_cores"].between(0, 0.5 + 1e-6).all()
+
+
+def test_labels_of_another_cluster_are_found_by_their_names(
+    filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
+) -> None:
+    theirs = {"namespace": "kube_ns", "pod": "pod_name", "container": "container_name"}
+    renamed = [word for ours, label in theirs.items() for word in ("--label", f"{ours}={label}")]
+    requests = [word.replace("--label", "--request-label") for word in renamed]
+    file = tmp_path / "old.parquet"
+    ended = end(command(filled, access, end_s, file, *renamed, *requests, "--selector", 'cluster="b"'))
+    assert ended.returncode == 0, ended.stderr
+    rows = pd.read_parquet(file)
+    assert set(rows["namespace"]) == {"old"}
+    np.testing.assert_array_equal(rows["memory_bytes"], runs[1].usage[-len(rows) :, MEMORY])
+    assert rows["cpu_request_cores"].notna().all()
+
+
+def test_usage_now_leaves_out_what_is_over(client: PrometheusClient, runs: list[UsageSeries], end_s: int) -> None:
+    usage = UsageQuery(client, UsageSettings(namespaces=(NAMESPACE,)))
+    third_s = end_s - 10
+    found = usage.current_usage(third_s)
+    assert sorted(name.pod for name in found) == [f"job-{at}" for at in range(RUNS)]
+    one = found[(NAMESPACE, "job-0", "training")]  # type: ignore[index]
+    assert third_s - STEP_S <= one.timestamp_s <= third_s
+    assert one.memory_bytes == runs[0].usage[-2, MEMORY]
+    assert usage.current_usage(end_s + 30).keys() == found.keys()
+    assert usage.current_usage(end_s + 90) == {}  # Prometheus itself would carry them on for five minutes
+
+
+def test_a_history_for_the_start_has_the_recorded_values(
+    client: PrometheusClient, runs: list[UsageSeries], end_s: int
+) -> None:
+    usage = UsageQuery(client, UsageSettings(namespaces=(NAMESPACE,), rate_window_s=30, staleness_s=14))
+    series = list(usage.usage_range(end_s - DAY_S, end_s, STEP_S))
+    assert len(series) == RUNS
+    for one, run in zip(series, runs, strict=True):
+        assert_same_usage(one, run)
+
+
+def test_prometheus_own_limits_and_refusals_are_known(
+    client: PrometheusClient, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
+) -> None:
+    with pytest.raises(QueryRefused, match="parse error"):
+        client.instant("sum(", end_s)
+    with pytest.raises(TooMuch, match="maximum resolution"):
+        client._samples("query_range", {"query": "1", "start": "0", "end": "12000", "step": "1"})
+    assert len(client.range("vector(1)", 0, 12_000, 1)) == 12_001
+    (tmp_path / "wrong").write_text("guessed")
+    wrong = replace(access, password_file=tmp_path / "wrong")
+    with PrometheusClient(filled.url, wrong) as other, pytest.raises(AccessRefused, match="does not accept user"):
+        other.instant("1", end_s)
+    with PrometheusClient(filled.url) as other, pytest.raises(Unavailable, match="--ca-file"):
+        other.instant("1", end_s)
+
+
+def test_what_is_missing_is_named(filled: Prometheus, access: Access, end_s: int, tmp_path: Path) -> None:
+    for more, words in (
+        (("--namespace", "prod"), f"Namespaces here are {NAMESPACE}, month"),
+        (("--memory-metric", "rss"), "container_memory_working_set_bytes"),
+        (("--label", "pod=nobody"), "--label pod=LABEL"),
+    ):
+        ended = end(command(filled, access, end_s, tmp_path / "a.csv", *more))
+        assert ended.returncode == 2
+        assert words in ended.stderr
+    assert os.listdir(tmp_path) == ["password"]  # noqa: PTH208
+
+
+def test_a_workload_class_comes_from_the_label_that_is_named(client: PrometheusClient, end_s: int) -> None:
+    settings = UsageSettings(namespaces=(NAMESPACE,), labels=Labels(workload="image"))
+    one = next(UsageQuery(client, settings).usage_range(end_s - 600, end_s, STEP_S))
+    assert one.workload == "phasewise.test/training:1"

@@ -1,0 +1,224 @@
+"""Use of all containers: the queries, what is made of their answers now and over time, and how much is asked."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.errors import Misuse
+from recommender.sources import prometheus_usage
+from recommender.sources.prometheus_api import PrometheusClient
+from recommender.sources.prometheus_blocks import ContainerName, block_of
+from recommender.sources.prometheus_numbers import Answered
+from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of
+from recommender.sources.prometheus_usage import UsageQuery
+from tests.recommender.sources.played_prometheus import (
+    START_S,
+    Asked,
+    Reply,
+    SmallCluster,
+    cores,
+    held_bytes,
+    matrix,
+    played,
+    vector,
+)
+
+END_S = START_S + 100 * 15
+ALWAYS = (0.0, 1e12)
+CLUSTER = SmallCluster(
+    {
+        ("dev", "notebook"): ALWAYS,
+        ("ml", "train-1"): (START_S + 300, START_S + 900),
+        ("ml", "train-2"): ALWAYS,
+        ("web", "shop"): ALWAYS,
+    }
+)
+
+
+def test_the_queries_of_the_defaults_written_out() -> None:
+    queries = queries_of(UsageSettings(), scrape_interval_s=15)
+    container = 'container!="", container!="POD", pod!=""'
+    memory = f"container_memory_working_set_bytes{{{container}}}"
+    assert queries.cpu() == (
+        "sum by (namespace, pod, container) (max by (namespace, pod, container, id, name, cpu) "
+        f"(rate(container_cpu_usage_seconds_total{{{container}}}[60s])))"
+    )
+    assert queries.memory() == (
+        f"max by (namespace, pod, container, node) ({memory} and timestamp({memory}) >= time() - 60)"
+    )
+    assert queries.requests() == (
+        "max by (namespace, pod, container, resource) "
+        f'(kube_pod_container_resource_requests{{{container}, resource=~"cpu|memory"}})'
+    )
+
+
+def test_a_cluster_with_names_of_its_own_is_asked_by_them() -> None:
+    old = Labels(namespace="kube_ns", pod="pod_name", container="container_name", node="host", workload="job_class")
+    settings = UsageSettings(
+        namespaces=("ml",),
+        selector='cluster="a"',
+        usage_selector='job="kubelet"',
+        labels=old,
+        cpu_metric="ns:cpu:rate5m_total",
+        memory_metric="rss",
+    )
+    queries = UsageQueries(settings, 30, 45)
+    mine = 'container_name!="", container_name!="POD", pod_name!="", job="kubelet", kube_ns="ml", cluster="a"'
+    rule = f"ns:cpu:rate5m_total{{{mine}}}"
+    assert queries.cpu().endswith(f"({rule} and timestamp({rule}) >= time() - 45))")
+    assert queries.memory().startswith("max by (kube_ns, pod_name, container_name, host, job_class) (rss{")
+    batch = batches({"a": 3, "b": 3}, 3, settings)[0]
+    assert batch == 'kube_ns="a"'
+    chosen = 'resource=~"cpu|memory", namespace="ml", cluster="a", namespace="a"'
+    assert f'{{container!="", container!="POD", pod!="", {chosen}}}' in queries.requests(batch)
+
+
+@given(
+    st.dictionaries(st.sampled_from([f"n{at}" for at in range(9)] + ["a.b", 'q"\\']), st.integers(1, 50)),
+    st.integers(1, 120),
+    st.sampled_from(["n3", "a.b", 'q"\\', "begun-since"]),
+)
+def test_each_namespace_is_in_one_batch_and_new_ones_too(counts: dict[str, int], most: int, asked: str) -> None:
+    found = 0
+    for batch in batches(counts, most, UsageSettings()):
+        if batch:
+            sign, quoted = re.fullmatch(r'namespace(=|!=|=~|!~)"(.*)"', batch).groups()
+            text = re.sub(r"\\(.)", r"\1", quoted)
+            matches = text == asked if "~" not in sign else bool(re.fullmatch(text, asked))
+            found += matches != sign.startswith("!")
+        else:
+            found += 1
+    assert found == 1
+
+
+def test_a_window_without_two_scrapes_is_refused() -> None:
+    assert queries_of(UsageSettings(rate_window_s=2), 1.0).rate_window_s == 2
+    assert queries_of(UsageSettings(), 10.1).rate_window_s == 41
+    with pytest.raises(Misuse, match=r"--rate-window 20s .* at least 30s"):
+        queries_of(UsageSettings(rate_window_s=20), 15.0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"cpu_metric": 'x{a="b"}'}, {"selector": '{a="b"}'}, {"labels": ("pod", "my-pod")}], ids=str
+)
+def test_names_that_are_none_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(Misuse):
+        UsageSettings(**({"labels": Labels(pod="my-pod")} if "labels" in wrong else wrong))
+
+
+@pytest.mark.parametrize("per_query", [100, 2, 1])
+def test_current_usage_is_a_sample_a_container_whatever_the_batches(per_query: int) -> None:
+    with played(CLUSTER) as server, PrometheusClient(server.url) as client:
+        usage = UsageQuery(client, UsageSettings(series_per_query=per_query))
+        found = usage.current_usage(END_S)
+        asked = len(server.asked)
+        assert usage.current_usage(END_S) == found
+        assert len(server.asked) - asked == asked - 1  # how often it scrapes was measured once
+    names = [("dev", "notebook", "main"), ("ml", "train-2", "main"), ("web", "shop", "main")]
+    assert sorted(found) == names
+    assert found[ContainerName(*names[1])] == (END_S - 5, cores(2, END_S), held_bytes(2, END_S))
+    assert asked == {100: 5, 2: 8, 1: 11}[per_query]
+
+
+def test_a_round_takes_as_many_queries_for_a_thousand_containers_as_for_one() -> None:
+    for n_containers in (1, 1000):
+        lives = {("ml", f"pod-{at}"): ALWAYS for at in range(n_containers)}
+        with played(SmallCluster(lives)) as server, PrometheusClient(server.url) as client:
+            assert len(UsageQuery(client, UsageSettings()).current_usage(END_S)) == n_containers
+            assert len(server.asked) == 5
+
+
+def test_an_old_sample_is_no_sample() -> None:
+    with played(CLUSTER) as server, PrometheusClient(server.url) as client:
+        assert len(UsageQuery(client, UsageSettings(staleness_s=5)).current_usage(END_S)) == 3
+        assert UsageQuery(client, UsageSettings(staleness_s=4)).current_usage(END_S) == {}
+
+
+def test_a_prometheus_that_has_just_begun_is_measured_later() -> None:
+    answers = iter([matrix(), vector(), vector(), vector(), vector(), matrix(({}, [(END_S, 40)]))])
+    with played(lambda asked: next(answers)) as server, PrometheusClient(server.url) as client:
+        usage = UsageQuery(client, UsageSettings())
+        assert usage.current_usage(END_S) == {}
+        assert "[240s]" in server.asked[2].query
+        assert usage.queries(END_S, END_S).rate_window_s == 60
+
+
+def test_a_history_has_its_gaps_requests_and_node() -> None:
+    with played(CLUSTER) as server, PrometheusClient(server.url) as client:
+        series = {one.container: one for one in UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15)}
+    assert list(series) == ["dev/notebook/main", "ml/train-1/main", "ml/train-2/main", "web/shop/main"]
+    short = series["ml/train-1/main"]
+    np.testing.assert_array_equal(short.timestamps, np.arange(START_S + 300, START_S + 901, 15))
+    np.testing.assert_array_equal(short.usage, [[cores(1, at), held_bytes(1, at)] for at in short.timestamps])
+    assert short.requests is not None
+    np.testing.assert_array_equal(short.requests, [[5.0, 1e9]] * len(short))
+    assert (short.node, short.workload, short.step_s) == ("node-1", None, 15)
+    assert len(series["web/shop/main"]) == 101
+
+
+def test_a_hole_in_the_answers_is_a_gap_of_the_series() -> None:
+    def holed(asked: Asked) -> Reply:
+        if "rate(" not in asked.query:
+            return CLUSTER(asked)
+        name = {"namespace": "web", "pod": "shop", "container": "main"}
+        return matrix((name, [(at, 1) for at in asked.moments if not START_S + 100 < at < START_S + 200]))
+
+    with played(holed) as server, PrometheusClient(server.url) as client:
+        (one,) = UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15)
+    np.testing.assert_array_equal(one.timestamps[~one.present], START_S + 105 + 15 * np.arange(7))
+
+
+@pytest.mark.parametrize("cells", [10_000_000, 250, 1])
+def test_a_history_is_the_same_in_whatever_pieces_it_comes(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with played(CLUSTER) as server, PrometheusClient(server.url) as client:
+        whole = list(UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15))
+        monkeypatch.setattr(prometheus_usage, "GROUP_CELLS", cells)
+        monkeypatch.setattr(prometheus_usage, "SAMPLES_PER_ANSWER", 40)
+        parts = list(UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15))
+    assert [one.container for one in parts] == [one.container for one in whole]
+    for part, one in zip(parts, whole, strict=True):
+        np.testing.assert_array_equal(part.timestamps, one.timestamps)
+        np.testing.assert_array_equal(part.usage, one.usage)
+        np.testing.assert_array_equal(part.requests, one.requests)
+
+
+def answered(*series: tuple[dict[str, str], list[tuple[float, float]]]) -> Answered:
+    owner = [at for at, (_, pairs) in enumerate(series) for _ in pairs]
+    pairs = np.array([pair for _, part in series for pair in part]).reshape(-1, 2)
+    return Answered(tuple(labels for labels, _ in series), np.array(owner, np.int64), pairs[:, 0], pairs[:, 1])
+
+
+def test_rows_are_those_with_cpu_and_memory_by_time_then_name() -> None:
+    a, b = ({"namespace": "n", "pod": pod, "container": "c"} for pod in "ab")
+    cpu = answered((b, [(15, 1), (30, 2)]), (a, [(30, 3), (45, 4)]))
+    memory = answered((a | {"node": "x"}, [(15, 10), (30, 11)]), (b | {"node": "y"}, [(15, 12), (30, 13)]))
+    requests = answered((a | {"resource": "memory"}, [(30, 99)]))
+    block = block_of(UsageSettings(), [cpu], [memory], [requests])
+    assert block.nodes == ("x", "y")
+    assert [(block.containers[at].pod, when) for at, when in zip(block.owner, block.timestamps, strict=True)] == [
+        ("b", 15),
+        ("a", 30),
+        ("b", 30),
+    ]
+    np.testing.assert_array_equal(block.usage, [[1, 12], [3, 11], [2, 13]])
+    np.testing.assert_array_equal(block.requests, [[np.nan, np.nan], [np.nan, 99], [np.nan, np.nan]])
+
+
+def test_a_pod_seen_on_two_nodes_has_one_row_a_moment() -> None:
+    a = {"namespace": "n", "pod": "a", "container": "c"}
+    memory = answered((a | {"node": "x"}, [(15, 10)]), (a | {"node": "y"}, [(15, 20), (30, 30)]))
+    block = block_of(UsageSettings(), [answered((a, [(15, 1), (30, 1)]))], [memory], [])
+    assert block.nodes == ("y",)
+    np.testing.assert_array_equal(block.usage, [[1, 20], [1, 30]])
+
+
+def test_nothing_gives_nothing() -> None:
+    block = block_of(UsageSettings(), [], [], [])
+    assert len(block) == 0
+    with played(SmallCluster({})) as server, PrometheusClient(server.url) as client:
+        assert list(UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15)) == []
