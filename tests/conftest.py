@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import hypothesis
 import pytest
+
+
+def pytest_configure() -> None:
+    """Ctrl-C ends what tests start, also when the tests run in the background of a shell, which ignores it."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

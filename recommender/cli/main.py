@@ -18,6 +18,10 @@ COMMANDS = {
         "recommender.cli.recommender",
         "The live VPA recommender: requests for the phase that comes next.",
     ),
+    "explain": (
+        "recommender.cli.explain",
+        "What the recommender sees of a VPA, what it expects, and why it says so.",
+    ),
     "export": ("recommender.cli.export", "Write a Prometheus' recorded usage to a file that the other commands read."),
     "train": ("recommender.cli.train", "Learn phases, their order and their demand from recorded metrics."),
     "phases": ("recommender.cli.phases", "Tell the phase of every sample."),

@@ -18,6 +18,7 @@ from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.pod_index import PodIndex
 from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.profiles import PROFILES, ProfileWriter, read_profile
 from recommender.cluster.reflector import Reflector
 from recommender.cluster.scales import Scales
 from recommender.cluster.targets import Targets
@@ -89,6 +90,8 @@ class ClusterView:
         within = scope.namespace
         self._vpas = Reflector(api, path_of(VPAS, within), read_vpa)
         self._nodes = Reflector(api, path_of(NODES), read_node)
+        self._profiles = Reflector(api, path_of(PROFILES, within), read_profile)
+        self._profile_writer = ProfileWriter(api)
         self.reflectors: tuple[Reflector[Any], ...] = (
             self._vpas,
             self._nodes,
@@ -108,7 +111,7 @@ class ClusterView:
 
     def start(self) -> None:
         """Begin to watch."""
-        for reflector in self.reflectors:
+        for reflector in (*self.reflectors, self._profiles):
             reflector.start()
 
     @property
@@ -132,7 +135,7 @@ class ClusterView:
 
     def stop(self) -> None:
         """Stop watching."""
-        for reflector in self.reflectors:
+        for reflector in (*self.reflectors, self._profiles):
             reflector.stop()
 
     # -- what a round asks -----------------------------------------------------------------------------------------
@@ -176,6 +179,18 @@ class ClusterView:
         """Make the status of a VPA say this, unless we only observe."""
         if not self._observe_only:
             self._writer.publish(vpa, recommendations, conditions)
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        """Write the PhaseProfile, also when we only observe.
+
+        Raises
+        ------
+        Unreachable
+            The profiles have not been listed: the next round tries again.
+        """
+        if not self._profiles.synced:
+            raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
+        self._profile_writer.write(vpa, profile, self._profiles.snapshot().get(vpa.key))
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knew at the start."""

@@ -63,8 +63,10 @@ class Situation:
         float64 (2,): share of the judged samples that violated lately, per resource.
     judged
         How many samples that is a share of.
-    histogram
-        What the default recommender would say.
+    histogram, confidence
+        What the default recommender would say, and how many days of history that rests on.
+    requests
+        float64 (2,): the most that one of the containers has now, NaN where nothing is requested.
     oom_floor_bytes
         What must be had since a container was killed for memory; 0 without such an event.
     recent_changes
@@ -79,6 +81,8 @@ class Situation:
     violations: FloatArray
     judged: int
     histogram: Estimate | None
+    confidence: float
+    requests: FloatArray
     oom_floor_bytes: float
     recent_changes: int
 
@@ -100,6 +104,8 @@ class Draft:
 
 Rail = Callable[[Draft, Situation, RailOptions], Draft]
 
+LITTLE_HISTORY_DAYS = 1.0 / 24.0
+
 FEW_SAMPLES = 40
 """A share of fewer samples than these is chance."""
 
@@ -118,6 +124,15 @@ def fallback(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
         )
     words = f"{doubt}: as the default recommender has it"
     return replace(draft.moved("fallback", situation.histogram.target, words), confident=False)
+
+
+def no_shrinking_on_a_guess(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """In doubt and with little history, a container keeps what it has: old pods are updated whatever the bounds say."""
+    nothing_known = bool(np.isnan(draft.target).any())
+    if draft.confident or nothing_known or situation.confidence >= LITTLE_HISTORY_DAYS:
+        return draft
+    target = np.fmax(draft.target, situation.requests)
+    return draft.moved("no shrinking on a guess", target, "not below what it has, until there is an hour of history")
 
 
 def violation_budget(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
@@ -174,6 +189,7 @@ def resize_limit(draft: Draft, situation: Situation, options: RailOptions) -> Dr
 
 RAILS: tuple[Rail, ...] = (
     fallback,
+    no_shrinking_on_a_guess,
     violation_budget,
     working_set,
     slow_shrink,

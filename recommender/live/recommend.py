@@ -48,7 +48,9 @@ class Options:
     band: BandOptions = field(default_factory=BandOptions)
 
 
-def advise(fleet: Fleet, members: Sequence[Member], book: Book, now_s: float, options: Options) -> Advice | None:
+def advise(
+    fleet: Fleet, members: Sequence[Member], book: Book, requests: FloatArray, now_s: float, options: Options
+) -> Advice | None:
     """What to publish of one container name; None when nothing is known that could be said.
 
     Parameters
@@ -59,6 +61,8 @@ def advise(fleet: Fleet, members: Sequence[Member], book: Book, now_s: float, op
         The live containers of that name under one VPA.
     book
         What is remembered of them.
+    requests
+        float64 (2,): the most that one of them has now, NaN where nothing is requested.
     now_s
         Unix seconds.
     """
@@ -78,12 +82,18 @@ def advise(fleet: Fleet, members: Sequence[Member], book: Book, now_s: float, op
         violations=book.violation_ratio,
         judged=int(book.judged),
         histogram=history,
+        confidence=book.history.confidence(),
+        requests=requests,
         oom_floor_bytes=book.oom_floor(now_s),
         recent_changes=book.recent_changes(now_s),
     )
     draft = guarded(forecast, situation, options.rails)
     if np.isnan(draft.target).any():
         return None
+    if not draft.confident and history is not None:
+        # Nobody is disturbed for a guess: as wide as the default recommender's own bounds, which narrow with history.
+        wide = Estimate(np.fmin(history.lower, draft.target), draft.target, np.fmax(history.upper, draft.target))
+        return Advice(wide, draft, forecast, leading, doubt)
     published = band(held(draft.target, book.published, options.band), options.band)
     return Advice(Estimate(published.lower, published.target, published.upper), draft, forecast, leading, doubt)
 

@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recommender.cluster.objects import ObjectKey, Pair, Vpa
+from recommender.cluster.objects import ObjectKey, Pair
 from recommender.cluster.oom import bumped_memory_bytes
 from recommender.cluster.pods import Pod
 from recommender.cluster.vpa_status import Condition, published_in
 from recommender.cluster.vpa_status import ContainerRecommendation as StatusEntry
 from recommender.errors import PhasewiseError
 from recommender.live.book import Book
-from recommender.live.fleet import Fleet, Instance, Member, Newcomer, Sample
+from recommender.live.fleet import Fleet, Instance, Newcomer, Sample
+from recommender.live.profile import profile_of, signature_of
 from recommender.live.rails import Draft
 from recommender.live.recommend import Advice, Options, advise, safe_values
-from recommender.live.view import Place, Selection, View
+from recommender.live.view import Place, View
+from recommender.live.workload import Workload
 from recommender.policies.constraints import (
     OFF,
     ContainerRecommendation,
@@ -29,7 +31,7 @@ from recommender.policies.constraints import (
     integer_cpu_containers,
 )
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY
+from recommender.records import CPU, MEMORY, FloatArray
 
 log = logging.getLogger(__name__)
 
@@ -39,27 +41,6 @@ PROVIDED, NO_PODS, UNSUPPORTED, UNSURE = (
     "ConfigUnsupported",
     "LowConfidence",
 )
-
-
-@dataclass(slots=True)
-class Workload:
-    """One VPA with what belongs to it in this round.
-
-    Attributes
-    ----------
-    books
-        By container name; they outlive rounds.
-    advice
-        What this round wants to publish, by container name.
-    members
-        The live containers, by container name.
-    """
-
-    vpa: Vpa
-    selection: Selection = field(default_factory=lambda: Selection((), {}))
-    books: dict[str, Book] = field(default_factory=dict)
-    advice: dict[str, Advice] = field(default_factory=dict)
-    members: dict[str, list[Member]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -123,6 +104,7 @@ class Recommender:
             self._forecast,
             self._advise,
             self._publish,
+            self._show,
             self._let_go,
         ):
             began = self.stopwatch()
@@ -218,7 +200,8 @@ class Recommender:
                 workload.advice = {}
                 for name in sorted(self._containers(workload)):
                     book = self._book(workload, name)
-                    advice = advise(self.fleet, workload.members.get(name, ()), book, now_s, self.options)
+                    members, requests = workload.members.get(name, ()), _requests(workload, name)
+                    advice = advise(self.fleet, members, book, requests, now_s, self.options)
                     if advice is not None:
                         workload.advice[name] = advice
 
@@ -232,6 +215,15 @@ class Recommender:
                 for recommendation in recommendations:
                     book = workload.books[recommendation.container]
                     report.published += book.publish(np.array(recommendation.target), now_s)
+
+    def _show(self, report: Report) -> None:
+        """The PhaseProfile of each workload of which something changed."""
+        for key, workload in self.workloads.items():
+            with self._sparing(f"PhaseProfile {key}", report):
+                signature = signature_of(workload)
+                if signature != workload.shown:
+                    self.view.show(workload.vpa, profile_of(workload, self.fleet))
+                    workload.shown = signature
 
     def _let_go(self, report: Report) -> None:
         """Forget containers whose pod is gone or done."""
@@ -335,6 +327,14 @@ def _conditions(workload: Workload, entries: Mapping[str, StatusEntry]) -> dict[
         UNSUPPORTED: Condition("True", "", problem) if problem else None,
         UNSURE: Condition("True", "Fallback", words) if doubts else None,
     }
+
+
+def _requests(workload: Workload, container: str) -> FloatArray:
+    """float64 (2,): the most that one of its running containers has of each resource; NaN where none is requested."""
+    states = (pod.container(container) for pod in workload.selection.pods if not pod.finished)
+    had = np.array([state.requests for state in states if state is not None]).reshape(-1, 2)
+    most: FloatArray = np.fmax.reduce(had, axis=0, initial=np.nan)
+    return most
 
 
 def _beside(workload: Workload) -> Pair:

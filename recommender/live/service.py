@@ -10,8 +10,9 @@ from functools import partial
 
 from recommender.cluster.errors import ClusterError
 from recommender.live.cluster_view import ClusterView
-from recommender.live.round import Recommender, Report, Workload
+from recommender.live.round import Recommender, Report
 from recommender.live.telemetry import Telemetry
+from recommender.live.workload import Workload
 from recommender.policies.histogram_checkpoint import Status, checkpoint_status
 
 log = logging.getLogger(__name__)

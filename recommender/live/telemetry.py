@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from recommender.live.round import Report, Workload
+from recommender.live.round import Report
+from recommender.live.workload import Workload
 from recommender.records import RESOURCES
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)

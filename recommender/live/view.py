@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from recommender.cluster.objects import ObjectKey, Pair, Vpa
 from recommender.cluster.oom import OomObservation
@@ -66,6 +66,9 @@ class View(Protocol):
         conditions: Mapping[str, Condition | None],
     ) -> None:
         """Make the status of a VPA say this."""
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        """Make the PhaseProfile of a VPA say this."""
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knows of a container name; None when there is none."""

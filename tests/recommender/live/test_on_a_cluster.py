@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import requests
 
+from recommender.cluster.quantities import parse_quantity
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server
 from tests.cluster.simulated.nodes import SimulatedNodes
@@ -28,7 +31,7 @@ Start = Callable[..., Server]
 @pytest.fixture(scope="module")
 def account(vpa: Cluster, metrics_server: Cluster) -> Path:
     """The kubeconfig of the service account that the manifests give the recommender."""
-    vpa.apply(ROOT / "manifests" / "recommender" / "rbac.yaml")
+    vpa.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "recommender" / "rbac.yaml")
     return metrics_server.service_account("kube-system", NAME)
 
 
@@ -59,26 +62,76 @@ def status_of(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
     return json.loads(cluster.kubectl("get", "vpa", name, "-n", namespace, "-o", "json")).get("status", {})
 
 
-def test_a_workload_that_names_us_is_recommended_for_and_resized_in_place_by_the_real_updater(
+def a_steady_workload(cluster: Cluster, nodes: SimulatedNodes, namespace: str, update_mode: str) -> str:
+    """A Deployment that asks for two cores and uses 0.4 of them and 1 GiB, and its VPA; returns the pod's uid."""
+    spec = pod_spec(nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
+    pod = roll_out(cluster, namespace, "steady", spec)[0]
+    drive_usage(cluster, namespace, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
+    create_vpa(cluster, namespace, "steady", update_mode=update_mode)
+    return str(pod.metadata.uid)
+
+
+def target_of(cluster: Cluster, namespace: str) -> tuple[float, float]:
+    """Cores and bytes; fails while there is no target."""
+    entry = status_of(cluster, namespace, "steady")["recommendation"]["containerRecommendations"][0]["target"]
+    return parse_quantity(entry["cpu"]), parse_quantity(entry["memory"])
+
+
+def test_a_workload_that_names_us_is_resized_in_place_by_the_real_updater_and_its_profile_tells_why(
     cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
 ) -> None:
-    spec = pod_spec(simulated_nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
-    pod = roll_out(cluster, namespace, "steady", spec)[0]
-    drive_usage(cluster, namespace, pod.metadata.name, Usage(0.4, 2.0**30))
-    create_vpa(cluster, namespace, "steady")
+    uid = a_steady_workload(cluster, simulated_nodes, namespace, "InPlaceOrRecreate")
     start()
 
     def resized() -> dict[str, str]:
         (now,) = running_pods(cluster, namespace, "steady")
-        assert now.metadata.uid == pod.metadata.uid, "it was evicted, not resized"
+        assert now.metadata.uid == uid, "it was evicted, not resized"
         requests_now = now.status.container_statuses[0].resources.requests
         return requests_now if requests_now["cpu"] != "2" else {}
 
     requests_now = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
-    assert 0.35 <= float(requests_now["cpu"].removesuffix("m")) / 1000 < 1.0
+    assert 0.35 <= parse_quantity(requests_now["cpu"]) < 1.0
     status = status_of(cluster, namespace, "steady")
     assert {c["type"]: c["status"] for c in status["conditions"]}["RecommendationProvided"] == "True"
     assert status["observedGeneration"] >= 1
+
+    profile = json.loads(cluster.kubectl("get", "pp", "steady", "-n", namespace, "-o", "json"))
+    assert profile["metadata"]["ownerReferences"][0]["name"] == "steady"
+    assert profile["status"]["pods"][0]["uid"] == uid
+    explain = [sys.executable, "-m", "recommender", "explain", f"{namespace}/steady", "--kubeconfig"]
+    told = subprocess.run([*explain, cluster.kubeconfig("admin")], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "for the coming cycle" in told.stdout, told.stdout
+
+    cluster.kubectl("delete", "vpa", "steady", "-n", namespace)
+    cluster.kubectl("wait", "--for=delete", "pp/steady", "-n", namespace, "--timeout=60s")
+
+
+def test_killed_it_goes_on_from_what_stands_and_stopped_it_leaves_values_that_are_safe(
+    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
+) -> None:
+    a_steady_workload(cluster, simulated_nodes, namespace, "Off")
+    server = start()
+    before = wait_until(lambda: target_of(cluster, namespace), "a recommendation", timeout_s=180)
+    checkpoint = ("get", "vpacheckpoint", "steady-main", "-n", namespace, "-o", "json")
+    kept = wait_until(lambda: json.loads(cluster.kubectl(*checkpoint)), "a checkpoint", timeout_s=60)
+    samples = kept["status"]["totalSamplesCount"]
+    assert samples >= 1
+
+    server.kill()
+    server.start().wait_ready()
+    wait_until(
+        lambda: json.loads(cluster.kubectl(*checkpoint))["status"]["totalSamplesCount"] > samples,
+        "the history to go on where it was",
+        timeout_s=120,
+    )
+    assert target_of(cluster, namespace)[1] >= 0.8 * before[1]
+
+    began_s = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began_s < 10.0
+    cpu_cores, memory_bytes = target_of(cluster, namespace)
+    assert cpu_cores > 2 * before[0]  # the histogram's upper bound: of a few samples it is far up
+    assert memory_bytes > before[1]
 
 
 def test_a_workload_that_names_another_recommender_is_left_alone(

@@ -24,6 +24,8 @@ CALM = Situation(
     violations=np.zeros(2),
     judged=1000,
     histogram=HISTORY,
+    confidence=1.0,
+    requests=NOTHING,
     oom_floor_bytes=0.0,
     recent_changes=0,
 )
@@ -50,6 +52,14 @@ CASES = {
     ),
     "in doubt and without history the forecast is what there is": (
         replace(CALM, doubt="phase unknown", histogram=None), [0.5, 1.5], ["fallback"],
+    ),
+    "a guess takes nothing away": (
+        replace(CALM, doubt="too little history", confidence=0.01, requests=np.array([2.0, 1 * GIB])),
+        [2.0, 2.0], ["fallback", "no shrinking on a guess"],
+    ),
+    "an hour of history is no guess any more": (
+        replace(CALM, doubt="phase unknown", confidence=1 / 24, requests=np.array([2.0, 4 * GIB])),
+        [0.6, 2.0], ["fallback"],
     ),
     "violations above the target widen": (
         replace(CALM, violations=np.array([0.07, 0.0])), [0.625, 1.5], ["violation budget"],

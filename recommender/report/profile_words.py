@@ -1,0 +1,83 @@
+"""A PhaseProfile in words and tables, for a person at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from recommender.units import format_cpu, format_memory
+
+Json = Mapping[str, Any]
+
+
+def told(name: str, profile: Json, vpa: Json) -> RenderableType:
+    """What is seen, what is expected, why the target is what it is, and what each guard rail did.
+
+    Parameters
+    ----------
+    name
+        `namespace/name`.
+    profile, vpa
+        The `status` of the PhaseProfile and of the VPA, as the API server gives them.
+    """
+    published = {entry.get("containerName"): entry for entry in _entries(vpa)}
+    parts: list[RenderableType] = [Text(name, style="bold")]
+    parts += [Text(f"{kind}: {words}") for kind, words in _conditions(vpa)]
+    for container in profile.get("containers", []):
+        parts.append(_container(container, published.get(container.get("name"), {})))
+    parts.append(_pods(profile.get("pods", [])))
+    return Group(*parts)
+
+
+def _container(container: Json, published: Json) -> Table:
+    table = Table(title=f"container {container.get('name')}", show_header=False, title_justify="left")
+    for label, words in _lines(container, published):
+        table.add_row(label, words)
+    return table
+
+
+def _lines(container: Json, published: Json) -> Iterator[tuple[str, str]]:
+    if "phase" in container:
+        phase = container["phase"]
+        seen = "like no phase it knows" if phase < 0 else f"phase {phase}"
+        yield "sees", f"{seen} since {container.get('since', '?')}, confidence {container.get('confidence', 0):.0%}"
+    else:
+        yield "sees", "too little to tell a phase"
+    for following in container.get("next", []):
+        yield "expects", f"phase {following['phase']} ({following['probability']:.0%}) about {following.get('at', '?')}"
+    why = container.get("why", {})
+    if "forecastCpuCores" in why:
+        forecast = f"{format_cpu(why['forecastCpuCores'])} cores, {format_memory(why['forecastMemoryBytes'])}"
+        yield "forecast", f"{forecast} for the coming cycle"
+    if "rule" in why:
+        yield "rule", why["rule"]
+    yield "policy", why.get("policy", "?")
+    for rail in why.get("rails", []):
+        yield "guard rail", f"{rail['name']}: {rail['words']}"
+    for label, field in (("target", "target"), ("below", "lowerBound"), ("above", "upperBound")):
+        if amounts := published.get(field):
+            yield label, ", ".join(f"{resource} {amount}" for resource, amount in sorted(amounts.items()))
+
+
+def _pods(pods: list[Json]) -> Table:
+    table = Table("pod", "container", "phase", title="pods", title_justify="left")
+    for pod in pods:
+        phase = pod.get("phase", -1)
+        table.add_row(pod.get("name", "?"), pod.get("container", ""), "unknown" if phase < 0 else str(phase))
+    return table
+
+
+def _entries(vpa: Json) -> list[Json]:
+    recommendation = vpa.get("recommendation") or {}
+    entries: list[Json] = recommendation.get("containerRecommendations") or []
+    return entries
+
+
+def _conditions(vpa: Json) -> Iterator[tuple[str, str]]:
+    for condition in vpa.get("conditions") or []:
+        words = " ".join(word for word in (condition.get("reason"), condition.get("message")) if word)
+        yield condition["type"], f"{condition['status']}{'. ' + words if words else ''}"
