@@ -204,6 +204,19 @@ class ClusterView:
             return WriteReport()
         return self._checkpoints.write(statuses, time.monotonic() + within_s)
 
+    def clear_away(self) -> list[str]:
+        """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went.
+
+        Raises
+        ------
+        ApiError
+            They cannot be listed.
+        """
+        if self._observe_only:
+            return []
+        ours = {vpa.key for vpa in self.vpas()}
+        return self._checkpoints.collect(self._vpas.snapshot().keys(), ours, self._wall_clock())
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._pods.changed(old, new)
         self._ooms.pod_changed(old, new)

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 UNHEALTHY_INTERVALS = 5
 """A loop whose last round is older than this many intervals is stuck (as the default recommender's)."""
 
+CLEARED_EVERY_S = 600.0
+"""How often checkpoints of what is gone are looked for (as the default recommender does)."""
+
 CHECKPOINTS_WITHIN_S = 5.0
 """What a round spends on writing histories; the VPAs that waited longest come first."""
 
@@ -47,6 +50,7 @@ class Service:
         self._finished_s = time.monotonic()
         self._said: Mapping[str, str] = {}
         self._loaded = False
+        self._cleared_s = -CLEARED_EVERY_S
 
     def stop(self) -> None:
         """End after the running round."""
@@ -95,8 +99,19 @@ class Service:
     def _round(self) -> None:
         report = self._recommender.run()
         self._keep(CHECKPOINTS_WITHIN_S)
+        self._clear_away()
         self._telemetry.round_done(report, self._recommender.workloads.values(), len(self._recommender.fleet.members))
         self._say(report)
+
+    def _clear_away(self) -> None:
+        if time.monotonic() - self._cleared_s < CLEARED_EVERY_S:
+            return
+        self._cleared_s = time.monotonic()
+        try:
+            for name in self._view.clear_away():
+                log.info("cleared away the checkpoint %s", name)
+        except ClusterError as error:
+            log.warning("checkpoints cannot be cleared away: %s", error)
 
     def _say(self, report: Report) -> None:
         """Log each problem when it comes and when it goes, not at every round."""

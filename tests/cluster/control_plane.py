@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ SERVICE_RANGE = "10.98.0.0/16"
 POD_RANGE = "10.128.0.0/9"
 FAST_CLIENT = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 """By default the controllers ask slowly enough that the first pod of a cluster has to wait five seconds."""
+
+
+OURS = ("recommender", "extender", "controller")
+AUDITED = tuple(f"system:serviceaccount:kube-system:phasewise-{part}" for part in OURS)
+"""Accounts whose requests the API server writes down, so that tests can hold their roles against what they do."""
 
 
 def start_control_plane(rig: Rig) -> None:
@@ -72,8 +78,12 @@ def _start_apiserver(rig: Rig) -> Server:
     front_proxy = Authority(rig.folder / "pki" / "front-proxy")
     proxy_certificate, proxy_key = front_proxy.client("front-proxy-client", "front-proxy-client")
     accounts_key = rig.authority.serving("service-accounts", "service-accounts.phasewise.test")[1]
+    audit_policy = rig.folder / "audit-policy.json"
+    audit_policy.write_text(json.dumps(_audit_policy()))
     command = [
         rig.binaries["kube-apiserver"],
+        f"--audit-policy-file={audit_policy}",
+        f"--audit-log-path={rig.folder / 'logs' / 'audit.jsonl'}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={rig.url.rsplit(':', 1)[1]}",
         f"--advertise-address={ADVERTISED}",
@@ -137,6 +147,12 @@ def _own_endpoint(rig: Rig, port: int, kubeconfig: Path) -> tuple[str, ...]:
         *serving_certificate(rig),
         "--leader-elect=false",
     )
+
+
+def _audit_policy() -> dict[str, Any]:
+    """Who asked what, without contents; a watch is written when it begins."""
+    rules = [{"level": "Metadata", "users": list(AUDITED)}, {"level": "None"}]
+    return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
 
 
 def _kubelet_access() -> dict[str, Any]:

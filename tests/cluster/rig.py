@@ -167,6 +167,17 @@ class Rig:
             raise KubectlFailed(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
         return done.stdout
 
+    def requests_of(self, user: str) -> set[tuple[str, str, str]]:
+        """What one of `control_plane.AUDITED` asked of the API server: (verb, group, resource or resource/part)."""
+        log = self.folder / "logs" / "audit.jsonl"
+        asked = set()
+        for line in log.read_text().splitlines():
+            event = json.loads(line)
+            if event["user"]["username"] == user and (about := event.get("objectRef")):
+                part = f"/{about['subresource']}" if "subresource" in about else ""
+                asked.add((event["verb"], about.get("apiGroup", ""), f"{about['resource']}{part}"))
+        return asked
+
     def apply(self, *objects: Mapping[str, Any] | Path | str) -> None:
         """`kubectl apply --server-side` of objects, YAML texts, files and folders of them."""
         documents = [document for given in objects for document in _documents(given)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import requests
+import yaml
 
 from recommender.cluster.quantities import parse_quantity
 from tests.cluster.cluster import Cluster
@@ -146,3 +148,44 @@ def test_a_workload_that_names_another_recommender_is_left_alone(
     assert status_of(cluster, namespace, "theirs") == {}
     conditions = {c["type"]: c for c in status_of(cluster, namespace, "ours")["conditions"]}
     assert "does not exist" in conditions["ConfigUnsupported"]["message"]
+
+
+SELDOM = {
+    ("get", "autoscaling.k8s.io", "verticalpodautoscalers"): "read again when somebody else wrote meanwhile",
+    ("get", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "whose a checkpoint is that has our name",
+    ("delete", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "the history of a VPA that is gone",
+    ("get", "*", "*/scale"): "targets of kinds that are not watched",
+    ("patch", "phasewise.dev", "phaseprofiles"): "a VPA takes over the profile of one that had its name",
+}
+"""Rights that a quiet quarter of a minute does not use, and what for."""
+
+
+def granted(*kinds: str) -> set[tuple[str, str, str]]:
+    """(verb, group, resource) of every role in the manifests."""
+    documents = yaml.safe_load_all((ROOT / "manifests" / "recommender" / "rbac.yaml").read_text())
+    return {
+        (verb, group, resource)
+        for document in documents
+        if document["kind"] in kinds
+        for rule in document["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def test_it_may_do_what_it_does_and_nothing_else(
+    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
+) -> None:
+    a_steady_workload(cluster, simulated_nodes, namespace, "Off")
+    server = start("--leader-elect")
+    user = f"system:serviceaccount:kube-system:{NAME}"
+    may = granted("ClusterRole", "Role")
+    assert not any("*" in verb for verb, _, _ in may)
+    wait_until(
+        lambda: may - cluster.requests_of(user) == SELDOM.keys(),
+        "every right to be used but those for seldom cases",
+        timeout_s=120,
+        every_s=1.0,
+    )
+    assert not re.search("(?i)forbidden", server.log.read_text())

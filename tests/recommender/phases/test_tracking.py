@@ -43,14 +43,15 @@ def tracked(tracker: PhaseTracker, runs: list[np.ndarray]) -> list[list[int]]:
     return said
 
 
-def split_detector() -> PhaseDetector:
-    """A detector with a split phase, made from the bundled one."""
+@pytest.fixture(scope="module", params=["bundled", "with a split phase"])
+def detector(request: pytest.FixtureRequest) -> PhaseDetector:
+    if request.param == "bundled":
+        return DETECTOR
     runs = [series_of(walk(np.random.default_rng(seed), 300)) for seed in range(6)]
     labels = np.concatenate([DETECTOR.trace(run).labels for run in runs])
     return DETECTOR.split(int(np.bincount(labels[labels >= 0]).argmax()), 2, runs, 0)
 
 
-@pytest.mark.parametrize("detector", [DETECTOR, split_detector()], ids=["bundled", "with a split phase"])
 def test_phases_told_one_sample_at_a_time_are_those_of_the_whole_series(detector: PhaseDetector, seed: int) -> None:
     rng = np.random.default_rng(seed)
     runs = [walk(rng, int(n)) for n in rng.integers(1, 200, 12)]
