@@ -175,11 +175,11 @@ def print_facts(facts: dict[str, str]) -> None:
 
 
 def table_of(rows: list[tuple[str, psutil.Process | None]]) -> Table:
-    table = Table("server", "process", "memory MiB", "log")
+    table = Table("server", "process", "memory MiB", caption=f"logs: {folder() / 'logs'}", caption_justify="left")
     for name, process in rows:
         memory = f"{process.memory_info().rss / 2**20:.0f}" if process else "-"
         state = str(process.pid) if process else "[red]ended[/]"
-        table.add_row(name, state, memory, str(folder() / "logs" / f"{name}.log"))
+        table.add_row(name, state, memory)
     return table
 
 
