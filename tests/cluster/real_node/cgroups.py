@@ -181,7 +181,7 @@ class Cgroup:
 
     def processes(self) -> list[int]:
         """Ids of the processes in it and in the groups below it."""
-        return list(_processes(self.name))
+        return sorted(set(_processes(self.name)))
 
     def _read(self, controller: str, file: str) -> str:
         return (self.folder(controller) / file).read_text().strip()

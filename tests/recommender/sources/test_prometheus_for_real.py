@@ -172,9 +172,11 @@ def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(
         while len(list(parts.glob("[0-9]*.parquet"))) < done:
             assert process.poll() is None
         filled.server.pause()  # or a quick machine would be done before the signal comes
-        process.send_signal(number)
-        process.wait(30)
-        filled.server.resume()
+        try:
+            process.send_signal(number)
+            process.wait(30)
+        finally:
+            filled.server.resume()
         assert not broken.exists()
     ended = end(command(filled, access, end_s, broken))
     assert ended.returncode == 0, ended.stderr
