@@ -62,7 +62,7 @@ def up(
 ) -> None:
     """Start the cluster, and say how to reach it.
 
-    The servers are built at the first time (some ten minutes); later it is a matter of seconds.
+    The servers are built at the first time (ten to fifteen minutes on two cores); later it is a matter of seconds.
     """
     clear_leftovers()
     if folder().exists():
