@@ -278,8 +278,7 @@ class Recommender:
             workload.members.setdefault(member.instance.container, []).append(member)
 
     def _containers(self, workload: Workload) -> set[str]:
-        present = {container.name for pod in workload.selection.pods for container in pod.containers}
-        return present or set(workload.books)
+        return _present(workload) or set(workload.books)
 
     def _constrained(self, workload: Workload) -> tuple[ContainerRecommendation, ...]:
         vpa = workload.vpa
@@ -287,6 +286,11 @@ class Recommender:
         estimates = {name: advice.estimate for name, advice in workload.advice.items()}
         recommendations = constrain(estimates, vpa.policy_for, self.limits, whole)
         return fit_largest_node(recommendations, _beside(workload), self.view.room(workload.selection.pods))
+
+
+def _present(workload: Workload) -> set[str]:
+    """Names of the containers that its pods have."""
+    return {container.name for pod in workload.selection.pods for container in pod.containers}
 
 
 def _entry(recommendation: ContainerRecommendation) -> StatusEntry:
@@ -304,7 +308,7 @@ def _kept(workload: Workload) -> dict[str, StatusEntry]:
 
     A container that the user takes out (mode Off) or that its pods no longer have is not kept.
     """
-    present = {container.name for pod in workload.selection.pods for container in pod.containers}
+    present = _present(workload)
     return {
         name: entry
         for name, entry in published_in(workload.vpa.status).items()
