@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from recommender.units import format_cpu, format_memory
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -15,6 +18,9 @@ BoolArray = NDArray[np.bool_]
 CPU, MEMORY = 0, 1
 RESOURCES = ("cpu", "memory")
 """Column order of every (n, 2) array: cpu in cores, memory in bytes."""
+
+Amounts = tuple[float, float]
+"""(cpu_cores, memory_bytes); NaN where nothing is said."""
 
 UNKNOWN_PHASE = -1
 """A window too far from every known phase, or a sample with no window and no phase before it to carry on."""
@@ -114,6 +120,39 @@ class ContainerFacts:
     cycle_samples: int
     workload: str | None = None
     node: str | None = None
+
+
+class AppliedLimit(NamedTuple):
+    """One limit of a user, an operator or a node that changed a target, and by how much; amounts in cores or bytes."""
+
+    name: str
+    resource: str
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        shown = format_cpu if self.resource == RESOURCES[CPU] else format_memory
+        return f"{self.name}: {self.resource} {shown(self.before)} -> {shown(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRecommendation:
+    """What is published for one container of a VPA; NaN for a resource that is left alone.
+
+    Attributes
+    ----------
+    uncapped
+        The target before minAllowed, maxAllowed and what came after.
+    limits
+        What changed the target, in the order in which it did.
+    """
+
+    container: str
+    target: Amounts
+    lower: Amounts
+    upper: Amounts
+    uncapped: Amounts
+    limits: tuple[AppliedLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

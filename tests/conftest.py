@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -15,6 +16,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays to the end: looking for garbage in it took a tenth of all time."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One seed by default; `PHASEWISE_SEEDS=20` runs every test that asks for a seed with twenty."""
     if "seed" in metafunc.fixturenames:
@@ -22,4 +29,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 hypothesis.settings.register_profile("project", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=40)  # of scripts/test --fast
 hypothesis.settings.load_profile("project")

@@ -11,8 +11,6 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.mapping import ColumnMap, parse_map
@@ -22,8 +20,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
-
-stderr = Console(stderr=True)
 
 
 class DurationType(click.ParamType[float, Any]):
@@ -88,6 +84,17 @@ def map_option(command: Command) -> Command:
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """A callback (what, done, of) that draws a bar a task on stderr; silent where stderr is no terminal."""
+    from rich.console import Console  # noqa: PLC0415 - not in the memory of those that run for months
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    stderr = Console(stderr=True)
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -111,7 +118,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 def say(line: str) -> None:
     """One line for people, on stderr: stdout belongs to results."""
-    stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+    click.echo(line, err=True)
 
 
 def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:

@@ -37,6 +37,7 @@ def command(vpa: str, as_json: bool, kubeconfig: Path | None, context: str | Non
         path_of(PROFILES, namespace, name),
         f"VPA {vpa} has no PhaseProfile: it names another recommender, or ours is not running",
     )
+    profile.pop("state", None)  # what the recommender keeps for itself
     if as_json:
         click.echo(orjson.dumps({"profile": profile, "vpa": found}, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -26,7 +27,7 @@ COMMANDS = {
     "train": ("recommender.cli.train", "Learn phases, their order and their demand from recorded metrics."),
     "phases": ("recommender.cli.phases", "Tell the phase of every sample."),
     "graph": ("recommender.cli.graph", "Fit, score and draw the graph of how phases follow one another."),
-    "model": ("recommender.cli.model", "Show a model, split one of its phases, or import bare arrays."),
+    "model": ("recommender.cli.model", "Show a model, split, import, or publish one to a cluster."),
 }
 """Name -> (module, one line of help). A command's module is imported only when it is used: help stays instant."""
 
@@ -45,21 +46,31 @@ Every command explains itself: phasewise COMMAND --help
 
 
 class LateGroup(click.Group):
-    """A group whose commands are imported on first use."""
+    """A group whose commands are imported on first use.
+
+    Parameters
+    ----------
+    late
+        Name -> (module, one line of help), as `COMMANDS`.
+    """
+
+    def __init__(self, *arguments: Any, late: Mapping[str, tuple[str, str]] = COMMANDS, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._late = late
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *super().list_commands(ctx)]
+        return [*self._late, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self._late:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        command: click.Command = importlib.import_module(self._late[cmd_name][0]).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl([*((name, line) for name, (_, line) in COMMANDS.items()), *own])
+            formatter.write_dl([*((name, line) for name, (_, line) in self._late.items()), *own])
 
 
 @click.group(cls=LateGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

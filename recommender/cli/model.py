@@ -1,7 +1,8 @@
-"""`phasewise model show`, `split` and `import`."""
+"""`phasewise model show`, `split`, `import` and `publish`."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import click
 import orjson
 from rich.table import Table
 
+from recommender import __version__, artifacts
 from recommender import model as models
 from recommender.cli.common import DURATION, map_option, names, progress_bar, say
+from recommender.cluster.connection import connect
+from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.errors import Misuse
+from recommender.live.warm_up import check_live
 from recommender.model import PhaseModel
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns
@@ -24,7 +29,7 @@ from recommender.units import format_cpu, format_duration, format_memory
 
 @click.group("model")
 def command() -> None:
-    """Show a model, split one of its phases, or import bare arrays."""
+    """Show a model, split one of its phases, import bare arrays, or publish one to a cluster."""
 
 
 @command.command()
@@ -188,3 +193,27 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
     model.save(folder)
     detector = model.detector
     say(f"{folder}: {detector.n_phases} phases, lag {detector.lag}, {len(detector.features)} features")
+
+
+@command.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option(
+    "--configmap", "target", required=True, metavar="NAMESPACE/NAME", help="Made where it is not there; else replaced."
+)
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
+@click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
+def publish(folder: Path, target: str, kubeconfig: Path | None, context: str | None) -> None:
+    """Put a model into a ConfigMap, from where running recommenders take it.
+
+    \b
+      phasewise model publish model --configmap kube-system/phasewise-model
+      phasewise recommender --model configmap:kube-system/phasewise-model
+
+    A model that a recommender would refuse is not published.
+    """
+    key = parse_key(target)
+    model = models.load(folder)
+    check_live(model)
+    files = {name: (folder / name).read_bytes() for name in (artifacts.MANIFEST, artifacts.ARRAYS)}
+    publish_model_map(connect(kubeconfig, context, user_agent=f"phasewise/{__version__}"), key, files, time.time())
+    say(f"{key}: {model.detector.n_phases} phases, {sum(map(len, files.values())):,} bytes, from {folder}")

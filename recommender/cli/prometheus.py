@@ -11,7 +11,7 @@ import click
 
 from recommender.cli.common import DURATION, Command
 from recommender.errors import Misuse
-from recommender.sources.prometheus import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC
+from recommender.sources.metric_names import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import Labels, UsageSettings
 

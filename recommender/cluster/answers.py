@@ -26,6 +26,9 @@ from recommender.cluster.errors import (
 LONGEST_MESSAGE = 400
 """Characters of the server's words that we repeat: it quotes rejected values, however long or private they are."""
 
+NAMESPACE_ENDS = "NamespaceTerminating"
+"""Cause in a 403 to whoever makes something in a namespace that is being deleted: no right is missing."""
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     401: Unauthorized, 403: Forbidden, 404: NotFound, 408: ServerFailed, 409: Conflict, 410: Gone, 429: Throttled,
 }  # fmt: skip
@@ -44,10 +47,20 @@ def error_of_status(asked: str, status: int, body: object, retry_after: str | No
         The header of that name, in seconds.
     """
     kind = _BY_STATUS.get(status) or (Invalid if 400 <= status < 500 else ServerFailed)
+    if kind is Forbidden and NAMESPACE_ENDS in _causes(body):
+        kind = NotFound
     said = body.get("message") if isinstance(body, dict) else None
     words = " ".join(str(said).split())[:LONGEST_MESSAGE] if said else "the server did not say why"
     wait_s = float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
     return kind(f"{asked}: {words} ({status})", status=status, retry_after_s=wait_s)
+
+
+def _causes(body: object) -> set[str]:
+    """The machine-readable causes in a `Status`; empty when it names none, or is no `Status`."""
+    details = body.get("details") if isinstance(body, dict) else None
+    causes = details.get("causes") if isinstance(details, dict) else None
+    listed = causes if isinstance(causes, list) else []
+    return {str(cause.get("reason")) for cause in listed if isinstance(cause, dict)}
 
 
 def error_of_silence(asked: str, error: Exception) -> ApiError:

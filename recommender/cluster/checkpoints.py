@@ -7,6 +7,7 @@ name that is taken or too long costs nothing but beauty.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,6 +115,7 @@ class Checkpoints:
         statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, Any]]]],
         deadline_s: float,
         at_most: int | None = None,
+        every_s: float = 0.0,
     ) -> WriteReport:
         """Write the checkpoints of VPAs, those first that waited longest, until the time is up.
 
@@ -125,11 +127,15 @@ class Checkpoints:
             On our clock; a VPA that was begun is finished.
         at_most
             Checkpoints to write in this call, a VPA that was begun excepted.
+        every_s
+            A VPA whose turn was less than this ago is left for later.
         """
         report = WriteReport()
         for gone in self._written_s.keys() - statuses.keys():
             self.forget(gone)
-        waiting = sorted(statuses, key=lambda vpa: (self._written_s.get(vpa, float("-inf")), vpa))
+        due_s = self._clock() - every_s if every_s else math.inf
+        due = [vpa for vpa in statuses if self._written_s.get(vpa, -math.inf) <= due_s]
+        waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, -math.inf), vpa))
         for place, vpa in enumerate(waiting):
             spent = report.written + report.failed
             if self._clock() >= deadline_s or (at_most is not None and spent >= at_most):
@@ -148,11 +154,14 @@ class Checkpoints:
         self._written_s.pop(vpa, None)
         for key in [key for key in self._known if key.vpa == vpa]:
             del self._known[key]
+        self._said = {key for key in self._said if key.vpa != vpa}
 
     def _write_one(self, key: CheckpointKey, status: Mapping[str, Any], report: WriteReport) -> None:
         try:
             self._put(key, status)
             report.written += 1
+        except NotFound:  # the namespace is gone, or going
+            self._known.pop(key, None)
         except ClusterError as error:
             report.failed += 1
             report.unreachable = isinstance(error, Unreachable)

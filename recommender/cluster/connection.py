@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from recommender.cluster.answers import error_of_silence, error_of_status, parsed, parsed_if_json
 from recommender.cluster.credentials import Credentials
-from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized
+from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
 from recommender.cluster.rate import TokenBucket
 
 Query = Mapping[str, str | int]
@@ -24,8 +25,8 @@ Observer = Callable[[str, int, float], None]
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
-PAGE = 500
-"""Objects a page of a list: a few MB of pods."""
+PAGE = 100
+"""Objects a page of a list: a MB or two of pods, which take ten times as much while they are read."""
 
 LONGEST_PATIENCE_S = 5.0
 """A server that is busy asks for a second; longer waits (a disruption budget's) are the caller's to decide."""
@@ -59,6 +60,7 @@ class Api:
     ) -> None:
         self._credentials, self._bucket = credentials, bucket
         self._user_agent, self._observe, self._clock = user_agent, observe, clock
+        self._until_s = math.inf
 
     @property
     def server(self) -> str:
@@ -69,9 +71,18 @@ class Api:
         """The same server with another limit: what must never wait behind a flood of writes (the lease)."""
         return Api(self._credentials, bucket, user_agent=self._user_agent, observe=self._observe, clock=self._clock)
 
+    def hurry(self, until_s: float) -> None:
+        """Ask as fast as the server lets us, and from a moment on our clock on nothing any more: the process ends."""
+        self._until_s = until_s
+        self._bucket.open_up()
+
     def get(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """One object, or a whole list."""
         return self._json("GET", path, query, timeout_s=timeout_s)
+
+    def text(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> str:
+        """What is no object: a log."""
+        return self._send("GET", path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
 
     def list_pages(self, path: str, query: Query | None = None, *, page: int = PAGE) -> Iterator[dict[str, Any]]:
         """A list in pages, each as the server gives it; `Gone` when the list took too long to be finished."""
@@ -143,6 +154,9 @@ class Api:
         renewed = False
         for tries_left in reversed(range(TRIES)):
             self._bucket.take()
+            timeout_s = min(timeout_s, self._until_s - self._clock())
+            if timeout_s <= 0:
+                raise Unreachable(f"{asked}: not asked, as the process ends")
             generation = self._credentials.generation
             response = self._once(method, url, data, content_type, timeout_s, asked, stream)
             if response.status < 300:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,6 +80,37 @@ class Discovery:
         except NotFound:
             return {}
         return _read_resources(answer) if "/" in where else self._kinds(_read_group(answer))
+
+
+def served(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
+    """Those of the kinds, given as (group, kind), that the server has now; nothing is remembered.
+
+    A kind that is served in several versions is given in the one that its group prefers, else in the first.
+
+    Raises
+    ------
+    ApiError
+        The server could not say.
+    """
+    groups = {group for group, _ in kinds}
+    found: dict[tuple[str, str], Resource] = {}
+    for group, versions in _read_groups(api.get("/apis")).items():
+        for version in versions if group in groups else ():
+            for kind, resource in _read_resources(api.get(f"/apis/{version}")).items():
+                if (group, kind) in kinds:
+                    found.setdefault((group, kind), resource)
+    return found
+
+
+@reads("APIGroupList")
+def _read_groups(raw: Fields) -> Mapping[str, tuple[str, ...]]:
+    """Group -> its versions, the preferred one first."""
+    found = {}
+    for group in raw.children("groups"):
+        preferred = group.child("preferredVersion").text("groupVersion")
+        versions = [version.required("groupVersion") for version in group.children("versions")]
+        found[group.required("name")] = tuple(sorted(versions, key=lambda version: version != preferred))
+    return found
 
 
 @reads("APIGroup")

@@ -9,7 +9,7 @@ ClusterError                    everything that concerns the cluster
     │   └── Silent              connected, but nothing came in time
     ├── Unauthorized            401: the server does not know us (any more)
     ├── Forbidden               403: says verb, resource and who
-    ├── NotFound                404
+    ├── NotFound                404; 403 for want of the namespace, which is being deleted
     ├── Conflict                409: changed meanwhile, or there already
     ├── Gone                    410: the resource version or page is too old, list again
     ├── Invalid                 400, 413, 415, 422: the server will never take this request
@@ -89,7 +89,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """The object, or the resource altogether, is not there."""
+    """The object, or the resource altogether, is not there; or it cannot be made, because its namespace is going."""
 
 
 class Conflict(ApiError):

@@ -1,4 +1,4 @@
-"""Who controls whom: the well-known controllers as last seen, and the way up from a pod or a target."""
+"""Who controls whom: the controllers as last seen, and the way up from a pod or a target."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ WELL_KNOWN: Mapping[str, tuple[str, str]] = {
 
 OUR_PREFIX = "phasewise.dev/"
 
+THE_END = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+"""Conditions of a Job, a JobSet or a training job of Kubeflow that has ended."""
+
 
 class Ref(NamedTuple):
     """A controller inside a namespace. Versions of its API are not told apart."""
@@ -49,7 +52,7 @@ class Ref(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A controller of a well-known kind.
+    """A controller of a well-known kind, or a training job.
 
     Attributes
     ----------
@@ -59,6 +62,12 @@ class Workload:
         What chooses its pods (a CronJob: the labels of its pod template); None where it names nothing.
     owner
         The owner that controls it.
+    api_version
+        Where its kind is served.
+    finished
+        A job that has succeeded or failed: it will run no more pods.
+    deleting
+        It is on its way out.
     """
 
     kind: str
@@ -69,14 +78,27 @@ class Workload:
     annotations: Mapping[str, str]
     selector: LabelSelector | None
     owner: OwnerRef | None
+    api_version: str = ""
+    finished: bool = False
+    deleting: bool = False
 
     @property
     def name(self) -> str:
         return self.key.name
 
+    @property
+    def ref(self) -> Ref:
+        return Ref.of(self.api_version, self.kind, self.key.name)
 
-def reader_of(kind: str) -> Callable[[Mapping[str, Any]], Workload]:
-    """What makes a `Workload` of the JSON of an object of this well-known kind; it raises BadObject."""
+
+def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]], Workload]:
+    """What makes a `Workload` of the JSON of an object of this kind; it raises BadObject.
+
+    Parameters
+    ----------
+    api_version
+        Where a kind is served that is not well-known. Its objects have no selector.
+    """
 
     @reads(kind)
     def read(raw: Fields) -> Workload:
@@ -86,10 +108,13 @@ def reader_of(kind: str) -> Callable[[Mapping[str, Any]], Workload]:
             key=read_key(metadata),
             uid=metadata.text("uid"),
             generate_name=metadata.text("generateName"),
-            labels=_ours(metadata.words("labels")),
-            annotations=_ours(short_annotations(metadata)),
-            selector=_read_selector(kind, raw.child("spec")),
+            labels=our_words(metadata.words("labels")),
+            annotations=our_words(short_annotations(metadata)),
+            selector=_read_selector(kind, raw.child("spec")) if kind in WELL_KNOWN else None,
             owner=read_controller(metadata),
+            api_version=api_version or WELL_KNOWN[kind][0],
+            finished=_has_ended(raw.child("status")),
+            deleting="deletionTimestamp" in metadata,
         )
 
     return read
@@ -106,18 +131,27 @@ def _read_selector(kind: str, spec: Fields) -> LabelSelector | None:
     return selector if selector.requirements else None
 
 
-def _ours(words: Mapping[str, str]) -> Mapping[str, str]:
+def _has_ended(status: Fields) -> bool:
+    return any(
+        condition.text("type") in THE_END and condition.text("status") == "True"
+        for condition in status.children("conditions")
+    )
+
+
+def our_words(words: Mapping[str, str]) -> Mapping[str, str]:
+    """Those labels or annotations that are meant for us."""
     return {name: text for name, text in words.items() if name.startswith(OUR_PREFIX)}
 
 
 class Workloads:
-    """The well-known controllers of a cluster. Reflectors tell of changes on their threads; any thread asks."""
+    """The controllers of a cluster that are watched. Reflectors tell of changes on their threads; any thread asks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_ref: dict[tuple[str, Ref], Workload] = {}
+        self._by_ref: dict[str, dict[Ref, Workload]] = defaultdict(dict)
         self._below: dict[tuple[str, Ref], set[Ref]] = defaultdict(set)
-        self._versions: dict[str, int] = defaultdict(int)
+        self._versions: dict[str, int] = {}
+        self._changes = 0
 
     def changed(self, old: Workload | None, new: Workload | None) -> None:
         """For the reflectors of all kinds."""
@@ -125,22 +159,29 @@ class Workloads:
             if old is not None:
                 self._remove(old)
             if new is not None:
-                self._by_ref[new.key.namespace, _ref(new)] = new
+                self._by_ref[new.key.namespace][new.ref] = new
                 if new.owner is not None:
-                    self._below[new.key.namespace, Ref.of_owner(new.owner)].add(_ref(new))
-            for workload in (old, new):
-                if workload is not None:
-                    self._versions[workload.key.namespace] += 1
+                    self._below[new.key.namespace, Ref.of_owner(new.owner)].add(new.ref)
+            self._changes += 1
+            for namespace in {workload.key.namespace for workload in (old, new) if workload is not None}:
+                self._versions[namespace] = self._changes
+                if namespace not in self._by_ref:
+                    del self._versions[namespace]
 
     def version(self, namespace: str) -> int:
-        """Rises with every change in the namespace."""
+        """Another one after every change in the namespace; 0 while nothing is there."""
         return self._versions.get(namespace, 0)
 
     def get(self, namespace: str, ref: Ref) -> Workload | None:
-        return self._by_ref.get((namespace, ref))
+        return self._by_ref.get(namespace, {}).get(ref)
+
+    def within(self, namespace: str) -> Mapping[Ref, Workload]:
+        """All of a namespace, as they are now; later changes do not show in it."""
+        with self._lock:
+            return self._by_ref.get(namespace, {}).copy()
 
     def below(self, namespace: str, ref: Ref) -> list[Ref]:
-        """The well-known controllers that this one controls directly."""
+        """The known controllers that this one controls directly."""
         with self._lock:
             return sorted(self._below.get((namespace, ref), ()))
 
@@ -154,13 +195,12 @@ class Workloads:
             owner = workload.owner if workload is not None else None
 
     def _remove(self, old: Workload) -> None:
-        self._by_ref.pop((old.key.namespace, _ref(old)), None)
+        here = self._by_ref[old.key.namespace]
+        here.pop(old.ref, None)
+        if not here:
+            del self._by_ref[old.key.namespace]
         if old.owner is not None:
             above = (old.key.namespace, Ref.of_owner(old.owner))
-            self._below[above].discard(_ref(old))
+            self._below[above].discard(old.ref)
             if not self._below[above]:
                 del self._below[above]
-
-
-def _ref(workload: Workload) -> Ref:
-    return Ref("", workload.kind, workload.name)

@@ -22,7 +22,8 @@ class PodIndex:
         self._lock = threading.Lock()
         self._pods: dict[ObjectKey, Pod] = {}
         self._found: dict[Hashable, set[ObjectKey]] = defaultdict(set)
-        self._versions: dict[str, int] = defaultdict(int)
+        self._versions: dict[str, int] = {}
+        self._changes = 0
 
     def changed(self, old: Pod | None, new: Pod | None) -> None:
         """For the reflector of pods."""
@@ -33,12 +34,14 @@ class PodIndex:
                 self._pods[new.key] = new
             if old is None or new is None or (old.labels, old.owner) != (new.labels, new.owner):
                 self._find_again(old, new)
-            for pod in (old, new):
-                if pod is not None:
-                    self._versions[pod.key.namespace] += 1
+            self._changes += 1
+            for namespace in {pod.key.namespace for pod in (old, new) if pod is not None}:
+                self._versions[namespace] = self._changes
+                if namespace not in self._found:
+                    del self._versions[namespace]
 
     def version(self, namespace: str) -> int:
-        """Rises with every change in the namespace."""
+        """Another one after every change in the namespace; 0 while nothing is there."""
         return self._versions.get(namespace, 0)
 
     def get(self, key: ObjectKey) -> Pod | None:

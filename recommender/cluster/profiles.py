@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
@@ -14,14 +17,23 @@ from recommender.cluster.reading import Fields, reads
 
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
+CLASS_PREFIX = "class."
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A PhaseProfile; `status` as the API server gave it."""
+    """A PhaseProfile; `status` as the API server gave it, kept as JSON: its objects would take ten times as much."""
 
     key: ObjectKey
     owner_uid: str
-    status: Mapping[str, Any]
+    is_class: bool
+    status_json: bytes
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Read anew each time it is asked for."""
+        status: dict[str, Any] = orjson.loads(self.status_json)
+        return status
 
 
 @reads("PhaseProfile")
@@ -35,7 +47,13 @@ def read_profile(raw: Fields) -> Profile:
     """
     metadata = raw.child("metadata")
     owners = [owner.text("uid") for owner in metadata.children("ownerReferences")]
-    return Profile(read_key(metadata), owners[0] if owners else "", raw.child("status").raw)
+    is_class = raw.child("spec").raw.get("class") is True
+    return Profile(read_key(metadata), owners[0] if owners else "", is_class, orjson.dumps(raw.child("status").raw))
+
+
+def class_profile_key(key: ObjectKey) -> ObjectKey:
+    """The profile of a workload class. The prefix keeps it apart from that of a VPA of the same name."""
+    return ObjectKey(key.namespace, CLASS_PREFIX + key.name)
 
 
 class ProfileWriter:
@@ -45,7 +63,7 @@ class ProfileWriter:
         self._api = api
 
     def write(self, vpa: Vpa, status: Mapping[str, Any], present: Profile | None) -> bool:
-        """Make the profile say this; False when it does already.
+        """Make the profile say this; False when it does already, or when it goes: with its VPA or its namespace.
 
         Parameters
         ----------
@@ -60,15 +78,46 @@ class ProfileWriter:
         if present is not None and present.owner_uid == vpa.uid and dict(present.status) == dict(status):
             return False
         path = path_of(PROFILES, *vpa.key)
-        if present is None:
-            self._create(vpa)
-        elif present.owner_uid != vpa.uid:
-            self._api.patch(path, {"metadata": {"ownerReferences": [_owner(vpa)]}})
         try:
+            if present is None:
+                self._create(vpa)
+            elif present.owner_uid != vpa.uid:
+                self._api.patch(path, {"metadata": {"ownerReferences": [_owner(vpa)]}})
             self._api.patch(f"{path}/status", [{"op": "add", "path": "/status", "value": dict(status)}])
         except NotFound:  # deleted meanwhile; the next round sees that
             return False
         return True
+
+    def write_class(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
+        """Make the profile of a workload class say this; it has no owner.
+
+        Raises
+        ------
+        ApiError
+            It could not be written.
+        """
+        name = class_profile_key(key)
+        body = {
+            "apiVersion": PROFILES[0],
+            "kind": "PhaseProfile",
+            "metadata": {"name": name.name, "namespace": name.namespace},
+            "spec": {"class": True},
+        }
+        change = [{"op": "add", "path": "/status", "value": dict(status)}]
+        path = f"{path_of(PROFILES, *name)}/status"
+        try:
+            self._api.patch(path, change)
+        except NotFound:
+            try:
+                self._api.create(path_of(PROFILES, name.namespace), body)
+                self._api.patch(path, change)
+            except NotFound:  # its namespace goes
+                return
+
+    def delete_class(self, key: ObjectKey) -> None:
+        """Delete the profile of a workload class, if it is there."""
+        with suppress(NotFound):
+            self._api.delete(path_of(PROFILES, *class_profile_key(key)))
 
     def _create(self, vpa: Vpa) -> None:
         metadata = {"name": vpa.key.name, "namespace": vpa.key.namespace, "ownerReferences": [_owner(vpa)]}

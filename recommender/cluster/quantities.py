@@ -1,8 +1,8 @@
 """Kubernetes quantities: the text of cores and bytes, read and written.
 
 Grammar: a signed decimal number, then one of n u m (nothing) k M G T P E, Ki..Ei, or a decimal exponent
-(k8s.io/apimachinery, pkg/api/resource/quantity.go). The client library has a parser too; it goes through `Decimal`
-(three times slower), takes `nan` and `1K`, and cannot write.
+(k8s.io/apimachinery, pkg/api/resource/quantity.go). The client library has a parser too; it takes `1K`, raises errors
+that are not ours, and cannot write.
 """
 
 from __future__ import annotations

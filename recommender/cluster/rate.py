@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+UNLIMITED = 1_000_000
+
 
 class TokenBucket:
     """Every request takes one token; tokens come back at `per_s` and at most `burst` are kept. For many threads.
@@ -41,6 +43,12 @@ class TokenBucket:
             wait_s = self._at_s - now_s + max(-self._tokens, 0.0) / self.per_s
         if wait_s > 0:
             self._sleep(wait_s)
+
+    def open_up(self) -> None:
+        """No limit of ours any more, for what little is left to ask; the server's own still counts."""
+        with self._lock:
+            self.per_s, self.burst = float(UNLIMITED), UNLIMITED
+            self._tokens = float(UNLIMITED)
 
     def hold_for(self, seconds: float) -> None:
         """Let nothing through for so long, and no burst afterwards: the server asked for patience."""

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.objects import Bound, Vpa
+from recommender.cluster.objects import Vpa
 from recommender.cluster.quantities import cpu_quantity, memory_quantity, parse_quantity
+from recommender.records import RESOURCES, Amounts, ContainerRecommendation
 
 Json = dict[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class ContainerRecommendation:
-    """What is recommended for one container: (cpu_cores, memory_bytes) each, None or NaN for a resource left alone."""
-
-    container: str
-    target: Bound
-    lower: Bound
-    upper: Bound
-    uncapped: Bound
+BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 
 
 class Condition(NamedTuple):
@@ -69,8 +60,9 @@ def published_in(status: Mapping[str, Any]) -> dict[str, ContainerRecommendation
     found = {}
     for entry in _list(entries):
         try:
-            bounds = [_bound(entry.get(name)) for name in ("target", "lowerBound", "upperBound", "uncappedTarget")]
-            found[str(entry["containerName"])] = ContainerRecommendation(str(entry["containerName"]), *bounds)
+            target, lower, upper, uncapped = (_amounts(entry.get(field)) for field in BOUNDS)
+            name = str(entry["containerName"])
+            found[name] = ContainerRecommendation(name, target, lower, upper, uncapped)
         except (BadQuantity, AttributeError, KeyError, TypeError):
             continue
     return found
@@ -82,29 +74,25 @@ def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _entry(recommendation: ContainerRecommendation) -> Json:
-    return {
-        "containerName": recommendation.container,
-        "target": _resources(recommendation.target),
-        "lowerBound": _resources(recommendation.lower),
-        "upperBound": _resources(recommendation.upper),
-        "uncappedTarget": _resources(recommendation.uncapped),
-    }
+    amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
+    resources = dict(zip(BOUNDS, map(_resources, amounts), strict=True))
+    return {"containerName": recommendation.container, **resources}
 
 
-def _resources(bound: Bound) -> dict[str, str]:
+def _resources(amounts: Amounts) -> dict[str, str]:
     """Never another key than cpu and memory: the updater would find any pod outside of it, for ever."""
-    cpu_cores, memory_bytes = bound
+    cpu_cores, memory_bytes = amounts
     resources = {}
-    if cpu_cores is not None and math.isfinite(cpu_cores):
+    if math.isfinite(cpu_cores):
         resources["cpu"] = cpu_quantity(cpu_cores)
-    if memory_bytes is not None and math.isfinite(memory_bytes):
+    if math.isfinite(memory_bytes):
         resources["memory"] = memory_quantity(memory_bytes)
     return resources
 
 
-def _bound(resources: Mapping[str, Any] | None) -> Bound:
+def _amounts(resources: Mapping[str, Any] | None) -> Amounts:
     given = resources or {}
-    cpu_cores, memory_bytes = (parse_quantity(given[name]) if name in given else None for name in ("cpu", "memory"))
+    cpu_cores, memory_bytes = (parse_quantity(given[name]) if name in given else math.nan for name in RESOURCES)
     return cpu_cores, memory_bytes
 
 

@@ -12,7 +12,8 @@ from recommender.cluster.connection import Api
 from recommender.cluster.errors import ClusterError, Conflict, Invalid, NotFound
 from recommender.cluster.objects import Vpa, read_vpa
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.vpa_status import Condition, ContainerRecommendation, same_status, status_of
+from recommender.cluster.vpa_status import Condition, same_status, status_of
+from recommender.records import ContainerRecommendation
 
 
 class Outcome(StrEnum):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from recommender.errors import BadInput
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import MEMORY, VIOLATION_TOLERANCE, FloatArray
@@ -29,7 +32,7 @@ class Book:
     history
         What the default recommender would know.
     published
-        float64 (2,): the target in force; NaN before the first one.
+        float64 (2,): the target in force, before the limits of users and operators; NaN where there is none.
     changed_s
         When it changed, within the last hour.
     less_memory_since_s
@@ -54,9 +57,7 @@ class Book:
         return self.history.session(who)
 
     def judge(self, used: FloatArray, requests: FloatArray) -> None:
-        """Count one sample, float64 (2,), against what the container had at the time."""
-        if np.isnan(requests).any():
-            return
+        """Count one sample, float64 (2,), against what the container had at the time; NaN where it requests nothing."""
         over = used > requests * VIOLATION_TOLERANCE
         self.violations = self.violations * FORGETTING + over
         self.judged = self.judged * FORGETTING + 1.0
@@ -98,3 +99,36 @@ class Book:
     def recent_changes(self, now_s: float) -> int:
         """How often the target changed within the last hour."""
         return sum(1 for at_s in self.changed_s if now_s - at_s <= HOUR_S)
+
+    def kept(self) -> dict[str, Any]:
+        """What must survive a restart, ready for JSON; the history has its checkpoint, the target the VPA's status."""
+        return {
+            "changed_s": list(self.changed_s),
+            "less_memory_since_s": self.less_memory_since_s,
+            "violations": self.violations.tolist(),
+            "judged": self.judged,
+            "oom_floor_bytes": self.oom_floor_bytes,
+            "oom_s": self.oom_s,
+        }
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on with what `kept` said.
+
+        Raises
+        ------
+        BadInput
+            It does not fit; the book is as it was.
+        """
+        try:
+            since = kept["less_memory_since_s"]
+            violations = np.array(kept["violations"], dtype=np.float64)
+            numbers = [float(kept[name]) for name in ("judged", "oom_floor_bytes", "oom_s")]
+            changed_s = deque(float(at_s) for at_s in kept["changed_s"])
+            if violations.shape != (2,) or not np.isfinite([*violations, *numbers, *changed_s]).all():
+                raise ValueError("not numbers")
+            self.less_memory_since_s = None if since is None else float(since)
+        except (KeyError, TypeError, ValueError) as error:
+            problem = f"the kept state of a VPA does not fit ({error!r})"
+            raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
+        self.violations, self.changed_s = violations, changed_s
+        self.judged, self.oom_floor_bytes, self.oom_s = numbers

@@ -5,55 +5,37 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from recommender.cluster.checkpoints import CheckpointKey, Checkpoints, WriteReport
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.metrics_api import read_usage
 from recommender.cluster.objects import Node, ObjectKey, Pair, Vpa, read_node, read_vpa
 from recommender.cluster.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
-from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.ownership import WELL_KNOWN, Workload, Workloads, reader_of
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.pod_index import PodIndex
 from recommender.cluster.pods import Pod, read_pod
-from recommender.cluster.profiles import PROFILES, ProfileWriter, read_profile
+from recommender.cluster.profiles import PROFILES, read_profile
 from recommender.cluster.reflector import Reflector
 from recommender.cluster.scales import Scales
+from recommender.cluster.store import OnChange
 from recommender.cluster.targets import Targets
-from recommender.cluster.vpa_status import Condition, ContainerRecommendation
+from recommender.cluster.training_jobs import TrainingJobs
+from recommender.cluster.vpa_status import Condition
 from recommender.cluster.vpa_writer import VpaWriter
 from recommender.cluster.workload_class import workload_class
 from recommender.errors import BadInput
-from recommender.live.fleet import Sample
+from recommender.live.member import Sample
+from recommender.live.profile_store import ProfileStore
+from recommender.live.scope import Scope
+from recommender.live.usage import Patience, Usage
 from recommender.live.view import Place, Selection
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
-
-Usage = Callable[[float], Iterable[tuple[Place, Sample]]]
-"""Given unix seconds, what containers used lately; oldest first for each container."""
+from recommender.records import ContainerRecommendation
 
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Which part of the cluster is ours.
-
-    Attributes
-    ----------
-    recommender
-        The name by which VPAs call us.
-    namespace
-        The only one to look at; None for all.
-    ignored
-        Namespaces whose VPAs are left alone.
-    """
-
-    recommender: str = "phasewise"
-    namespace: str | None = None
-    ignored: frozenset[str] = frozenset()
 
 
 class ClusterView:
@@ -65,6 +47,8 @@ class ClusterView:
         Where samples come from: `metrics_api_usage(api)`, or a Prometheus.
     observe_only
         Compute everything, write no VPA.
+    leads
+        Whether this process may write, asked before each write: a round may outlast the lease.
     """
 
     def __init__(
@@ -74,79 +58,113 @@ class ClusterView:
         usage: Usage,
         *,
         observe_only: bool = False,
+        leads: Callable[[], bool] = lambda: True,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._scope, self._usage, self._observe_only, self._wall_clock = scope, usage, observe_only, wall_clock
-        self._pods, self._workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
+        self._api, self._scope, self._usage = api, scope, Patience(usage)
+        self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock
+        self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
         self._targets = Targets(
             self._pods,
-            self._workloads,
+            self.workloads,
             Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
         )
         self._writer = VpaWriter(api, wall_clock)
         self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
         self._histories: dict[CheckpointKey, HistogramSession] = {}
+        self._loaded: dict[ObjectKey, str] = {}
         self.broken_checkpoints: dict[str, str] = {}
         within = scope.namespace
-        self._vpas = Reflector(api, path_of(VPAS, within), read_vpa)
+        self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
-        self._profiles = Reflector(api, path_of(PROFILES, within), read_profile)
-        self._profile_writer = ProfileWriter(api)
+        self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile))
+        self._profile_store = ProfileStore(api, self._profiles)
+        self._training_jobs = TrainingJobs(api, self._workload_changed, within, scope.only)
+        self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload]]] = []
         self.reflectors: tuple[Reflector[Any], ...] = (
             self._vpas,
             self._nodes,
-            Reflector(api, path_of(PODS, within), read_pod, on_change=self._pod_changed),
+            Reflector(api, path_of(PODS, within), scope.only(read_pod), on_change=self._pod_changed),
             Reflector(
                 api,
                 path_of(EVENTS, within),
-                read_eviction,
+                scope.only(read_eviction),
                 field_selector=EVICTIONS,
                 on_change=self._ooms.eviction_changed,
             ),
             *(
-                Reflector(api, path_of(resource, within), reader_of(kind), on_change=self._workloads.changed)
+                Reflector(api, path_of(resource, within), scope.only(reader_of(kind)), on_change=self._workload_changed)
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
 
+    def listen(self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload]) -> None:
+        """Have these told of every change, on the threads of the watches; to be said before `start`."""
+        self._listeners.append((vpa_changed, workload_changed))
+
     def start(self) -> None:
         """Begin to watch."""
+        self._training_jobs.start()
         for reflector in (*self.reflectors, self._profiles):
             reflector.start()
 
     @property
     def synced(self) -> bool:
         """Everything watched was listed once: only then does what is not there not exist."""
-        return all(reflector.synced for reflector in self.reflectors)
+        profiles = self._profiles.synced or self._profiles.problem  # they may not be installed
+        return bool(profiles) and all(reflector.synced for reflector in self.reflectors)
 
     def load_histories(self) -> None:
-        """Read the checkpoints of the VPAs that name us, once; a broken one is reported and left out.
+        """Read the checkpoints of the VPAs that have come since the last call; a broken one is reported and left out.
+
+        Until theirs are read, `vpas` does not name them: what we knew of them would be written over what stands there.
 
         Raises
         ------
         ApiError
             They cannot be listed.
         """
-        for checkpoint in self._checkpoints.load([vpa.key for vpa in self.vpas()]):
+        ours = {vpa.key: vpa.uid for vpa in self._ours()}
+        for gone in [key for key, uid in self._loaded.items() if ours.get(key) != uid]:
+            del self._loaded[gone]
+            self._targets.forget(gone)
+            self._checkpoints.forget(gone)
+        fresh = ours.keys() - self._loaded.keys()
+        if not fresh:
+            return
+        self._histories = {key: past for key, past in self._histories.items() if key.vpa in self._loaded}
+        for checkpoint in self._checkpoints.load(fresh):
             try:
                 self._histories[checkpoint.key] = session_of(checkpoint.status, str(checkpoint))
             except BadInput as error:
                 self.broken_checkpoints[str(checkpoint)] = str(error)
+        self._loaded |= {key: ours[key] for key in fresh}
+
+    def forget_histories(self) -> None:
+        """Read all checkpoints again: somebody else may have written them."""
+        self._loaded.clear()
+
+    @property
+    def unreadable(self) -> int:
+        """How many of the objects watched have a wrong form now."""
+        return sum(len(reflector.broken) for reflector in (*self.reflectors, self._profiles))
+
+    def hurry(self, until_s: float) -> None:
+        """Ask nothing of the API server after a moment (monotonic seconds): the process ends."""
+        self._api.hurry(until_s)
+        self._usage.end()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop watching, and wait for nobody: a connection that is just being made ends by itself."""
+        self._training_jobs.stop()
         for reflector in (*self.reflectors, self._profiles):
-            reflector.stop()
+            reflector.stop(0.0)
 
     # -- what a round asks -----------------------------------------------------------------------------------------
 
     def vpas(self) -> Sequence[Vpa]:
-        """Those that name us, outside the ignored namespaces."""
-        return [
-            vpa
-            for vpa in self._vpas.snapshot().values()
-            if self._scope.recommender in vpa.recommenders and vpa.key.namespace not in self._scope.ignored
-        ]
+        """Those that name us, in the namespaces that are ours, once their histories are known."""
+        return [vpa for vpa in self._ours() if self._loaded.get(vpa.key) == vpa.uid]
 
     def select(self, vpa: Vpa) -> Selection:
         """The pods that a VPA is for."""
@@ -158,7 +176,7 @@ class ClusterView:
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
         """What containers used lately."""
-        return self._usage(self._wall_clock())
+        return self._usage.samples(self._wall_clock())
 
     def kills(self) -> Sequence[OomObservation]:
         """Kills for memory since the last call."""
@@ -177,32 +195,51 @@ class ClusterView:
         conditions: Mapping[str, Condition | None],
     ) -> None:
         """Make the status of a VPA say this, unless we only observe."""
+        self._must_lead()
         if not self._observe_only:
             self._writer.publish(vpa, recommendations, conditions)
 
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
-        """Write the PhaseProfile, also when we only observe.
+        """Write the PhaseProfile, also when we only observe."""
+        self._must_lead()
+        self._profile_store.show(vpa, profile)
 
-        Raises
-        ------
-        Unreachable
-            The profiles have not been listed: the next round tries again.
-        """
-        if not self._profiles.synced:
-            raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
-        self._profile_writer.write(vpa, profile, self._profiles.snapshot().get(vpa.key))
+    def kept(self, vpa: Vpa) -> str | None:
+        """The state that the PhaseProfile of a VPA kept."""
+        return self._profile_store.kept(vpa)
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        """The workload classes of the namespaces that are ours, and when each was used last."""
+        return self._profile_store.classes(self._wall_clock())
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        """Write the PhaseProfile of a workload class, also when we only observe."""
+        self._must_lead()
+        self._profile_store.show_class(key, profile)
+
+    def drop_class(self, key: ObjectKey) -> None:
+        """Delete the PhaseProfile of a workload class."""
+        self._must_lead()
+        self._profile_store.drop_class(key)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knew at the start."""
         return self._histories.get(CheckpointKey(vpa, container))
 
+    def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
+        """What another source knows of the time before, in the place of checkpoints."""
+        self._histories |= histories
+
     def keep(
-        self, statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]], within_s: float
+        self,
+        statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]],
+        within_s: float,
+        every_s: float,
     ) -> WriteReport:
-        """Write checkpoints, those first that waited longest, for so long."""
-        if self._observe_only:
+        """Write checkpoints of those that have not been written for `every_s`, the longest waiting first."""
+        if self._observe_only or not self._leads():
             return WriteReport()
-        return self._checkpoints.write(statuses, time.monotonic() + within_s)
+        return self._checkpoints.write(statuses, time.monotonic() + within_s, every_s=every_s)
 
     def clear_away(self) -> list[str]:
         """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went.
@@ -212,24 +249,34 @@ class ClusterView:
         ApiError
             They cannot be listed.
         """
-        if self._observe_only:
+        if self._observe_only or not self._leads():
             return []
-        ours = {vpa.key for vpa in self.vpas()}
+        ours = {vpa.key for vpa in self._ours()}
         return self._checkpoints.collect(self._vpas.snapshot().keys(), ours, self._wall_clock())
+
+    def _ours(self) -> list[Vpa]:
+        return [
+            vpa
+            for vpa in self._vpas.snapshot().values()
+            if self._scope.recommender in vpa.recommenders and self._scope.covers(vpa.key.namespace)
+        ]
+
+    def _must_lead(self) -> None:
+        if not self._leads():
+            raise Unreachable("not written: this process does not lead any more")
+
+    def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
+        for listener, _ in self._listeners:
+            listener(old, new)
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
+        self.workloads.changed(old, new)
+        for _, listener in self._listeners:
+            listener(old, new)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._pods.changed(old, new)
         self._ooms.pod_changed(old, new)
-
-
-def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
-    """Samples of metrics.k8s.io; one that lacks CPU or memory is none."""
-
-    def usage(_: float) -> Iterable[tuple[Place, Sample]]:
-        for key, used in read_usage(api, namespace).samples.items():
-            yield Place(*key), Sample(used.timestamp_s, used.cpu_cores, used.memory_bytes)
-
-    return usage
 
 
 def _may_run(pod: Pod, node: Node) -> bool:

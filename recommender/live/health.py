@@ -1,17 +1,36 @@
-"""The endpoints of a running recommender: /healthz, /readyz and /metrics."""
+"""The endpoints of a running recommender: /healthz, /readyz, /metrics and, where jobs push it, /progress."""
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from recommender.errors import Misuse
 
+log = logging.getLogger(__name__)
 
-def serve(address: str, registry: CollectorRegistry, checks: dict[str, Callable[[], bool]]) -> ThreadingHTTPServer:
+Post = Callable[["Message[str, str]", Callable[[int], bytes]], tuple[int, str]]
+"""Given the headers and a way to read the body: the status of the answer, and words."""
+
+SILENT_S = 10.0
+"""Whoever says nothing for so long is hung up on."""
+
+DRAINED_BYTES = 1 << 20
+"""Of a body that nobody wants: closing on it at once would take the answer from the one who is still sending."""
+
+
+def serve(
+    address: str,
+    registry: CollectorRegistry,
+    checks: dict[str, Callable[[], bool]],
+    posts: Mapping[str, Post] | None = None,
+) -> ThreadingHTTPServer:
     """Answer on `host:port` on a thread of its own until `shutdown` is called on what is returned.
 
     Parameters
@@ -20,6 +39,8 @@ def serve(address: str, registry: CollectorRegistry, checks: dict[str, Callable[
         Such as `:8080` for every interface, or `127.0.0.1:0` for any free port of the loopback.
     checks
         Path -> whether all is well; asked at each request, answered by 200 or 503.
+    posts
+        Path -> what answers a POST.
 
     Raises
     ------
@@ -27,7 +48,11 @@ def serve(address: str, registry: CollectorRegistry, checks: dict[str, Callable[
         The address is none, or is taken.
     """
 
+    taken = posts or {}
+
     class Handler(BaseHTTPRequestHandler):
+        timeout = SILENT_S
+
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
@@ -38,10 +63,25 @@ def serve(address: str, registry: CollectorRegistry, checks: dict[str, Callable[
             else:
                 self._answer(404, b"/healthz /readyz /metrics\n", "text/plain")
 
+        def do_POST(self) -> None:
+            post, left = taken.get(self.path.partition("?")[0]), _length(self.headers)
+
+            def read(count: int) -> bytes:
+                nonlocal left
+                left -= count
+                return self.rfile.read(count)
+
+            status, words = (404, "nothing is taken here") if post is None else post(self.headers, read)
+            while left > 0 and (dropped := self.rfile.read(min(left, 1 << 16))):
+                left -= len(dropped)
+            self._answer(status, f"{words}\n".encode() if words else b"", "text/plain")
+
         def _answer(self, status: int, body: bytes, content_type: str) -> None:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
+            if status == 401:
+                self.send_header("WWW-Authenticate", "Bearer")
             self.end_headers()
             self.wfile.write(body)
 
@@ -50,9 +90,22 @@ def serve(address: str, registry: CollectorRegistry, checks: dict[str, Callable[
 
     host, _, port = address.rpartition(":")
     try:
-        server = ThreadingHTTPServer((host, int(port)), Handler)
+        server = _Server((host, int(port)), Handler)
     except (OSError, ValueError, OverflowError) as error:
         raise Misuse(f"--address {address}: cannot listen there ({error}). Give a free host:port.") from error
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="endpoints", daemon=True).start()
     return server
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Whoever hangs up amid an answer is no news either; what is our own fault is."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("an endpoint failed")
+
+
+def _length(headers: Message[str, str]) -> int:
+    """How much of a body is worth waiting for."""
+    said = headers.get("Content-Length", "")
+    return min(int(said), DRAINED_BYTES) if said.isascii() and said.isdigit() and len(said) < 10 else 0

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
-from recommender.live.fleet import Fleet, Member
+from recommender.cluster.objects import ObjectKey
+from recommender.live.classes import Classes, demand_content
+from recommender.live.fleet import Fleet
+from recommender.live.keeping import LONGEST_TEXT, keep, pack
+from recommender.live.member import Member
+from recommender.live.moments import moment
+from recommender.live.progress import category_of, progress_of
 from recommender.live.recommend import Advice
+from recommender.live.tally import shares_of_next
 from recommender.live.workload import Workload
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
 from recommender.units import format_cpu, format_memory
@@ -22,19 +28,24 @@ LIKELY = 0.05
 """Next phases less probable than this are left out."""
 
 
-def signature_of(workload: Workload) -> object:
-    """What a profile is made from: it is made, and written, again when this is another one."""
+def signature_of(workload: Workload, fleet: Fleet) -> object:
+    """What a profile is made from: it is made, and written, again when this is another one.
+
+    At least once a cycle it is, so that what is kept over a restart is no older.
+    """
     members = [member for found in workload.members.values() for member in found]
     targets = {name: (*advice.estimate.target.tolist(), advice.doubt) for name, advice in workload.advice.items()}
     return (
         workload.vpa.uid,
         workload.vpa.generation,
         targets,
-        sorted((member.instance, member.phase, member.decided_cell) for member in members),
+        sorted((member.instance, member.phase, member.last_cell // fleet.cycle_samples) for member in members),
+        {name: book.oom_s for name, book in workload.books.items()},
+        {uid: growth.category for uid, growth in workload.growth.items()},
     )
 
 
-def profile_of(workload: Workload, fleet: Fleet) -> Json:
+def profile_of(workload: Workload, fleet: Fleet, classes: Classes) -> Json:
     """The status of a workload's PhaseProfile, bounded in size whatever the number of pods.
 
     It holds moments, not durations, so that it stays true while nothing changes.
@@ -43,9 +54,15 @@ def profile_of(workload: Workload, fleet: Fleet) -> Json:
     status: Json = {
         "observedGeneration": workload.vpa.generation,
         "model": fleet.model.origin,
-        "containers": [_container(*found, fleet) for found in sorted(chosen, key=_name)[:MOST_CONTAINERS]],
+        "containers": [
+            _container(*found, fleet) | _demand(workload, found[0], classes)
+            for found in sorted(chosen, key=_name)[:MOST_CONTAINERS]
+        ],
         "pods": _pods(workload),
+        "state": _state(workload, fleet),
     }
+    if (category := category_of(workload)) is not None:
+        status["category"] = category.value
     if chosen:
         targets = np.array([advice.estimate.target for _, advice in chosen])
         status["cpu"], status["memory"] = format_cpu(targets[:, CPU].sum()), format_memory(targets[:, MEMORY].sum())
@@ -70,54 +87,75 @@ def _container(name: str, advice: Advice, fleet: Fleet) -> Json:
 
 
 def _pods(workload: Workload) -> list[Json]:
-    """The phases of the pods, the most demanding containers first."""
+    """Phases and progress of the pods, the most demanding containers first; of those without a sample, progress."""
     names = {pod.uid: pod.key.name for pod in workload.selection.pods}
     members = [member for found in workload.members.values() for member in found if member.instance.pod_uid in names]
     members.sort(key=lambda member: (-float(np.nan_to_num(member.latest[CPU])), member.instance))
     first = sorted(members[:MOST_PODS], key=lambda member: (names[member.instance.pod_uid], member.instance.container))
-    return [
+    entries: list[Json] = [
         {
             "name": names[member.instance.pod_uid],
             "uid": member.instance.pod_uid,
             "container": member.instance.container,
             "phase": member.phase,
+            **progress_of(workload, member.instance.pod_uid),
         }
         for member in first
     ]
+    without = [uid for uid in workload.growth if uid in names and all(entry["uid"] != uid for entry in entries)]
+    entries += [{"name": names[uid], "uid": uid, **progress_of(workload, uid)} for uid in without]
+    return entries[:MOST_PODS]
 
 
-def moment(unix_s: float) -> str:
-    """As the API writes times: whole seconds, UTC.
+def _demand(workload: Workload, name: str, classes: Classes) -> Json:
+    """What a run of its class needs by the time since its start, where that is known."""
+    if workload.workload_class is None:
+        return {}
+    runs = classes.known(ObjectKey(workload.vpa.key.namespace, workload.workload_class), name)
+    return {} if runs is None else {"demand": demand_content(runs)}
 
-    Examples
-    --------
-    >>> moment(0.9)
-    '1970-01-01T00:00:00Z'
-    """
-    return datetime.fromtimestamp(int(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+def _state(workload: Workload, fleet: Fleet) -> str:
+    """What is needed to go on after a restart, of as many containers as there is room for."""
+    members = [member for found in workload.members.values() for member in found if member.decision is not None]
+    content: Json = {
+        "class": workload.workload_class,
+        "books": {name: book.kept() for name, book in workload.books.items()},
+        "members": {
+            f"{member.instance.pod_uid}/{member.instance.container}": keep(fleet, member)
+            for member in members[:MOST_PODS]
+        },
+        "growth": {uid: growth.kept() for uid, growth in list(workload.growth.items())[:MOST_PODS]},
+    }
+    while len(text := pack(content)) > LONGEST_TEXT and content["members"]:
+        content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])
+    return text
 
 
 def _why(advice: Advice) -> Json:
     rails = [{"name": rail, "words": words[:LONGEST_WORDS]} for rail, words in advice.draft.notes]
-    why: Json = {"policy": "histogram" if advice.doubt else "phase.proactive", "rails": rails}
+    why: Json = {"policy": _policy(advice), "rails": rails}
     if not np.isnan(advice.forecast).any():
         why["forecastCpuCores"] = round(float(advice.forecast[CPU]), 3)
         why["forecastMemoryBytes"] = round(float(advice.forecast[MEMORY]))
-    decision = advice.leading.decision if advice.leading else None
-    if decision is not None and advice.doubt is None:
-        why["rule"] = str(decision.why.get("rule", ""))[: 2 * LONGEST_WORDS]
+    if advice.decision is not None and advice.doubt is None:
+        why["rule"] = str(advice.decision.why.get("rule", ""))[: 2 * LONGEST_WORDS]
     return why
+
+
+def _policy(advice: Advice) -> str:
+    return "histogram" if advice.doubt or advice.decision is None else advice.decision.policy
 
 
 def _next(member: Member, fleet: Fleet) -> list[Json]:
     """The phases that may follow, the most probable first, and when."""
-    graph = fleet.model.graph
-    if graph is None or member.phase == UNKNOWN_PHASE or member.phase >= graph.n_phases:
+    graph, lasted = fleet.model.graph, member.last_cell - member.since_cell + 1
+    shares = shares_of_next(graph, member.previous_phase, member.phase, lasted)
+    if graph is None or shares is None:
         return []
     outlook = graph.compile()
-    place = outlook.index(member.previous_phase, member.phase, max(1, member.last_cell - member.since_cell + 1))
-    shares = outlook.next_phase[place]
-    when = moment((member.since_cell + _run_samples(outlook.expected_remaining, place, member)) * fleet.step_s)
+    remaining = outlook.expected_remaining[outlook.index(member.previous_phase, member.phase, max(1, lasted))]
+    when = moment((member.since_cell + lasted + float(remaining)) * fleet.step_s)
     order = np.argsort(-shares, kind="stable")[:MOST_NEXT]
     return [
         {"phase": int(phase), "probability": round(float(shares[phase]), 2), "at": when}
@@ -126,15 +164,10 @@ def _next(member: Member, fleet: Fleet) -> list[Json]:
     ]
 
 
-def _run_samples(remaining: np.ndarray, place: Any, member: Member) -> float:
-    """How many samples the present phase is expected to last in all."""
-    return float(member.last_cell - member.since_cell + 1 + remaining[place])
-
-
 def _headline(name: str, containers: list[Json], advice: Advice) -> Json:
     """What `kubectl get pp` shows: the container with the largest target speaks for all."""
     entry: Mapping[str, Any] = next(container for container in containers if container["name"] == name)
-    words = "; ".join(f"{rail}: {text}" for rail, text in advice.draft.notes) or "forecast"
+    words = "; ".join(f"{rail}: {text}" for rail, text in advice.draft.notes) or _policy(advice)
     lines: Json = {"why": words[:LONGEST_WORDS]}
     if "phase" in entry:
         lines["phase"] = "unknown" if entry["phase"] == UNKNOWN_PHASE else str(entry["phase"])

@@ -33,6 +33,9 @@ class RailOptions:
         What is allocated is multiplied by this while a container's violations are above the target.
     resizes_per_hour
         Targets of one container change at most so often; memory that must rise always may.
+    wait_for_room_s
+        A resize that the node has had no room for during this time is taken back: upstream's updater evicts such a pod
+        after five minutes.
     """
 
     memory_margin: float = 0.10
@@ -41,6 +44,7 @@ class RailOptions:
     target_violation: tuple[float, float] = (0.05, 0.05)
     widen: float = 1.25
     resizes_per_hour: int = 12
+    wait_for_room_s: float = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,12 @@ class Situation:
         What must be had since a container was killed for memory; 0 without such an event.
     recent_changes
         How often the target changed within the last hour.
+    deferred_s
+        For how long a resize has waited for room on a node, the longest; 0 when none does.
+    pinned
+        Whether a container has used just the CPU that it has for a while, as one does that gets no more.
+    run_s
+        How long a run takes, where enough earlier ones show what the rest of it needs; else infinite.
     """
 
     now_s: float
@@ -85,6 +95,9 @@ class Situation:
     requests: FloatArray
     oom_floor_bytes: float
     recent_changes: int
+    deferred_s: float = 0.0
+    pinned: bool = False
+    run_s: float = np.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,18 @@ def no_shrinking_on_a_guess(draft: Draft, situation: Situation, options: RailOpt
     return draft.moved("no shrinking on a guess", target, "not below what it has, until there is an hour of history")
 
 
+def room_to_show(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """More CPU for a container that uses just what it has: on a busy node that is all it gets, whatever it wants.
+
+    Its use tells nothing of its demand then, and no violation would ever show.
+    """
+    had = situation.requests[CPU]
+    if not situation.pinned or not draft.target[CPU] < had * options.widen:
+        return draft
+    target = np.array([had * options.widen, draft.target[MEMORY]])
+    return draft.moved("room to show", target, "it uses just the CPU that it has, and may want more")
+
+
 def violation_budget(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """More of a resource than forecast, while its violations are above what is accepted."""
     spent = _spent(situation) > np.array(options.target_violation)
@@ -155,16 +180,19 @@ def working_set(draft: Draft, situation: Situation, options: RailOptions) -> Dra
 
 
 def slow_shrink(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
-    """Memory rises at once; it falls late, and in steps."""
+    """Memory rises at once; it falls late, and in steps.
+
+    Where earlier runs show what the rest of a run needs, late is a tenth of a run, and the first step is the last.
+    """
     applied = float(situation.applied[MEMORY])
     if not draft.target[MEMORY] < applied:
         return draft
-    since = situation.less_memory_since_s
-    if since is None or situation.now_s - since < options.shrink_after_s:
-        words = f"kept until less has been wanted for {options.shrink_after_s:g} s"
+    since, late_s = situation.less_memory_since_s, min(options.shrink_after_s, situation.run_s / 10.0)
+    if since is None or situation.now_s - since < late_s:
+        words = f"kept until less has been wanted for {late_s:.0f} s"
         return draft.moved("slow shrink", _with_memory(draft.target, applied), words)
     least = applied * (1.0 - options.shrink_step)
-    if draft.target[MEMORY] >= least:
+    if draft.target[MEMORY] >= least or np.isfinite(situation.run_s):
         return draft
     return draft.moved("slow shrink", _with_memory(draft.target, least), f"{options.shrink_step:.0%} at a time")
 
@@ -179,22 +207,32 @@ def oom_bump(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
 
 def resize_limit(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """Not more changes an hour than are allowed; memory that must rise always may."""
-    if situation.recent_changes < options.resizes_per_hour or np.isnan(situation.applied).any():
+    if situation.recent_changes < options.resizes_per_hour:
         return draft
-    target = situation.applied.copy()
+    target = np.where(np.isnan(situation.applied), draft.target, situation.applied)
     target[MEMORY] = max(target[MEMORY], draft.target[MEMORY])
     words = f"{situation.recent_changes} changes within the last hour: {options.resizes_per_hour} are allowed"
     return draft.moved("resize limit", target, words)
 
 
+def room(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
+    """What a full node keeps putting off is not asked for any longer, before the updater evicts the pod for it."""
+    if situation.deferred_s < options.wait_for_room_s:
+        return draft
+    words = f"no room on the node for {situation.deferred_s:.0f} s: as it has now, for the present"
+    return draft.moved("room", np.fmin(draft.target, situation.requests), words)
+
+
 RAILS: tuple[Rail, ...] = (
     fallback,
     no_shrinking_on_a_guess,
+    room_to_show,
     violation_budget,
     working_set,
     slow_shrink,
     oom_bump,
     resize_limit,
+    room,
 )
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from recommender.live.band import BandOptions, band, held
 from recommender.live.book import Book
-from recommender.live.fleet import Fleet, Member
+from recommender.live.fleet import Fleet
+from recommender.live.member import CLASS, Decision, Member
 from recommender.live.rails import Draft, RailOptions, Situation, guarded
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, FloatArray
+
+PINNED_SAMPLES = 2
+"""One sample near the request is chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,9 @@ class Advice:
     forecast
         float64 (2,): the largest demand among its containers, NaN where none could be forecast.
     leading
-        The container whose demand that is; None where there is none.
+        The running container whose demand that is; None where there is none.
+    decision
+        Where that demand comes from; None where nothing is foreseen.
     doubt
         Why the forecast was not used; None when it was.
     """
@@ -37,7 +43,30 @@ class Advice:
     draft: Draft
     forecast: FloatArray
     leading: Member | None
+    decision: Decision | None
     doubt: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What there is of one container name under one VPA.
+
+    Attributes
+    ----------
+    members
+        The live containers.
+    expected
+        What those that have not used anything yet are to have, as far as their class is known.
+    requests
+        float64 (2,): the most that one of them has now, NaN where nothing is requested.
+    deferred_s
+        For how long a resize has waited for room on a node, the longest; 0 when none does.
+    """
+
+    members: Sequence[Member] = ()
+    expected: Sequence[Decision] = ()
+    requests: FloatArray = field(default_factory=lambda: np.full(2, np.nan))
+    deferred_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +77,21 @@ class Options:
     band: BandOptions = field(default_factory=BandOptions)
 
 
-def advise(
-    fleet: Fleet, members: Sequence[Member], book: Book, requests: FloatArray, now_s: float, options: Options
-) -> Advice | None:
+def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Options) -> Advice | None:
     """What to publish of one container name; None when nothing is known that could be said.
 
     Parameters
     ----------
     fleet
         Of the members; brings their history up to date where it is needed.
-    members
-        The live containers of that name under one VPA.
     book
-        What is remembered of them.
-    requests
-        float64 (2,): the most that one of them has now, NaN where nothing is requested.
+        What is remembered of that name.
     now_s
         Unix seconds.
     """
-    forecast, leading = _largest_demand(members)
-    doubt = _doubt(members, forecast)
+    members = present.members
+    forecast, leading, decision = _largest_demand(present)
+    doubt = _doubt(present, forecast)
     if doubt is not None:
         for member in members:
             fleet.remember(member)
@@ -83,9 +107,12 @@ def advise(
         judged=int(book.judged),
         histogram=history,
         confidence=book.history.confidence(),
-        requests=requests,
+        requests=present.requests,
         oom_floor_bytes=book.oom_floor(now_s),
         recent_changes=book.recent_changes(now_s),
+        deferred_s=present.deferred_s,
+        pinned=any(member.pinned >= PINNED_SAMPLES for member in members),
+        run_s=max((made.run_s for made in _decisions(present)), default=np.inf),
     )
     draft = guarded(forecast, situation, options.rails)
     if np.isnan(draft.target).any():
@@ -93,9 +120,10 @@ def advise(
     if not draft.confident and history is not None:
         # Nobody is disturbed for a guess: as wide as the default recommender's own bounds, which narrow with history.
         wide = Estimate(np.fmin(history.lower, draft.target), draft.target, np.fmax(history.upper, draft.target))
-        return Advice(wide, draft, forecast, leading, doubt)
+        return Advice(wide, draft, forecast, leading, decision, doubt)
     published = band(held(draft.target, book.published, options.band), options.band)
-    return Advice(Estimate(published.lower, published.target, published.upper), draft, forecast, leading, doubt)
+    estimate = Estimate(published.lower, published.target, published.upper)
+    return Advice(estimate, draft, forecast, leading, decision, doubt)
 
 
 def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
@@ -107,7 +135,7 @@ def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
     left: dict[str, Estimate] = {}
     for name, book in books.items():
         estimate = book.history.estimate()
-        if estimate is None or np.isnan(book.published).any():
+        if estimate is None or np.isnan(book.published).all():
             continue
         upper = np.minimum(estimate.upper, 10.0 * estimate.target)
         target = np.fmax(np.fmax(upper, book.published), [0.0, book.oom_floor_bytes])
@@ -115,30 +143,40 @@ def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
     return left
 
 
-def _largest_demand(members: Iterable[Member]) -> tuple[FloatArray, Member | None]:
+def _largest_demand(present: Present) -> tuple[FloatArray, Member | None, Decision | None]:
     """Pods of one VPA may be in different phases: what the most demanding one needs, per resource."""
-    demand, leading = np.full(2, np.nan), None
-    for member in members:
-        if member.decision is None:
-            continue
-        wanted = member.decision.allocation
-        if leading is None or wanted[CPU] > demand[CPU]:
-            leading = member
-        demand = np.fmax(demand, wanted)
-    return demand, leading
+    decisions = [(member, member.decision) for member in present.members if member.decision is not None]
+    all_of_them: list[tuple[Member | None, Decision]] = [*decisions, *((None, made) for made in present.expected)]
+    if not all_of_them:
+        return np.full(2, np.nan), None, None
+    demand: FloatArray = np.max([made.allocation for _, made in all_of_them], axis=0)
+    _, decision = max(all_of_them, key=_cpu_cores)
+    return demand, max(decisions, key=_cpu_cores)[0] if decisions else None, decision
 
 
-def _doubt(members: Sequence[Member], forecast: FloatArray) -> str | None:
+def _decisions(present: Present) -> list[Decision]:
+    return [*(member.decision for member in present.members if member.decision is not None), *present.expected]
+
+
+def _cpu_cores(found: tuple[Member | None, Decision]) -> float:
+    return float(found[1].allocation[CPU])
+
+
+def _doubt(present: Present, forecast: FloatArray) -> str | None:
     """Why the forecast is not to be trusted; None when it is."""
-    if not members:
+    if not present.members and not present.expected:
         return "no running container"
     if np.isnan(forecast).any():
         return "too little history"
-    decided = [member for member in members if member.decision is not None]
-    unknown = sum(1 for member in decided if member.phase == UNKNOWN_PHASE)
+    decided = [member for member in present.members if member.decision is not None]
+    unknown = sum(member.phase == UNKNOWN_PHASE and _by_phase(member) for member in decided)
     if 2 * unknown > len(decided):
         return "phase unknown"
     return None
+
+
+def _by_phase(member: Member) -> bool:
+    return member.decision is not None and member.decision.policy != CLASS
 
 
 def _wanted_memory(forecast: FloatArray, doubt: str | None, history: Estimate | None) -> float:

@@ -3,65 +3,66 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from recommender.cluster.objects import ObjectKey, Pair
+from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.cluster.oom import bumped_memory_bytes
-from recommender.cluster.pods import Pod
-from recommender.cluster.vpa_status import Condition, published_in
-from recommender.cluster.vpa_status import ContainerRecommendation as StatusEntry
+from recommender.cluster.pods import ContainerState, Pod
+from recommender.cluster.vpa_status import published_in
 from recommender.errors import PhasewiseError
+from recommender.live import keeping
 from recommender.live.book import Book
-from recommender.live.fleet import Fleet, Instance, Newcomer, Sample
+from recommender.live.classes import Classes
+from recommender.live.fleet import LONGEST_GAP_CYCLES, Fleet
+from recommender.live.lead_time import LeadTime
+from recommender.live.member import CLASS, Instance, Member, Newcomer, Sample
 from recommender.live.profile import profile_of, signature_of
+from recommender.live.progress import Progress
+from recommender.live.publishing import (
+    DEFERRED,
+    beside,
+    conditions_of,
+    containers_of,
+    deferred_s,
+    requests_of,
+    standing,
+)
 from recommender.live.rails import Draft
-from recommender.live.recommend import Advice, Options, advise, safe_values
+from recommender.live.recommend import Advice, Options, Present, advise, safe_values
+from recommender.live.tally import Report
 from recommender.live.view import Place, View
 from recommender.live.workload import Workload
-from recommender.policies.constraints import (
-    OFF,
-    ContainerRecommendation,
-    SharedLimits,
-    constrain,
-    fit_largest_node,
-    integer_cpu_containers,
-)
+from recommender.policies.constraints import SharedLimits, constrain, fit_largest_node, integer_cpu_containers
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, FloatArray
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, ContainerRecommendation
 
 log = logging.getLogger(__name__)
 
-PROVIDED, NO_PODS, UNSUPPORTED, UNSURE = (
-    "RecommendationProvided",
-    "NoPodsMatched",
-    "ConfigUnsupported",
-    "LowConfidence",
-)
+PINNED_FROM = 0.95
+"""From this share of what it has on, a container is taken to use all of it."""
+
+TIDIED_EVERY_S = 3600.0
+"""How often classes that nothing is run of any more are looked for."""
 
 
-@dataclass(slots=True)
-class Report:
-    """What a round did.
+class Home(NamedTuple):
+    """Whose a container is."""
 
-    Attributes
-    ----------
-    step_s
-        Duration of each step in seconds, in order.
-    problems
-        What went wrong, by the object it is about.
-    samples, decisions, published
-        How many there were.
-    """
+    workload: Workload
+    pod: Pod
+    container: ContainerState
 
-    step_s: dict[str, float] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    samples: int = 0
-    decisions: int = 0
-    published: int = 0
+
+class MakeFleet(Protocol):
+    """Makes the fleet, given what it asks of each newcomer."""
+
+    def __call__(
+        self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Fleet, Member, int], None]
+    ) -> Fleet: ...
 
 
 class Recommender:
@@ -71,8 +72,12 @@ class Recommender:
     ----------
     view
         The cluster.
-    make_fleet
-        Makes the fleet, given what it asks of each newcomer.
+    lead_time
+        How long ahead to publish; the time between samples when nobody gives one.
+    class_ttl_s
+        A workload class that nothing was run of for so long is forgotten.
+    progress
+        Where jobs tell how their training comes along; nowhere when nobody gives one.
     clock, stopwatch
         Unix seconds for what is written; a monotonic one for durations.
     """
@@ -80,32 +85,42 @@ class Recommender:
     def __init__(
         self,
         view: View,
-        make_fleet: Callable[[Callable[[Instance], Newcomer]], Fleet],
+        make_fleet: MakeFleet,
         options: Options,
         limits: SharedLimits,
         clock: Callable[[], float],
         stopwatch: Callable[[], float],
+        lead_time: LeadTime | None = None,
+        class_ttl_s: float = np.inf,
+        progress: Progress | None = None,
     ) -> None:
         self.view, self.options, self.limits = view, options, limits
-        self.clock, self.stopwatch = clock, stopwatch
+        self.clock, self.stopwatch, self.class_ttl_s = clock, stopwatch, class_ttl_s
         self.workloads: dict[ObjectKey, Workload] = {}
-        self.fleet = make_fleet(self._welcome)
-        self._home: dict[Instance, tuple[Workload, str | None]] = {}
-        self._places: dict[Place, tuple[Workload, Pod]] = {}
+        self.fleet, self.classes = make_fleet(self._welcome, self._resume), Classes()
+        self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
+        self.progress = Progress() if progress is None else progress
+        self._classes_read = False
+        self._tidied_s = -np.inf
+        self._places: dict[Place, Instance] = {}
+        self._homes: dict[Instance, Home] = {}
+        self._books: dict[Instance, Book] = {}
 
     def run(self) -> Report:
         """One round."""
         report = Report()
         for step in (
+            self._load_classes,
             self._load_vpas,
             self._select_pods,
             self._take_samples,
             self._take_kills,
+            self._take_progress,
             self._forecast,
             self._advise,
             self._publish,
-            self._show,
             self._let_go,
+            self._show,
         ):
             began = self.stopwatch()
             step(report)
@@ -119,20 +134,32 @@ class Recommender:
                 self.fleet.remember(member)
 
     def leave_safe_values(self) -> Report:
-        """Publish what may stand while nobody watches, before the process ends."""
+        """Publish what is safe while nobody watches, and keep what is known, before the process ends."""
         report = Report()
         for key, workload in self.workloads.items():
             with self._sparing(str(key), report):
                 self.remember(workload)
                 doubt = "the recommender was stopped"
                 workload.advice = {
-                    name: Advice(estimate, Draft(estimate.target), np.full(2, np.nan), None, doubt)
+                    name: Advice(estimate, Draft(estimate.target), np.full(2, np.nan), None, None, doubt)
                     for name, estimate in safe_values(workload.books).items()
                 }
         self._publish(report)
+        self._show(report)
         return report
 
     # -- the steps -------------------------------------------------------------------------------------------------
+
+    def _load_classes(self, report: Report) -> None:
+        """What earlier runs taught, once; a class that cannot be read is reported and starts anew."""
+        if self._classes_read:
+            return
+        with self._sparing("workload classes", report):
+            kept = self.view.classes()
+            self._classes_read = True
+            for key, (state, used_s) in kept.items():
+                with self._sparing(f"workload class {key}", report):
+                    self.classes.load(key, state, used_s)
 
     def _load_vpas(self, report: Report) -> None:
         with self._sparing("VPAs", report):
@@ -141,56 +168,84 @@ class Recommender:
                 del self.workloads[key]
             for key, vpa in present.items():
                 known = self.workloads.get(key)
-                if known is None or known.vpa.uid != vpa.uid:
-                    self.workloads[key] = Workload(vpa)
-                else:
+                if known is not None and known.vpa.uid == vpa.uid:
                     known.vpa = vpa
+                    continue
+                with self._sparing(str(key), report):
+                    self.workloads[key] = self._new_workload(vpa, known, report)
+
+    def _new_workload(self, vpa: Vpa, before: Workload | None, report: Report) -> Workload:
+        """One that is new to us; of one that was made again the histories stay."""
+        kept = self.view.kept(vpa)
+        workload = Workload(vpa)
+        if before is not None:
+            workload.books = {name: Book(book.history) for name, book in before.books.items()}
+        if kept is not None:
+            with self._sparing(f"PhaseProfile {vpa.key}", report):
+                workload.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
+        return workload
 
     def _select_pods(self, report: Report) -> None:
         self._places.clear()
-        for key, workload in self.workloads.items():
-            with self._sparing(str(key), report):
+        self._homes.clear()
+        now_s = self.clock()
+        # Of two VPAs for one pod the updater obeys the older one.
+        for workload in sorted(self.workloads.values(), key=lambda one: (one.vpa.created_s, one.vpa.key)):
+            with self._sparing(str(workload.vpa.key), report):
                 workload.selection = self.view.select(workload.vpa)
             for pod in workload.selection.pods:  # the last known ones, when they cannot be told now
+                workload.workload_class = workload.selection.workload.get(pod.uid) or workload.workload_class
                 for container in pod.containers:
-                    place = Place(pod.key.namespace, pod.key.name, container.name)
-                    self._places.setdefault(place, (workload, pod))
+                    instance = Instance(pod.key.namespace, pod.uid, container.name)
+                    if instance not in self._homes:
+                        self._homes[instance] = Home(workload, pod, container)
+                        self._places[Place(pod.key.namespace, pod.key.name, container.name)] = instance
+                        self._see_resize(instance, pod, container, now_s, report)
 
     def _take_samples(self, report: Report) -> None:
         with self._sparing("metrics", report):
             placed: list[tuple[Instance, Sample]] = []
             for place, sample in self.view.samples():
-                if (home := self._places.get(place)) is None:
-                    continue
-                workload, pod = home
-                instance = Instance(place.namespace, pod.uid, place.container)
-                self._home[instance] = workload, workload.selection.workload.get(pod.uid)
-                placed.append((instance, sample))
-                self._judge(workload, pod, place.container, sample)
-            report.samples = self.fleet.observe(placed)
+                instance = self._places.get(place)
+                # Metrics go on telling of a pod for a while after it has finished.
+                if instance is not None and not self._homes[instance].pod.finished:
+                    placed.append((instance, sample))
+            fresh = self.fleet.observe(placed)
+            report.samples = len(fresh)
+            for member in fresh:
+                self._judge(member, report)
+            for change in self.fleet.changes:
+                report.changed(change, self.fleet.model.graph)
 
     def _take_kills(self, report: Report) -> None:
         with self._sparing("kills", report):
             for kill in self.view.kills():
-                home = self._places.get(Place(kill.pod.namespace, kill.pod.name, kill.container))
-                if home is None:
+                instance = self._places.get(Place(kill.pod.namespace, kill.pod.name, kill.container))
+                if instance is None:
                     continue
-                workload, pod = home
-                policy = workload.vpa.policy_for(kill.container)
-                member = self.fleet.members.get(Instance(kill.pod.namespace, pod.uid, kill.container))
+                report.kills += 1
+                workload = self._homes[instance].workload
+                ratio, least_bytes = self.limits.oom_bump(workload.vpa.policy_for(kill.container))
+                member = self.fleet.members.get(instance)
                 peak = float(np.nanmax(self.fleet.recent(member)[:, MEMORY])) if member else 0.0
-                needed = bumped_memory_bytes(
-                    kill.memory_bytes, peak, policy.oom_bump_up_ratio, policy.oom_min_bump_up_bytes
-                )
+                needed = bumped_memory_bytes(kill.memory_bytes, peak, ratio, least_bytes)
                 book = self._book(workload, kill.container)
                 book.killed(needed, kill.when_s)
-                book.session(pod.uid).observe_oom(kill.when_s, needed)
+                history = book.session(instance.pod_uid) if member else book.history.past
+                history.observe_oom(kill.when_s, needed)
+
+    def _take_progress(self, report: Report) -> None:
+        with self._sparing("progress", report):
+            report.problems |= self.progress.take(self.workloads.values(), self.clock())
 
     def _forecast(self, report: Report) -> None:
-        for member in self.fleet.due():
+        now_s, self.fleet.lead_s = self.clock(), self.lead_time.seconds
+        for member in self.fleet.due(now_s):
             with self._sparing(str(member.instance), report):
-                self.fleet.decide(member)
-                report.decisions += 1
+                report.decisions += self.fleet.decide(member, now_s) is not None
+        for key, workload in self.workloads.items():
+            with self._sparing(str(key), report):
+                self._expect(workload, now_s)
 
     def _advise(self, report: Report) -> None:
         now_s = self.clock()
@@ -198,10 +253,14 @@ class Recommender:
         for key, workload in self.workloads.items():
             with self._sparing(str(key), report):
                 workload.advice = {}
-                for name in sorted(self._containers(workload)):
-                    book = self._book(workload, name)
-                    members, requests = workload.members.get(name, ()), _requests(workload, name)
-                    advice = advise(self.fleet, members, book, requests, now_s, self.options)
+                for name in sorted(self._spoken_of(workload)):
+                    present = Present(
+                        workload.members.get(name, ()),
+                        workload.expected.get(name, ()),
+                        requests_of(workload, name),
+                        deferred_s(workload, now_s),
+                    )
+                    advice = advise(self.fleet, present, self._book(workload, name), now_s, self.options)
                     if advice is not None:
                         workload.advice[name] = advice
 
@@ -209,35 +268,42 @@ class Recommender:
         for key, workload in self.workloads.items():
             with self._sparing(str(key), report):
                 recommendations = self._constrained(workload)
-                entries = _kept(workload) | {entry.container: _entry(entry) for entry in recommendations}
-                self.view.publish(workload.vpa, list(entries.values()), _conditions(workload, entries))
+                limits = self.limits.within(key.namespace)
+                entries = standing(workload, limits) | {entry.container: entry for entry in recommendations}
+                self.view.publish(workload.vpa, list(entries.values()), conditions_of(workload, entries))
                 now_s = self.clock()
                 for recommendation in recommendations:
                     book = workload.books[recommendation.container]
-                    report.published += book.publish(np.array(recommendation.target), now_s)
-
-    def _show(self, report: Report) -> None:
-        """The PhaseProfile of each workload of which something changed."""
-        for key, workload in self.workloads.items():
-            with self._sparing(f"PhaseProfile {key}", report):
-                signature = signature_of(workload)
-                if signature != workload.shown:
-                    self.view.show(workload.vpa, profile_of(workload, self.fleet))
-                    workload.shown = signature
+                    report.published += book.publish(np.array(recommendation.uncapped), now_s)
+                    self._await_resizes(recommendation, workload, now_s)
 
     def _let_go(self, report: Report) -> None:
-        """Forget containers whose pod is gone or done."""
-        alive = {
-            Instance(pod.key.namespace, pod.uid, container.name)
-            for _, pod in self._places.values()
-            if not pod.finished
-            for container in pod.containers
-        }
-        gone = [member.instance for member in self.fleet if member.instance not in alive]
+        """Forget containers whose pod is gone or done; a run that came to a good end is learned."""
+        gone = []
+        for member in self.fleet:
+            home = self._homes.get(member.instance)
+            if home is None or home.pod.finished:
+                gone.append(member.instance)
+                with self._sparing(str(member.instance), report):
+                    report.runs += home is not None and self._learn(member, home)
         self.fleet.remove(gone)
+        self.lead_time.forget(gone)
         for instance in gone:
-            workload, _ = self._home.pop(instance)
-            self._book(workload, instance.container).history.leave(instance.pod_uid)
+            self._books.pop(instance).history.leave(instance.pod_uid)
+
+    def _show(self, report: Report) -> None:
+        """The PhaseProfile of each workload, and of each class, of which something changed."""
+        for key, workload in self.workloads.items():
+            with self._sparing(f"PhaseProfile {key}", report):
+                signature = signature_of(workload, self.fleet)
+                if signature != workload.shown:
+                    self.view.show(workload.vpa, profile_of(workload, self.fleet, self.classes))
+                    workload.shown = signature
+        for key in sorted(self.classes.changed) if self._classes_read else ():
+            with self._sparing(f"workload class {key}", report):
+                self.view.show_class(key, self.classes.status(key))
+                self.classes.changed.discard(key)
+        self._tidy(report)
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
@@ -253,99 +319,136 @@ class Recommender:
             report.problems[about] = f"{type(error).__name__}: {error}"
 
     def _welcome(self, instance: Instance) -> Newcomer:
-        workload, workload_class = self._home[instance]
-        return Newcomer(workload_class, self._book(workload, instance.container).session(instance.pod_uid))
+        home = self._homes[instance]
+        book = self._books[instance] = self._book(home.workload, instance.container)
+        found = class_of(home)
+        return Newcomer(
+            None if found is None else found.name,
+            book.session(instance.pod_uid),
+            None if found is None else self.classes.runs(found, instance.container),
+            home.container.started_s,
+        )
+
+    def _resume(self, fleet: Fleet, member: Member, cell: int) -> None:
+        """A container that was known before a restart goes on from there."""
+        kept = self._homes[member.instance].workload.kept_member(member.instance)
+        if kept is not None and 0 <= cell - int(kept.get("last_cell", -1)) <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
+            keeping.restore(fleet, member, kept)
 
     def _book(self, workload: Workload, container: str) -> Book:
         if container not in workload.books:
             book = Book(HistogramAggregate(self.view.history(workload.vpa.key, container)))
             if before := published_in(workload.vpa.status).get(container):
-                book.published = np.array([np.nan if value is None else value for value in before.target])
+                book.published = np.where(np.isnan(before.uncapped), before.target, before.uncapped)
             workload.books[container] = book
+            if (kept := workload.kept_book(container)) is not None:
+                book.restore(kept)
         return workload.books[container]
 
-    def _judge(self, workload: Workload, pod: Pod, container: str, sample: Sample) -> None:
-        state = pod.container(container)
-        book = workload.books.get(container)
-        if state is not None and book is not None and not np.isnan(book.published).any():
-            book.judge(np.array([sample.cpu_cores, sample.memory_bytes]), np.array(state.requests))
+    def _see_resize(
+        self, instance: Instance, pod: Pod, container: ContainerState, now_s: float, report: Report
+    ) -> None:
+        deferred = any(resize.reason == DEFERRED for resize in pod.resizes)
+        delay_s = self.lead_time.seen(instance, container.requests, now_s, deferred=deferred)
+        if delay_s is not None and np.isfinite(delay_s):
+            report.resizes_s.append(delay_s)
+
+    def _judge(self, member: Member, report: Report) -> None:
+        """Hold the latest sample of a container against what it has."""
+        home, book = self._homes[member.instance], self._books[member.instance]
+        had = np.array(home.container.requests)
+        member.pinned = member.pinned + 1 if uses_all(member.latest[CPU], home.container) else 0
+        if np.isnan(book.published).all() or np.isnan(had).all():
+            return
+        book.judge(member.latest, had)
+        if member.runs is not None and member.decision is not None and member.decision.policy == CLASS:
+            over = bool(member.latest[CPU] > had[CPU] * VIOLATION_TOLERANCE)
+            member.runs.judge(over, self.options.rails.target_violation[CPU])
+        report.judge(member.latest, had)
+
+    def _expect(self, workload: Workload, now_s: float) -> None:
+        """What containers that have not used anything yet will need, told by their class and age."""
+        workload.expected = {}
+        waiting = [pod for pod in workload.selection.pods if not pod.finished and not pod.deleting]
+        for pod in waiting:
+            for container in pod.containers:
+                instance = Instance(pod.key.namespace, pod.uid, container.name)
+                home = self._homes.get(instance)
+                if instance not in self.fleet.members and home is not None and home.workload is workload:
+                    age_s = now_s - container.started_s if container.started_s is not None else 0.0
+                    self._expect_one(workload, class_of(home), container.name, age_s, now_s)
+        if not waiting and workload.workload_class is not None:  # the next run of a CronJob is made with what stands
+            key = ObjectKey(workload.vpa.key.namespace, workload.workload_class)
+            for name in workload.books:
+                self._expect_one(workload, key, name, 0.0, now_s)
+
+    def _expect_one(self, workload: Workload, key: ObjectKey | None, name: str, age_s: float, now_s: float) -> None:
+        runs = None if key is None else self.classes.known(key, name)
+        if (expected := self.fleet.expect(runs, age_s, now_s)) is not None:
+            workload.expected.setdefault(name, []).append(expected)
 
     def _assign_members(self) -> None:
         for workload in self.workloads.values():
             workload.members = {}
         for member in self.fleet:
-            workload, _ = self._home[member.instance]
-            workload.members.setdefault(member.instance.container, []).append(member)
+            home = self._homes.get(member.instance)
+            if home is not None and not home.pod.finished:
+                home.workload.members.setdefault(member.instance.container, []).append(member)
 
-    def _containers(self, workload: Workload) -> set[str]:
-        return _present(workload) or set(workload.books)
+    def _spoken_of(self, workload: Workload) -> set[str]:
+        """The container names of which something is to be said; of a target that cannot be read, what stands stays."""
+        if workload.selection.problem:
+            return set()
+        return containers_of(workload) or set(workload.books) | set(workload.expected)
 
     def _constrained(self, workload: Workload) -> tuple[ContainerRecommendation, ...]:
-        vpa = workload.vpa
-        whole = integer_cpu_containers(vpa.annotations, workload.advice)
+        vpa, limits = workload.vpa, self.limits.within(workload.vpa.key.namespace)
+        whole = integer_cpu_containers(vpa.annotations, workload.advice) if limits.integer_cpu else frozenset()
         estimates = {name: advice.estimate for name, advice in workload.advice.items()}
-        recommendations = constrain(estimates, vpa.policy_for, self.limits, whole)
-        return fit_largest_node(recommendations, _beside(workload), self.view.room(workload.selection.pods))
+        recommendations = constrain(estimates, vpa.policy_for, limits, whole)
+        return fit_largest_node(recommendations, beside(workload), self.view.room(workload.selection.pods))
+
+    def _await_resizes(self, recommendation: ContainerRecommendation, workload: Workload, now_s: float) -> None:
+        """From now on the updater is waited for."""
+        for pod in workload.selection.pods:
+            state = pod.container(recommendation.container)
+            if state is not None and state.running:
+                instance = Instance(pod.key.namespace, pod.uid, state.name)
+                self.lead_time.published(instance, recommendation.target, state.requests, now_s)
+
+    def _learn(self, member: Member, home: Home) -> bool:
+        """A run that came to its end by itself, and was whole, adds to what is known of its class."""
+        ended, key = home.container.terminated, class_of(home)
+        if key is None or ended is None or ended.exit_code != 0 or home.container.restart_count > 0:
+            return False
+        curve = self.fleet.curves.curve(member.slot)
+        duration_s = curve.duration_s
+        if ended.finished_s is not None and ended.started_s is not None:
+            duration_s = ended.finished_s - ended.started_s
+        return self.classes.learn(key, member.instance.container, curve, duration_s, self.clock())
+
+    def _tidy(self, report: Report) -> None:
+        """Now and then, forget classes that nothing is run of any more."""
+        now_s = self.clock()
+        if not self._classes_read or now_s - self._tidied_s < TIDIED_EVERY_S:
+            return
+        self._tidied_s = now_s
+        for home in self._homes.values():
+            if (key := class_of(home)) is not None:
+                self.classes.in_use(key, now_s)
+        for key in self.classes.unused(now_s, self.class_ttl_s):
+            with self._sparing(f"workload class {key}", report):
+                self.view.drop_class(key)
+                self.classes.forget(key)
 
 
-def _present(workload: Workload) -> set[str]:
-    """Names of the containers that its pods have."""
-    return {container.name for pod in workload.selection.pods for container in pod.containers}
+def class_of(home: Home) -> ObjectKey | None:
+    """The workload class of a container's pod; None where nothing tells it."""
+    name = home.workload.selection.workload.get(home.pod.uid)
+    return None if name is None else ObjectKey(home.pod.key.namespace, name)
 
 
-def _entry(recommendation: ContainerRecommendation) -> StatusEntry:
-    return StatusEntry(
-        recommendation.container,
-        recommendation.target,
-        recommendation.lower,
-        recommendation.upper,
-        recommendation.uncapped,
-    )
-
-
-def _kept(workload: Workload) -> dict[str, StatusEntry]:
-    """What stands published of containers of which nothing new can be said: it is better than nothing at all.
-
-    A container that the user takes out (mode Off) or that its pods no longer have is not kept.
-    """
-    present = _present(workload)
-    return {
-        name: entry
-        for name, entry in published_in(workload.vpa.status).items()
-        if name not in workload.advice
-        and workload.vpa.policy_for(name).mode != OFF
-        and (name in present or not present)
-    }
-
-
-def _conditions(workload: Workload, entries: Mapping[str, StatusEntry]) -> dict[str, Condition | None]:
-    """The conditions of a VPA, None for those that are to go."""
-    problem, pods = workload.selection.problem, workload.selection.pods
-    nobody = Condition("True", "NoPodsMatched", "No pods match this VPA object") if not pods and not problem else None
-    provided = Condition("True") if entries else Condition("False", *(nobody[1:] if nobody else ()))
-    doubts = {name: advice.doubt for name, advice in workload.advice.items() if advice.doubt}
-    words = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
-    return {
-        PROVIDED: provided,
-        NO_PODS: nobody,
-        UNSUPPORTED: Condition("True", "", problem) if problem else None,
-        UNSURE: Condition("True", "Fallback", words) if doubts else None,
-    }
-
-
-def _requests(workload: Workload, container: str) -> FloatArray:
-    """float64 (2,): the most that one of its running containers has of each resource; NaN where none is requested."""
-    states = (pod.container(container) for pod in workload.selection.pods if not pod.finished)
-    had = np.array([state.requests for state in states if state is not None]).reshape(-1, 2)
-    most: FloatArray = np.fmax.reduce(had, axis=0, initial=np.nan)
-    return most
-
-
-def _beside(workload: Workload) -> Pair:
-    """What a pod of this workload requests for containers of which nothing is recommended."""
-    most = (0.0, 0.0)
-    for pod in workload.selection.pods:
-        rest = [container.requests for container in pod.containers if container.name not in workload.advice]
-        cpu_cores, memory_bytes = (sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
-        most = max(most[CPU], cpu_cores), max(most[MEMORY], memory_bytes)
-    return most
+def uses_all(cpu_cores: float, container: ContainerState) -> bool:
+    """Whether a container uses just the CPU that it has: its request on a full node, or its limit."""
+    request, limit = container.requests[CPU], container.limits[CPU]
+    return request * PINNED_FROM <= cpu_cores <= request * VIOLATION_TOLERANCE or cpu_cores >= limit * PINNED_FROM

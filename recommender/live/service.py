@@ -6,11 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from recommender.cluster.errors import ClusterError
+from recommender.live.auto_keeper import AutoKeeper
 from recommender.live.cluster_view import ClusterView
-from recommender.live.round import Recommender, Report
+from recommender.live.memory import Memory, use_few_arenas
+from recommender.live.model_source import ModelWatch
+from recommender.live.round import Recommender
+from recommender.live.tally import Report
 from recommender.live.telemetry import Telemetry
 from recommender.live.workload import Workload
 from recommender.policies.histogram_checkpoint import Status, checkpoint_status
@@ -20,11 +25,37 @@ log = logging.getLogger(__name__)
 UNHEALTHY_INTERVALS = 5
 """A loop whose last round is older than this many intervals is stuck (as the default recommender's)."""
 
-CLEARED_EVERY_S = 600.0
-"""How often checkpoints of what is gone are looked for (as the default recommender does)."""
+LEAST_UNHEALTHY_S = 30.0
+"""With a short interval: one request that nobody answers takes so long, and a new process would wait for it too."""
 
-CHECKPOINTS_WITHIN_S = 5.0
-"""What a round spends on writing histories; the VPAs that waited longest come first."""
+UNSYNCED_S = 0.2
+"""Between two looks whether the caches are synced."""
+
+ROUND_ENDS_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 3.0, 6.5, 7.5
+"""After the word to stop: until when the running round may ask the API server, safe values and checkpoints may be
+written, and the process waits for both. The rest of ten seconds is for giving back the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What an operator may turn, in seconds.
+
+    Attributes
+    ----------
+    interval_s
+        Between two rounds.
+    checkpoint_interval_s
+        Between two checkpoints of a VPA.
+    checkpoints_within_s
+        What a round spends on writing them; the VPAs that waited longest come first.
+    clear_away_s
+        How often checkpoints of what is gone are looked for.
+    """
+
+    interval_s: float = 15.0
+    checkpoint_interval_s: float = 60.0
+    checkpoints_within_s: float = 5.0
+    clear_away_s: float = 600.0
 
 
 class Service:
@@ -32,35 +63,50 @@ class Service:
 
     Parameters
     ----------
+    make_recommender
+        Called when this process begins to lead: what it knew the last time is not what stands in the cluster now.
+    models
+        Keeps the model up to date.
     leads
         Whether this process may act; always true without leader election.
+    auto
+        Makes VPAs for workloads that have none; None where that is not wanted.
     """
 
     def __init__(
         self,
         view: ClusterView,
-        recommender: Recommender,
+        make_recommender: Callable[[], Recommender],
         telemetry: Telemetry,
-        interval_s: float,
+        timing: Timing,
+        models: ModelWatch,
         leads: Callable[[], bool] = lambda: True,
+        auto: AutoKeeper | None = None,
     ) -> None:
-        self._view, self._recommender, self._telemetry = view, recommender, telemetry
-        self._interval_s, self._leads = interval_s, leads
-        self._stop = threading.Event()
+        self._view, self._make_recommender, self._telemetry = view, make_recommender, telemetry
+        self._timing, self._models, self._leads = timing, models, leads
+        self._recommender: Recommender | None = None
+        self._auto = auto
+        self._stop, self._stopped_s = threading.Event(), 0.0
         self._finished_s = time.monotonic()
         self._said: Mapping[str, str] = {}
-        self._loaded = False
-        self._cleared_s = -CLEARED_EVERY_S
+        self._cleared_s = -timing.clear_away_s
+        self._failure: BaseException | None = None
+        self._memory = Memory()
 
     def stop(self) -> None:
-        """End after the running round."""
-        self._stop.set()
+        """End after the running round. May be called in a signal handler, and again."""
+        if not self._stop.is_set():
+            self._stopped_s = time.monotonic()
+            self._view.hurry(self._stopped_s + ROUND_ENDS_WITHIN_S)
+            self._stop.set()
 
     @property
     def healthy(self) -> bool:
-        """A round finished lately, or there is nothing for us to do."""
-        waits = not self._leads() or not self._view.synced
-        return waits or time.monotonic() - self._finished_s < UNHEALTHY_INTERVALS * self._interval_s
+        """A round finished lately, or there is nothing for us to do, or the past is being read before the first one."""
+        waits = not self._leads() or not self._view.synced or self._recommender is None
+        longest_s = max(UNHEALTHY_INTERVALS * self._timing.interval_s, LEAST_UNHEALTHY_S)
+        return waits or time.monotonic() - self._finished_s < longest_s
 
     @property
     def ready(self) -> bool:
@@ -68,43 +114,92 @@ class Service:
         return self._view.synced
 
     def run(self) -> None:
-        """Rounds until `stop`; then safe values in place of a passing phase."""
+        """Rounds until `stop`; then safe values in place of a passing phase, within ten seconds whatever hangs.
+
+        The rounds have a thread of their own: a request that nobody answers must not keep the process from ending.
+        """
+        use_few_arenas()
         self._view.start()
+        if self._auto:
+            self._auto.start()
+        worker = threading.Thread(target=self._work, name="rounds", daemon=True)
+        worker.start()
+        self._stop.wait()
+        if self._auto:
+            self._auto.stop()
+        worker.join(max(0.0, self._stopped_s + ENDS_WITHIN_S - time.monotonic()))
+        if worker.is_alive():
+            log.error("the round does not end: what stands published is left as it is")
+        self._models.stop()
+        self._view.stop()
+        log.info("stopped after %.1f s", time.monotonic() - self._stopped_s)
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
         try:
             while not self._stop.is_set():
                 began_s = time.monotonic()
-                leads = self._leads()
-                self._telemetry.leading(leads)
-                if leads and self._view.synced and self._load():
-                    self._round()
-                    self._finished_s = time.monotonic()
-                wait_s = self._interval_s if self._loaded else 0.2
+                self._turn()
+                wait_s = self._timing.interval_s if self._recommender else UNSYNCED_S
                 self._stop.wait(max(0.0, wait_s - (time.monotonic() - began_s)))
-            if self._loaded and self._leads():
-                self._recommender.leave_safe_values()
-                self._keep(2 * CHECKPOINTS_WITHIN_S / 5)
-        finally:
-            self._view.stop()
+            self._leave()
+        except BaseException as error:  # noqa: BLE001  # it is raised where the caller waits
+            self._failure = error
+            self.stop()
+
+    def _turn(self) -> None:
+        """One round, if it is ours to do and all is known that it takes."""
+        leads = self._leads()
+        self._telemetry.leading(leads)
+        if not leads:
+            self._recommender = None
+            self._finished_s = time.monotonic()
+            return
+        if not self._view.synced:
+            return
+        if self._recommender is None:
+            self._view.forget_histories()
+        if not self._load():
+            return
+        if self._recommender is None:
+            self._recommender = self._make_recommender()
+            self._finished_s = time.monotonic()  # reading the past took its time
+        self._models.renew(self._recommender.fleet.adopt)
+        self._round(self._recommender)
+        self._finished_s = time.monotonic()
+        self._memory.tidy(self._finished_s)
 
     def _load(self) -> bool:
-        """Histories, once; before they are known nothing may be written."""
-        if not self._loaded:
-            try:
-                self._view.load_histories()
-                self._loaded = True
-            except ClusterError as error:
-                log.warning("the checkpoints cannot be read yet: %s", error)
-        return self._loaded
+        """The histories of VPAs that are new to us; before one is known, its VPA takes no part in a round."""
+        try:
+            self._view.load_histories()
+        except ClusterError as error:
+            log.warning("the checkpoints cannot be read yet: %s", error)
+            return self._recommender is not None
+        return True
 
-    def _round(self) -> None:
-        report = self._recommender.run()
-        self._keep(CHECKPOINTS_WITHIN_S)
+    def _round(self, recommender: Recommender) -> None:
+        report = recommender.run()
+        self._keep(recommender, self._timing.checkpoints_within_s, self._timing.checkpoint_interval_s)
         self._clear_away()
-        self._telemetry.round_done(report, self._recommender.workloads.values(), len(self._recommender.fleet.members))
+        self._telemetry.unreadable_objects(self._view.unreadable)
+        self._telemetry.lead_time(recommender.lead_time.seconds)
+        self._telemetry.round_done(report, recommender.workloads.values(), len(recommender.fleet.members))
         self._say(report)
 
+    def _leave(self) -> None:
+        """What may stand while nobody watches, and the histories up to now."""
+        recommender = self._recommender
+        if recommender is None or not self._leads():
+            return
+        until_s = self._stopped_s + VALUES_WITHIN_S
+        self._view.hurry(until_s)
+        self._say(recommender.leave_safe_values())
+        self._keep(recommender, until_s - time.monotonic(), 0.0)
+
     def _clear_away(self) -> None:
-        if time.monotonic() - self._cleared_s < CLEARED_EVERY_S:
+        if time.monotonic() - self._cleared_s < self._timing.clear_away_s:
             return
         self._cleared_s = time.monotonic()
         try:
@@ -117,25 +212,28 @@ class Service:
         """Log each problem when it comes and when it goes, not at every round."""
         for about, words in report.problems.items():
             if self._said.get(about) != words:
-                log.warning("%s: %s", about, words)
+                log.warning("%s: %s", about, words, extra={"about": about})
         for about in self._said.keys() - report.problems.keys():
-            log.info("%s: well again", about)
+            log.info("%s: well again", about, extra={"about": about})
         self._said = report.problems
 
-    def _keep(self, within_s: float) -> None:
+    def _keep(self, recommender: Recommender, within_s: float, every_s: float) -> None:
         now_s = time.time()
         statuses = {
-            key: partial(self._statuses, workload, now_s)
-            for key, workload in self._recommender.workloads.items()
+            key: partial(_statuses, recommender, workload, now_s)
+            for key, workload in recommender.workloads.items()
             if workload.books
         }
-        for problem in self._view.keep(statuses, within_s).problems:
+        report = self._view.keep(statuses, within_s, every_s)
+        self._telemetry.checkpoints_written(report.written, report.failed, report.left)
+        for problem in report.problems:
             log.warning("%s", problem)
 
-    def _statuses(self, workload: Workload, now_s: float) -> dict[str, Status]:
-        self._recommender.remember(workload)
-        return {
-            name: checkpoint_status(book.history.sessions, now_s)
-            for name, book in workload.books.items()
-            if book.history.samples
-        }
+
+def _statuses(recommender: Recommender, workload: Workload, now_s: float) -> dict[str, Status]:
+    recommender.remember(workload)
+    return {
+        name: checkpoint_status(book.history.sessions, now_s)
+        for name, book in workload.books.items()
+        if book.history.samples
+    }

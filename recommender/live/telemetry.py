@@ -2,72 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from recommender.live.round import Report
+from recommender import __version__
+from recommender.live.model_source import Loaded
+from recommender.live.tally import Report
 from recommender.live.workload import Workload
 from recommender.records import RESOURCES
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+RESIZE_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+STATES = ("recommended", "in_doubt", "silent")
+"""Of a VPA: its forecasts are published, what is published is the fallback, nothing is said of it."""
 
 
 class Telemetry:
-    """The metrics of one recommender."""
+    """The metrics of one recommender. Labels take few values: verbs, codes, steps, states, resources.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
-        self._rounds = Counter("phasewise_rounds", "Rounds finished.", registry=registry)
-        self._step = Histogram(
-            "phasewise_step_seconds", "Duration of each step of a round.", ["step"], buckets=SECONDS, registry=registry
+    Parameters
+    ----------
+    clock, stopwatch
+        Unix seconds, and a monotonic one.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
+        self._finished_s, self._written_s = stopwatch(), float("nan")
+        self._rounds(registry)
+        self._objects(registry)
+        self._quality(registry)
+        self._model(registry)
+        self._surroundings(registry)
+
+    # -- what is told ----------------------------------------------------------------------------------------------
+
+    def _rounds(self, registry: CollectorRegistry) -> None:
+        self.rounds = Counter("phasewise_rounds", "Rounds finished.", registry=registry)
+        self.round_s = Histogram("phasewise_round_seconds", "Duration of a round.", buckets=SECONDS, registry=registry)
+        self.step_s = Histogram(
+            "phasewise_round_step_seconds", "Duration of a round's step.", ["step"], buckets=SECONDS, registry=registry
         )
-        self._samples = Counter("phasewise_samples", "New samples of containers.", registry=registry)
-        self._decisions = Counter("phasewise_decisions", "Forecasts made.", registry=registry)
-        self._published = Counter("phasewise_targets_changed", "Targets that changed.", registry=registry)
-        self._problems = Gauge("phasewise_problems", "Objects with a problem in the last round.", registry=registry)
-        self._containers = Gauge("phasewise_containers", "Live containers.", registry=registry)
-        self._vpas = Gauge("phasewise_vpas", "VPAs by what could be said of them.", ["state"], registry=registry)
-        self._violations = Gauge(
+        age = Gauge("phasewise_last_round_age_seconds", "Time since a round finished.", registry=registry)
+        age.set_function(lambda: self._stopwatch() - self._finished_s)
+        self.samples = Counter("phasewise_samples", "New samples of containers.", registry=registry)
+        self.decisions = Counter("phasewise_decisions", "Forecasts made.", registry=registry)
+
+    def _objects(self, registry: CollectorRegistry) -> None:
+        self.problems = Gauge("phasewise_problems", "Objects with a problem in the last round.", registry=registry)
+        self.unreadable = Gauge("phasewise_unreadable_objects", "Watched, but of a wrong form.", registry=registry)
+        self.containers = Gauge("phasewise_containers", "Live containers.", registry=registry)
+        self.vpas = Gauge("phasewise_vpas", "VPAs by what could be said of them.", ["state"], registry=registry)
+        self.checkpoints = Counter(
+            "phasewise_checkpoint_writes", "Checkpoints written, or not.", ["outcome"], registry=registry
+        )
+        self.waiting = Gauge("phasewise_checkpoints_waiting", "VPAs whose checkpoint is overdue.", registry=registry)
+        for outcome in ("written", "failed"):
+            self.checkpoints.labels(outcome)
+
+    def _quality(self, registry: CollectorRegistry) -> None:
+        self.predicted = Counter("phasewise_targets_changed", "Resizes predicted: new targets.", registry=registry)
+        self.resizes = Histogram(
+            "phasewise_resize_seconds",
+            "Resizes done: from the new target to the container that has it.",
+            buckets=RESIZE_SECONDS,
+            registry=registry,
+        )
+        self.lead_s = Gauge(
+            "phasewise_lead_time_seconds", "How long before a phase its target is published.", registry=registry
+        )
+        self.phases = Counter("phasewise_phase_changes", "Phases that containers entered.", registry=registry)
+        self.foretold = Counter(
+            "phasewise_next_phase_forecasts", "Next phases foretold, by what came.", ["outcome"], registry=registry
+        )
+        for outcome in ("hit", "miss"):
+            self.foretold.labels(outcome)
+        self.kills = Counter("phasewise_oom_kills", "Kills for memory of our containers.", registry=registry)
+        self.judged = Counter("phasewise_judged_samples", "Samples held against what was had.", registry=registry)
+        self.violating = Counter(
+            "phasewise_violating_samples", "Of these, those above it x 1.05.", ["resource"], registry=registry
+        )
+        self.slack = Gauge(
+            "phasewise_slack_ratio", "What was had beyond use, by use, in the last round.", ["resource"],
+            registry=registry,
+        )  # fmt: skip
+        self.violations = Gauge(
             "phasewise_violation_ratio",
             "Share of samples lately that were above what the container had, mean over VPA containers.",
             ["resource"],
             registry=registry,
         )
-        self._leads = Gauge("phasewise_leader", "1 while this process may write.", registry=registry)
-        self._model = Gauge("phasewise_model_info", "The model in use.", ["origin", "data_hash"], registry=registry)
+
+    def _model(self, registry: CollectorRegistry) -> None:
+        self.model_info = Gauge("phasewise_model_info", "The model in use.", ["origin", "hash"], registry=registry)
+        age = Gauge(
+            "phasewise_model_age_seconds", "Since the model was written; NaN where nobody knows.", registry=registry
+        )
+        age.set_function(lambda: self._clock() - self._written_s)
+        self.refused = Gauge("phasewise_model_refused", "1 while a newer model is refused.", registry=registry)
+        self.changes = Counter("phasewise_model_changes", "Models taken in or refused.", ["outcome"], registry=registry)
+        for outcome in ("adopted", "refused"):
+            self.changes.labels(outcome)
+
+    def _surroundings(self, registry: CollectorRegistry) -> None:
+        self.leads = Gauge("phasewise_leader", "1 while this process may write.", registry=registry)
+        Gauge("phasewise_build_info", "The version.", ["version"], registry=registry).labels(__version__).set(1)
+        self.requests = Counter(
+            "phasewise_api_requests", "Answers of the API server; code 0: none came.", ["verb", "code"],
+            registry=registry,
+        )  # fmt: skip
+        self.request_s = Histogram(
+            "phasewise_api_request_seconds", "Time to an answer.", ["verb"], buckets=SECONDS, registry=registry
+        )
+
+    # -- who tells it ----------------------------------------------------------------------------------------------
 
     def round_done(self, report: Report, workloads: Collection[Workload], containers: int) -> None:
         """Take in what a round did."""
-        self._rounds.inc()
+        self._finished_s = self._stopwatch()
+        self.rounds.inc()
+        self.round_s.observe(sum(report.step_s.values()))
         for step, duration_s in report.step_s.items():
-            self._step.labels(step).observe(duration_s)
-        self._samples.inc(report.samples)
-        self._decisions.inc(report.decisions)
-        self._published.inc(report.published)
-        self._problems.set(len(report.problems))
-        self._containers.set(containers)
-        states = {"recommended": 0, "in doubt": 0, "silent": 0}
+            self.step_s.labels(step).observe(duration_s)
+        self.samples.inc(report.samples)
+        self.decisions.inc(report.decisions)
+        self.predicted.inc(report.published)
+        self._judge(report)
+        self.problems.set(len(report.problems))
+        self.containers.set(containers)
+        states = dict.fromkeys(STATES, 0)
         for workload in workloads:
             states[_state_of(workload)] += 1
         for state, number in states.items():
-            self._vpas.labels(state).set(number)
+            self.vpas.labels(state).set(number)
         judged = [book.violation_ratio for workload in workloads for book in workload.books.values() if book.judged]
         for place, resource in enumerate(RESOURCES):
             mean = sum(float(ratio[place]) for ratio in judged) / len(judged) if judged else 0.0
-            self._violations.labels(resource).set(mean)
+            self.violations.labels(resource).set(mean)
+
+    def _judge(self, report: Report) -> None:
+        for resize_s in report.resizes_s:
+            self.resizes.observe(resize_s)
+        self.phases.inc(report.phase_changes)
+        self.foretold.labels("hit").inc(report.forecast_hits)
+        self.foretold.labels("miss").inc(report.forecast_misses)
+        self.kills.inc(report.kills)
+        self.judged.inc(report.judged)
+        for place, resource in enumerate(RESOURCES):
+            self.violating.labels(resource).inc(float(report.violating[place]))
+            if report.used[place] > 0:
+                self.slack.labels(resource).set(float(report.slack[place] / report.used[place]))
+
+    def checkpoints_written(self, written: int, failed: int, waiting: int) -> None:
+        """What a turn of writing checkpoints did."""
+        self.checkpoints.labels("written").inc(written)
+        self.checkpoints.labels("failed").inc(failed)
+        self.waiting.set(waiting)
 
     def leading(self, leads: bool) -> None:
         """Whether this process is the one that acts."""
-        self._leads.set(leads)
+        self.leads.set(leads)
 
-    def model(self, origin: str, data_hash: str) -> None:
-        """The model in use."""
-        self._model.clear()
-        self._model.labels(origin, data_hash).set(1)
+    def lead_time(self, seconds: float) -> None:
+        """How long ahead targets are published now."""
+        self.lead_s.set(seconds)
+
+    def unreadable_objects(self, number: int) -> None:
+        """How many watched objects have a wrong form now."""
+        self.unreadable.set(number)
+
+    def model(self, loaded: Loaded | None, problem: str) -> None:
+        """A model is in use from now on; or one was refused, for a reason."""
+        self.refused.set(1 if problem else 0)
+        self.changes.labels("refused" if problem else "adopted").inc()
+        if loaded is not None:
+            self.model_info.clear()
+            self.model_info.labels(loaded.model.origin, loaded.digest[:12]).set(1)
+            self._written_s = float("nan") if loaded.written_s is None else loaded.written_s
+
+    def api_request(self, method: str, status: int, duration_s: float) -> None:
+        """The API server answered, or did not (status 0). For many threads."""
+        self.requests.labels(method, str(status)).inc()
+        self.request_s.labels(method).observe(duration_s)
 
 
 def _state_of(workload: Workload) -> str:
     if not workload.advice:
         return "silent"
-    return "in doubt" if any(advice.doubt for advice in workload.advice.values()) else "recommended"
+    return "in_doubt" if any(advice.doubt for advice in workload.advice.values()) else "recommended"

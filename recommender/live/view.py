@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, Protocol
 from recommender.cluster.objects import ObjectKey, Pair, Vpa
 from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod
-from recommender.cluster.vpa_status import Condition, ContainerRecommendation
-from recommender.live.fleet import Sample
+from recommender.cluster.vpa_status import Condition
+from recommender.live.member import Sample
 from recommender.policies.histogram import HistogramSession
+from recommender.records import ContainerRecommendation
 
 
 class Place(NamedTuple):
@@ -72,3 +73,15 @@ class View(Protocol):
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knows of a container name; None when there is none."""
+
+    def kept(self, vpa: Vpa) -> str | None:
+        """The state that the PhaseProfile of a VPA kept; None when there is none."""
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        """By namespace and name of each workload class: the state its profile kept, and when it was used last."""
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        """Make the PhaseProfile of a workload class say this."""
+
+    def drop_class(self, key: ObjectKey) -> None:
+        """Delete the PhaseProfile of a workload class."""

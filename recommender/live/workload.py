@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from recommender.cluster.objects import Vpa
+from recommender.growth import Growth
 from recommender.live.book import Book
-from recommender.live.fleet import Member
+from recommender.live.member import Decision, Instance, Member
 from recommender.live.recommend import Advice
 from recommender.live.view import Selection
 
@@ -23,6 +26,15 @@ class Workload:
         What this round wants to publish, by container name.
     members
         The live containers, by container name.
+    expected
+        What containers that have not used anything yet are to have, by container name.
+    workload_class
+        Of its pods, the one seen last; None before any pod.
+    growth
+        How training comes along, by pod uid; of pods that tell of it.
+    kept
+        What its PhaseProfile kept over a restart, until it was taken over: `books` by container name, `members` by
+        `pod uid/container`, `growth` by pod uid.
     shown
         What its PhaseProfile was last made from.
     """
@@ -32,4 +44,27 @@ class Workload:
     books: dict[str, Book] = field(default_factory=dict)
     advice: dict[str, Advice] = field(default_factory=dict)
     members: dict[str, list[Member]] = field(default_factory=dict)
+    expected: dict[str, list[Decision]] = field(default_factory=dict)
+    workload_class: str | None = None
+    growth: dict[str, Growth] = field(default_factory=dict)
+    kept: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     shown: object = None
+
+    def take_over(self, kept: Mapping[str, Any]) -> None:
+        """Go on with what the profile kept; what does not fit is left out."""
+        self.workload_class = kept.get("class") if isinstance(kept.get("class"), str) else None
+        for part in ("books", "members", "growth"):
+            if isinstance(kept.get(part), dict):
+                self.kept[part] = dict(kept[part])
+
+    def kept_book(self, container: str) -> Mapping[str, Any] | None:
+        """What was kept of a book, once."""
+        return self.kept.get("books", {}).pop(container, None)
+
+    def kept_member(self, instance: Instance) -> Mapping[str, Any] | None:
+        """What was kept of a container, once."""
+        return self.kept.get("members", {}).pop(f"{instance.pod_uid}/{instance.container}", None)
+
+    def kept_growth(self, pod_uid: str) -> Mapping[str, Any] | None:
+        """What was kept of a pod's progress, once."""
+        return self.kept.get("growth", {}).pop(pod_uid, None)

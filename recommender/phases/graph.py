@@ -1,21 +1,20 @@
 """The transition graph of phases: what follows what, after how long, learned by counting.
 
-A `networkx.DiGraph` holds the counts. Its nodes are contexts of growing order: `0` (a phase), `3 0` (a phase and the
-one before it, up to four), and the full context `1:4 3:5 0:8 ~2` (with dwell buckets, and after `~` what followed the
-present phase earlier in the same container); besides them `start`, `end` (the container is over, absorbing) and
-`open` (the recording was cut). An edge leads from a context to the next different phase and carries `count`. Counts
-add, so graphs of many containers merge in any order; probabilities come from shrinking long contexts towards shorter
-ones (`shrinkage`), dwell times from hazards (`dwell`). Source: AI4DL (a graph whose nodes carry up to m preceding
-phases); back-off, dwell and the container's own past are ours.
+`Counts` holds them, and gives a `networkx.DiGraph` to whoever draws or exports it. Its nodes are contexts of growing
+order: `0` (a phase), `3 0` (a phase and the one before it, up to four), and the full context `1:4 3:5 0:8 ~2` (with
+dwell buckets, and after `~` what followed the present phase earlier in the same container); besides them `start`, `end`
+(the container is over, absorbing) and `open` (the recording was cut). An edge leads from a context to the next
+different phase and carries `count`. Counts add, so graphs of many containers merge in any order; probabilities come
+from shrinking long contexts towards shorter ones (`shrinkage`), dwell times from hazards (`dwell`). Source: AI4DL (a
+graph whose nodes carry up to m preceding phases); back-off, dwell and the container's own past are ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from recommender.errors import BadInput
@@ -28,10 +27,14 @@ from recommender.phases.contexts import (
     checked_runs,
     history_name,
 )
+from recommender.phases.counts import Counts
 from recommender.phases.dwell import DwellTable
 from recommender.phases.outlook import Outlook
 from recommender.phases.shrinkage import PAIR_CHAIN, ContextArrays, ContextModel, Learned, Questions
 from recommender.records import FloatArray
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 START, END, OPEN = "start", "end", "open"
 
@@ -60,9 +63,9 @@ class PhaseGraph:
     def __init__(self, n_phases: int = 0) -> None:
         self.n_phases = 0
         self.containers = 0
-        self.digraph = nx.DiGraph()
+        self._counts = Counts()
         for name in (START, END, OPEN):
-            self.digraph.add_node(name, kind=name)
+            self._counts.add_node(name, kind=name)
         self._contexts: dict[str, Context] = {}
         self._model: ContextModel | None = None
         self._learned: Learned | None = None
@@ -121,33 +124,33 @@ class PhaseGraph:
         self._contexts.setdefault(context.name, context)
         names = [history_name(context.phases[:order]) for order in range(1, len(context.phases) + 1)]
         for order, (shorter, name) in enumerate(pairwise(names), start=2):
-            if name not in self.digraph:
-                self.digraph.add_node(name, kind="phases", order=order, shorter=shorter)
-        if context.name not in self.digraph:
-            self.digraph.add_node(context.name, kind="context", order=len(names), shorter=names[-1], samples=0)
+            if name not in self._counts:
+                self._counts.add_node(name, kind="phases", order=order, shorter=shorter)
+        if context.name not in self._counts:
+            self._counts.add_node(context.name, kind="context", order=len(names), shorter=names[-1], samples=0)
         for name in (*names, context.name):
             for target, times in following.items():
-                self._add_edge(name, target, times)
-        self.digraph.nodes[context.name]["samples"] += samples
-        self.digraph.nodes[names[0]]["samples"] += samples
+                self._counts.add(name, target, times)
+        self._counts.nodes[context.name]["samples"] += samples
+        self._counts.nodes[names[0]]["samples"] += samples
         self._forget()
 
     def count_starts(self, starts: Mapping[int, int]) -> None:
         """Add containers that began with each phase."""
         for phase, times in starts.items():
             self.reserve(phase + 1)
-            self._add_edge(START, str(phase), times)
+            self._counts.add(START, str(phase), times)
             self.containers += times
         self._forget()
 
     def starts(self) -> dict[str, int]:
         """How many containers began with each phase (as text)."""
-        return {target: times for _, target, times in sorted(self.digraph.out_edges(START, data="count"))}
+        return dict(self._counts.following(START))
 
     def reserve(self, n_phases: int) -> None:
         """Know at least the phases 0..n_phases - 1."""
         for phase in range(self.n_phases, n_phases):
-            self.digraph.add_node(str(phase), kind="phase", order=1, samples=0)
+            self._counts.add_node(str(phase), kind="phase", order=1, samples=0)
         if n_phases > self.n_phases:
             self.n_phases = n_phases
             self._forget()
@@ -173,9 +176,12 @@ class PhaseGraph:
     def counted(self) -> Iterator[tuple[Context, dict[str, int], int]]:
         """Every full context in a fixed order, with the count of each target and the samples spent in its last run."""
         for context in sorted(self._contexts.values()):
-            edges = self.digraph.out_edges(context.name, data="count")
-            following = {target: times for _, target, times in sorted(edges)}
-            yield context, following, self.digraph.nodes[context.name]["samples"]
+            yield context, dict(self._counts.following(context.name)), self._counts.nodes[context.name]["samples"]
+
+    @property
+    def digraph(self) -> nx.DiGraph:
+        """A copy of nodes and counts for networkx."""
+        return self._counts.digraph()
 
     def to_json(self) -> dict[str, Any]:
         """The whole graph as plain JSON values (`graph_io.to_document` describes them)."""
@@ -284,24 +290,18 @@ class PhaseGraph:
         """For each phase seen, the share of each phase (as text) and of `end` among what followed it."""
         shares = {}
         for phase in range(self.n_phases):
-            edges = sorted(self.digraph.out_edges(str(phase), data="count"))
-            known = {target: times for _, target, times in edges if target != OPEN}
+            following = self._counts.following(str(phase))
+            known = {target: times for target, times in following.items() if target != OPEN}
             if known:
                 shares[phase] = {target: times / sum(known.values()) for target, times in known.items()}
         return shares
 
     def samples_in_phase(self) -> dict[int, int]:
         """Samples spent in each known phase."""
-        return {phase: self.digraph.nodes[str(phase)]["samples"] for phase in range(self.n_phases)}
+        return {phase: self._counts.nodes[str(phase)]["samples"] for phase in range(self.n_phases)}
 
     def _facts(self) -> tuple[object, ...]:
         return self.n_phases, self.containers, self.starts(), list(self.counted())
-
-    def _add_edge(self, source: str, target: str, times: int) -> None:
-        if self.digraph.has_edge(source, target):
-            self.digraph.edges[source, target]["count"] += times
-        else:
-            self.digraph.add_edge(source, target, count=times)
 
     def _forget(self) -> None:
         """Drop what was worked out from the counts, because they changed."""

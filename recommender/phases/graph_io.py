@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import orjson
 
 from recommender.errors import BadArtifact
@@ -123,6 +122,8 @@ def dump(document: Mapping[str, Any]) -> bytes:
 
 def to_graphml(graph: PhaseGraph) -> bytes:
     """All nodes and counts as GraphML, for Gephi, yEd, Cytoscape and networkx."""
+    import networkx as nx  # noqa: PLC0415 - see Counts
+
     return "\n".join(nx.generate_graphml(graph.digraph)).encode() + b"\n"
 
 

@@ -76,8 +76,9 @@ def draw_on(graph: PhaseGraph, axes: Axes) -> None:
             curve = _curve(places, radii, str(phase), target, _bend(step, len(order)))
             _arrow(axes, curve, share, phase_hue(phase))
             _label(axes, curve, share, phase_hue(phase), taken)
+    digraph = graph.digraph
     for phase in order:
-        runs = sum(count for _, _, count in graph.digraph.out_edges(str(phase), data="count"))
+        runs = sum(count for _, _, count in digraph.out_edges(str(phase), data="count"))
         _phase(axes, places[str(phase)], radii[str(phase)], phase, samples[phase] / total, samples[phase] / runs)
     for name, times in graph.starts().items():
         if times / graph.containers >= SHOWN_FROM:

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, RESOURCES
-from recommender.units import BYTES_PER_MIB, format_cpu, format_memory
-
-Amounts = tuple[float, float]
-"""(cpu_cores, memory_bytes); NaN where nothing is recommended."""
+from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
+from recommender.units import BYTES_PER_MIB
 
 Limits = tuple[float | None, float | None]
 """(cpu_cores, memory_bytes); None or 0 where there is no limit."""
@@ -48,6 +45,15 @@ class ContainerRules(Protocol):
     def controlled(self) -> frozenset[str]: ...
 
 
+class OomRules(Protocol):
+    """What a VPA says of kills for memory of one container; None where it says nothing."""
+
+    @property
+    def oom_bump_up_ratio(self) -> float | None: ...
+    @property
+    def oom_min_bump_up_bytes(self) -> float | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
     """What the operator says of all containers."""
@@ -62,38 +68,31 @@ class SharedLimits:
     round_memory_bytes: int = 1
     """Amounts are rounded up to multiples of these; below 1 counts as 1."""
 
+    namespace_maximum: Mapping[str, Limits] = field(default_factory=dict)
+    """The same for the containers of one namespace; where `maximum` says less, that counts."""
 
-class Rail(NamedTuple):
-    """One limit that changed a target, and by how much; amounts in cores or bytes."""
+    integer_cpu: bool = True
+    """Whether the annotation for whole cores is obeyed."""
 
-    name: str
-    resource: str
-    before: float
-    after: float
+    oom_bump_up_ratio: float | None = None
+    oom_min_bump_up_bytes: float | None = None
+    """After a kill for memory, for a container whose policy does not say; None for upstream's defaults."""
 
-    def __str__(self) -> str:
-        shown = format_cpu if self.resource == RESOURCES[CPU] else format_memory
-        return f"{self.name}: {self.resource} {shown(self.before)} -> {shown(self.after)}"
+    def within(self, namespace: str) -> SharedLimits:
+        """What holds in a namespace."""
+        own = self.namespace_maximum.get(namespace)
+        if own is None:
+            return self
+        least = (min((most for most in pair if most), default=None) for pair in zip(own, self.maximum, strict=True))
+        return replace(self, maximum=(next(least), next(least)))
 
-
-@dataclass(frozen=True, slots=True)
-class ContainerRecommendation:
-    """What is published for one container, in whole millicores and whole bytes.
-
-    Attributes
-    ----------
-    uncapped
-        The target before minAllowed, maxAllowed and what came after.
-    rails
-        The limits that changed the target, in the order in which they did.
-    """
-
-    container: str
-    target: Amounts
-    lower: Amounts
-    upper: Amounts
-    uncapped: Amounts
-    rails: tuple[Rail, ...] = ()
+    def oom_bump(self, rules: OomRules) -> Limits:
+        """Ratio and least bump in bytes for a container; None where upstream's defaults hold."""
+        ratio, least_bytes = rules.oom_bump_up_ratio, rules.oom_min_bump_up_bytes
+        return (
+            self.oom_bump_up_ratio if ratio is None else ratio,
+            self.oom_min_bump_up_bytes if least_bytes is None else least_bytes,
+        )
 
 
 def constrain(
@@ -102,7 +101,7 @@ def constrain(
     shared: SharedLimits,
     whole_cores: Collection[str] = (),
 ) -> tuple[ContainerRecommendation, ...]:
-    """The recommendations of one VPA, by container name.
+    """The recommendations of one VPA, by container name; none for a container of which nothing is controlled.
 
     Parameters
     ----------
@@ -116,8 +115,27 @@ def constrain(
     names = sorted(name for name in estimates if rules_of(name).mode != OFF)
     minimum = pod_share(shared.pod_minimum, len(names))
     return tuple(
-        _constrained(name, estimates[name], rules_of(name), shared, minimum, name in whole_cores) for name in names
+        _constrained(name, estimates[name], rules_of(name), shared, minimum, name in whole_cores)
+        for name in names
+        if rules_of(name).controlled
     )
+
+
+def constrain_again(
+    standing: ContainerRecommendation, rules: ContainerRules, shared: SharedLimits
+) -> ContainerRecommendation | None:
+    """What stands published, within the limits of now; None when nothing of its container is controlled any more."""
+    if rules.mode == OFF or not rules.controlled:
+        return None
+    applied: list[AppliedLimit] = []
+    target, lower, upper, uncapped = [math.nan] * 2, [math.nan] * 2, [math.nan] * 2, [math.nan] * 2
+    for i, resource in enumerate(RESOURCES):
+        if resource in rules.controlled:
+            three = [amounts[i] for amounts in (standing.target, standing.lower, standing.upper)]
+            target[i], lower[i], upper[i] = _within_limits(applied, i, three, rules, shared)
+            uncapped[i] = standing.uncapped[i]
+    amounts = _pair(target), _pair(lower), _pair(upper), _pair(uncapped)
+    return ContainerRecommendation(standing.container, *amounts, tuple(applied))
 
 
 def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
@@ -171,7 +189,7 @@ def fit_largest_node(
 def _constrained(
     name: str, estimate: Estimate, rules: ContainerRules, shared: SharedLimits, minimum: Amounts, whole_cores: bool
 ) -> ContainerRecommendation:
-    rails: list[Rail] = []
+    applied: list[AppliedLimit] = []
     bounds = estimate.target.tolist(), estimate.lower.tolist(), estimate.upper.tolist()
     target, lower, upper, uncapped = [math.nan] * 2, [math.nan] * 2, [math.nan] * 2, [math.nan] * 2
     multiples = max(shared.round_cpu_millicores, 1), max(shared.round_memory_bytes, 1)
@@ -179,25 +197,35 @@ def _constrained(
         if resource not in rules.controlled:
             continue
         three = [bound[i] for bound in bounds]
-        three = _step(rails, "PodMinimum", resource, three, [max(amount, minimum[i]) for amount in three])
+        three = _step(applied, "PodMinimum", resource, three, [max(amount, minimum[i]) for amount in three])
         three = [_up_to_multiple(amount, multiples[i], WHOLE_UNITS[i]) for amount in three]
         if whole_cores and i == CPU:
-            three = _step(rails, "IntegerCpu", resource, three, [float(math.ceil(amount)) for amount in three])
+            three = _step(applied, "IntegerCpu", resource, three, [float(math.ceil(amount)) for amount in three])
         uncapped[i] = three[0]
-        if least := rules.min_allowed[i]:
-            three = _step(rails, "MinAllowed", resource, three, [max(amount, least) for amount in three])
-        own, common = rules.max_allowed[i], shared.maximum[i]
-        if most := own if own is not None else common:
-            rail = "GlobalMaximum" if own is None else "MaxAllowed"
-            three = _step(rails, rail, resource, three, [min(amount, most) for amount in three])
-        target[i], lower[i], upper[i] = three
-    return ContainerRecommendation(name, _pair(target), _pair(lower), _pair(upper), _pair(uncapped), tuple(rails))
+        target[i], lower[i], upper[i] = _within_limits(applied, i, three, rules, shared)
+    return ContainerRecommendation(name, _pair(target), _pair(lower), _pair(upper), _pair(uncapped), tuple(applied))
 
 
-def _step(rails: list[Rail], name: str, resource: str, before: list[float], after: list[float]) -> list[float]:
-    """`after`; a changed target (the first of the three) is noted in `rails`, OUT."""
+def _within_limits(
+    applied: list[AppliedLimit], i: int, three: list[float], rules: ContainerRules, shared: SharedLimits
+) -> list[float]:
+    """Target and bounds of resource `i` between minAllowed and maxAllowed; the latter wins."""
+    resource = RESOURCES[i]
+    if least := rules.min_allowed[i]:
+        three = _step(applied, "MinAllowed", resource, three, [max(amount, least) for amount in three])
+    own, common = rules.max_allowed[i], shared.maximum[i]
+    if most := own if own is not None else common:
+        which = "GlobalMaximum" if own is None else "MaxAllowed"
+        three = _step(applied, which, resource, three, [min(amount, most) for amount in three])
+    return three
+
+
+def _step(
+    applied: list[AppliedLimit], name: str, resource: str, before: list[float], after: list[float]
+) -> list[float]:
+    """`after`; a changed target (the first of the three) is noted in `applied`, OUT."""
     if before[0] != after[0]:
-        rails.append(Rail(name, resource, before[0], after[0]))
+        applied.append(AppliedLimit(name, resource, before[0], after[0]))
     return after
 
 
@@ -207,13 +235,13 @@ def _up_to_multiple(amount: float, multiple: int, units: int) -> float:
 
 
 def _cut(recommendation: ContainerRecommendation, shares: Amounts) -> ContainerRecommendation:
-    target, lower, rails = list(recommendation.target), list(recommendation.lower), list(recommendation.rails)
+    target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
     for i, resource in enumerate(RESOURCES):
         if shares[i] < 1.0 and target[i] >= 0:
             cut = math.floor(target[i] * shares[i] * WHOLE_UNITS[i] + HAIR) / WHOLE_UNITS[i]
-            rails.append(Rail("LargestNode", resource, target[i], cut))
+            applied.append(AppliedLimit("LargestNode", resource, target[i], cut))
             target[i], lower[i] = cut, min(lower[i], cut)
-    return replace(recommendation, target=_pair(target), lower=_pair(lower), rails=tuple(rails))
+    return replace(recommendation, target=_pair(target), lower=_pair(lower), limits=tuple(applied))
 
 
 def _pair(amounts: list[float]) -> Amounts:

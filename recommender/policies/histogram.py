@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ ESTIMATION = kernel.Estimation(
     ceiling=1e14,
 )
 
+FLOORS = (ESTIMATION.floor_millicores, ESTIMATION.floor_bytes)
 LOWER_PERCENTILE, UPPER_PERCENTILE = 0.5, 0.95
 CONFIDENCE_INTERVAL_S = DAY_S
 
@@ -49,10 +51,9 @@ class Estimate:
 
 def empty_histogram(buckets: kernel.Buckets) -> kernel.Histogram:
     """A histogram without samples."""
-    starts = buckets.first * (np.power(buckets.ratio, np.arange(buckets.number, dtype=float)) - 1.0)
     histogram = kernel.Histogram(
         weights=np.zeros(buckets.number),
-        starts=starts / (buckets.ratio - 1.0),
+        starts=_starts(buckets),
         sums=np.zeros(kernel.N_SUMS),
         marks=np.zeros(kernel.N_MARKS, np.int64),
     )
@@ -60,6 +61,14 @@ def empty_histogram(buckets: kernel.Buckets) -> kernel.Histogram:
     histogram.marks[kernel.LOWEST] = buckets.number - 1
     histogram.marks[kernel.STALE] = 1
     return histogram
+
+
+@cache
+def _starts(buckets: kernel.Buckets) -> FloatArray:
+    """float64 (number,): where each bucket starts; one array for all histograms, not to be changed."""
+    starts: FloatArray = buckets.first * (np.power(buckets.ratio, np.arange(buckets.number, dtype=float)) - 1.0)
+    starts /= buckets.ratio - 1.0
+    return starts
 
 
 class HistogramPolicy:
@@ -159,21 +168,31 @@ def confidence_of(sessions: Iterable[HistogramSession]) -> float:
     return float(min(span_s / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
 
 
-def estimate_of(cpu: kernel.Histogram, memory: kernel.Histogram, confidence: float) -> Estimate:
-    """The default recommender's three requests from two histograms, the bounds wide while confidence is low."""
+def estimate_of(
+    cpu: kernel.Histogram, memory: kernel.Histogram, confidence: float, floors: tuple[float, float] = FLOORS
+) -> Estimate:
+    """The default recommender's three requests from two histograms, the bounds wide while confidence is low.
+
+    Parameters
+    ----------
+    floors
+        Least millicores and bytes of each; by default those of the only container of a pod.
+    """
     widths = ((1 + 0.001 / confidence) ** -2.0, 1 + 1 / confidence) if confidence > 0 else (0.0, np.inf)
     return Estimate(
-        lower=_request(cpu, memory, LOWER_PERCENTILE, widths[0]),
-        target=_request(cpu, memory, ESTIMATION.percentile, 1.0),
-        upper=_request(cpu, memory, UPPER_PERCENTILE, widths[1]),
+        lower=_request(cpu, memory, floors, LOWER_PERCENTILE, widths[0]),
+        target=_request(cpu, memory, floors, ESTIMATION.percentile, 1.0),
+        upper=_request(cpu, memory, floors, UPPER_PERCENTILE, widths[1]),
     )
 
 
-def _request(cpu: kernel.Histogram, memory: kernel.Histogram, share: float, factor: float) -> FloatArray:
+def _request(
+    cpu: kernel.Histogram, memory: kernel.Histogram, floors: tuple[float, float], share: float, factor: float
+) -> FloatArray:
     request = np.empty(2)
     for resource, histogram, buckets, per_unit, floor in (
-        (CPU, cpu, CPU_BUCKETS, 1000.0, ESTIMATION.floor_millicores),
-        (MEMORY, memory, MEMORY_BUCKETS, 1.0, ESTIMATION.floor_bytes),
+        (CPU, cpu, CPU_BUCKETS, 1000.0, floors[CPU]),
+        (MEMORY, memory, MEMORY_BUCKETS, 1.0, floors[MEMORY]),
     ):
         found = kernel.percentile(histogram, buckets.epsilon, share)
         base = kernel.request_of(np.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)

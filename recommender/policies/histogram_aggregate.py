@@ -52,5 +52,11 @@ class HistogramAggregate:
         return confidence_of(self.sessions)
 
     def estimate(self) -> Estimate | None:
-        """What the default recommender would say; None before the first sample."""
-        return estimate_of(self.past.cpu, self.past.memory, self.confidence()) if self.samples else None
+        """What the default recommender would say, before the minimum of a pod, which its containers share.
+
+        None before the first sample. A kill for memory counts as one: of a container that is killed again and again
+        as soon as it has started, there is no other.
+        """
+        if not self.samples and not self.past.memory.sums[kernel.TOTAL]:
+            return None
+        return estimate_of(self.past.cpu, self.past.memory, self.confidence(), floors=(0.0, 0.0))

@@ -72,11 +72,7 @@ def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Sta
         Unix seconds; a memory window that ends later is still running.
     """
     whole = merged(sessions)
-    for session in sessions:
-        window_end_s = session.state[kernel.WINDOW_END_S]
-        if now_s < window_end_s:
-            peak = max(session.state[kernel.USAGE_PEAK], session.state[kernel.OOM_PEAK])
-            kernel.subtract_sample(whole.memory, MEMORY_BUCKETS, peak, ESTIMATION.memory_weight, window_end_s)
+    take_back_running_peaks(whole.memory, sessions, now_s)
     status = {
         "version": VERSION,
         "lastUpdateTime": _text_of(now_s),
@@ -87,6 +83,18 @@ def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Sta
         "memoryHistogram": _encoded(whole.memory),
     }
     return {name: field for name, field in status.items() if field is not None}
+
+
+def take_back_running_peaks(memory: kernel.Histogram, sessions: Sequence[HistogramSession], now_s: float) -> None:
+    """Take the peaks of windows that end after `now_s` out of a histogram of memory, which is OUT.
+
+    What opens a new window for a container that goes on would count its peak twice.
+    """
+    for session in sessions:
+        window_end_s = session.state[kernel.WINDOW_END_S]
+        if now_s < window_end_s:
+            peak = max(session.state[kernel.USAGE_PEAK], session.state[kernel.OOM_PEAK])
+            kernel.subtract_sample(memory, MEMORY_BUCKETS, peak, ESTIMATION.memory_weight, window_end_s)
 
 
 def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:

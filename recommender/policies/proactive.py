@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.errors import Misuse
+from recommender.errors import BadArtifact, Misuse
 from recommender.kernels import correction
 from recommender.kernels import past as facts_of
 from recommender.kernels.demand import pool_leaves
@@ -163,6 +163,31 @@ class ProactiveSession:
         at_most = np.where(FAR_OFF * ever < self.policy.lowest, HEADROOM * ever, np.inf)
         return np.ascontiguousarray(np.stack([at_least, at_most], axis=2).transpose(1, 0, 2))
 
+    def remembered(self) -> dict[str, Any]:
+        """What was learned of the container so far, ready for JSON."""
+        return {
+            **{name: array.tolist() for name, array in self.past._asdict().items()},
+            "ledgers": [[entry.tolist() for entry in ledger] for ledger in self.ledgers],
+        }
+
+    def restore(self, remembered: Mapping[str, Any]) -> None:
+        """Go on with what `remembered` said.
+
+        Raises
+        ------
+        BadArtifact
+            Something is missing or does not fit the cycle of this container.
+        """
+        try:
+            past = facts_of.Past(*(_like(fresh, remembered[name]) for name, fresh in self.past._asdict().items()))
+            ledgers = [
+                correction.Ledger(*(_like(fresh, entry) for fresh, entry in zip(ledger, entries, strict=True)))
+                for ledger, entries in zip(self.ledgers, remembered["ledgers"], strict=True)
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadArtifact(f"the kept state of a container does not fit ({error}); it starts anew") from error
+        self.past, self.ledgers = past, ledgers
+
     def explain(self) -> Mapping[str, Any]:
         if self.reasons is None:
             return {"rule": "no decision yet"}
@@ -202,3 +227,11 @@ class ProactiveSession:
         if reasons is not None and np.isfinite(reasons.bounds[:, 1]).any():
             words += f"; smaller than anything in training: at most {HEADROOM:g} times its largest use"
         return words
+
+
+def _like(fresh: NDArray[Any], kept: Any) -> NDArray[Any]:
+    """An array of the type and shape of another one."""
+    array = np.array(kept, dtype=fresh.dtype)
+    if array.shape != fresh.shape:
+        raise ValueError(f"shape {array.shape} where {fresh.shape} was expected")
+    return array

@@ -64,11 +64,21 @@ def _lines(container: Json, published: Json) -> Iterator[tuple[str, str]]:
 
 
 def _pods(pods: list[Json]) -> Table:
-    table = Table("pod", "container", "phase", title="pods", title_justify="left")
+    table = Table("pod", "container", "phase", "progress", title="pods", title_justify="left")
     for pod in pods:
         phase = pod.get("phase", -1)
-        table.add_row(pod.get("name", "?"), pod.get("container", ""), "unknown" if phase < 0 else str(phase))
+        seen = "unknown" if phase < 0 else str(phase)
+        table.add_row(pod.get("name", "?"), pod.get("container", ""), seen, _progress(pod))
     return table
+
+
+def _progress(pod: Json) -> str:
+    """Such as `Watching since 2026-11-21T10:00:00Z, moved 0.42% in the last interval`."""
+    if "category" not in pod:
+        return "not told"
+    since = f" since {pod['categorySince']}" if "categorySince" in pod else ""
+    moved = f", moved {pod['progress']:.2%} in the last interval" if "progress" in pod else ""
+    return f"{pod['category']}{since}{moved}"
 
 
 def _entries(vpa: Json) -> list[Json]:

@@ -28,10 +28,8 @@ from recommender.sources.base import (
     RawSamples,
     ReadOptions,
 )
+from recommender.sources.metric_names import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
 
-CPU_METRIC = "container_cpu_usage_seconds_total"
-MEMORY_METRIC = "container_memory_working_set_bytes"
-REQUESTS_METRIC = "kube_pod_container_resource_requests"
 _REQUEST_OF = dict(zip(("cpu", "memory"), REQUEST_COLUMNS, strict=True))
 
 _OLD_LABELS = {"pod": "pod_name", "container": "container_name"}
@@ -169,11 +167,6 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     if "request" in file_name.lower():
         return _Role(_REQUEST_OF[about[0]])
     return _Role(CPU_COLUMN if about == ["cpu"] else MEMORY_COLUMN, 1.0, counter)
-
-
-def is_counter(metric: str) -> bool:
-    """Whether a metric only ever grows, so that use is its rate; a recording rule, named with colons, holds the use."""
-    return metric.endswith("_total") and ":" not in metric
 
 
 def _request(series: AnswerSeries) -> _Role | None:

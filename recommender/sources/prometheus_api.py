@@ -138,6 +138,11 @@ class PrometheusClient:
         """The labels of the series that match, about within that time."""
         return self._words("labels", match, start_s, end_s)
 
+    def series(self, match: str, start_s: float, end_s: float) -> list[Mapping[str, str]]:
+        """The labels of each series that matches, about within that time: asked of the index, no sample is read."""
+        data = self._about("series", match, start_s, end_s)
+        return [labels for labels in data if isinstance(labels, dict)] if isinstance(data, list) else []
+
     def close(self) -> None:
         """Give the connections back."""
         self._session.close()
@@ -151,9 +156,12 @@ class PrometheusClient:
         self.close()
 
     def _words(self, path: str, match: str, start_s: float, end_s: float) -> list[str]:
-        question = {"match[]": match, "start": _moment(start_s), "end": _moment(end_s)}
-        data = self._patiently(path, question, lambda found: found)
+        data = self._about(path, match, start_s, end_s)
         return sorted(str(word) for word in data) if isinstance(data, list) else []
+
+    def _about(self, path: str, match: str, start_s: float, end_s: float) -> Any:
+        question = {"match[]": match, "start": _moment(start_s), "end": _moment(end_s)}
+        return self._patiently(path, question, lambda found: found)
 
     def _samples(self, path: str, question: Mapping[str, str]) -> Answered:
         limit = {"timeout": f"{self._timeout_s:g}s"}

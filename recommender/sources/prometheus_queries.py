@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from recommender.errors import Misuse
-from recommender.sources.prometheus import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
+from recommender.sources.metric_names import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
 
 SERIES_PER_QUERY = 20_000
 """Containers asked for at once: an instant answer of some 4 MB."""
@@ -113,31 +113,31 @@ class UsageQueries:
         after a restart, add up.
         """
         metric = self.settings.cpu_metric
-        selected = _selected(metric, self.settings, batch)
-        used = f"rate({selected}[{_duration(self.rate_window_s)}])" if is_counter(metric) else self._fresh(selected)
+        series = selected(metric, self.settings, batch)
+        used = f"rate({series}[{duration(self.rate_window_s)}])" if is_counter(metric) else self._fresh(series)
         each = ", ".join((*self.settings.labels.key, "id", "name", "cpu"))
-        return f"sum by ({self._key}) (max by ({each}) ({used}))"
+        return f"sum by ({self.key}) (max by ({each}) ({used}))"
 
     def memory(self, batch: str = "") -> str:
         """Bytes by container, node and, where a label is named, workload class."""
         labels = self.settings.labels
         by = ", ".join([*labels.key, labels.node, *([labels.workload] if labels.workload else [])])
-        return f"max by ({by}) ({self._fresh(_selected(self.settings.memory_metric, self.settings, batch))})"
+        return f"max by ({by}) ({self._fresh(selected(self.settings.memory_metric, self.settings, batch))})"
 
     def sampled_at(self, batch: str = "") -> str:
         """Unix time of the latest sample of memory by container."""
-        return f"max by ({self._key}) (timestamp({_selected(self.settings.memory_metric, self.settings, batch)}))"
+        return f"max by ({self.key}) (timestamp({selected(self.settings.memory_metric, self.settings, batch)}))"
 
     def requests(self, batch: str = "") -> str:
         """Declared cores and bytes by container and the label `resource`."""
         labels = self.settings.request_labels
-        matchers = [*_named(labels), 'resource=~"cpu|memory"', *_chosen(self.settings, labels, batch)]
-        selected = f"{self.settings.requests_metric}{{{', '.join(matchers)}}}"
-        return f"max by ({', '.join((*labels.key, 'resource'))}) ({selected})"
+        matchers = [*_named(labels), 'resource=~"cpu|memory"', *named_in(self.settings, labels, batch)]
+        series = f"{self.settings.requests_metric}{{{', '.join(matchers)}}}"
+        return f"max by ({', '.join((*labels.key, 'resource'))}) ({series})"
 
     def containers(self, batch: str = "") -> str:
         """How many containers each namespace has."""
-        counted = f"max by ({self._key}) ({self._fresh(_selected(self.settings.memory_metric, self.settings, batch))})"
+        counted = f"max by ({self.key}) ({self._fresh(selected(self.settings.memory_metric, self.settings, batch))})"
         return f"count by ({self.settings.labels.namespace}) ({counted})"
 
     def doubled(self) -> str:
@@ -146,17 +146,18 @@ class UsageQueries:
         return f"count(count by ({each}) ({self._fresh(memory_series(self.settings))}) > 1)"
 
     @property
-    def _key(self) -> str:
+    def key(self) -> str:
+        """The labels that name a container, as PromQL lists them."""
         return ", ".join(self.settings.labels.key)
 
-    def _fresh(self, selected: str) -> str:
+    def _fresh(self, series: str) -> str:
         """Prometheus carries a sample on for five minutes; a container that died or restarted is gone at once."""
-        return f"{selected} and timestamp({selected}) >= time() - {self.staleness_s:.12g}"
+        return f"{series} and timestamp({series}) >= time() - {self.staleness_s:.12g}"
 
 
 def memory_series(settings: UsageSettings) -> str:
     """The selector of all series of memory that settings ask for."""
-    return _selected(settings.memory_metric, settings, "")
+    return selected(settings.memory_metric, settings, "")
 
 
 def samples_per_ten_minutes(settings: UsageSettings) -> str:
@@ -213,11 +214,12 @@ def batches(containers: Mapping[str, float], most: int, settings: UsageSettings)
     return [*(_matcher(label, part) for part in parts[:-1]), _matcher(label, named, negated=True)]
 
 
-def _selected(metric: str, settings: UsageSettings, batch: str) -> str:
+def selected(metric: str, settings: UsageSettings, batch: str) -> str:
+    """The series of a metric of use."""
     matchers = [
         *_named(settings.labels),
         settings.usage_selector.strip(" ,"),
-        *_chosen(settings, settings.labels, batch),
+        *named_in(settings, settings.labels, batch),
     ]
     return f"{metric}{{{', '.join(matcher for matcher in matchers if matcher)}}}"
 
@@ -227,7 +229,8 @@ def _named(labels: Labels) -> list[str]:
     return [f'{labels.container}!=""', f'{labels.container}!="POD"', f'{labels.pod}!=""']
 
 
-def _chosen(settings: UsageSettings, labels: Labels, batch: str) -> list[str]:
+def named_in(settings: UsageSettings, labels: Labels, batch: str = "") -> list[str]:
+    """The matchers that every series must pass, whatever it is about."""
     chosen = [_matcher(labels.namespace, settings.namespaces)] if settings.namespaces else []
     if batch and labels.namespace != settings.labels.namespace:
         batch = labels.namespace + batch.removeprefix(settings.labels.namespace)
@@ -244,6 +247,6 @@ def _matcher(label: str, values: Sequence[str], *, negated: bool = False) -> str
     return f'{label}{sign}~"{quoted}"'
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """As PromQL writes it; whole milliseconds."""
     return f"{round(seconds * 1000)}ms" if seconds % 1 else f"{seconds:.0f}s"

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.records import UsageSeries
 from recommender.sources.prometheus_api import SAMPLES_PER_ANSWER, PrometheusClient
-from recommender.sources.prometheus_blocks import ContainerName, UsageBlock, block_of, container_name, series_of
+from recommender.sources.prometheus_blocks import ContainerName, UsageBlock, block_of, container_name
 from recommender.sources.prometheus_numbers import Answered
 from recommender.sources.prometheus_queries import (
     MEASURED_OVER_S,
@@ -22,14 +21,14 @@ from recommender.sources.prometheus_queries import (
     samples_per_ten_minutes,
 )
 
-GROUP_CELLS = 4_000_000
-"""Moments of all containers that `usage_range` holds at once: some 200 MB."""
-
 _COUNTS_PER_BLOCK = 24
 """At how many moments the containers are counted before they are asked for."""
 
 _MEASURED_AT = 12
 """At how many moments of a range it is looked how often containers are scraped."""
+
+MEASURED_AGAIN_S = 3600.0
+"""A Prometheus may be told to scrape less often: a window that has become too short finds nothing any more."""
 
 
 class UsageSample(NamedTuple):
@@ -56,6 +55,7 @@ class UsageQuery:
     def __init__(self, client: PrometheusClient, settings: UsageSettings, queries: UsageQueries | None = None) -> None:
         self.client, self.settings = client, settings
         self._known = queries
+        self._measured_s = math.inf if queries is not None else -math.inf
 
     def current_usage(self, at_s: float) -> dict[ContainerName, UsageSample]:
         """What each container used lately, by four queries.
@@ -74,6 +74,8 @@ class UsageQuery:
         Misuse
             A rate window shorter than two scrapes.
         """
+        if at_s - self._measured_s > MEASURED_AGAIN_S:
+            self._known = None
         queries = self.queries(at_s, at_s)
         found: dict[ContainerName, UsageSample] = {}
         counted = _by_namespace(self.client.instant(queries.containers(), at_s), self.settings)
@@ -86,24 +88,9 @@ class UsageQuery:
                     found[name] = UsageSample(sampled_at[name], cpu[name], memory[name])
         return found
 
-    def usage_range(self, start_s: float, end_s: float, step_s: float) -> Iterator[UsageSeries]:
-        """Each container's history on a grid from its first sample to its last, gaps explicit.
-
-        Whole namespaces are held at once, as many as fit into GROUP_CELLS and one at least.
-
-        Raises
-        ------
-        PrometheusError, Misuse
-            As `current_usage`.
-        """
-        n_points = _points(start_s, end_s, step_s)
-        coarse_s = max(step_s, (end_s - start_s) / (4 * _COUNTS_PER_BLOCK))
-        containers = self.containers(start_s, end_s, coarse_s)
-        at_once = min(self.settings.series_per_query, max(1, GROUP_CELLS // n_points))
-        for batch in batches(containers, at_once, self.settings):
-            yield from series_of(list(self.blocks(start_s, end_s, step_s, batch)), step_s)
-
-    def blocks(self, start_s: float, end_s: float, step_s: float, batch: str = "") -> Iterator[UsageBlock]:
+    def blocks(
+        self, start_s: float, end_s: float, step_s: float, batch: str = "", *, with_requests: bool = True
+    ) -> Iterator[UsageBlock]:
         """Everything between two moments, the ends included, in blocks of bounded size, one after another in time.
 
         Parameters
@@ -112,6 +99,8 @@ class UsageQuery:
             Whole seconds; moments are start_s, start_s + step_s, ...
         batch
             A matcher of namespaces that narrows the settings.
+        with_requests
+            False asks for use alone, a third less.
         """
         queries = self.queries(start_s, end_s)
         n_points = _points(start_s, end_s, step_s)
@@ -120,16 +109,15 @@ class UsageQuery:
         total = max(1, round(sum(containers.values())))
         parts = [batch] if batch else batches(containers, self.settings.series_per_query, self.settings)
         at_once = max(1, SAMPLES_PER_ANSWER // total)
+        asked = (queries.cpu, queries.memory, queries.requests)[: 3 if with_requests else 2]
         for first in range(0, n_points, at_once):
             begin_s = start_s + first * step_s
             until_s = start_s + (min(first + at_once, n_points) - 1) * step_s
-            yield block_of(
-                self.settings,
-                *(
-                    [self.client.range(query(part), begin_s, until_s, step_s, series=total) for part in parts]
-                    for query in (queries.cpu, queries.memory, queries.requests)
-                ),
-            )
+            answers = [
+                [self.client.range(query(part), begin_s, until_s, step_s, series=total) for part in parts]
+                for query in asked
+            ]
+            yield block_of(self.settings, *answers, *([] if with_requests else [[]]))
 
     def queries(self, start_s: float, end_s: float) -> UsageQueries:
         """The queries, with windows that fit how often this Prometheus scrapes; measured once it holds enough to tell.
@@ -141,13 +129,20 @@ class UsageQuery:
         """
         if self._known is not None:
             return self._known
+        scrape_interval_s = self.scrape_interval_s(start_s, end_s)
+        if scrape_interval_s is None:
+            return queries_of(self.settings, UNKNOWN_SCRAPE_INTERVAL_S)
+        self._known, self._measured_s = queries_of(self.settings, scrape_interval_s), end_s
+        return self._known
+
+    def scrape_interval_s(self, start_s: float, end_s: float) -> float | None:
+        """How often containers were scraped between two moments; None where too few samples tell."""
         step_s = max(1.0, (end_s - start_s) / (_MEASURED_AT - 1))
         query = samples_per_ten_minutes(self.settings)
         counts = self.client.range(query, end_s - math.floor((end_s - start_s) / step_s) * step_s, end_s, step_s).values
         if not len(counts) or counts.max() < 1:
-            return queries_of(self.settings, UNKNOWN_SCRAPE_INTERVAL_S)
-        self._known = queries_of(self.settings, MEASURED_OVER_S / float(np.rint(counts.max())))
-        return self._known
+            return None
+        return MEASURED_OVER_S / float(np.rint(counts.max()))
 
     def containers(self, start_s: float, end_s: float, step_s: float, batch: str = "") -> dict[str, float]:
         """The most containers that each namespace had at any of the moments start_s, start_s + step_s, ..."""

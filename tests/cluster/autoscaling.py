@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -72,7 +73,9 @@ def start_updater(
     return _start(rig, "vpa-updater", command)
 
 
-def start_recommender(rig: Rig, *, interval_s: float = 2.0, memory_saver: bool = False) -> Server:
+def start_recommender(
+    rig: Rig, *, interval_s: float = 2.0, memory_saver: bool = False, more: Sequence[str] = ()
+) -> Server:
     """Start the default recommender, in the place of one that runs. It takes the VPAs that name no recommender.
 
     Parameters
@@ -81,11 +84,14 @@ def start_recommender(rig: Rig, *, interval_s: float = 2.0, memory_saver: bool =
         Time between two rounds (upstream: 60 s). It reads metrics.k8s.io, which has new values each 10 s.
     memory_saver
         Track only pods that some VPA is for.
+    more
+        Further flags (`--recommender-name=...`).
     """
     command = [
         *_command(rig, "vpa-recommender"),
         f"--recommender-interval={_duration(interval_s)}",
         f"--memory-saver={str(memory_saver).lower()}",
+        *more,
     ]
     return _start(rig, "vpa-recommender", command)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster import autoscaling, observing, scheduling
 from tests.cluster.building import Binaries, build_all
-from tests.cluster.control_plane import start_control_plane
+from tests.cluster.control_plane import NODE_GRACE_S, start_control_plane
 from tests.cluster.observing import Prometheus
 from tests.cluster.processes import ProcessRecord, Server
 from tests.cluster.real_node.node import RealNode, clear_real_nodes, start_real_node
@@ -35,9 +36,15 @@ class Cluster(Rig):
         self._prometheus: Prometheus | None = None
         self._groups = 0
 
-    def up(self) -> Cluster:
-        """Start the control plane and return once pods can be created."""
-        start_control_plane(self)
+    def up(self, *, node_grace_s: float = NODE_GRACE_S) -> Cluster:
+        """Start the control plane and return once pods can be created.
+
+        Parameters
+        ----------
+        node_grace_s
+            How long a node may be silent before it counts as NotReady.
+        """
+        start_control_plane(self, node_grace_s)
         return self
 
     def down(self, logs_to: Path | None = None) -> None:
@@ -165,10 +172,13 @@ class Cluster(Rig):
 
 def clear_leftovers() -> None:
     """End and remove what crashed owners left behind; running clusters of others and of a person stay as they are."""
-    for folder in sorted(clusters_folder().glob("*/")):
-        owner = ProcessRecord.read(folder / "owner.json")
-        if owner is not None and not owner.alive() and not (folder / KEPT).exists():
-            clear(folder)
+    clusters_folder().mkdir(parents=True, exist_ok=True)
+    with (clusters_folder() / "clearing.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once would take away the same from under each other
+        for folder in sorted(clusters_folder().glob("*/")):
+            owner = ProcessRecord.read(folder / "owner.json")
+            if owner is not None and not owner.alive() and not (folder / KEPT).exists():
+                clear(folder)
 
 
 def clear(folder: Path) -> None:

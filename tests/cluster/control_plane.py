@@ -20,12 +20,15 @@ FAST_CLIENT = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 """By default the controllers ask slowly enough that the first pod of a cluster has to wait five seconds."""
 
 
+NODE_GRACE_S = 50.0
+"""As upstream."""
+
 OURS = ("recommender", "extender", "controller")
 AUDITED = tuple(f"system:serviceaccount:kube-system:phasewise-{part}" for part in OURS)
 """Accounts whose requests the API server writes down, so that tests can hold their roles against what they do."""
 
 
-def start_control_plane(rig: Rig) -> None:
+def start_control_plane(rig: Rig, node_grace_s: float) -> None:
     """Start all four and return once pods can be created.
 
     The controllers are started after the API server is ready: earlier, they would be refused for want of the roles it
@@ -37,7 +40,7 @@ def start_control_plane(rig: Rig) -> None:
     etcd.wait_ready()
     apiserver.wait_ready()
     rig.apply(_kubelet_access())
-    controllers = [_start_controller_manager(rig), _start_scheduler(rig)]
+    controllers = [_start_controller_manager(rig, node_grace_s), _start_scheduler(rig)]
     for server in controllers:
         server.wait_ready()
     wait_until(lambda: rig.core.read_namespaced_service_account("default", "default"), "the first service account")
@@ -113,7 +116,7 @@ def _start_apiserver(rig: Rig) -> Server:
     return rig.start("kube-apiserver", command, ready=rig.answers(f"{rig.url}/readyz", "admin"), wait=False)
 
 
-def _start_controller_manager(rig: Rig) -> Server:
+def _start_controller_manager(rig: Rig, node_grace_s: float) -> Server:
     port = rig.ports.free()
     file = rig.kubeconfig("kube-controller-manager", "system:kube-controller-manager")
     command = [
@@ -122,6 +125,7 @@ def _start_controller_manager(rig: Rig) -> Server:
         "--use-service-account-credentials=true",
         f"--root-ca-file={rig.authority.file}",
         f"--service-account-private-key-file={rig.authority.folder / 'service-accounts.key'}",
+        f"--node-monitor-grace-period={node_grace_s:g}s",
         *FAST_CLIENT,
     ]
     return rig.start(

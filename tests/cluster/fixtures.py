@@ -9,13 +9,15 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.cluster import Cluster, clusters_folder
-from tests.cluster.observing import Prometheus
-from tests.cluster.real_node.node import RealNode, what_is_missing
-from tests.cluster.simulated.nodes import SimulatedNodes
+if TYPE_CHECKING:  # what the fixtures make takes seconds to import, and every run of pytest loads this module
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.observing import Prometheus
+    from tests.cluster.real_node.node import RealNode
+    from tests.cluster.simulated.nodes import SimulatedNodes
 
 LOGS = pytest.StashKey[Path]()
 
@@ -33,6 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The control plane, shared by all tests of the session."""
+    from tests.cluster.cluster import Cluster, clusters_folder  # noqa: PLC0415
+
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end ends the servers too
     made = Cluster()
     kept = clusters_folder().with_name(f"{clusters_folder().name}-logs") / made.folder.name
@@ -64,6 +68,8 @@ def simulated_nodes(cluster: Cluster) -> SimulatedNodes:
 @pytest.fixture(scope="session")
 def real_node(cluster: Cluster) -> RealNode:
     """One real node. Skipped with a reason where the machine cannot have one."""
+    from tests.cluster.real_node.packages import what_is_missing  # noqa: PLC0415
+
     if missing := what_is_missing():
         pytest.skip(f"no real node on this machine: {missing}")
     return cluster.real_node()

@@ -7,7 +7,8 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,11 +42,14 @@ class Answers:
         Node -> points (0 to 10) in `prioritize`; 0 for nodes not named.
     victims
         What `preempt` makes of the proposed victims by node.
+    hangs
+        Verbs that get no answer, for as long as they are named here.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
     scores: dict[str, int] = field(default_factory=dict)
     victims: Callable[[Json], Json] = lambda proposed: proposed
+    hangs: Collection[str] = ()
 
     def of(self, call: Call) -> Json | list[Json]:
         names = call.body.get("NodeNames") or []
@@ -98,6 +102,9 @@ class RecordingExtender:
             self._server.server_close()
             self._server = None
 
+    def hangs(self, call: Call) -> bool:
+        return self._server is not None and call.verb in self.answers.hangs
+
     def calls_for(self, pod: str, verb: str | None = None) -> list[Call]:
         """What was asked about a pod, in order."""
         return [call for call in self.calls if call.pod == pod and verb in (None, call.verb)]
@@ -136,6 +143,11 @@ class _Handler(BaseHTTPRequestHandler):
         extender = self.server.extender
         call = Call(self.path.strip("/"), json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         extender.calls.append(call)
+        if extender.hangs(call):
+            while extender.hangs(call):
+                time.sleep(0.02)
+            self.close_connection = True  # who asked has given up long since
+            return
         answer = json.dumps(extender.answers.of(call)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

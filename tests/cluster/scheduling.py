@@ -23,7 +23,7 @@ def start_scheduler(
     extender: str | None,
     verbs: Sequence[str],
     weight: int = 5,
-    http_timeout_s: float = 1.0,
+    http_timeout_s: float = 30.0,
     ignorable: bool = False,
     percentage_of_nodes_to_score: int = 100,
 ) -> Server:
@@ -39,9 +39,9 @@ def start_scheduler(
     weight
         What one point of `prioritize` counts, times ten, beside the scheduler's own scores (some hundred in all).
     http_timeout_s
-        Limit of one call.
+        Limit of one call (upstream: 5 s); long, so that a busy machine makes no call fail that a test did not mean to.
     ignorable
-        Pods are placed without the extender when it fails (else they wait).
+        Pods are placed without the extender when its `filter` fails (else they wait). Its `prioritize` may always fail.
     percentage_of_nodes_to_score
         Share of the nodes that the extender is asked about in clusters of more than a hundred.
     """

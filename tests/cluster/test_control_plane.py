@@ -14,6 +14,7 @@ from kubernetes.client.exceptions import ApiException
 from tests.cluster import versions
 from tests.cluster.cluster import Cluster
 from tests.cluster.rig import KubectlFailed
+from tests.cluster.waiting import wait_until
 
 
 def test_the_servers_and_kubectl_are_of_the_version_asked_for(cluster: Cluster) -> None:
@@ -42,7 +43,7 @@ def test_a_service_account_may_do_what_its_role_says_and_nothing_else(cluster: C
     cluster.kubectl("create", "role", "reads-pods", "--verb=list", "--resource=pods", "-n", namespace)
     binding = ("create", "rolebinding", "reader", "--role=reads-pods", f"--serviceaccount={namespace}:reader")
     cluster.kubectl(*binding, "-n", namespace)
-    assert pods.list_namespaced_pod(namespace).items == []
+    wait_until(lambda: pods.list_namespaced_pod(namespace).items == [], "the API server to know of the role")
     with pytest.raises(KubectlFailed, match=r'cannot create resource "pods"'):
         cluster.kubectl("run", "x", "--image=none", "-n", namespace, identity=account)
 

@@ -15,12 +15,13 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.identities import Authority
 from tests.cluster.observing import Measured, Prometheus, measured, wait_for_metrics
-from tests.cluster.observing.exporter import Exporter, exporter
+from tests.cluster.observing.exporter import exporter
 from tests.cluster.real_node.node import RealNode, what_is_missing
 from tests.cluster.rig import LOOPBACK, KubectlFailed
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.usage import Usage, cpu_seconds, demand_at
 from tests.cluster.waiting import wait_until
+from tests.played_http import Played
 
 WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
 TOLERANCE = 0.05
@@ -46,7 +47,7 @@ class Watched:
     usage: Mapping[str, Usage]
     start_s: float
     real_node: RealNode | None
-    impostor: Exporter
+    impostor: Played
 
 
 @pytest.fixture(scope="module")
@@ -87,16 +88,23 @@ def said(cluster: Cluster, watched: Watched) -> dict[str, Measured]:
     return wait_until(all_of_the_series, "metrics of all pods", timeout_s=90.0, every_s=0.25) or {}
 
 
-def test_a_recorded_series_is_read_back_within_five_percent(watched: Watched, said: Mapping[str, Measured]) -> None:
-    for name, usage in watched.usage.items():
-        one = said[name]
-        ends_s = one.end_s - watched.start_s + ROUNDED_S
-        cores = [
-            (cpu_seconds(usage, end_s) - cpu_seconds(usage, end_s - one.window_s)) / one.window_s for end_s in ends_s
-        ]
-        bytes_ = [demand_at(usage, end_s)[1] for end_s in ends_s]
-        assert _between(one.cpu_cores, cores), f"{name}: {one}, asked for {cores}"
-        assert _between(one.memory_bytes, bytes_), f"{name}: {one}, asked for {bytes_}"
+@pytest.mark.usefixtures("said")
+def test_a_recorded_series_is_read_back_within_five_percent(cluster: Cluster, watched: Watched) -> None:
+    def agreed() -> bool:
+        for name, usage in watched.usage.items():
+            one = measured(cluster, watched.namespace, name)["training"]
+            ends_s = one.end_s - watched.start_s + ROUNDED_S
+            cores = [
+                (cpu_seconds(usage, end_s) - cpu_seconds(usage, end_s - one.window_s)) / one.window_s
+                for end_s in ends_s
+            ]
+            bytes_ = [demand_at(usage, end_s)[1] for end_s in ends_s]
+            assert _between(one.cpu_cores, cores), f"{name}: {one}, asked for {cores}"
+            assert _between(one.memory_bytes, bytes_), f"{name}: {one}, asked for {bytes_}"
+        return True
+
+    # In its first round on a busy machine; one in which a simulated kubelet was not asked in time says something else.
+    wait_until(agreed, "a round of metrics-server that agrees with the series", timeout_s=60.0, every_s=1.0)
 
 
 def test_kubectl_top_shows_pods_containers_and_nodes(
@@ -130,7 +138,7 @@ def test_a_kubelet_with_a_foreign_certificate_is_neither_believed_nor_shown_a_to
     wait_until(refused, "metrics-server to refuse the impostor's certificate", timeout_s=60.0)
     down = prometheus.wait_for('up{job="kubelet", node="impostor"} == 0', "Prometheus to find the impostor down")
     assert {one["labels"]["metrics_path"] for one in down} <= {"/metrics/cadvisor", "/metrics/resource"}
-    assert watched.impostor.requests == []
+    assert watched.impostor.asked == []
 
 
 def test_only_who_is_bound_to_the_readers_role_may_ask(
@@ -154,7 +162,7 @@ def _between(value: float, asked: list[float]) -> bool:
 
 
 @contextlib.contextmanager
-def _impostor(cluster: Cluster, folder: Path) -> Iterator[Exporter]:
+def _impostor(cluster: Cluster, folder: Path) -> Iterator[Played]:
     """A node whose kubelet's certificate an authority signed that is not the cluster's."""
     with exporter(Authority(folder), "impostor") as answering:
         cluster.core.create_node(

@@ -127,11 +127,11 @@ def test_a_target_is_scraped_only_when_its_certificate_verifies(
 ) -> None:
     foreign = Authority(tmp_path)
     with exporter(cluster.authority, "exporter") as ours, exporter(foreign, "exporter") as theirs:
-        prometheus.scrape("exporters", ours.url, theirs.url)
+        prometheus.scrape("exporters", f"{ours.url}/metrics", f"{theirs.url}/metrics")
         prometheus.wait_for('up{job="exporters"} == 1', "our exporter")
         prometheus.wait_for('up{job="exporters"} == 0', "the foreign one to be down")
-        assert _why_down(prometheus, theirs.url) == "x509: certificate signed by unknown authority"
-        assert ours.requests and not theirs.requests
+        assert _why_down(prometheus, f"{theirs.url}/metrics") == "x509: certificate signed by unknown authority"
+        assert ours.asked and not theirs.asked
         assert [one["value"] for one in prometheus.query("exported_answer")] == [42.0]
         prometheus.scrape("exporters")
 

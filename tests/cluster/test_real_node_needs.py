@@ -66,11 +66,12 @@ def test_control_groups_of_version_2_are_read_too(monkeypatch: pytest.MonkeyPatc
         "cpu.stat": "usage_usec 2500000\nuser_usec 1\nnr_periods 40\nnr_throttled 7\nthrottled_usec 9\n",
         "memory.max": "max\n",
         "memory.current": "4096\n",
+        "memory.stat": "anon 3000\ninactive_file 96\nactive_file 1000\n",
     }.items():
         (group / file).write_text(content)
     read = Cgroup("node/pod")
     assert (read.cpu_limit_cores, read.cpu_usage_s, read.throttled_periods) == (0.2, 2.5, 7)
-    assert (read.memory_limit_bytes, read.memory_usage_bytes) == (None, 4096)
+    assert (read.memory_limit_bytes, read.memory_usage_bytes, read.working_set_bytes) == (None, 4096, 4000)
     (group / "cpu.max").write_text("max 100000\n")
     (group / "memory.max").write_text("65536\n")
     assert (read.cpu_limit_cores, read.memory_limit_bytes) == (None, 65536)

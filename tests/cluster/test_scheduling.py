@@ -163,6 +163,43 @@ def test_an_ignorable_extender_that_is_down_is_passed_over(
         scheduler.stop()
 
 
+def test_an_extender_that_hangs_keeps_a_pod_waiting_until_it_answers_again(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    extender = RecordingExtender(cluster.ports.free()).start()
+    extender.answers.hangs = {"filter"}
+    scheduler = start_scheduler(cluster, "short", extender=extender.url, verbs=("filter",), http_timeout_s=1.0)
+    try:
+        create_pod(cluster, namespace, "held", placed_by("short", simulated_nodes))
+        wait_for_reason(cluster, namespace, "held", "SchedulerError", "Client.Timeout exceeded")
+        extender.answers = Answers()
+        node_of(cluster, namespace, "held")
+        assert len(extender.calls_for("held", "filter")) > 1
+    finally:
+        scheduler.stop()
+        extender.stop()
+
+
+@pytest.mark.parametrize(("verb", "ignorable"), [("filter", True), ("prioritize", False)])
+def test_who_need_not_be_heard_is_passed_over_when_it_hangs(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes, verb: str, ignorable: bool
+) -> None:
+    """A filter only where it is ignorable; a prioritize in any case."""
+    extender = RecordingExtender(cluster.ports.free()).start()
+    extender.answers.hangs = {verb}
+    scheduler = start_scheduler(
+        cluster, f"passes-{verb}", extender=extender.url, verbs=("filter", "prioritize"), http_timeout_s=1.0,
+        ignorable=ignorable,
+    )  # fmt: skip
+    try:
+        create_pod(cluster, namespace, "goes-on", placed_by(scheduler.name.removeprefix("scheduler-"), simulated_nodes))
+        assert node_of(cluster, namespace, "goes-on") in simulated_nodes.names
+        assert extender.calls_for("goes-on", verb), "it was asked all the same"
+    finally:
+        scheduler.stop()
+        extender.stop()
+
+
 def test_over_https_scheduler_and_extender_prove_to_each_other_who_they_are(
     cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:

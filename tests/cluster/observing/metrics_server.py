@@ -74,6 +74,12 @@ def start_metrics_server(rig: Rig) -> Server:
     return server
 
 
+def register(rig: Rig, port: int) -> None:
+    """Let something else on this machine serve metrics.k8s.io, with the certificate of the cluster's servers."""
+    rig.apply(_service(), _api_service(rig, port))
+    wait_until(lambda: _available(rig), "metrics.k8s.io to be served", timeout_s=60.0)
+
+
 def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
     """What metrics.k8s.io says now, by container.
 

@@ -14,9 +14,6 @@ IDENTITY = "prometheus"
 SIMULATED = "phasewise.dev/simulated"
 """The label of nodes without a machine."""
 
-UNSCRAPED = {"phasewise.dev/scraped": "false"}
-"""A label for simulated nodes that Prometheus leaves alone: hundreds each second are too much for two cores."""
-
 _PATH_ANNOTATION = "metrics_k8s_io_resource_metrics_path"
 _CADVISOR, _RESOURCE = "/metrics/cadvisor", "/metrics/resource"
 
@@ -107,7 +104,7 @@ def _simulated_kubelets(rig: Rig) -> dict[str, Any]:
     names = _kubelet_names(_CADVISOR)
     return {
         "job_name": "kubelet-simulated",
-        "kubernetes_sd_configs": _nodes(rig, f"{SIMULATED}=true,{next(iter(UNSCRAPED))}!=false"),
+        "kubernetes_sd_configs": _nodes(rig, f"{SIMULATED}=true"),
         "tls_config": {"ca_file": str(rig.authority.file)},
         **names | {"relabel_configs": [own_path, *names["relabel_configs"]]},
         "metric_relabel_configs": [

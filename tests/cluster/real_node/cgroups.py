@@ -179,6 +179,13 @@ class Cgroup:
         """Memory in use, page cache included."""
         return int(self._read("memory", "memory.current" if unified() else "memory.usage_in_bytes"))
 
+    @property
+    def working_set_bytes(self) -> int:
+        """Memory in use less file pages not touched lately, as the kubelet counts it."""
+        name = "inactive_file" if unified() else "total_inactive_file"
+        lines = (line.split() for line in self._read("memory", "memory.stat").splitlines())
+        return max(0, self.memory_usage_bytes - next(int(value) for key, value in lines if key == name))
+
     def processes(self) -> list[int]:
         """Ids of the processes in it and in the groups below it."""
         return sorted(set(_processes(self.name)))

@@ -15,6 +15,9 @@ from tests.cluster.real_node.packages import busybox
 IMAGE = "phasewise.dev/test/busybox:1"
 """Its name on every real node; pods use it with `imagePullPolicy: Never`."""
 
+PUBLIC_NAME = "docker.io/library/busybox:stable"
+"""Its other name: manifests that name the public image run here as they are."""
+
 _SLEEPS = ["/bin/sleep", "2147483647"]
 """What it runs when nobody says what: enough for the container that holds a pod's namespaces."""
 
@@ -31,7 +34,7 @@ def write_image(file: Path) -> Path:
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         "history": [{"created_by": "phasewise tests"}],
     }
-    manifest = [{"Config": "image.json", "RepoTags": [IMAGE], "Layers": [f"{digest}/layer.tar"]}]
+    manifest = [{"Config": "image.json", "RepoTags": [IMAGE, PUBLIC_NAME], "Layers": [f"{digest}/layer.tar"]}]
     with tarfile.open(file, "w") as archive:
         _add(archive, "image.json", json.dumps(image).encode())
         _add(archive, f"{digest}/layer.tar", layer)

@@ -165,11 +165,14 @@ class RealNode:
 
     def cgroup_of(self, namespace: str, pod: str, container: str = "main") -> Cgroup:
         """The control group of a running container, read from the kernel and not from Kubernetes."""
-        found = self._rig.core.read_namespaced_pod(pod, namespace)
-        status = next(status for status in found.status.container_statuses if status.name == container)
-        quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[found.status.qos_class]
+        return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace), container)
+
+    def cgroup_in(self, pod: V1Pod, container: str = "main") -> Cgroup:
+        """The control group of a container that runs according to a pod as read."""
+        status = next(status for status in pod.status.container_statuses if status.name == container)
+        quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod.status.qos_class]
         identity = status.container_id.removeprefix("containerd://")
-        return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{found.metadata.uid}/{identity}")
+        return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}/{identity}")
 
     def log(self, namespace: str, pod: str, *, previous: bool = False) -> str:
         """What the pod's container has written, through the API server."""

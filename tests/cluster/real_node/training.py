@@ -16,6 +16,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 LIGHT = 0.02
 """Scale at which a scikit-learn job takes some five seconds, most of them importing."""
 
+OWN_PREFIXES = (sys.base_prefix, sys.prefix)
+
 _SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
 _REPORTING = """\
 {job} --progress /tmp/progress &
@@ -68,9 +70,15 @@ def training_pod(
     return with_host_python(pod)
 
 
-def with_host_python(pod: dict[str, Any]) -> dict[str, Any]:
-    """Let a pod's containers run `sys.executable` with the packages and the repository of this very process."""
-    folders = host_python_folders()
+def with_host_python(pod: dict[str, Any], prefixes: Sequence[str] = OWN_PREFIXES) -> dict[str, Any]:
+    """Let a pod's containers run an interpreter of the host with its packages, and what this repository holds.
+
+    Parameters
+    ----------
+    prefixes
+        The interpreter's `sys.base_prefix` and `sys.prefix`; by default those of this very process.
+    """
+    folders = host_python_folders(prefixes)
     volumes = [{"name": f"host-{place}", "hostPath": {"path": str(path)}} for place, path in enumerate(folders)]
     mounts = [
         {"name": volume["name"], "mountPath": str(path), "readOnly": True}
@@ -90,9 +98,9 @@ def with_host_python(pod: dict[str, Any]) -> dict[str, Any]:
     return pod
 
 
-def host_python_folders() -> list[Path]:
-    """The host's folders that this interpreter lives on: system libraries, its own, its packages, the repository."""
-    own = [Path(prefix) for prefix in (sys.base_prefix, sys.prefix)]
+def host_python_folders(prefixes: Sequence[str] = OWN_PREFIXES) -> list[Path]:
+    """The host's folders that an interpreter lives on: system libraries, its own, its packages, the repository."""
+    own = [Path(prefix) for prefix in prefixes]
     named = [*map(Path, _SYSTEM_FOLDERS), *own, *(path.resolve() for path in own), REPOSITORY]
     there = sorted({path for path in named if path.is_dir()})
     return [path for path in there if not any(parent in there for parent in path.parents)]

@@ -17,6 +17,10 @@ STAGES = ((12, 0.1, 200e6), (20, 1.0, 800e6), (40, 3.0, 900e6), (9, 0.5, 950e6))
 """Start, load, compute, save: samples of 15 s, cores, bytes."""
 
 
+MODEL_OPTIONS = ("--cycle-samples", "10", "--phases", "5")
+"""What `model_folder` is trained with."""
+
+
 @dataclass(frozen=True)
 class Ended:
     code: int
@@ -73,5 +77,5 @@ def runs_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model_folder(runs_csv: Path) -> Path:
     """A small model, trained once for all tests."""
     folder = runs_csv.parent / "model"
-    assert run(cli, ["train", str(runs_csv), "-o", str(folder), "--cycle-samples", "10", "--phases", "5"]) == 0
+    assert run(cli, ["train", str(runs_csv), "-o", str(folder), *MODEL_OPTIONS]) == 0
     return folder

@@ -54,9 +54,10 @@ def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
     assert policies["phase.proactive"]["cpu"]["slack_ratio"] < policies["static"]["cpu"]["slack_ratio"]
 
 
-def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, runs_csv: Path) -> None:
-    report = figures(phasewise("dry-run", runs_csv, *CYCLE, "--json", "-"))
-    assert "5 folds" in report["model"]["origin"]
+def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, tmp_path: Path) -> None:
+    simulated(0, containers=3).to_csv(tmp_path / "three.csv", index=False)  # three models to train
+    report = figures(phasewise("dry-run", tmp_path / "three.csv", *CYCLE, "--json", "-"))
+    assert "3 folds" in report["model"]["origin"]
 
 
 def test_decisions_and_input_are_enough_to_recompute_the_table(
@@ -115,6 +116,8 @@ def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_
         "--model",
         model_folder,
         *CYCLE,
+        "--sample",
+        2,
         "--html",
         tmp_path / "r.html",
         "--plots",

@@ -179,13 +179,30 @@ def test_those_that_waited_longest_come_first_until_the_time_is_up(
     assert ours.write(statuses(), clock() - 1).left == 5, "the time is up before the first"
 
 
+def test_a_vpa_whose_turn_was_lately_is_left_for_later(
+    api: Api, namespace: str, ours: Checkpoints, clock: Clock
+) -> None:
+    a, b = ObjectKey(namespace, "a"), ObjectKey(namespace, "b")
+    asked: list[str] = []
+
+    def statuses(*vpas: ObjectKey) -> dict[ObjectKey, Any]:
+        return {vpa: lambda vpa=vpa: asked.append(vpa.name) or {"app": status()} for vpa in vpas}
+
+    ours.write(statuses(a), clock() + 1, every_s=60.0)
+    clock.now_s += 30
+    assert ours.write(statuses(a, b), clock() + 1, every_s=60.0).left == 0
+    clock.now_s += 30
+    ours.write(statuses(a, b), clock() + 1, every_s=60.0)
+    assert "".join(asked) == "a" + "b" + "a"
+
+
 def test_a_failure_is_counted_and_the_others_go_on(
     cluster: Cluster, api: Api, namespace: str, ours: Checkpoints
 ) -> None:
-    gone = ObjectKey("no-such-namespace", "web")
-    report = write(ours, {gone: {"app": status()}, ObjectKey(namespace, "web"): {"app": status()}})
+    statuses = {"app": {"lastUpdateTime": "no time"}, "side": status()}
+    report = write(ours, {ObjectKey(namespace, "web"): statuses})
     assert (report.written, report.failed) == (1, 1)
-    assert "checkpoint of no-such-namespace/web, container app: " in report.problems[0]
+    assert f"checkpoint of {namespace}/web, container app: " in report.problems[0]
     nobody = connect(cluster.service_account(namespace, "nobody"), user_agent="phasewise-tests")
     refused = write(Checkpoints(nobody, "phasewise", lambda: 0.0), {ObjectKey(namespace, "web"): {"app": status()}})
     assert (refused.written, refused.failed) == (0, 1)

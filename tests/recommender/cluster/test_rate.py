@@ -57,3 +57,12 @@ def test_in_no_stretch_of_time_are_there_more_than_burst_and_rate_allow(
     for first in range(len(taken_s)):
         for last in range(first, len(taken_s)):
             assert last - first + 1 <= burst + per_s * (taken_s[last] - taken_s[first]) + 1e-6
+
+
+def test_opened_up_nothing_waits_any_more() -> None:
+    time = Time()
+    tokens = bucket(10, 1, time)
+    tokens.open_up()
+    for _ in range(1000):
+        tokens.take()
+    assert time.now_s == 0

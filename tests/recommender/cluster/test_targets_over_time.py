@@ -7,9 +7,10 @@ import time
 import pytest
 
 from recommender.cluster.errors import Forbidden, NotFound, ServerFailed, Unreachable
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects import ObjectKey, TargetRef
 from recommender.cluster.ownership import Ref
 from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
+from tests.recommender.live.weighing import weigh
 
 
 @pytest.fixture
@@ -143,3 +144,19 @@ def test_three_thousand_pods_are_resolved_in_a_moment() -> None:
     assert all(len(world.resolve("Deployment", f"d{n}", vpa=f"v{n}").pods) == 3 for n in range(1000))
     assert first_s < 1.0
     assert time.process_time() - began < 0.1
+
+
+def test_of_what_has_gone_with_its_namespace_nothing_is_kept(world: World) -> None:
+    before = None
+    for number in range(20):
+        namespace, vpa = f"team-{number}", ObjectKey(f"team-{number}", "v")
+        target = world.controller("Job", "job", APP, namespace=namespace)
+        pod = world.pod("job-0", APP, by=owner("Job", "job", "batch/v1"), namespace=namespace)
+        assert world.targets.resolve(vpa, TargetRef("batch/v1", "Job", "job")).pods == (pod,)
+        world.pods.changed(pod, None)
+        world.workloads.changed(target, None)
+        assert world.targets.resolve(vpa, TargetRef("batch/v1", "Job", "job")).pods == ()
+        world.targets.forget(vpa)
+        now = weigh(world.pods, world.workloads, world.targets, apart=(world.server,))
+        assert before is None or now.objects.total() == before.objects.total(), now.more_than(before)
+        before = now

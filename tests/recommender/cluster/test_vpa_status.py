@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster.objects import Vpa, read_vpa
-from recommender.cluster.vpa_status import Condition, ContainerRecommendation, same_status, status_of
+from recommender.cluster.vpa_status import Condition, same_status, status_of
+from recommender.records import ContainerRecommendation
 
 NOON = 1_787_400_000.9
 
@@ -19,13 +20,13 @@ def vpa(status: dict[str, Any] | None = None) -> Vpa:
     return read_vpa({"metadata": metadata, "spec": {"targetRef": {"kind": "Job", "name": "j"}}, "status": status})
 
 
-def recommended(container: str, cpu_cores: float | None, memory_bytes: float | None) -> ContainerRecommendation:
-    bound = (cpu_cores, memory_bytes)
-    return ContainerRecommendation(container, bound, bound, bound, bound)
+def recommended(container: str, cpu_cores: float, memory_bytes: float) -> ContainerRecommendation:
+    amounts = (cpu_cores, memory_bytes)
+    return ContainerRecommendation(container, amounts, amounts, amounts, amounts)
 
 
 def test_containers_are_in_order_and_those_without_a_target_left_out() -> None:
-    wanted = [recommended("b", 1, 2**30), recommended("c", None, math.nan), recommended("a", None, 2**20)]
+    wanted = [recommended("b", 1, 2**30), recommended("c", math.nan, math.nan), recommended("a", math.nan, 2**20)]
     status = status_of(vpa(), wanted, {}, NOON)
     entries = status["recommendation"]["containerRecommendations"]
     assert [(entry["containerName"], entry["target"]) for entry in entries] == [
@@ -91,12 +92,12 @@ def test_nonsense_that_is_there_differs_and_is_written_over() -> None:
         assert not same_status(nonsense_status, entry(target={"cpu": "1"}))
 
 
-values = st.floats(0, 1e6) | st.none()
+values = st.floats(0, 1e6) | st.just(math.nan)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), values, values), max_size=3, unique_by=lambda r: r[0]))
 def test_what_was_published_is_found_unchanged_whatever_it_was(
-    rows: list[tuple[str, float | None, float | None]],
+    rows: list[tuple[str, float, float]],
 ) -> None:
     wanted = [recommended(*row) for row in rows]
     conditions = {"RecommendationProvided": Condition("True"), "LowConfidence": None}

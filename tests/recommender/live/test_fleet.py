@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from recommender import model as models
-from recommender.live.fleet import Fleet, Instance, Newcomer, Sample
+from recommender.live.fleet import Fleet
+from recommender.live.member import Instance, Newcomer, Sample
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactivePolicy
 from recommender.records import Block, ContainerFacts, UsageSeries
@@ -38,9 +39,9 @@ def test_decisions_are_those_of_the_policy_on_the_whole_series_cut_at_the_same_p
     at, said = [], []
     for t, (cpu, memory) in enumerate(usage):
         fleet.observe([(A, Sample(t, cpu, memory))])
-        for member in fleet.due():
+        for member in fleet.due(t):
             at.append(t + 1)
-            said.append(fleet.decide(member).allocation)
+            said.append(fleet.decide(member, t).allocation)
     series = UsageSeries("main", np.arange(100), 1.0, usage)
     session = ProactivePolicy(MODEL).start(ContainerFacts("main", 1.0, CYCLE))
     block = Block(usage, series.timestamps, np.array(at), MODEL.detector.trace(series))
@@ -62,22 +63,22 @@ def test_two_containers_do_not_disturb_each_other() -> None:
 def test_a_missed_sample_is_a_gap_and_a_late_one_is_dropped() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, welcome)
     for t in (0, 15, 45):
-        assert fleet.observe([(A, Sample(t, 1.0, 1e9))]) == 1
-    assert fleet.observe([(A, Sample(30, 1.0, 1e9))]) == 0
+        assert fleet.observe([(A, Sample(t, 1.0, 1e9))]) == [fleet.members[A]]
+    assert fleet.observe([(A, Sample(30, 1.0, 1e9))]) == []
     rows = fleet.recent(fleet.members[A])
     assert np.isnan(rows[:, 0]).tolist() == [False, False, True, False]
 
 
 def test_two_samples_of_one_cell_count_as_the_larger() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, welcome)
-    assert fleet.observe([(A, Sample(1, 1.0, 3e9)), (A, Sample(9, 2.0, 1e9))]) == 1
+    assert len(fleet.observe([(A, Sample(1, 1.0, 3e9)), (A, Sample(9, 2.0, 1e9))])) == 1
     fleet.observe([(A, Sample(14, 0.5, 4e9))])
     assert fleet.recent(fleet.members[A]).tolist() == [[2.0, 4e9]]
 
 
 def test_what_is_not_a_number_is_no_sample() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, welcome)
-    assert fleet.observe([(A, Sample(0, float("nan"), 1e9))]) == 0
+    assert fleet.observe([(A, Sample(0, float("nan"), 1e9))]) == []
     assert not fleet.members
 
 
@@ -99,14 +100,14 @@ def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> No
     feed(fresh, A, walk(7, 8))
     assert fleet.members[A].phase == fresh.members[A].phase
     np.testing.assert_array_equal(fleet.recent(fleet.members[A]), fresh.recent(fresh.members[A]))
-    assert len(fleet._rows) == 16
+    assert len(fleet.rows) == 16
 
 
 def test_a_decision_asked_for_late_is_made_from_all_rows_although_few_are_kept() -> None:
     usage = walk(8, 95)
     short = Fleet(MODEL, 1.0, 5, welcome)
     feed(short, A, usage)
-    late = short.decide(short.members[A]).allocation
+    late = short.decide(short.members[A], 95.0).allocation
     series = UsageSeries("main", np.arange(95), 1.0, usage)
     session = ProactivePolicy(MODEL).start(ContainerFacts("main", 1.0, 5))
     whole = Block(usage, series.timestamps, np.array([95]), MODEL.detector.trace(series))

@@ -154,8 +154,24 @@ SELDOM = {
     ("get", "autoscaling.k8s.io", "verticalpodautoscalers"): "read again when somebody else wrote meanwhile",
     ("get", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "whose a checkpoint is that has our name",
     ("delete", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "the history of a VPA that is gone",
+    ("get", "", "pods/log"): "how the training of a pod that asks for it comes along",
     ("get", "*", "*/scale"): "targets of kinds that are not watched",
+    **{
+        (verb, "autoscaling.k8s.io", "verticalpodautoscalers"): "of a labelled workload that has none"
+        for verb in ("create", "patch", "delete")
+    },
+    **{
+        (verb, group, resource): "a kind that may not be installed"
+        for verb in ("list", "watch")
+        for group, resource in (
+            ("kubeflow.org", "pytorchjobs"),
+            ("kubeflow.org", "tfjobs"),
+            ("kubeflow.org", "mpijobs"),
+            ("jobset.x-k8s.io", "jobsets"),
+        )
+    },
     ("patch", "phasewise.dev", "phaseprofiles"): "a VPA takes over the profile of one that had its name",
+    ("delete", "phasewise.dev", "phaseprofiles"): "a workload class that nothing is run of any more",
 }
 """Rights that a quiet quarter of a minute does not use, and what for."""
 

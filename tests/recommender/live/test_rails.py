@@ -67,6 +67,12 @@ CASES = {
     "twice the target falls back": (
         replace(CALM, violations=np.array([0.11, 0.0])), [0.75, 2.0], ["fallback", "violation budget"],
     ),
+    "a container that uses just what it has gets more, to show what it wants": (
+        replace(CALM, pinned=True, requests=np.array([0.8, 4 * GIB])), [1.0, 1.5], ["room to show"],
+    ),
+    "or what is forecast, if that is more": (
+        replace(CALM, pinned=True, requests=np.array([0.2, 4 * GIB])), [0.5, 1.5], [],
+    ),
     "violations of a few samples are chance": (
         replace(CALM, violations=np.array([0.5, 0.5]), judged=10), [0.5, 1.5], [],
     ),
@@ -91,6 +97,15 @@ CASES = {
     ),
     "but not memory that must rise": (
         replace(CALM, applied=np.array([0.9, 1.0 * GIB]), recent_changes=12), [0.9, 1.5], ["resize limit"],
+    ),
+    "where earlier runs show that a run of a minute needs it no more, six seconds are late and there are no steps": (
+        replace(CALM, applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_993.0, run_s=60.0), [0.5, 1.5], [],
+    ),
+    "what a full node has put off for long is not asked for any more": (
+        replace(CALM, requests=np.array([0.3, 2.0 * GIB]), deferred_s=200.0), [0.3, 1.5], ["room"],
+    ),
+    "but waited for at first": (
+        replace(CALM, requests=np.array([0.3, 2.0 * GIB]), deferred_s=100.0), [0.5, 1.5], [],
     ),
 }  # fmt: skip
 

@@ -19,14 +19,16 @@ from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_vpa
 from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod, read_pod
 from recommender.cluster.quantities import parse_quantity
-from recommender.cluster.vpa_status import Condition, ContainerRecommendation, status_of
-from recommender.live.fleet import Fleet, Sample
+from recommender.cluster.vpa_status import Condition, status_of
+from recommender.live.fleet import Fleet
+from recommender.live.member import Sample
 from recommender.live.recommend import Options
-from recommender.live.round import Recommender, Report
+from recommender.live.round import Recommender
+from recommender.live.tally import Report
 from recommender.live.view import Place, Selection
 from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram import HistogramSession
-from recommender.records import UNKNOWN_PHASE
+from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 
 MODEL = models.load(models.BUNDLED)
 GIB = 2.0**30
@@ -66,6 +68,7 @@ class Records:
         self.broken: set[str] = set()
         self.writes: list[str] = []
         self.profiles: dict[str, list[Mapping[str, Any]]] = {}
+        self.class_profiles: dict[ObjectKey, Mapping[str, Any]] = {}
 
     def vpas(self) -> Sequence[Vpa]:
         return [read_vpa(raw) for raw in self.raw.values()]
@@ -101,6 +104,19 @@ class Records:
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self.past.get(container)
 
+    def kept(self, vpa: Vpa) -> str | None:
+        profiles = self.profiles.get(vpa.key.name, [])
+        return profiles[-1]["state"] if profiles else None
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        return {key: (status["state"], self.now_s) for key, status in self.class_profiles.items()}
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        self.class_profiles[key] = profile
+
+    def drop_class(self, key: ObjectKey) -> None:
+        self.class_profiles.pop(key, None)
+
 
 @pytest.fixture
 def cluster() -> Records:
@@ -113,7 +129,7 @@ def cluster() -> Records:
 def recommender(cluster: Records) -> Recommender:
     return Recommender(
         cluster,
-        lambda welcome: Fleet(MODEL, 1.0, 30, welcome),
+        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
         Options(),
         SharedLimits(),
         clock=lambda: cluster.now_s,
@@ -350,3 +366,14 @@ def test_history_of_a_checkpoint_is_what_a_newcomer_adds_to(cluster: Records) ->
     rounds(ours, cluster, 5)
     assert ours.workloads[ObjectKey("ns", "job")].books["main"].history.past is past
     assert np.isfinite(target_of(cluster)).all()
+
+
+def test_a_container_that_a_full_node_holds_at_its_request_is_given_more_until_it_uses_less_than_it_has(
+    cluster: Records,
+) -> None:
+    ours, wanted, had = recommender(cluster), 1.0, 0.2
+    for _ in range(60):
+        cluster.pods["job"] = [a_pod("job-1", cpu=str(had))]
+        rounds(ours, cluster, 1, cpu_cores=min(wanted, had))  # nothing is left over for it
+        had = target_of(cluster)[0]
+    assert had * 1.05 >= wanted

@@ -88,7 +88,7 @@ def test_a_forecast_equals_the_walk_through_all_containers() -> None:
             assert graph.next_phase(history) == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(many, containers())
 def test_any_forecast_equals_the_walk_through_all_containers(fitted: list[list[Run]], history: list[Run]) -> None:
     graph = PhaseGraph.fit(fitted)
@@ -149,7 +149,7 @@ def test_the_compiled_tables_say_what_the_graph_says_of_a_first_run() -> None:
     assert outlook.next_phase[outlook.index(previous, phase, length)].sum(axis=1) == pytest.approx(1.0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(many, containers())
 def test_probabilities_sum_to_one_and_the_end_absorbs(fitted: list[list[Run]], history: list[Run]) -> None:
     graph = PhaseGraph.fit(fitted, n_phases=4)
@@ -173,7 +173,7 @@ def test_probabilities_sum_to_one_and_the_end_absorbs(fitted: list[list[Run]], h
     assert graph.expected_remaining(history) >= 0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(many, many, containers())
 def test_merging_in_any_order_is_fitting_on_everything(
     one: list[list[Run]], other: list[list[Run]], history: list[Run]
@@ -188,7 +188,7 @@ def test_merging_in_any_order_is_fitting_on_everything(
     assert (b + a).next_phase(history) == both.next_phase(history)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(many, st.booleans())
 def test_a_graph_comes_back_from_json_exactly(fitted: list[list[Run]], ended: bool) -> None:
     graph = PhaseGraph(6)

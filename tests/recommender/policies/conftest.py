@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recommender.policies.demand import DemandModel
+from recommender.policies.demand_options import DemandOptions
 from recommender.policies.demand_training import fit_demand
 from recommender.policies.schedule import decision_positions
 from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray, IntArray, PhaseTrace, UsageSeries
@@ -39,7 +40,8 @@ def model() -> SmallModel:
         for number, (usage, _) in enumerate(runs)
     ]
     traces = [PhaseTrace(labels, len(LEVELS)) for _, labels in runs]
-    demand = fit_demand(series, traces, cycle_samples=CYCLE_SAMPLES, lag=3, seed=0)
+    few = DemandOptions(trees=8, folds=3)
+    demand = fit_demand(series, traces, cycle_samples=CYCLE_SAMPLES, lag=3, options=few, seed=0)
     return SmallModel(LEVELS, LEVELS * 0.05, demand)
 
 

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from recommender.policies.constraints import (
     NO_LIMITS,
-    Amounts,
-    ContainerRecommendation,
     Limits,
     SharedLimits,
     constrain,
+    constrain_again,
     fit_largest_node,
     integer_cpu_containers,
     pod_share,
 )
 from recommender.policies.histogram import Estimate
-from recommender.records import RESOURCES
+from recommender.records import RESOURCES, Amounts, ContainerRecommendation
 
 MIB = 2.0**20
 NAN = math.nan
@@ -145,11 +144,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
         },
         [],
     ),
-    "nothing controlled leaves nothing": (
-        {"rules": Rules(controlled=frozenset()), "whole_cores": True},
-        {"target": (NAN, NAN), "uncapped": (NAN, NAN)},
-        [],
-    ),
     "the least for a pod holds for target and bounds": (
         {"cpu": 0.001, "memory_mib": 1},
         {
@@ -180,11 +174,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Amounts], list[str]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_rules_of_one_container(case: str) -> None:
-    given_, wanted, rails = CASES[case]
+    given_, wanted, limits = CASES[case]
     found = publish(**given_)
     for name, amounts in wanted.items():
         assert getattr(found, name) == pytest.approx(amounts, rel=1e-12, nan_ok=True), name
-    assert [str(rail) for rail in found.rails] == rails
+    assert [str(limit) for limit in found.limits] == limits
 
 
 @pytest.mark.parametrize(
@@ -210,7 +204,31 @@ def test_a_container_without_controlled_resources_still_counts_in_the_share() ->
         {"a": small, "b": small}, lambda name: Rules(controlled=frozenset() if name == "a" else frozenset(RESOURCES)),
         SharedLimits(),
     )  # fmt: skip
-    assert found[1].target == (0.012, 125 * MIB)
+    assert [(one.container, one.target) for one in found] == [("b", (0.012, 125 * MIB))]
+
+
+@pytest.mark.parametrize(
+    ("rules", "target"),
+    [
+        (Rules(), (3.0, 5 * MIB)),
+        (Rules(max_allowed=(2.0, None)), (2.0, 5 * MIB)),
+        (Rules(min_allowed=(None, 6 * MIB)), (3.0, 6 * MIB)),
+        (Rules(controlled=frozenset({"memory"})), (NAN, 5 * MIB)),
+        (Rules(mode="Off"), None),
+        (Rules(controlled=frozenset()), None),
+    ],
+)
+def test_what_stands_is_kept_within_the_rules_of_now(rules: Rules, target: tuple[float, float] | None) -> None:
+    amounts = (3.0, 5 * MIB)
+    found = constrain_again(
+        ContainerRecommendation("main", amounts, amounts, amounts, amounts), rules, SharedLimits(maximum=(9.0, None))
+    )
+    if target is None or found is None:
+        assert found is target is None
+        return
+    for bound in (found.target, found.lower, found.upper):
+        assert bound == pytest.approx(target, nan_ok=True)
+    assert found.uncapped[1] == 5 * MIB
 
 
 def test_annotations_choose_the_containers_with_whole_cores() -> None:
@@ -249,7 +267,7 @@ def test_a_pod_is_cut_to_the_node_that_asks_for_least(
 def test_what_stands_beside_takes_its_room_first() -> None:
     (found,) = fit_largest_node([recommended("a", 3.0, 3000)], (1.0, 500 * MIB), [(2.0, 2000 * MIB)])
     assert found.target == (1.0, 1500 * MIB)
-    assert [str(rail) for rail in found.rails] == [
+    assert [str(limit) for limit in found.limits] == [
         "LargestNode: cpu 3.00 -> 1.00",
         "LargestNode: memory 2.93Gi -> 1.46Gi",
     ]
@@ -301,3 +319,28 @@ def test_a_fitted_pod_fits_some_node_and_is_cut_no_further_than_it_must(
     fitted = [beside[i] + sum(target[i] for target in targets) for i in (0, 1)]
     if any(fitted[0] <= node[0] and fitted[1] <= node[1] for node in nodes):
         assert found == tuple(pod)
+
+
+def test_a_namespace_has_its_own_maximum_and_the_smaller_one_counts() -> None:
+    shared = SharedLimits(
+        maximum=(2.0, None), namespace_maximum={"small": (0.5, 400 * MIB), "large": (8.0, None), "memory": (None, 1.0)}
+    )
+    assert shared.within("elsewhere").maximum == (2.0, None)
+    assert shared.within("small").maximum == (0.5, 400 * MIB)
+    assert shared.within("large").maximum == (2.0, None)
+    assert shared.within("memory").maximum == (2.0, 1.0)
+    found = publish(shared=shared.within("small"))
+    assert (found.target, found.uncapped) == ((0.5, 400 * MIB), (0.587, 600 * MIB))
+
+
+@dataclass(frozen=True)
+class OfKills:
+    oom_bump_up_ratio: float | None = None
+    oom_min_bump_up_bytes: float | None = None
+
+
+def test_after_a_kill_the_vpa_goes_before_the_operator_and_he_before_the_default() -> None:
+    operator = SharedLimits(oom_bump_up_ratio=1.5, oom_min_bump_up_bytes=10.0)
+    assert operator.oom_bump(OfKills()) == (1.5, 10.0)
+    assert operator.oom_bump(OfKills(2.0, 0.0)) == (2.0, 0.0)
+    assert SharedLimits().oom_bump(OfKills(2.0)) == (2.0, None)

@@ -50,3 +50,19 @@ def test_a_kill_for_memory_raises_the_target_as_upstream_does() -> None:
     session.advance(block(0.1, 50 * 2**20, 0, 2))
     session.observe_oom(120.0, 1200 * 2**20)
     assert session.estimate().target[1] == 1470157273
+
+
+def test_what_is_less_than_a_pods_minimum_is_said_as_it_is() -> None:
+    """The minimum is for the whole pod: its containers share it, which is worked out where all of them are known."""
+    alone, together = HistogramSession(), HistogramAggregate()
+    for session in (alone, together.session("a")):
+        session.advance(block(0.001, 2**20, 0, 60))
+    assert numbers(alone)[1].tolist() == [0.025, 250 * 2**20]
+    assert numbers(together)[1].tolist() == [0.011, 11_500_000]
+
+
+def test_a_container_that_is_killed_before_its_first_sample_has_an_estimate() -> None:
+    aggregate = HistogramAggregate()
+    aggregate.session("a").observe_oom(120.0, 1200 * 2**20)
+    aggregate.leave("a")
+    assert numbers(aggregate)[1].tolist() == [0.0, 1470157273]

@@ -24,9 +24,12 @@ ARGUMENTS = (
 )  # fmt: skip
 PATIENCE_MS = 180_000  # a busy machine is slow, not wrong
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on PATH; install one, on Debian with: apt-get install -y chromium"
-)
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on PATH; install one, on Debian with: apt-get install -y chromium"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from recommender.sources.prometheus_usage import UsageQuery
 from tests.cluster import observing
 from tests.cluster.cluster import Cluster
 from tests.cluster.observing import HistorySeries, Prometheus, history
+from tests.recommender.sources.as_series import series_of
 
 STEP_S = 15
 RUNS = 6
@@ -231,7 +232,7 @@ def test_a_history_for_the_start_has_the_recorded_values(
     client: PrometheusClient, runs: list[UsageSeries], end_s: int
 ) -> None:
     usage = UsageQuery(client, UsageSettings(namespaces=(NAMESPACE,), rate_window_s=30, staleness_s=14))
-    series = list(usage.usage_range(end_s - DAY_S, end_s, STEP_S))
+    series = list(series_of(list(usage.blocks(end_s - DAY_S, end_s, STEP_S)), STEP_S))
     assert len(series) == RUNS
     for one, run in zip(series, runs, strict=True):
         assert_same_usage(one, run)
@@ -267,5 +268,5 @@ def test_what_is_missing_is_named(filled: Prometheus, access: Access, end_s: int
 
 def test_a_workload_class_comes_from_the_label_that_is_named(client: PrometheusClient, end_s: int) -> None:
     settings = UsageSettings(namespaces=(NAMESPACE,), labels=Labels(workload="image"))
-    one = next(UsageQuery(client, settings).usage_range(end_s - 600, end_s, STEP_S))
+    one = next(series_of(list(UsageQuery(client, settings).blocks(end_s - 600, end_s, STEP_S)), STEP_S))
     assert one.workload == "phasewise.test/training:1"

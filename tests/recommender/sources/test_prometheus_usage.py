@@ -16,17 +16,9 @@ from recommender.sources.prometheus_blocks import ContainerName, block_of
 from recommender.sources.prometheus_numbers import Answered
 from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of
 from recommender.sources.prometheus_usage import UsageQuery
-from tests.recommender.sources.played_prometheus import (
-    START_S,
-    Asked,
-    Reply,
-    SmallCluster,
-    cores,
-    held_bytes,
-    matrix,
-    played,
-    vector,
-)
+from tests.played_http import Asked, Reply, played
+from tests.recommender.sources.as_series import series_of
+from tests.recommender.sources.played_prometheus import START_S, SmallCluster, cores, held_bytes, matrix, vector
 
 END_S = START_S + 100 * 15
 ALWAYS = (0.0, 1e12)
@@ -150,7 +142,10 @@ def test_a_prometheus_that_has_just_begun_is_measured_later() -> None:
 
 def test_a_history_has_its_gaps_requests_and_node() -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
-        series = {one.container: one for one in UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15)}
+        series = {
+            one.container: one
+            for one in series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15)
+        }
     assert list(series) == ["dev/notebook/main", "ml/train-1/main", "ml/train-2/main", "web/shop/main"]
     short = series["ml/train-1/main"]
     np.testing.assert_array_equal(short.timestamps, np.arange(START_S + 300, START_S + 901, 15))
@@ -169,17 +164,15 @@ def test_a_hole_in_the_answers_is_a_gap_of_the_series() -> None:
         return matrix((name, [(at, 1) for at in asked.moments if not START_S + 100 < at < START_S + 200]))
 
     with played(holed) as server, PrometheusClient(server.url) as client:
-        (one,) = UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15)
+        (one,) = series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15)
     np.testing.assert_array_equal(one.timestamps[~one.present], START_S + 105 + 15 * np.arange(7))
 
 
-@pytest.mark.parametrize("cells", [10_000_000, 250, 1])
-def test_a_history_is_the_same_in_whatever_pieces_it_comes(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_is_the_same_in_whatever_pieces_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
-        whole = list(UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15))
-        monkeypatch.setattr(prometheus_usage, "GROUP_CELLS", cells)
+        whole = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
         monkeypatch.setattr(prometheus_usage, "SAMPLES_PER_ANSWER", 40)
-        parts = list(UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15))
+        parts = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
     assert [one.container for one in parts] == [one.container for one in whole]
     for part, one in zip(parts, whole, strict=True):
         np.testing.assert_array_equal(part.timestamps, one.timestamps)
@@ -221,4 +214,4 @@ def test_nothing_gives_nothing() -> None:
     block = block_of(UsageSettings(), [], [], [])
     assert len(block) == 0
     with played(SmallCluster({})) as server, PrometheusClient(server.url) as client:
-        assert list(UsageQuery(client, UsageSettings()).usage_range(START_S, END_S, 15)) == []
+        assert list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15)) == []

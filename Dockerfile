@@ -1,0 +1,40 @@
+# The image of `phasewise`: every command, nothing to build with, no root.
+#
+#   docker build -t phasewise .
+#   docker run --rm --read-only --tmpfs /tmp phasewise dry-run
+#
+# CPU is what the kernels are compiled for: `generic` runs on every machine of the architecture; x86-64-v3 (since 2013)
+# is faster where all nodes have it.
+ARG PYTHON=3.11
+ARG CPU=generic
+
+FROM python:${PYTHON}-slim AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/phasewise
+ENV PATH=/opt/phasewise/bin:$PATH
+WORKDIR /src
+# Dependencies first: they change seldom, and their layer is the large one.
+COPY requirements.txt .
+RUN pip install -r requirements.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY recommender recommender
+COPY extender extender
+RUN pip install --no-deps . && pip uninstall --yes pip setuptools
+# What is compiled is compiled here, where the sources will lie: a pod that starts forecasts at once.
+ARG CPU
+ENV NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/var/cache/phasewise
+WORKDIR /
+RUN phasewise recommender --check && phasewise dry-run > /dev/null
+
+FROM python:${PYTHON}-slim
+ARG CPU
+ENV PATH=/opt/phasewise/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/var/cache/phasewise \
+    MPLCONFIGDIR=/tmp/matplotlib HOME=/tmp
+RUN groupadd --gid 65532 phasewise && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /tmp phasewise
+COPY --from=build /opt/phasewise /opt/phasewise
+COPY --from=build --chown=65532:65532 /var/cache/phasewise /var/cache/phasewise
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8942
+ENTRYPOINT ["phasewise"]

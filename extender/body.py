@@ -1,0 +1,87 @@
+"""Reading the body of a request within limits of size and time, so that no client holds a thread for long."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from itertools import count
+
+from flask import Request
+
+from extender.errors import BadRequest, TooLarge, TooSlow
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """The largest body, and the longest time in which it must have come.
+
+    16 MiB hold a pod of etcd's limit and a hundred thousand node names, but not whole nodes of a large cluster
+    (`nodeCacheCapable: false`), which nobody should send.
+    """
+
+    size_bytes: int = 16 << 20
+    within_s: float = 2.0
+
+
+class Bodies:
+    """Reads bodies; a thread of its own ends those that take too long, which costs the others nothing."""
+
+    def __init__(self, limits: BodyLimits) -> None:
+        self._limits = limits
+        self._reading: dict[int, tuple[socket.socket, float]] = {}
+        self._numbers = count()
+        threading.Thread(target=self._watch, name="slow bodies", daemon=True).start()
+
+    def read(self, request: Request) -> bytes:
+        """The whole body.
+
+        Raises
+        ------
+        TooLarge, TooSlow, BadRequest
+            It is beyond a limit, or shorter than announced. The connection cannot be used again then.
+        """
+        connection: socket.socket | None = request.environ.get("gunicorn.socket")
+        number, began_s = next(self._numbers), time.monotonic()
+        if connection is not None:
+            self._reading[number] = (connection, began_s + self._limits.within_s)
+        try:
+            body = self._read(request)
+        except TooLarge:
+            _end(connection)
+            raise
+        except Exception:  # noqa: BLE001  # broken off, or no chunks: each server below has errors of its own for that
+            body = None
+        finally:
+            self._reading.pop(number, None)
+        if body is not None and len(body) >= (request.content_length or 0):
+            return body
+        _end(connection)
+        if time.monotonic() - began_s >= self._limits.within_s:
+            raise TooSlow(f"the body took longer than {self._limits.within_s:g} s")
+        raise BadRequest("the body ended before its announced length")
+
+    def _read(self, request: Request) -> bytes:
+        """What comes, up to the limit; less than was announced when the connection ends."""
+        announced = request.content_length or 0
+        body = request.stream.read(self._limits.size_bytes + 1) if announced <= self._limits.size_bytes else None
+        if body is None or len(body) > self._limits.size_bytes:
+            raise TooLarge(f"the body is larger than {self._limits.size_bytes} bytes")
+        return body
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(0.2, self._limits.within_s / 4))
+            now_s = time.monotonic()
+            for connection, until_s in list(self._reading.values()):
+                if until_s < now_s:
+                    _end(connection)
+
+
+def _end(connection: socket.socket | None) -> None:
+    """No more is read of it; what is being answered still goes out."""
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connection, socket.SHUT_RD)

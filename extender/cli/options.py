@@ -1,0 +1,89 @@
+"""The options by which pods are judged: the same for answering a scheduler and for explaining."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import orjson
+
+from extender.filter import Limits
+from extender.grid import Grid
+from extender.settings import Settings
+from extender.sizes import FFDL, Sizes, checked
+from extender.weights import DEFAULT, parse_weights
+from recommender.cli.common import DURATION
+from recommender.cluster.errors import BadQuantity
+from recommender.cluster.quantities import parse_quantity
+from recommender.errors import BadInput
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+CELLS = 24
+
+
+def judging_options(command: Command) -> Callable[..., Any]:
+    """Gives a command `settings` instead of the options they are made of."""
+
+    @click.option("--weights", default="", help="Weights of scorers: complement=3,specon=1; others keep their default.")
+    @click.option("--scheduler-name", "schedulers", multiple=True, default=("phasewise",), help="Their pods are ours.")
+    @click.option("--horizon", "horizon_s", type=DURATION, default="1h", help="How far ahead load is forecast.")
+    @click.option("--cycle", "cycle_s", type=DURATION, default="10m", help="How far ahead the filter looks.")
+    @click.option(
+        "--memory-limit",
+        type=click.FloatRange(0, 100),
+        default=1.0,
+        help="Refuse nodes whose forecast memory exceeds this share of allocatable; 0 refuses none.",
+    )
+    @click.option("--cpu-limit", type=click.FloatRange(0, 100), default=0.0, help="The same for CPU; 0 refuses none.")
+    @click.option("--hold", "hold_s", type=DURATION, default="30s", help="How long an unseen placement counts.")
+    @click.option(
+        "--sizes",
+        "sizes_file",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help='T-shirt sizes: {"2-V100": {"cpu": "42", "memory": "48Gi"}, ...}.  [default: those of FfDL]',
+    )
+    @wraps(command)
+    def with_settings(
+        *arguments: Any,
+        weights: str,
+        schedulers: tuple[str, ...],
+        horizon_s: float,
+        cycle_s: float,
+        memory_limit: float,
+        cpu_limit: float,
+        hold_s: float,
+        sizes_file: Path | None,
+        **options: Any,
+    ) -> Any:
+        settings = Settings(
+            weights={**DEFAULT, **parse_weights(weights)},
+            limits=Limits(cpu_limit or None, memory_limit or None, cycle_s),
+            grid=Grid(horizon_s / CELLS, CELLS),
+            sizes=read_sizes(sizes_file) if sizes_file else Sizes(FFDL),
+            schedulers=frozenset(schedulers),
+            hold_s=hold_s,
+        )
+        return command(*arguments, settings=settings, **options)
+
+    return with_settings
+
+
+def read_sizes(file: Path) -> Sizes:
+    """The T-shirt sizes of a JSON file.
+
+    Raises
+    ------
+    BadInput, Misuse
+        It is no such table; says what is wrong.
+    """
+    remedy = 'Write {"2-V100": {"cpu": "42", "memory": "48Gi"}}.'
+    try:
+        raw = orjson.loads(file.read_bytes())
+        table = {name: (parse_quantity(need["cpu"]), parse_quantity(need["memory"])) for name, need in raw.items()}
+    except (orjson.JSONDecodeError, BadQuantity, AttributeError, KeyError, TypeError) as error:
+        raise BadInput(f"this is no table of sizes: {str(error)[:120]}", remedy=remedy, file=file) from error
+    return checked(table)

@@ -1,0 +1,96 @@
+"""What a container needs by the time since its pod started, on the cells of the grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.grid import Grid
+from recommender.records import CPU, MEMORY
+
+Floats = NDArray[np.float64]
+
+LONGEST = 4096
+"""Cells of a curve; beyond them (a week of 150 s) the last value holds."""
+
+
+class Curve:
+    """Demand in cells since the start of the pod; the last one holds for ever after. Never changed once made.
+
+    Attributes
+    ----------
+    values
+        (2, length): mean cpu_cores and largest memory_bytes of each cell.
+    """
+
+    __slots__ = ("peak", "values")
+
+    def __init__(self, values: Floats) -> None:
+        self.values = values
+        self.values.flags.writeable = False
+        self.peak: Floats = values.max(axis=1)
+
+    @property
+    def steady(self) -> bool:
+        """The same at all times."""
+        return bool(self.values.shape[1] == 1)
+
+    def over(self, first: int, cells: int) -> Floats:
+        """(2, cells): the demand from cell `first` since the start on; before the start that of the start counts."""
+        length = self.values.shape[1]
+        if first >= 0 and first + cells <= length:
+            return self.values[:, first : first + cells]
+        places = np.minimum(np.maximum(np.arange(first, first + cells), 0), length - 1)
+        return self.values[:, places]
+
+    def capped(self, cpu_cores: float, memory_bytes: float) -> Curve:
+        """No more than these; NaN leaves a resource as it is."""
+        if math.isnan(cpu_cores) and math.isnan(memory_bytes):
+            return self
+        return Curve(np.fmin(self.values, np.array([[cpu_cores], [memory_bytes]])))
+
+
+@lru_cache(maxsize=16384)
+def flat(cpu_cores: float, memory_bytes: float) -> Curve:
+    """The same at all times."""
+    return Curve(np.array([[cpu_cores], [memory_bytes]], dtype=np.float64))
+
+
+def added(curves: Iterable[Curve]) -> Curve:
+    """Several containers together; at least one."""
+    parts = list(curves)
+    if len(parts) == 1:
+        return parts[0]
+    length = max(part.values.shape[1] for part in parts)
+    return Curve(np.sum([part.over(0, length) for part in parts], axis=0))
+
+
+def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[float], grid: Grid) -> Curve | None:
+    """A demand curve of a profile on the grid; None where it says nothing that can be used.
+
+    Parameters
+    ----------
+    step_s
+        Seconds between its values.
+    cpu_cores, memory_bytes
+        One value a step since the start of the pod. CPU is averaged over a cell, of memory the most counts: what lasts
+        a second does not slow a cell, but kills.
+    """
+    length = min(len(cpu_cores), len(memory_bytes))
+    told = np.array([cpu_cores[:length], memory_bytes[:length]], dtype=np.float64)
+    if not length or not np.isfinite(step_s) or step_s <= 0 or not np.isfinite(told).all() or (told < 0).any():
+        return None
+    edges = np.arange(length + 1) * step_s
+    cells = int(np.clip(np.ceil(edges[-1] / grid.step_s - 1e-9), 1, LONGEST))
+    values = np.empty((2, cells))
+    for cell in range(cells):
+        begins, ends = cell * grid.step_s, (cell + 1) * grid.step_s
+        shares = np.clip(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0, None)
+        inside = shares > 0.0
+        values[CPU, cell] = told[CPU, inside] @ shares[inside] / shares[inside].sum()
+        values[MEMORY, cell] = told[MEMORY, inside].max()
+    return Curve(values)

@@ -1,0 +1,93 @@
+"""An event on a pod that asks for it: why it went where it went."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from extender.decisions import Decision
+from extender.pod import EXPLAIN_ANNOTATION
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials
+from recommender.cluster.paths import EVENTS, path_of
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 1000
+LONGEST_NOTE = 1000
+"""An event's message may have 1024 bytes."""
+
+
+def event_of(decision: Decision, now_s: float) -> dict[str, Any]:
+    """The event that says what was advised, what came of it, and why."""
+    pod, now = decision.pod, datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
+        "involvedObject": about,
+        "reason": "PlacementExplained",
+        "message": note_of(decision)[:LONGEST_NOTE],
+        "type": "Normal",
+        "source": {"component": "phasewise-extender"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def note_of(decision: Decision) -> str:
+    """One line: outcome, and what each scorer said of the node it went to."""
+    told = decision.told_of(decision.bound)
+    where = f"{decision.bound}: {decision.outcome}"
+    if decision.bound != decision.favourite and decision.favourite:
+        where += f" ({decision.favourite} was advised)"
+    if told is None:
+        return where
+    reasons = [
+        f"{name} {told['scorers'][name]['value']:g} ({told['scorers'][name]['why']})" for name in told["scorers"]
+    ]
+    return f"{where}, {told['score']} of 10 among {len(decision.places)} nodes; {'; '.join(reasons)}"
+
+
+class EventWriter:
+    """Writes events on a thread of its own; what it cannot write in time is dropped and counted."""
+
+    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+        self._api, self._clock = api, clock
+        self._waiting: queue.Queue[Decision | None] = queue.Queue(MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self.dropped = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what waits, as far as a second allows."""
+        try:
+            self._waiting.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(1.0)
+
+    def bound(self, decision: Decision) -> None:
+        """A pod went somewhere; an event follows when the pod asks for one."""
+        if decision.pod.words.get(EXPLAIN_ANNOTATION) != "event":
+            return
+        try:
+            self._waiting.put_nowait(decision)
+        except queue.Full:
+            self.dropped += 1
+
+    def _run(self) -> None:
+        while (decision := self._waiting.get()) is not None:
+            try:
+                self._api.create(path_of(EVENTS, decision.pod.namespace), event_of(decision, self._clock()))
+            except (ApiError, BadCredentials) as error:
+                self.dropped += 1
+                log.warning("no event on %s: %s", decision.pod, error)

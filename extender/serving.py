@@ -1,0 +1,87 @@
+"""gunicorn around the application: one worker, as state has one owner; threads, as calls of schedulers overlap."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from ssl import CERT_REQUIRED
+from typing import Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+
+KEEP_ALIVE_S = 95
+"""A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
+
+SWITCH_S = 0.0005
+"""How long a thread may hold the interpreter: ten times shorter than usual, since a call lasts about as long."""
+
+GARBAGE = (100_000, 20, 100)
+"""A call makes some thousand objects and leaves no cycles: by default it would be searched for some several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where and how to listen.
+
+    Attributes
+    ----------
+    address
+        `host:port`.
+    certificate, key
+        PEM files; with them https is spoken, and nothing else.
+    client_authority
+        PEM file: only clients with a certificate of this authority are let in.
+    threads
+        Calls answered at a time.
+    """
+
+    address: str
+    certificate: Path | None = None
+    key: Path | None = None
+    client_authority: Path | None = None
+    threads: int = 8
+
+
+class Server(BaseApplication):  # type: ignore[misc]  # it comes without types
+    """Serves until SIGTERM.
+
+    Parameters
+    ----------
+    start
+        Called in the worker process: makes the application, and starts what belongs to it.
+    stop
+        Called when the worker ends.
+    """
+
+    def __init__(self, serving: Serving, start: Callable[[], Flask], stop: Callable[[], None]) -> None:
+        self._serving, self._start, self._stop = serving, start, stop
+        super().__init__()
+
+    def load_config(self) -> None:
+        serving = self._serving
+        options: dict[str, Any] = {
+            "bind": serving.address,
+            "workers": 1,
+            "worker_class": "gthread",
+            "threads": serving.threads,
+            "keepalive": KEEP_ALIVE_S,
+            "graceful_timeout": 5,
+            "control_socket_disable": True,
+            "loglevel": "warning",
+            "worker_exit": lambda _arbiter, _worker: self._stop(),
+        }
+        if serving.certificate is not None:
+            options |= {"certfile": str(serving.certificate), "keyfile": str(serving.key or serving.certificate)}
+        if serving.client_authority is not None:
+            options |= {"ca_certs": str(serving.client_authority), "cert_reqs": CERT_REQUIRED}
+        for name, setting in options.items():
+            self.cfg.set(name, setting)
+
+    def load(self) -> Flask:
+        sys.setswitchinterval(SWITCH_S)
+        gc.set_threshold(*GARBAGE)
+        return self._start()

@@ -1,0 +1,148 @@
+"""A command with many options: shown in groups, and each also read from the environment and from a file.
+
+A value is taken from the flag, else from the environment, else from the file, else it is the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from recommender.errors import Misuse
+
+
+class GroupedOption(click.Option):
+    """An option that is listed under the heading `group`."""
+
+    def __init__(self, *arguments: Any, group: str = "Options", **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose options are listed in groups.
+
+    Parameters
+    ----------
+    environment
+        Each option may stand in a variable of this prefix: `--log-level` in `PREFIX_LOG_LEVEL`.
+    others
+        The heading of options that have no group of their own.
+    """
+
+    def __init__(self, *arguments: Any, environment: str, others: str, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.others = others
+        for option in self.params:
+            if isinstance(option, click.Option):
+                before = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+                option.envvar = [f"{environment}_{key.replace('-', '_').upper()}" for key in keys_of(option)] + before
+                option.show_envvar = False  # one rule for all of them; the command's own words tell it
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        heading = self.others
+        for parameter in self.get_params(ctx):
+            if parameter is not self.get_help_option(ctx):  # which stands last, in the last group
+                heading = getattr(parameter, "group", self.others)
+            if (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(heading, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def keys_of(option: click.Option) -> list[str]:
+    """The long names of an option, without dashes; what switches a flag off is none."""
+    return [name.removeprefix("--") for name in option.opts if name.startswith("--")]
+
+
+def config_option(group: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--config FILE`: a YAML file that holds other options by their names."""
+    return click.option(
+        "--config",
+        cls=GroupedOption,
+        group=group,
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_into_context,
+        help="A YAML file with options by their names, without dashes in front: `interval: 10s`.",
+    )
+
+
+def _read_into_context(ctx: click.Context, _: click.Parameter, file: Path | None) -> None:
+    if file is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **read_config(file, ctx)}
+
+
+def read_config(file: Path, ctx: click.Context) -> dict[str, Any]:
+    """The options that a YAML file holds, by the name of the command's parameter.
+
+    Raises
+    ------
+    Misuse
+        It cannot be read, or a key or value of it is none; file and key are named.
+    """
+    options = {
+        key: option
+        for option in ctx.command.params
+        if isinstance(option, click.Option) and option.name not in ("config", "help")
+        for key in keys_of(option)
+    }
+    held: dict[str, Any] = {}
+    for key, value in _mapping(file).items():
+        option = options.get(key)
+        if option is None:
+            near = difflib.get_close_matches(key, options, n=1)
+            remedy = f"Did you mean {near[0]!r}?" if near else f"See `{ctx.command_path} --help` for the names."
+            raise Misuse(f"{file}: there is no option {key!r}. {remedy}")
+        assert option.name is not None  # noqa: S101  click names every option
+        if option.name in held:
+            raise Misuse(f"{file}: {key!r} is given twice, once under its other name. Leave one of them out.")
+        held[option.name] = _checked(file, key, option, value, ctx)
+    return held
+
+
+def _checked(file: Path, key: str, option: click.Option, value: object, ctx: click.Context) -> Any:
+    """The value as the command line would have it, once the option is known to take it."""
+    values = value if isinstance(value, list) else [value]
+    if option.is_flag and not isinstance(value, bool):
+        raise Misuse(f"{file}: {key}: {value!r} is neither true nor false. Write one of them.")
+    if any(v is None or isinstance(v, dict | list) or isinstance(v, bool) != bool(option.is_flag) for v in values):
+        wanted = "a value, or a list of them" if option.multiple else "one value"
+        raise Misuse(f"{file}: {key}: {value!r} does not fit. Write {wanted}.")
+    if isinstance(value, list) and not option.multiple:
+        raise Misuse(f"{file}: {key}: it takes one value, not a list. Write {key}: VALUE.")
+    texts = [v if option.is_flag else str(v) for v in values]
+    given = texts if option.multiple else texts[0]
+    try:
+        option.type_cast_value(ctx, given)
+    except click.BadParameter as error:
+        raise Misuse(f"{file}: {key}: {error.message.rstrip('.')}. See `{ctx.command_path} --help`.") from error
+    return given
+
+
+def _mapping(file: Path) -> Mapping[str, object]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        read, tree = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+    except OSError as error:
+        raise Misuse(f"--config {file}: {(error.strerror or 'cannot be read').lower()}. Check the path.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise Misuse(f"{file}{where}: not YAML: {problem or error}. Write lines such as `interval: 10s`.") from error
+    if read is None:
+        return {}
+    if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
+        raise Misuse(f"{file}: it is no list of options. Write lines such as `interval: 10s`.")
+    keys = [key.value for key, _ in tree.value]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):  # the parser would take the last of them
+        raise Misuse(f"{file}: {twice!r} stands twice. Leave one of them out.")
+    return read

@@ -1,0 +1,253 @@
+"""The options of the live recommender that make up one settings object each: rails, band, limits, timing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from recommender.cli.common import DURATION
+from recommender.cli.grouped import GroupedOption
+from recommender.cluster.errors import BadQuantity
+from recommender.cluster.oom import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
+from recommender.cluster.quantities import parse_quantity
+from recommender.errors import Misuse
+from recommender.live.band import BandOptions
+from recommender.live.rails import RailOptions
+from recommender.live.service import Timing
+from recommender.policies.constraints import Limits, SharedLimits
+from recommender.units import BYTES_PER_MIB, format_duration
+
+SHARE = click.FloatRange(0.0, 1.0)
+
+RAILS, BAND, LIMITS, OPERATION = (
+    "Guard rails: what stands between a forecast and what is published",
+    "Band: what change is worth a resize",
+    "Limits: what may be published at all",
+    "Operation",
+)
+
+
+class QuantityType(click.ParamType[float, Any]):
+    """Cores or bytes as Kubernetes writes them: `250m`, `4Gi`."""
+
+    name = "quantity"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            parsed = parse_quantity(value)
+        except BadQuantity as error:
+            self.fail(f"{error}. Write 4, 250m or 8Gi", param, ctx)
+        if parsed <= 0:
+            self.fail(f"{value!r} is not above zero", param, ctx)
+        return parsed
+
+
+QUANTITY = QuantityType()
+
+
+Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def grouped(group: str) -> Callable[..., Decorate]:
+    """`click.option` under a heading."""
+
+    def option(*names: str, **more: Any) -> Decorate:
+        return click.option(*names, cls=GroupedOption, group=group, **more)
+
+    return option
+
+
+_rail, _band, _limit, _times = (grouped(group) for group in (RAILS, BAND, LIMITS, OPERATION))
+_RAIL, _BAND, _LIMIT, _TIMING = RailOptions(), BandOptions(), SharedLimits(), Timing()
+
+RAIL_OPTIONS = (
+    _rail(
+        "--memory-margin",
+        default=_RAIL.memory_margin,
+        type=click.FloatRange(0),
+        help="Memory is kept this share above the present working set.",
+    ),
+    _rail(
+        "--shrink-after",
+        "shrink_after_s",
+        default=format_duration(_RAIL.shrink_after_s),
+        type=DURATION,
+        help="Memory falls only when less was wanted for so long ...",
+    ),
+    _rail("--shrink-step", default=_RAIL.shrink_step, type=SHARE, help="... and by at most this share at a time."),
+    _rail(
+        "--target-violation",
+        default=_RAIL.target_violation[0],
+        type=click.FloatRange(0, 0.5),
+        help="Share of samples that may use more than requested x 1.05, for each of CPU and memory; beyond it the "
+        "margin is widened, beyond twice that the default recommender's values are published.",
+    ),
+    _rail("--widen", default=_RAIL.widen, type=click.FloatRange(1), help="By how much it is widened: a factor."),
+    _rail(
+        "--resizes-per-hour",
+        default=_RAIL.resizes_per_hour,
+        type=click.IntRange(0),
+        help="Targets of one container change at most so often; memory that must rise always may.",
+    ),
+    _rail(
+        "--wait-for-room",
+        "wait_for_room_s",
+        default=format_duration(_RAIL.wait_for_room_s),
+        type=DURATION,
+        help="What a full node has put off for so long is asked for no more: the updater would evict the pod.",
+    ),
+)
+
+BAND_OPTIONS = (
+    _band("--hold-cpu", default=_BAND.hold_cpu, type=SHARE, help="A target moves when CPU differs by more than this."),
+    _band("--hold-memory", default=_BAND.hold_memory, type=SHARE, help="The same for memory that may fall."),
+    _band("--rise-memory", default=_BAND.rise_memory, type=SHARE, help="The same for memory that must rise."),
+    _band(
+        "--band",
+        "half_width",
+        default=_BAND.half_width,
+        type=SHARE,
+        help="How far lowerBound and upperBound lie from the target; the updater acts on what is outside.",
+    ),
+)
+
+LIMIT_OPTIONS = (
+    _limit(
+        "--container-recommendation-max-allowed-cpu",
+        "most_cpu_cores",
+        type=QUANTITY,
+        help="Most CPU of a container whose VPA sets no maxAllowed.",
+    ),
+    _limit(
+        "--container-recommendation-max-allowed-memory",
+        "most_memory_bytes",
+        type=QUANTITY,
+        help="Most memory of such a container.",
+    ),
+    _limit(
+        "--namespace-max-allowed",
+        "of_namespaces",
+        multiple=True,
+        metavar="NAMESPACE=cpu:4,memory:8Gi",
+        help="The same for the containers of one namespace; the smaller one counts. Repeatable.",
+    ),
+    _limit(
+        "--pod-recommendation-min-cpu-millicores",
+        "least_millicores",
+        default=round(_LIMIT.pod_minimum[0] * 1000),
+        type=click.FloatRange(0),
+        help="Least CPU of a pod, shared among its containers.",
+    ),
+    _limit(
+        "--pod-recommendation-min-memory-mb",
+        "least_mib",
+        default=round(_LIMIT.pod_minimum[1] / BYTES_PER_MIB),
+        type=click.FloatRange(0),
+        help="Least memory of a pod in MiB, shared the same way.",
+    ),
+    _limit("--round-cpu-millicores", default=1, type=click.IntRange(1), help="CPU is rounded up to multiples of this."),
+    _limit("--round-memory-bytes", default=1, type=click.IntRange(1), help="Memory likewise."),
+    _limit(
+        "--cpu-integer-post-processor-enabled/--cpu-integer-post-processor-disabled",
+        "integer_cpu",
+        default=_LIMIT.integer_cpu,
+        help="Whole cores for containers whose VPA has the annotation "
+        "vpa-post-processor.kubernetes.io/<container>_integerCPU.",
+    ),
+    _limit(
+        "--oom-bump-up-ratio",
+        default=BUMP_UP_RATIO,
+        type=click.FloatRange(1),
+        help="A container killed for memory gets at least so many times what it had ...",
+    ),
+    _limit(
+        "--oom-min-bump-up-bytes",
+        default=MIN_BUMP_UP_BYTES,
+        type=click.FloatRange(0),
+        help="... and at least so many bytes more; its VPA may say otherwise.",
+    ),
+)
+
+TIMING_OPTIONS = (
+    _times(
+        "--checkpoint-interval",
+        "checkpoint_interval_s",
+        default=format_duration(_TIMING.checkpoint_interval_s),
+        type=DURATION,
+        help="Each VPA's history is written so often, in the default recommender's format.",
+    ),
+    _times(
+        "--checkpoints-timeout",
+        "checkpoints_within_s",
+        default=format_duration(_TIMING.checkpoints_within_s),
+        type=DURATION,
+        help="What a round spends on writing them; those that waited longest come first.",
+    ),
+    _times(
+        "--checkpoints-gc-interval",
+        "clear_away_s",
+        default=format_duration(_TIMING.clear_away_s),
+        type=DURATION,
+        help="How often checkpoints of what is gone are cleared away.",
+    ),
+)
+
+
+def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., object]) -> Decorate:
+    """Hand a command one object, made of the values of several options, under a name."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        names: dict[str, str] = {}
+
+        @functools.wraps(command)
+        def called(**given: Any) -> Any:
+            own = {short: given.pop(option) for option, short in names.items()}
+            return command(**{name: make(**own)}, **given)
+
+        before = len(getattr(called, "__click_params__", ()))
+        decorated: Callable[..., Any] = called
+        for add in reversed(options):
+            decorated = add(decorated)
+        for option in decorated.__click_params__[before:]:  # type: ignore[attr-defined]
+            short, option.name = option.name, f"{name}.{option.name}"  # two objects may each have an interval
+            names[option.name] = short
+        return decorated
+
+    return decorate
+
+
+def make_rails(target_violation: float, **given: Any) -> RailOptions:
+    return RailOptions(target_violation=(target_violation, target_violation), **given)
+
+
+def make_limits(
+    most_cpu_cores: float | None,
+    most_memory_bytes: float | None,
+    of_namespaces: tuple[str, ...],
+    least_millicores: float,
+    least_mib: float,
+    **given: Any,
+) -> SharedLimits:
+    return SharedLimits(
+        pod_minimum=(least_millicores / 1000, least_mib * BYTES_PER_MIB),
+        maximum=(most_cpu_cores, most_memory_bytes),
+        namespace_maximum=dict(map(_namespace_maximum, of_namespaces)),
+        **given,
+    )
+
+
+def _namespace_maximum(text: str) -> tuple[str, Limits]:
+    namespace, _, amounts = text.partition("=")
+    found: dict[str, float] = {}
+    try:
+        for part in amounts.split(","):
+            resource, _, quantity = part.partition(":")
+            found[resource.strip()] = parse_quantity(quantity.strip())
+    except BadQuantity:
+        found.clear()
+    if not namespace or not found or not found.keys() <= {"cpu", "memory"}:
+        raise Misuse(f"--namespace-max-allowed {text!r}: write NAMESPACE=cpu:4,memory:8Gi, or only one of the two.")
+    return namespace.strip(), (found.get("cpu"), found.get("memory"))

@@ -1,0 +1,66 @@
+"""What a program that stays says of itself while it runs: lines for people, or JSON for what collects logs."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+import click
+import orjson
+
+from recommender.cli.grouped import GroupedOption
+
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LEVELS = ("debug", "info", "warning", "error")
+
+_OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message; what was given as `extra` in fields; a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        if fields:
+            line["fields"] = fields
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
+
+
+def set_up_logging(form: str, level: str) -> None:
+    """Log to stderr; `form` is `text` or `json`, `level` one of `LEVELS`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # Below warnings these speak of their own inner life, not of the cluster.
+    for foreign in ("numba", "urllib3", "matplotlib"):
+        logging.getLogger(foreign).setLevel(logging.WARNING)
+
+
+LOG_OPTIONS = (
+    click.option(
+        "--log-format",
+        cls=GroupedOption,
+        group="Operation",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        help="`json`: a line is an object of time, level, logger, message and fields.",
+    ),
+    click.option(
+        "--log-level",
+        cls=GroupedOption,
+        group="Operation",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        default="info",
+        help="The least grave of what is logged.",
+    ),
+)

@@ -1,0 +1,110 @@
+"""A model kept in a ConfigMap: its two files under `binaryData`, written and read as they are."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import BadObject, NotFound
+from recommender.cluster.objects import ObjectKey, read_key
+from recommender.cluster.paths import path_of
+from recommender.cluster.reading import Fields, reads
+from recommender.errors import Misuse
+
+CONFIG_MAPS = ("v1", "configmaps")
+PUBLISHED_AT = "phasewise.dev/published-at"
+
+LARGEST_BYTES = 1_000_000
+"""An API server takes a ConfigMap of 1 MiB, names and annotations included."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMap:
+    """The files that a ConfigMap holds, by name.
+
+    Attributes
+    ----------
+    digest
+        Of the files alone: labels and annotations may change without it.
+    written_s
+        When they were published, unix seconds; None when it does not say.
+    """
+
+    key: ObjectKey
+    files: Mapping[str, bytes]
+    digest: str
+    written_s: float | None
+
+
+@reads("ConfigMap")
+def read_model_map(raw: Fields) -> ModelMap:
+    """The files from a ConfigMap's JSON.
+
+    Raises
+    ------
+    BadObject
+        A field has the wrong form; named.
+    """
+    metadata = raw.child("metadata")
+    key = read_key(metadata)
+    files: dict[str, bytes] = {}
+    for name, text in sorted(raw.words("binaryData").items()):
+        try:
+            files[name] = base64.b64decode(text, validate=True)
+        except binascii.Error as error:
+            raise BadObject("ConfigMap", str(key), f"binaryData.{name}", "is not base64") from error
+    parts = [f"{name}:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return ModelMap(key, files, digest, _unix_s(metadata.words("annotations").get(PUBLISHED_AT)))
+
+
+def publish_model_map(api: Api, key: ObjectKey, files: Mapping[str, bytes], now_s: float) -> None:
+    """Put files into a ConfigMap, which is made where there is none; what else it holds stays.
+
+    Raises
+    ------
+    Misuse
+        They are too large for a ConfigMap.
+    ApiError
+        It could not be written.
+    """
+    encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    if (size := sum(map(len, encoded.values()))) > LARGEST_BYTES:
+        raise Misuse(
+            f"the model takes {size:,} bytes in base64, a ConfigMap holds {LARGEST_BYTES:,}. "
+            "Mount its folder from a volume, or train with fewer --hidden or --phases."
+        )
+    published = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    annotations = {PUBLISHED_AT: published}
+    try:
+        api.patch(path_of(CONFIG_MAPS, *key), {"metadata": {"annotations": annotations}, "binaryData": encoded})
+    except NotFound:
+        metadata = {"namespace": key.namespace, "name": key.name, "annotations": annotations}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": encoded}
+        api.create(path_of(CONFIG_MAPS, key.namespace), body)
+
+
+def parse_key(text: str) -> ObjectKey:
+    """`NAMESPACE/NAME`.
+
+    Raises
+    ------
+    Misuse
+        It is something else.
+    """
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise Misuse(f"{text!r} names no ConfigMap. Write NAMESPACE/NAME.")
+    return ObjectKey(namespace, name)
+
+
+def _unix_s(text: str | None) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None

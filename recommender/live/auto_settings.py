@@ -1,0 +1,93 @@
+"""How a VPA that we make is to be: read from annotations, the workload's before its namespace's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from recommender.cluster.errors import BadQuantity
+from recommender.cluster.made_vpas import Settings
+from recommender.cluster.objects import Bound
+from recommender.cluster.quantities import millicores, parse_quantity, whole_bytes
+
+AUTO = "phasewise.dev/auto"
+"""Label of a namespace or a workload: "true" lets VPAs be made. A workload's own label goes before its namespace's."""
+
+MODE = "phasewise.dev/mode"
+MIN_CPU, MAX_CPU = "phasewise.dev/min-cpu", "phasewise.dev/max-cpu"
+MIN_MEMORY, MAX_MEMORY = "phasewise.dev/min-memory", "phasewise.dev/max-memory"
+
+MODES = ("Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace")
+"""Update modes as VPAs have them; the deprecated `Auto` is left out."""
+
+WORDS_OF_A_BOUND = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What annotations ask for.
+
+    Attributes
+    ----------
+    problems
+        What is wrong with them, each in one clause. While there are any the mode is `Off`: what was not understood may
+        have been meant to hold us back.
+    """
+
+    settings: Settings
+    problems: tuple[str, ...] = ()
+
+
+def read_wish(workload: Mapping[str, str], namespace: Mapping[str, str]) -> Wish:
+    """The wish of a workload in a namespace, given the annotations of both; it never raises."""
+    words = {**namespace, **workload}
+    problems = [f"{name} is no annotation of ours" for name in sorted(words) if _looks_like_a_bound(name)]
+    mode = words.get(MODE, Settings().mode)
+    if mode not in MODES:
+        problems.append(f"{MODE}: {_short(mode)} is none of {', '.join(MODES)}")
+    cpu = _read_bounds(words, MIN_CPU, MAX_CPU, lambda cores: millicores(cores) / 1e3, "whole millicores", problems)
+    memory = _read_bounds(words, MIN_MEMORY, MAX_MEMORY, whole_bytes, "whole bytes", problems)
+    settings = Settings("Off" if problems else mode, (cpu[0], memory[0]), (cpu[1], memory[1]))
+    return Wish(settings, tuple(problems))
+
+
+def _read_bounds(
+    words: Mapping[str, str],
+    least: str,
+    most: str,
+    whole: Callable[[float], float],
+    grain: str,
+    problems: list[str],
+) -> Bound:
+    """(lowest, highest) of one resource, without what is wrong with them."""
+    low, high = (_read_bound(words, name, whole, grain, problems) for name in (least, most))
+    if low is not None and high is not None and low > high:
+        problems.append(f"{least}: {_short(words[least])} is more than {most}: {_short(words[most])}")
+        return None, None
+    return low, high
+
+
+def _read_bound(
+    words: Mapping[str, str], name: str, whole: Callable[[float], float], grain: str, problems: list[str]
+) -> float | None:
+    if name not in words:
+        return None
+    try:
+        value = parse_quantity(words[name].strip())
+    except BadQuantity:
+        problems.append(f"{name}: {_short(words[name])} is no quantity")
+        return None
+    if value <= 0 or whole(value) != value:
+        problems.append(f"{name}: {_short(words[name])} is not a positive number of {grain}")
+        return None
+    return value
+
+
+def _looks_like_a_bound(name: str) -> bool:
+    """`phasewise.dev/min-cpus`: a slip of the pen that would otherwise pass unseen."""
+    known = (MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY)
+    return name.startswith(("phasewise.dev/min-", "phasewise.dev/max-")) and name not in known
+
+
+def _short(text: str) -> str:
+    return repr(text[:WORDS_OF_A_BOUND])

@@ -1,0 +1,134 @@
+"""What a container's place in the fleet is, as numbers that survive a restart without Prometheus."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from recommender.errors import BadArtifact, BadInput
+from recommender.live.fleet import Fleet
+from recommender.live.member import Member
+from recommender.policies.demand_curve import DemandCurve
+
+LONGEST_TEXT = 128 * 1024
+"""What the PhaseProfile takes (manifests/crd)."""
+
+LARGEST_JSON = 8 * 2**20
+"""A text that unpacks to more was not written by us."""
+
+_COUNTED = ("start_cell", "first_cell", "last_cell", "samples", "phase", "previous_phase", "since_cell")
+
+
+def pack(content: Mapping[str, Any]) -> str:
+    """Content ready for JSON as one short text."""
+    return base64.b64encode(zlib.compress(orjson.dumps(content), 9)).decode("ascii")
+
+
+def unpack(text: str, whose: str) -> dict[str, Any]:
+    """What `pack` was given.
+
+    Raises
+    ------
+    BadInput
+        It is damaged; `whose` it is stands in the message.
+    """
+    try:
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(base64.b64decode(text, validate=True), LARGEST_JSON)
+        if not unpacker.eof:
+            raise ValueError("it is cut off, or too large")
+        content = orjson.loads(raw)
+        if not isinstance(content, dict):
+            raise ValueError("it holds no object")
+    except (binascii.Error, zlib.error, ValueError) as error:
+        problem = f"{whose}: the kept state is damaged ({error})"
+        raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
+    return content
+
+
+def curve_content(curve: DemandCurve) -> dict[str, Any]:
+    """A curve ready for JSON: whole millicores and KiB."""
+    return {
+        "step_s": curve.step_s,
+        "millicores": _whole(curve.levels[:, 0] * 1e3),
+        "kib": _whole(curve.levels[:, 1] / 1024.0),
+    }
+
+
+def curve_of(content: Mapping[str, Any]) -> DemandCurve:
+    """A curve from its JSON; `KeyError`, `TypeError` or `ValueError` when it is none."""
+    cpu, memory = (np.array(content[name], dtype=np.float32) for name in ("millicores", "kib"))
+    step_s = float(content["step_s"])
+    if cpu.ndim != 1 or cpu.shape != memory.shape or not step_s > 0 or (cpu < 0).any() or (memory < 0).any():
+        raise ValueError("a curve does not fit")
+    return DemandCurve(step_s, np.column_stack([cpu / np.float32(1e3), memory * np.float32(1024.0)]))
+
+
+def keep(fleet: Fleet, member: Member) -> dict[str, Any]:
+    """A member ready for JSON; the forecast is brought up to its latest sample first."""
+    fleet.catch_up(member)
+    return {
+        **{name: getattr(member, name) for name in _COUNTED},
+        "step_s": fleet.step_s,
+        "model": fleet.model.origin,
+        "usage": _short(fleet.recent(member).tolist()),
+        "curve": curve_content(fleet.curves.curve(member.slot)),
+        "track": _short(fleet.tracker.remembered(member.slot)),
+        "session": _short(member.proactive.remembered()),
+    }
+
+
+def restore(fleet: Fleet, member: Member, kept: Mapping[str, Any]) -> None:
+    """Let a newly made member go on where `keep` left it; what another model told is told anew from the kept rows.
+
+    Raises
+    ------
+    BadInput
+        It does not fit, and the member is as it was.
+    """
+    try:
+        counted = {name: int(kept[name]) for name in _COUNTED}
+        usage = np.array(kept["usage"], dtype=np.float64).reshape(-1, 2)[-fleet.rows.width :]
+        curve = curve_of(kept["curve"])
+        if kept["step_s"] != fleet.step_s or not len(usage) or not counted["first_cell"] <= counted["last_cell"]:
+            raise ValueError("another grid")
+        same_model = kept["model"] == fleet.model.origin
+        track, session = dict(kept["track"]), dict(kept["session"])
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{member.instance.container}: the kept state does not fit ({error!r})"
+        raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
+    for name, value in counted.items():
+        setattr(member, name, value)
+    fleet.curves.restore(member.slot, curve)
+    fleet.rows.refill(member.slot, usage)
+    fleet.tell_anew([member])
+    if same_model:
+        try:
+            member.proactive.restore(session)
+            fleet.tracker.restore(member.slot, track)
+        except BadArtifact:  # of a model of the same name but another form: what was told anew stands
+            fleet.tell_anew([member])
+    member.phase, member.previous_phase = counted["phase"], counted["previous_phase"]
+    member.since_cell, member.phase_changed = counted["since_cell"], False
+
+
+def _whole(numbers: NDArray[np.float32]) -> list[int | None]:
+    return [None if np.isnan(number) else round(float(number)) for number in numbers]
+
+
+def _short(value: Any) -> Any:
+    """Seven digits of each number: what a meter tells is less, and a PhaseProfile must stay small."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, list):
+        return [_short(entry) for entry in value]
+    if isinstance(value, dict):
+        return {name: _short(entry) for name, entry in value.items()}
+    return value

@@ -1,0 +1,90 @@
+"""What is said of a VPA: what stands of before, the conditions, and what its pods request besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from recommender.cluster.vpa_status import Condition, published_in
+from recommender.live.workload import Workload
+from recommender.policies.constraints import SharedLimits, constrain_again
+from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, FloatArray
+
+PROVIDED, NO_PODS, UNSUPPORTED, UNSURE, DEPRECATED = (
+    "RecommendationProvided",
+    "NoPodsMatched",
+    "ConfigUnsupported",
+    "LowConfidence",
+    "ConfigDeprecated",
+)
+
+DEFERRED = "Deferred"
+"""The reason of a pod's condition PodResizePending while its node has no room."""
+
+
+def containers_of(workload: Workload) -> set[str]:
+    """Names of the containers that its pods have."""
+    return {container.name for pod in workload.selection.pods for container in pod.containers}
+
+
+def standing(workload: Workload, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
+    """What stands published of containers of which nothing new can be said: it is better than nothing at all.
+
+    It is kept within what the user and the operator say now. A container that the user takes out (mode Off, nothing
+    controlled) or that its pods no longer have is not kept.
+    """
+    present = containers_of(workload)
+    kept = {}
+    for name, entry in published_in(workload.vpa.status).items():
+        if name in workload.advice or (present and name not in present):
+            continue
+        within = constrain_again(entry, workload.vpa.policy_for(name), limits)
+        if within is not None:
+            kept[name] = within
+    return kept
+
+
+def conditions_of(workload: Workload, entries: Mapping[str, ContainerRecommendation]) -> dict[str, Condition | None]:
+    """The conditions of a VPA, None for those that are to go."""
+    problem, pods = workload.selection.problem, workload.selection.pods
+    nobody = Condition("True", "NoPodsMatched", "No pods match this VPA object") if not pods and not problem else None
+    provided = Condition("True") if entries else Condition("False", *(nobody[1:] if nobody else ()))
+    doubts = {name: advice.doubt for name, advice in workload.advice.items() if advice.doubt}
+    words = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
+    return {
+        PROVIDED: provided,
+        NO_PODS: nobody,
+        UNSUPPORTED: Condition("True", "", problem) if problem else None,
+        UNSURE: Condition("True", "Fallback", words) if doubts else None,
+        DEPRECATED: None,
+    }
+
+
+def requests_of(workload: Workload, container: str) -> FloatArray:
+    """float64 (2,): the most that one of its running containers has of each resource; NaN where none is requested."""
+    states = (pod.container(container) for pod in workload.selection.pods if not pod.finished)
+    had = np.array([state.requests for state in states if state is not None]).reshape(-1, 2)
+    most: FloatArray = np.fmax.reduce(had, axis=0, initial=np.nan)
+    return most
+
+
+def beside(workload: Workload) -> Amounts:
+    """What a pod of this workload requests for containers of which nothing is recommended."""
+    most = (0.0, 0.0)
+    for pod in workload.selection.pods:
+        rest = [container.requests for container in pod.containers if container.name not in workload.advice]
+        cpu_cores, memory_bytes = (sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
+        most = max(most[CPU], cpu_cores), max(most[MEMORY], memory_bytes)
+    return most
+
+
+def deferred_s(workload: Workload, now_s: float) -> float:
+    """For how long a resize of one of its pods has waited for room on its node, the longest; 0 when none does."""
+    waits = (
+        now_s - resize.since_s
+        for pod in workload.selection.pods
+        for resize in pod.resizes
+        if resize.reason == DEFERRED and resize.since_s is not None and not pod.finished
+    )
+    return max(waits, default=0.0)

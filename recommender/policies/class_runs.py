@@ -1,0 +1,242 @@
+"""What earlier runs of a workload class needed from the point on where a run is now.
+
+Runs of one class go through the same stages at about the same levels, but faster or slower, and slower still where they
+share a node. So the point is not found by the clock alone: in each earlier run the moment is looked for whose age, work
+done and levels are most alike, and that run's next samples say what may come. Before the first sample the age decides.
+
+For CPU what comes is the coming minutes; for memory it is all the rest of the run, since memory that is missed kills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender.policies.demand_curve import POINTS, DemandCurve
+from recommender.records import CPU, MEMORY, FloatArray
+
+MOST_RUNS = 32
+"""The latest ones are kept: a class changes with its code."""
+
+CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.02, 16.0 * 2**20
+"""Levels are compared as logarithms above these; use below them is the same to us."""
+
+SCALES = np.array([0.25, 0.35, 0.8, 0.25, 0.25])
+"""What makes a difference of one in age, work done, CPU, memory and largest memory so far: natural logarithms.
+Runs of a class agree best in memory and in their stages' order, worst in CPU."""
+
+UNLIKE = 3.0
+"""A run whose nearest moment is farther than this tells nothing."""
+
+OUTLIVED = 1.5
+"""A run this many times as old as an earlier one became is not told anything by it."""
+
+FIRST_LEVEL, LOWEST_LEVEL, HIGHEST_LEVEL = 0.95, 0.5, 0.99
+"""Quantile of the largest use in the coming window over the earlier runs: CPU at the start, and how far it may move."""
+
+PACE = 0.02
+"""How fast the level follows violations: adaptive conformal inference (Gibbs and Candes, NeurIPS 2021), equation 2."""
+
+MEMORY_MARGIN, MEMORY_MARGIN_OF_ONE = 0.05, 0.25
+"""Memory is allocated this share above the largest peak of the earlier runs, and the second share more if there was
+only one of them, half of it if there were two, and so on: a next run exceeds the largest of n with a chance of
+1 / (n + 1)."""
+
+
+class Progress(NamedTuple):
+    """Where a run is.
+
+    Attributes
+    ----------
+    curve
+        What it used so far; None before the first sample.
+    seen_s
+        Its age at the end of its latest sample, seconds since the start.
+    age_s
+        Its age now.
+    """
+
+    curve: DemandCurve | None
+    seen_s: float
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassForecast:
+    """What earlier runs say of a run.
+
+    Attributes
+    ----------
+    allocation
+        float64 (2,): cores and bytes to allocate.
+    alike, runs
+        How many of the runs were like this one, of how many.
+    """
+
+    allocation: FloatArray
+    alike: int
+    runs: int
+
+
+class ClassRuns:
+    """The finished runs of one container name of a workload class.
+
+    Parameters
+    ----------
+    runs
+        Oldest first; the latest `MOST_RUNS` are kept.
+    level
+        Quantile at which CPU is allocated.
+    """
+
+    def __init__(self, runs: Iterable[DemandCurve] = (), level: float = FIRST_LEVEL) -> None:
+        self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
+        self._points: FloatArray | None = None
+        self._starts = np.zeros(1, np.int64)
+        self.replace(runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def add(self, run: DemandCurve) -> None:
+        """A run came to its end."""
+        self.replace([*self.runs, run])
+
+    def replace(self, runs: Iterable[DemandCurve]) -> None:
+        """Know these instead, oldest first."""
+        self.runs = [_without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
+        self._points = None
+
+    def judge(self, violated: bool, target_violation: float) -> None:
+        """A sample of a run that the class decided for was, or was not, above its CPU: the level follows."""
+        moved = self.level + PACE * (float(violated) - target_violation)
+        self.level = min(max(moved, LOWEST_LEVEL), HIGHEST_LEVEL)
+
+    @property
+    def typical_s(self) -> float:
+        """How long half of the runs take at most; 0 without runs."""
+        return float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
+
+    def forecast(self, progress: Progress, ahead_s: float, memory_ahead_s: float = np.inf) -> ClassForecast | None:
+        """What a run needs next; None when no earlier run was like it, or when it outlived them all.
+
+        Parameters
+        ----------
+        ahead_s
+            For how long CPU is asked for.
+        memory_ahead_s
+            For how long memory is asked for; by default to the run's end.
+        """
+        windows = [
+            _Window(run, after_s, likeness, memory_now)
+            for run, (after_s, likeness, memory_now) in zip(self.runs, self._places(progress), strict=True)
+            if likeness > np.exp(-0.5 * UNLIKE**2) and progress.age_s < OUTLIVED * run.duration_s
+        ]
+        if not windows:
+            return None
+        likeness = np.array([window.likeness for window in windows])
+        cpu = np.array([window.largest(CPU, ahead_s) for window in windows])
+        now_bytes = float(progress.curve.levels[-1, MEMORY]) if progress.curve is not None else 0.0
+        memory = np.array([window.largest(MEMORY, memory_ahead_s) * window.growth(now_bytes) for window in windows])
+        margin = 1.0 + MEMORY_MARGIN + MEMORY_MARGIN_OF_ONE / len(windows)
+        allocation = np.array([_weighted_quantile(cpu, likeness, self.level), memory.max() * margin])
+        return ClassForecast(allocation, len(windows), len(self.runs))
+
+    def expected(self) -> DemandCurve | None:
+        """What a run is expected to use by the time since its start: mean CPU and largest memory; None without runs."""
+        if not self.runs:
+            return None
+        duration_s = max(run.duration_s for run in self.runs)
+        step_s = max(min(run.step_s for run in self.runs), duration_s / POINTS)
+        moments = np.arange(0.0, duration_s, step_s)
+        levels = np.full((len(self.runs), len(moments), 2), np.nan, np.float32)
+        for number, run in enumerate(self.runs):
+            at = (moments / run.step_s).astype(np.int64)
+            known = at < len(run.levels)
+            levels[number, known] = run.levels[at[known]]
+        running = ~np.isnan(levels[:, :, CPU])
+        cpu = np.where(running, levels[:, :, CPU], 0.0).sum(axis=0) / np.maximum(running.sum(axis=0), 1)
+        return DemandCurve(float(step_s), np.column_stack([cpu, np.nanmax(levels[:, :, MEMORY], axis=0)]))
+
+    def _places(self, progress: Progress) -> list[tuple[float, float, float]]:
+        """In each run: up to when it is as far as this one (seconds), how alike it is then, and its memory there."""
+        if progress.curve is None or not np.isfinite(progress.curve.levels[-1]).all():
+            return [(progress.age_s, 1.0, 0.0) for _ in self.runs]
+        if self._points is None:
+            points = [_points_of(run) for run in self.runs]
+            self._starts = np.cumsum([0, *map(len, points)])
+            self._points = np.concatenate(points) if points else np.empty((0, 5))
+        here = _points_of(_without_gaps(progress.curve), progress.seen_s)[-1]
+        distances = (((self._points - here) / SCALES) ** 2).sum(axis=1)
+        places = []
+        for run, begin, end in zip(self.runs, self._starts, self._starts[1:], strict=False):
+            best = int(distances[begin:end].argmin())
+            after_s = (best + 1) * run.step_s + (progress.age_s - progress.seen_s)
+            places.append((after_s, float(np.exp(-0.5 * distances[begin + best])), float(run.levels[best, MEMORY])))
+        return places
+
+
+class _Window(NamedTuple):
+    """What is left of an earlier run after the moment that is like ours."""
+
+    run: DemandCurve
+    after_s: float
+    likeness: float
+    memory_bytes: float
+
+    def largest(self, resource: int, ahead_s: float) -> float:
+        """The largest use within `ahead_s`; of a run that was at its end by then, its last."""
+        begin = min(int(self.after_s / self.run.step_s + 1e-9), len(self.run.levels) - 1)
+        end = min(float(len(self.run.levels)), np.ceil((self.after_s + ahead_s) / self.run.step_s - 1e-9))
+        return float(self.run.levels[begin : max(int(end), begin + 1), resource].max())
+
+    def growth(self, now_bytes: float) -> float:
+        """How much larger this run is in memory than that one was: at least 1."""
+        return max(1.0, now_bytes / self.memory_bytes) if self.memory_bytes > MEMORY_FLOOR_BYTES else 1.0
+
+
+def _points_of(run: DemandCurve, seen_s: float | None = None) -> FloatArray:
+    """float64 (n, 5): where a run is after each bucket, in natural logarithms."""
+    cpu, memory = run.levels[:, CPU].astype(np.float64), run.levels[:, MEMORY].astype(np.float64)
+    age = run.step_s * np.arange(1.0, len(cpu) + 1.0)
+    if seen_s is not None:
+        age[-1] = seen_s
+    work = np.cumsum(cpu) * run.step_s
+    # One sample's width is added to age and work: differences below it are chance.
+    return np.column_stack(
+        [
+            np.log(age + run.step_s),
+            np.log(work + run.step_s * CPU_FLOOR_CORES * 10.0),
+            np.log(cpu + CPU_FLOOR_CORES),
+            np.log(memory + MEMORY_FLOOR_BYTES),
+            np.log(np.maximum.accumulate(memory) + MEMORY_FLOOR_BYTES),
+        ]
+    )
+
+
+def _without_gaps(run: DemandCurve) -> DemandCurve:
+    """What was not seen is taken from the samples around it.
+
+    CPU is that of the next sample, which is a mean over the time before it; memory the larger of both neighbours.
+    """
+    seen = np.flatnonzero(~np.isnan(run.levels[:, CPU]))
+    if len(seen) == len(run.levels):
+        return run
+    if not len(seen):
+        return DemandCurve(run.step_s, np.zeros((len(run.levels), 2), np.float32))
+    places = np.arange(len(run.levels))
+    before = seen[np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)]
+    after = seen[np.minimum(np.searchsorted(seen, places), len(seen) - 1)]
+    memory = np.maximum(run.levels[before, MEMORY], run.levels[after, MEMORY])
+    return DemandCurve(run.step_s, np.column_stack([run.levels[after, CPU], memory]))
+
+
+def _weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:
+    """The least value that at least `share` of the weight does not exceed."""
+    order = np.argsort(values, kind="stable")
+    covered = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][min(int(np.searchsorted(covered, share - 1e-12)), len(values) - 1)])

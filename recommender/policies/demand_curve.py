@@ -1,0 +1,99 @@
+"""What a container used by the time since it started, in bounded space however long it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender.records import FloatArray, IntArray
+
+POINTS = 240
+"""Buckets of a curve: an hour at 15 s; a longer run has wider ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemandCurve:
+    """One run, or several put together.
+
+    Attributes
+    ----------
+    step_s
+        Width of a bucket in seconds.
+    levels
+        float32 (n, 2), n up to `POINTS`: the largest use in each bucket since the start, cores and bytes; NaN where
+        nothing was seen.
+    """
+
+    step_s: float
+    levels: NDArray[np.float32]
+
+    @property
+    def duration_s(self) -> float:
+        """How long it is."""
+        return self.step_s * len(self.levels)
+
+
+class CurveRecorder:
+    """The curves of many live containers; the first axis of every array is the container's slot.
+
+    Parameters
+    ----------
+    step_s
+        The grid's step, the finest width of a bucket.
+    """
+
+    def __init__(self, step_s: float) -> None:
+        self.step_s = step_s
+        self._levels = np.empty((0, POINTS, 2), np.float32)
+        self._width = np.empty(0, np.int64)
+        self._length = np.empty(0, np.int64)
+
+    def grow(self, slots: int) -> None:
+        """Have room for containers 0..slots - 1."""
+        more = slots - len(self._width)
+        self._levels = np.concatenate([self._levels, np.full((more, POINTS, 2), np.nan, np.float32)])
+        self._width = np.concatenate([self._width, np.ones(more, np.int64)])
+        self._length = np.concatenate([self._length, np.zeros(more, np.int64)])
+
+    def reset(self, slot: int) -> None:
+        """Forget who was there."""
+        self._levels[slot], self._width[slot], self._length[slot] = np.nan, 1, 0
+
+    def observe(self, slots: IntArray, positions: IntArray, usage: FloatArray) -> None:
+        """Take in one sample of each container.
+
+        Parameters
+        ----------
+        slots
+            int64 (m,), each at most once.
+        positions
+            int64 (m,): steps of the grid since the container started.
+        usage
+            float64 (m, 2): cores and bytes.
+        """
+        while (far := positions // self._width[slots] >= POINTS).any():
+            self._widen(slots[far])
+        buckets = positions // self._width[slots]
+        self._levels[slots, buckets] = np.fmax(self._levels[slots, buckets], usage)
+        self._length[slots] = np.maximum(self._length[slots], buckets + 1)
+
+    def curve(self, slot: int) -> DemandCurve:
+        """What a container used so far; a copy."""
+        return DemandCurve(float(self.step_s * self._width[slot]), self._levels[slot, : self._length[slot]].copy())
+
+    def restore(self, slot: int, curve: DemandCurve) -> None:
+        """Go on from a curve that was kept; one of another step is left out."""
+        width = curve.step_s / self.step_s
+        if width >= 1 and width == int(width) and len(curve.levels) <= POINTS:
+            self._width[slot], self._length[slot] = int(width), len(curve.levels)
+            self._levels[slot, : len(curve.levels)] = curve.levels
+
+    def _widen(self, slots: IntArray) -> None:
+        """Two buckets become one."""
+        pairs = self._levels[slots].reshape(len(slots), POINTS // 2, 2, 2)
+        self._levels[slots] = np.nan
+        self._levels[slots, : POINTS // 2] = np.fmax(pairs[:, :, 0], pairs[:, :, 1])
+        self._width[slots] *= 2
+        self._length[slots] = (self._length[slots] + 1) // 2

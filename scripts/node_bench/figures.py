@@ -1,0 +1,135 @@
+"""The figures of a row: how long the batch took, what was killed, and how well the requests fitted the use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from node_bench.batch import Seen
+from node_bench.watch import JobRun
+
+VIOLATES_ABOVE = 1.05
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well requests fitted the use of one resource.
+
+    Attributes
+    ----------
+    used, requested
+        Core or byte seconds of all samples.
+    slack_ratio
+        What was requested and not used, against the use.
+    violation_ratio
+        Share of the samples with a use above 1.05 of the request in force.
+    """
+
+    used: float
+    requested: float
+    slack_ratio: float
+    violation_ratio: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The batch second by second: arrays of one length, and by job of (samples,)."""
+
+    since_s: list[float]
+    running: list[int]
+    cpu_cores: dict[str, list[float]]
+    memory_bytes: dict[str, list[float]]
+    cpu_request_cores: list[float]
+    memory_request_bytes: list[float]
+    oom_kills_s: list[float]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One row of the table. Seconds; a job's time is from its first pod's start to its end."""
+
+    key: str
+    title: str
+    batch_s: float
+    oom_kills: int
+    restarts: int
+    evictions: int
+    job_mean_s: float
+    job_max_s: float
+    cpu: Fit
+    memory: Fit
+    jobs_at_a_time: float
+    jobs: list[dict[str, object]] = field(repr=False)
+    timeline: Timeline = field(repr=False)
+
+
+def figures(key: str, title: str, seen: Seen) -> Figures:
+    """Judge what was seen of a batch."""
+    took_s = [run.ended_s - run.pod_started_s for run in seen.runs]
+    begin_s, end_s = min(run.submitted_s for run in seen.runs), max(run.ended_s for run in seen.runs)
+    cpu = np.array([(sample.cpu_cores, sample.cpu_request_cores) for sample in seen.samples])
+    memory = np.array([(sample.memory_bytes, sample.memory_request_bytes) for sample in seen.samples])
+    return Figures(
+        key,
+        title,
+        batch_s=end_s - begin_s,
+        oom_kills=sum(len(run.oom_kills) for run in seen.runs),
+        restarts=sum(run.restarts for run in seen.runs),
+        evictions=sum(len(run.evictions) for run in seen.runs),
+        job_mean_s=float(np.mean(took_s)),
+        job_max_s=max(took_s),
+        cpu=fit(cpu),
+        memory=fit(memory),
+        jobs_at_a_time=sum(took_s) / (end_s - begin_s),
+        jobs=[_of_job(run, begin_s) for run in seen.runs],
+        timeline=timeline(seen, begin_s),
+    )
+
+
+def fit(use_and_request: NDArray[np.float64]) -> Fit:
+    """Judge samples of (use, request), one a second.
+
+    Parameters
+    ----------
+    use_and_request
+        (samples, 2); none at all gives zeros.
+    """
+    if not len(use_and_request):
+        return Fit(0.0, 0.0, 0.0, 0.0)
+    used, requested = use_and_request.T
+    slack = np.maximum(requested - used, 0.0).sum()
+    violations = used > requested * VIOLATES_ABOVE
+    return Fit(float(used.sum()), float(requested.sum()), float(slack / used.sum()), float(violations.mean()))
+
+
+def timeline(seen: Seen, begin_s: float) -> Timeline:
+    """Samples by moment; a job that does not run uses nothing."""
+    samples, moments = seen.samples, seen.moments
+    place = {moment: index for index, moment in enumerate(moments)}
+    jobs = sorted({sample.job for sample in samples})
+    cpu, memory = ({job: [0.0] * len(moments) for job in jobs} for _ in range(2))
+    requests = np.zeros((2, len(moments)))
+    running = [0] * len(moments)
+    for sample in samples:
+        at = place[sample.at_s]
+        cpu[sample.job][at] += sample.cpu_cores
+        memory[sample.job][at] += sample.memory_bytes
+        requests[:, at] += sample.cpu_request_cores, sample.memory_request_bytes
+        running[at] += 1
+    killed = sorted(at_s - begin_s for run in seen.runs for at_s in run.oom_kills.values())
+    return Timeline([moment - begin_s for moment in moments], running, cpu, memory, *requests.tolist(), killed)
+
+
+def _of_job(run: JobRun, begin_s: float) -> dict[str, object]:
+    return {
+        "job": run.name,
+        "submitted_s": run.submitted_s - begin_s,
+        "pod_started_s": run.pod_started_s - begin_s,
+        "ended_s": run.ended_s - begin_s,
+        "oom_kills": len(run.oom_kills),
+        "restarts": run.restarts,
+        "evictions": len(run.evictions),
+        "stages": [[at_s - begin_s, stage] for at_s, stage in run.stages],
+    }

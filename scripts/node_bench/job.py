@@ -1,0 +1,147 @@
+"""One training job with the stages of a real one: its waits are waits, its work on the CPU is fixed work.
+
+`python -m node_bench.job --workload torch --seed 1`. It imports NumPy and, for `torch`, PyTorch, and nothing else of
+weight, since what it imports is part of what is measured. Each stage is told on stdout as it begins: `stage=load`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from node_bench.models import Model
+
+ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+FEATURES = 256
+CLASSES = 10
+SHARDS = 24
+ROWS = 125_000
+"""With FEATURES of 4 bytes, 122 MiB; in `preprocess` there are up to four of it for a while."""
+SHARD_WAIT_S = 0.5
+PREPROCESS_PASSES = 2
+BATCH = 128
+STEPS = 68
+STEP_WAIT_S = 0.11
+HELD_OUT = 0.25
+EVALUATION_PASSES = 3
+EVALUATION_ROWS = 10_000
+FEWEST_ROWS = 8_000
+
+
+def stage(name: str) -> None:
+    """Tell that a stage begins."""
+    print(f"stage={name}", flush=True)
+
+
+class Job:
+    """The job's data and model, and its stages as methods."""
+
+    def __init__(self, seed: int, size: float, pace: float, scale: float, model: Model) -> None:
+        import numpy as np  # noqa: PLC0415 - `import` is a stage
+
+        self._np = np
+        self._chance = np.random.default_rng(seed)
+        self._rows = max(FEWEST_ROWS, round(ROWS * size * scale)) // SHARDS
+        self._work = max(scale * size, 0.1)
+        self._wait = pace * scale
+        self._model = model
+        self._shards: list[NDArray[np.float32]] = []
+        self._rows_in_order: NDArray[np.float32]
+        self._labels: NDArray[np.int64]
+
+    def load(self) -> None:
+        """Wait for the storage, shard by shard; memory grows by each."""
+        for _ in range(SHARDS):
+            time.sleep(SHARD_WAIT_S * self._wait)
+            self._shards.append(self._chance.standard_normal((self._rows, FEATURES), dtype=self._np.float32))
+
+    def preprocess(self) -> None:
+        """Clip and standardise; copies of the data stand side by side while the CPU works."""
+        np = self._np
+        raw = np.concatenate(self._shards)
+        self._shards.clear()
+        centred = raw - raw.mean(axis=0)
+        prepared = np.empty_like(raw)
+        block = max(1, len(raw) // 64)
+        for _ in range(PREPROCESS_PASSES):
+            for start in range(0, len(raw), block):
+                part = slice(start, start + block)
+                ranks = np.sort(centred[part], axis=0)
+                prepared[part] = np.clip(centred[part], ranks[len(ranks) // 100], ranks[-len(ranks) // 100])
+        prepared /= prepared.std(axis=0)
+        self._labels = np.argmax(raw[:, :CLASSES], axis=1)
+        self._rows_in_order = prepared
+
+    def train(self) -> None:
+        """One epoch: mostly the accelerator's time."""
+        held = round(len(self._rows_in_order) * HELD_OUT)
+        for _ in range(max(2, round(STEPS * min(1.0, self._wait)))):
+            picked = self._chance.integers(held, len(self._rows_in_order), BATCH)
+            self._model.step(self._rows_in_order[picked], self._labels[picked])
+            time.sleep(STEP_WAIT_S * max(1.0, self._wait))
+
+    def evaluate(self) -> None:
+        """Go through the held-out rows on the CPU."""
+        held = round(len(self._rows_in_order) * HELD_OUT)
+        losses = []
+        for _ in range(max(1, round(EVALUATION_PASSES * min(1.0, self._work * 2)))):
+            for start in range(0, held, EVALUATION_ROWS):
+                part = slice(start, min(start + EVALUATION_ROWS, held))
+                losses.append(self._model.evaluate(self._rows_in_order[part], self._labels[part]))
+        print(f"loss={sum(losses) / len(losses):.4f}", flush=True)
+
+    def export(self, folder: Path) -> None:
+        """Write the model and some rows to compare it by later, packed."""
+        self._model.save(folder / "model")
+        reference = self._rows_in_order[: max(100, round(6_000 * self._work))].tobytes()
+        (folder / "reference.z").write_bytes(zlib.compress(reference, level=4))
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """All stages in order."""
+    stage("import")
+    from node_bench import models  # noqa: PLC0415 - this is what the stage is about
+
+    model = models.new(arguments.workload, FEATURES, CLASSES, arguments.seed)
+    job = Job(arguments.seed, arguments.size, arguments.pace, arguments.scale, model)
+    stage("load")
+    job.load()
+    stage("preprocess")
+    job.preprocess()
+    gc.collect()
+    for _ in range(arguments.epochs):
+        stage("train")
+        job.train()
+        stage("evaluate")
+        job.evaluate()
+    stage("export")
+    with tempfile.TemporaryDirectory() as folder:
+        job.export(Path(folder))
+    stage("end")
+
+
+def main() -> None:
+    """Run one job in this process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", choices=["torch", "numpy"], default="torch")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--size", type=float, default=1.0)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--pace", type=float, default=1.0)
+    parser.add_argument("--scale", type=float, default=1.0)
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The rows of the bench, one after the other, each on an empty node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from node_bench.batch import Place, Seen, Tell, run_batch
+from node_bench.interpreter import Interpreter
+from node_bench.plan import Plan
+from node_bench.setters import LESSONS, OF_OURS, OnStage, Row, setting_requests
+from tests.cluster.cluster import Cluster
+
+NODE_CORES = 1.8
+NODE_BYTES = 3400 * 2**20
+
+
+@contextmanager
+def a_node(interpreter: Interpreter, tell: Tell, logs_to: Path | None = None) -> Iterator[Place]:
+    """A cluster with one real node of the bench's size, metrics-server and the VPA's webhook; gone afterwards."""
+    tell("starting the cluster")
+    cluster = Cluster(f"bench-{os.getpid()}")
+    try:
+        cluster.up()
+        node = cluster.real_node(cpu_cores=NODE_CORES, memory_bytes=NODE_BYTES)
+        cluster.metrics_server()
+        cluster.vpa_admission_controller()
+        yield Place(cluster, node, interpreter)
+    finally:
+        tell("taking the cluster down")
+        cluster.down(logs_to)
+
+
+def run_rows(
+    place: Place, rows: Sequence[Row], plans: Sequence[Plan], lessons: Sequence[Plan], tell: Tell
+) -> Iterator[tuple[Row, Seen]]:
+    """Run the batch once for each row; yields what was seen as soon as the row is done, that of lessons too."""
+    for row in rows:
+        if row.key not in OF_OURS:
+            with _setting(place, row) as (namespace, on_stage):
+                yield row, run_batch(place, namespace, row, plans, on_stage, _under(row.key, tell))
+    if ours := {row.key: row for row in rows if row.key in OF_OURS}:
+        yield from _rows_of_ours(place, ours, plans, lessons, tell)
+
+
+def _rows_of_ours(
+    place: Place, rows: Mapping[str, Row], plans: Sequence[Plan], lessons: Sequence[Plan], tell: Tell
+) -> Iterator[tuple[Row, Seen]]:
+    """Both rows in one namespace: what the first batch has taught counts among the lessons of the second."""
+    first = 1
+    with _setting(place, next(iter(rows.values()))) as (namespace, on_stage):
+        if row := rows.get("unseen"):
+            yield row, run_batch(place, namespace, row, plans, on_stage, _under(row.key, tell))
+            first += len(plans)
+        if row := rows.get("ours"):
+            if remaining := lessons[first - 1 :]:
+                learns = replace(LESSONS, vpas=row.vpas)
+                yield learns, run_batch(place, namespace, learns, remaining, on_stage, _under(learns.key, tell), first)
+                first += len(remaining)
+            yield row, run_batch(place, namespace, row, plans, on_stage, _under(row.key, tell), first)
+
+
+@contextmanager
+def _setting(place: Place, row: Row) -> Iterator[tuple[str, OnStage]]:
+    """A namespace of the row's own, and the one whom the row is about at work.
+
+    The namespace is gone before the next row; after a failure the whole cluster goes anyway.
+    """
+    namespace = place.cluster.namespace("bench", row.labels)
+    with setting_requests(place.cluster, namespace, row) as on_stage:
+        yield namespace, on_stage
+    place.cluster.kubectl("delete", "namespace", namespace, "--timeout=120s")
+
+
+def _under(key: str, tell: Tell) -> Tell:
+    return lambda words: tell(f"{key}: {words}")

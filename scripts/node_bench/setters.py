@@ -1,0 +1,164 @@
+"""Who sets the requests in each row of the bench: what runs beside the batch, and what the Jobs' VPAs say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import requests
+
+from tests.cluster import autoscaling
+from tests.cluster.cluster import Cluster
+from tests.cluster.rig import LOOPBACK
+from tests.cluster.vpa_objects import recommend
+
+ROOT = Path(__file__).resolve().parents[2]
+
+UPDATER_EVERY_S = 5.0
+HALF_A_DAY_S = 12 * 3600.0
+DEFAULT_ROUND_EVERY_S = 10.0
+AUTO = "phasewise.dev/auto"
+OURS = "phasewise-recommender"
+OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m")
+"""What ours is started with."""
+
+SCRIPTED: Mapping[str, Mapping[str, str]] = {
+    "import": {"cpu": "900m", "memory": "450Mi"},
+    "load": {"cpu": "150m", "memory": "600Mi"},
+    "preprocess": {"cpu": "900m", "memory": "1000Mi"},
+    "train": {"cpu": "200m", "memory": "650Mi"},
+    "evaluate": {"cpu": "900m", "memory": "750Mi"},
+    "export": {"cpu": "600m", "memory": "750Mi"},
+}
+"""What somebody who knows the job would guess that each stage needs."""
+
+OnStage = Callable[[str, str], None]
+"""Called with a job's name and the stage that it begins."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the bench.
+
+    Attributes
+    ----------
+    title
+        What stands in the table.
+    vpas
+        Whence every Job has a VPA: made with it by the bench, made by our recommender for the label of the namespace,
+        or not at all.
+    recommender
+        The recommender that the VPAs name; None for the default one.
+    """
+
+    key: str
+    title: str
+    vpas: Literal["made", "auto", "none"] = "made"
+    recommender: str | None = None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Those of the row's namespace."""
+        return {AUTO: "true"} if self.vpas == "auto" else {}
+
+
+ROWS: Mapping[str, Row] = {
+    row.key: row
+    for row in (
+        Row("static", "nobody (static, as declared)", vpas="none"),
+        Row("default", f"the default VPA (round every {DEFAULT_ROUND_EVERY_S:g} s)"),
+        Row("script", "a script, at each stage's beginning", recommender="script"),
+        Row("unseen", "ours, class never seen", recommender="phasewise"),
+        Row("ours", "ours, class seen", recommender="phasewise"),
+    )
+}
+OF_OURS = frozenset({"unseen", "ours"})
+LESSONS = Row("lessons", "ours, while it learns the class", recommender="phasewise")
+"""No row of the table: the jobs that ours sees before its own."""
+
+
+def named(keys: str, *, auto: bool = False) -> list[Row]:
+    """The rows of a comma list of keys, in the order of the table.
+
+    Parameters
+    ----------
+    auto
+        Let our recommender make the VPAs of its rows.
+
+    Raises
+    ------
+    ValueError
+        There is no row of that name; the message says which there are.
+    """
+    chosen = keys.split(",")
+    if unknown := [key for key in chosen if key not in ROWS]:
+        raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
+    rows = [row for row in ROWS.values() if row.key in chosen]
+    return [replace(row, vpas="auto") if auto and row.key in OF_OURS else row for row in rows]
+
+
+@contextmanager
+def setting_requests(cluster: Cluster, namespace: str, row: Row) -> Iterator[OnStage]:
+    """Let the one whom the row is about set the requests; yields what wants to hear of the stages."""
+    if row.vpas == "none":
+        yield lambda job, stage: None
+        return
+    with _updater(cluster):
+        if row.key == "script":
+            yield _Script(cluster, namespace)
+            return
+        server = _start_ours(cluster) if row.key in OF_OURS else _start_default(cluster)
+        try:
+            yield lambda job, stage: None
+        finally:
+            server.stop()
+
+
+@contextmanager
+def _updater(cluster: Cluster) -> Iterator[None]:
+    """The real updater, as upstream sets it up but for how often it looks."""
+    server = autoscaling.start_updater(
+        cluster,
+        interval_s=UPDATER_EVERY_S,
+        update_within_bounds_after_s=HALF_A_DAY_S,
+        min_replicas=2,
+        in_place_skips_disruption_budget=False,
+    )
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def _start_default(cluster: Cluster) -> autoscaling.Server:
+    return autoscaling.start_recommender(cluster, interval_s=DEFAULT_ROUND_EVERY_S)
+
+
+def _start_ours(cluster: Cluster) -> autoscaling.Server:
+    """Ours, as the service account that the manifests give it."""
+    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "recommender" / "rbac.yaml")
+    account = cluster.service_account("kube-system", OURS)
+    address = f"{LOOPBACK}:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", account, "--address", address]
+
+    def ready() -> bool:
+        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
+
+    environment = {"PYTHONPATH": str(ROOT)}
+    return cluster.start(OURS, [*command, *OUR_OPTIONS], ready=ready, environment=environment)
+
+
+class _Script:
+    """Publishes what was guessed of a stage the moment it begins."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+
+    def __call__(self, job: str, stage: str) -> None:
+        if guessed := SCRIPTED.get(stage):
+            recommend(self._cluster, self._namespace, job, guessed)

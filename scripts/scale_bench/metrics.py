@@ -1,0 +1,124 @@
+"""metrics.k8s.io as metrics-server answers it, played from the bundled recordings: no kubelet has to be asked."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import as_file, files
+
+import numpy as np
+import orjson
+
+from recommender.records import CPU, MEMORY, FloatArray
+from recommender.sources.files import open_source
+from scale_bench.objects import CONTAINERS
+from tests.cluster.observing.metrics_server import GROUP, VERSION, register
+from tests.cluster.rig import LOOPBACK, Rig
+from tests.cluster.waiting import wait_until
+
+PREFIX = f"/apis/{GROUP}/{VERSION}"
+
+
+class Played:
+    """What the containers of many pods use: each plays a recorded run from a point of its own.
+
+    Parameters
+    ----------
+    pods
+        Namespace and name of each.
+    every_s
+        How often there is a new sample; between two of them the answer stays the same.
+    """
+
+    def __init__(self, pods: Sequence[tuple[str, str]], every_s: float) -> None:
+        self._pods, self._every_s = pods, every_s
+        self._runs = _recorded()
+        rng = np.random.default_rng(0)
+        shape = (len(pods), len(CONTAINERS))
+        self._run_of = rng.integers(len(self._runs), size=shape).tolist()
+        self._from = rng.integers(10_000, size=shape).tolist()
+        self._lock, self._tick, self._body = threading.Lock(), -1, b""
+
+    def answer(self, now_s: float) -> bytes:
+        """The PodMetricsList of a moment."""
+        tick = int(now_s // self._every_s)
+        with self._lock:
+            if tick != self._tick:
+                self._tick, self._body = tick, self._list(tick)
+            return self._body
+
+    def _list(self, tick: int) -> bytes:
+        at = datetime.fromtimestamp(tick * self._every_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        items = [
+            {
+                "metadata": {"namespace": namespace, "name": pod, "creationTimestamp": at},
+                "timestamp": at,
+                "window": "15s",
+                "containers": [
+                    {"name": name, "usage": self._usage(number, which, tick)} for which, name in enumerate(CONTAINERS)
+                ],
+            }
+            for number, (namespace, pod) in enumerate(self._pods)
+        ]
+        return orjson.dumps(
+            {"kind": "PodMetricsList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
+        )
+
+    def _usage(self, number: int, which: int, tick: int) -> dict[str, str]:
+        run = self._runs[self._run_of[number][which]]
+        cpu_cores, memory_bytes = run[(self._from[number][which] + tick) % len(run)].tolist()
+        return {"cpu": f"{round(cpu_cores * 1e9)}n", "memory": f"{round(memory_bytes / 1024)}Ki"}
+
+
+@contextlib.contextmanager
+def metrics_api(rig: Rig, played: Played) -> Iterator[None]:
+    """Serve it behind the API server for as long as the block lasts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            body = played.answer(time.time()) if path == f"{PREFIX}/pods" else _resources(path)
+            self.send_response(200 if body else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Silent."""
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(rig.authority.folder / "serving.crt", rig.authority.folder / "serving.key")
+    with ThreadingHTTPServer((LOOPBACK, 0), Handler) as server:
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        register(rig, server.server_port)
+        wait_until(lambda: rig.custom.list_cluster_custom_object(GROUP, VERSION, "pods"), "usage to be served")
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+def _resources(path: str) -> bytes:
+    if path != PREFIX:
+        return b""
+    pods = {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics", "verbs": ["get", "list"]}
+    return orjson.dumps(
+        {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}", "resources": [pods]}
+    )
+
+
+def _recorded() -> list[FloatArray]:
+    """float64 (n, 2) each: every fifteenth second of the bundled recordings."""
+    folder = files("recommender") / "data" / "recordings"
+    with as_file(folder / "replay.parquet") as file, open_source([file]) as source:
+        return [run.usage[run.present][::15][:, [CPU, MEMORY]] for run in source if len(run) > 60]

@@ -1,0 +1,218 @@
+"""Thousands of workloads, pods and VPAs on a real API server, without anybody who runs them.
+
+Pods are as large as those of training jobs are (two containers, environment, volumes, conditions; some 12 kB with what
+the server adds). They are created bound to a node and told to run by their status; the controllers are paused
+meanwhile, so that nobody minds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import urllib3
+
+from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from tests.cluster.rig import Rig
+from tests.cluster.waiting import wait_until
+
+Json = dict[str, Any]
+
+AT_A_TIME = 8
+PER_NAMESPACE = 100
+"""Workloads in one namespace."""
+
+CONTAINERS = ("main", "sync")
+"""Of each pod: the training, and what carries its results away."""
+
+NODES = 100
+IMAGE = "registry.example.com/vision/training:2026-01-15-3f2a91c"
+RESOURCES = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}}
+STARTED = "2026-01-01T00:00:00Z"
+MERGE = "application/merge-patch+json"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many VPAs, each with a StatefulSet, and how many containers their pods have together."""
+
+    vpas: int
+    containers: int
+
+    def pods(self) -> Iterator[tuple[str, str, int]]:
+        """Namespace, workload and number of each pod: as even as may be."""
+        for at in range(self.containers // len(CONTAINERS)):
+            vpa, number = at % self.vpas, at // self.vpas
+            yield namespace_of(vpa), workload_of(vpa), number
+
+
+def namespace_of(vpa: int) -> str:
+    return f"team-{vpa // PER_NAMESPACE:03d}"
+
+
+def workload_of(vpa: int) -> str:
+    return f"training-{vpa:05d}"
+
+
+class Wire:
+    """The API by plain requests: the client library takes longer to make an object than the server."""
+
+    def __init__(self, rig: Rig) -> None:
+        certificate, key = rig.certificate("admin")
+        self._url = rig.url
+        self._pool = urllib3.PoolManager(
+            maxsize=AT_A_TIME,
+            block=True,
+            ca_certs=str(rig.authority.file),
+            cert_file=str(certificate),
+            key_file=str(key),
+        )
+
+    def send(self, method: str, path: str, body: Json, kind: str = "application/json") -> Json:
+        """Raises a RuntimeError with the server's answer when it refuses."""
+        answer = self._pool.request(method, self._url + path, body=json.dumps(body), headers={"Content-Type": kind})
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path}: {answer.status} {answer.data[:300]!r}")
+        made: Json = json.loads(answer.data)
+        return made
+
+
+def populate(rig: Rig, size: Size) -> int:
+    """Create everything, and return the mean size of a pod in bytes of JSON. Controllers and scheduler stay paused."""
+    wire = Wire(rig)
+    namespaces = sorted({namespace_of(vpa) for vpa in range(size.vpas)})
+    with ThreadPoolExecutor(AT_A_TIME) as workers:
+        _done(workers.map(lambda name: wire.send("POST", "/api/v1/namespaces", _named(name)), namespaces))
+        for name in namespaces:
+            wait_until(lambda name=name: rig.core.read_namespaced_service_account("default", name), "a service account")
+        for controller in ("kube-controller-manager", "kube-scheduler"):
+            rig.servers[controller].pause()
+        _done(workers.map(lambda node: wire.send("POST", "/api/v1/nodes", _node(node)), range(NODES)))
+        uids = dict(workers.map(lambda vpa: _workload(wire, vpa), range(size.vpas)))
+        _done(workers.map(lambda vpa: _vpa(wire, vpa), range(size.vpas)))
+        sizes = list(
+            workers.map(lambda named: _pod(wire, *named[1], uids[named[1][1]], named[0]), enumerate(size.pods()))
+        )
+    return sum(sizes) // len(sizes)
+
+
+def _done(results: Iterable[object]) -> None:
+    for _ in results:
+        pass
+
+
+def _named(name: str, **more: Any) -> Json:
+    return {"metadata": {"name": name, **more}}
+
+
+def _node(number: int) -> Json:
+    capacity = {"cpu": "64", "memory": "512Gi", "pods": "250"}
+    return {**_named(f"node-{number:03d}"), "status": {"capacity": capacity, "allocatable": capacity}}
+
+
+def _workload(wire: Wire, vpa: int) -> tuple[str, str]:
+    name = workload_of(vpa)
+    spec = {
+        "serviceName": name,
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": _labels(name, 0)}, "spec": _pod_spec("")},
+    }
+    path = f"/apis/apps/v1/namespaces/{namespace_of(vpa)}/statefulsets"
+    return name, wire.send("POST", path, {**_named(name), "spec": spec})["metadata"]["uid"]
+
+
+def _vpa(wire: Wire, vpa: int) -> None:
+    name = workload_of(vpa)
+    spec = {
+        "targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name},
+        "recommenders": [{"name": "phasewise"}],
+        "updatePolicy": {"updateMode": "Off"},
+    }
+    path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{namespace_of(vpa)}/{AUTOSCALERS}"
+    wire.send("POST", path, {"apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": "VerticalPodAutoscaler",
+                             **_named(name), "spec": spec})  # fmt: skip
+
+
+def _pod(wire: Wire, namespace: str, workload: str, number: int, uid: str, at: int) -> int:
+    name = f"{workload}-{number}"
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "name": workload,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata = {
+        "labels": _labels(workload, number),
+        "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "experiment/config": "x" * 300},
+        "ownerReferences": [owner],
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    wire.send("POST", path, {**_named(name, **metadata), "spec": _pod_spec(f"node-{at % NODES:03d}")})
+    running = wire.send("PATCH", f"{path}/{name}/status", {"status": _status(at)}, MERGE)
+    return len(json.dumps(running))
+
+
+def _labels(workload: str, number: int) -> dict[str, str]:
+    return {
+        "app": workload,
+        "app.kubernetes.io/name": "training",
+        "app.kubernetes.io/instance": workload,
+        "statefulset.kubernetes.io/pod-name": f"{workload}-{number}",
+        "team": "vision",
+        "queue": "default",
+    }
+
+
+def _pod_spec(node: str) -> Json:
+    containers = [
+        {
+            "name": name,
+            "image": IMAGE,
+            "command": ["python", "-m", "train", "--config", "/etc/training/config.yaml", "--resume"],
+            "env": [{"name": f"SETTING_{number:02d}", "value": f"value-of-setting-{number}"} for number in range(20)],
+            "resources": RESOURCES,
+            "volumeMounts": [{"name": f"volume-{number}", "mountPath": f"/mnt/{number}"} for number in range(4)],
+            "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
+        }
+        for name in CONTAINERS
+    ]
+    volumes = [{"name": f"volume-{number}", "emptyDir": {}} for number in range(4)]
+    return {"containers": containers, "volumes": volumes, **({"nodeName": node} if node else {})}
+
+
+def _status(at: int) -> Json:
+    ready = [
+        {"type": kind, "status": "True", "lastTransitionTime": STARTED}
+        for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    ]
+    containers = [
+        {
+            "name": name,
+            "image": IMAGE,
+            "imageID": f"registry.example.com/vision/training@sha256:{at:064x}",
+            "containerID": f"containerd://{at:060x}{name}",
+            "ready": True,
+            "started": True,
+            "restartCount": 0,
+            "resources": RESOURCES,
+            "state": {"running": {"startedAt": STARTED}},
+        }
+        for name in CONTAINERS
+    ]
+    address = f"10.{at >> 16 & 255}.{at >> 8 & 255}.{at & 255}"
+    return {
+        "phase": "Running",
+        "startTime": STARTED,
+        "hostIP": "192.0.2.1",
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": ready,
+        "containerStatuses": containers,
+        "qosClass": "Burstable",
+    }

@@ -1,0 +1,132 @@
+"""The HTTP face: every verb, every failure as a status, readiness before the first answer, metrics, explanations."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from prometheus_client import CollectorRegistry
+
+from extender.api import create_app
+from extender.body import BodyLimits
+from extender.telemetry import Telemetry
+from tests.extender.worlds import World, class_json, node_json, pod_json
+
+
+class Face:
+    """The application over a small world, and what it is waiting for."""
+
+    def __init__(self) -> None:
+        self.world = World(None, node_json("a"), node_json("b"), class_json("eater", [1.0], [30.0]))
+        self.problem = ""
+        telemetry = Telemetry(CollectorRegistry())
+        limits = BodyLimits(size_bytes=1 << 20)
+        app = create_app(self.world.placer, telemetry, lambda: self.problem, limits)
+        self.client: FlaskClient = app.test_client()
+
+    def post(self, verb: str, body: Any) -> Any:
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(f"/{verb}", data=text, content_type="application/json")
+
+
+@pytest.fixture
+def face() -> Face:
+    return Face()
+
+
+def asked(pod: Any, names: list[str] | None = None) -> Any:
+    return {"Pod": pod, "Nodes": None, "NodeNames": names or ["a", "b"]}
+
+
+def test_filter_prioritize_and_preempt_answer_as_the_scheduler_reads_them(face: Face) -> None:
+    face.world.put(pod_json("eats", node="a", workload="eater"))
+    pod = pod_json("new", memory="8Gi")
+    told = face.post("filter", asked(pod)).get_json()
+    assert told["NodeNames"] == ["b"]
+    assert set(told["FailedAndUnresolvableNodes"]) == {"a"}
+    small = face.post("prioritize", asked(pod_json("small")))
+    assert small.status_code == 200
+    assert {entry["Host"]: entry["Score"] for entry in small.get_json()} == {"a": 0, "b": 10}
+    victims = {"Pod": pod, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "uid-eats"}], "NumPDBViolations": 0}}}
+    assert face.post("preempt", victims).get_json() == {"NodeNameToMetaVictims": victims["NodeNameToMetaVictims"]}
+
+
+def test_a_pod_of_another_scheduler_gets_neutral_scores(face: Face) -> None:
+    told = face.post("prioritize", asked(pod_json("theirs", scheduler="default-scheduler"))).get_json()
+    assert told == [{"Host": "a", "Score": 5}, {"Host": "b", "Score": 5}]
+    assert face.client.get("/explain/team/theirs").status_code == 404
+
+
+def test_a_node_not_known_yet_is_neither_preferred_nor_left_out(face: Face) -> None:
+    told = face.post("prioritize", asked(pod_json("new"), ["brand-new", "a", "b"])).get_json()
+    assert [entry["Host"] for entry in told] == ["brand-new", "a", "b"]
+    assert told[0]["Score"] == 5
+    only = face.post("prioritize", asked(pod_json("new"), ["brand-new"])).get_json()
+    assert only == [{"Host": "brand-new", "Score": 5}]
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])
+def test_failures_are_statuses_never_empty_answers(face: Face, verb: str) -> None:
+    for body, status in (
+        (b"", 400),
+        (b"{", 400),
+        (b"{}", 400),
+        ({"Pod": {"metadata": {"name": "x"}}, "NodeNames": [], "NodeNameToMetaVictims": {}}, 400),
+        ({"Pod": {"metadata": {"uid": 1}}, "NodeNames": [], "NodeNameToMetaVictims": {}}, 400),
+        (b" " * (2 << 20), 413),
+        (gzip.compress(b"{}"), 400),
+    ):
+        answer = face.post(verb, body)
+        assert answer.status_code == status, body[:80]
+        assert answer.get_json()["Error"]
+    face.problem = "the cluster is not known yet"
+    answer = face.post(verb, asked(pod_json("p")))
+    assert (answer.status_code, answer.get_json()) == (503, {"Error": "the cluster is not known yet"})
+
+
+def test_a_fault_of_ours_is_a_500_and_leaks_nothing(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(face.world.placer, "filter", fail)
+    answer = face.post("filter", asked(pod_json("p")))
+    assert answer.status_code == 500
+    assert b"secret" not in answer.data
+
+
+def test_what_is_not_there_is_answered_in_the_same_form(face: Face) -> None:
+    assert face.client.get("/filter").status_code == 405
+    assert face.client.post("/nothing").get_json()["Error"]
+    assert face.client.post("/filter/").status_code == 404, "a redirect would cost a round trip, or the body"
+
+
+def test_explain_tells_what_was_decided(face: Face) -> None:
+    face.post("filter", asked(pod_json("p")))
+    face.post("prioritize", asked(pod_json("p")))
+    told = face.client.get("/explain/team/p?nodes=1").get_json()
+    assert told["advised"] == told["nodes"][0]["node"]
+    assert len(told["nodes"]) == 1
+    assert told["nodes"][0]["scorers"]["specon"]["why"].startswith("S = 0")
+
+
+def test_health_readiness_and_metrics(face: Face) -> None:
+    assert face.client.get("/healthz").status_code == 200
+    assert face.client.get("/readyz").status_code == 200
+    face.problem = "another replica leads"
+    assert face.client.get("/healthz").status_code == 200
+    assert (face.client.get("/readyz").status_code, face.client.get("/readyz").text) == (503, "another replica leads\n")
+    face.problem = ""
+    face.post("filter", asked(pod_json("p")))
+    face.post("filter", b"{")
+    page = face.client.get("/metrics").text
+    assert 'phasewise_extender_calls_total{status="200",verb="filter"} 1.0' in page
+    assert 'phasewise_extender_calls_total{status="400",verb="filter"} 1.0' in page
+    assert 'phasewise_extender_call_seconds_count{verb="filter"} 2.0' in page
+
+
+def test_a_pod_of_a_megabyte_is_read_like_any_other(face: Face) -> None:
+    pod = pod_json("large", annotations={"blob": "x" * 900_000})
+    assert face.post("filter", asked(pod)).get_json()["NodeNames"] == ["a", "b"]

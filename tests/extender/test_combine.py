@@ -1,0 +1,57 @@
+"""Integers of 0 to 10: every host once, one favourite, monotone, stable, and silent scorers that do not count."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender.combine import points_of, total_of
+from extender.scorers import Opinion
+from extender.weights import DEFAULT, parse_weights, weights_for
+from recommender.errors import Misuse
+from tests.reference import extender as reference
+
+totals = st.lists(st.floats(0, 1, allow_nan=False).map(lambda x: round(x, 6)), min_size=1, max_size=40)
+
+
+@given(totals, st.randoms(use_true_random=False))
+def test_scores_are_whole_numbers_of_0_to_10_and_depend_on_totals_and_names_alone(
+    given_totals: list[float], chance: np.random.Generator
+) -> None:
+    order = list(range(len(given_totals)))
+    chance.shuffle(order)
+    scores, favourite = points_of(np.array(given_totals), np.arange(len(order)))
+    again, favourite_again = points_of(np.array([given_totals[place] for place in order]), np.array(order))
+    assert all(type(score) is int and 0 <= score <= 10 for score in scores.tolist())
+    assert [again.tolist()[order.index(place)] for place in range(len(order))] == scores.tolist()
+    assert order[favourite_again] == favourite
+    assert scores.tolist().count(10) == 1
+    by_total = sorted(zip(given_totals, scores.tolist(), strict=True))
+    assert all(one[1] <= two[1] for one, two in pairwise(by_total)), "more is never worth less"
+    names = {f"{place:03}": total for place, total in enumerate(given_totals)}
+    assert dict(zip(names, scores.tolist(), strict=True)) == reference.points(names)
+
+
+def test_the_mean_is_weighted_over_the_scorers_that_said_something() -> None:
+    opinions = {"specon": Opinion(np.array([1.0, 0.0]), {}), "data": Opinion(np.array([0.0, 1.0]), {})}
+    weights = {"specon": 3.0, "data": 1.0, "pack": 100.0}
+    assert total_of(opinions, weights, 2).tolist() == [0.75, 0.25]
+    assert total_of({}, weights, 2).tolist() == [0.0, 0.0]
+
+
+def test_a_pod_may_ask_for_other_weights_and_what_it_asks_wrongly_counts_for_nothing() -> None:
+    assert weights_for({}, DEFAULT) is DEFAULT
+    packed = weights_for({"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=4"}, DEFAULT)
+    assert (packed["pack"], packed["spread"], packed["specon"]) == (2.0, 0.0, 4.0)
+    assert weights_for({"phasewise.dev/weights": "specon=much"}, DEFAULT) == DEFAULT
+    assert weights_for({"phasewise.dev/placement": "heap"}, DEFAULT) == DEFAULT
+
+
+@pytest.mark.parametrize("text", ["specon", "specon=-1", "specon=nan", "specon=inf", "nobody=1", "specon=1=2"])
+def test_weights_that_cannot_be_meant_are_refused(text: str) -> None:
+    with pytest.raises(Misuse, match="scorer=number"):
+        parse_weights(text)

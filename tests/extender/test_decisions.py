@@ -1,0 +1,81 @@
+"""Decisions kept for a while: told in words, followed to the binding, bounded in number and size."""
+
+from __future__ import annotations
+
+from extender.decisions import Decision, Decisions
+from extender.events import LONGEST_NOTE, event_of, note_of
+from tests.extender.worlds import NOON_S, World, node_json, pod_json
+
+
+def world_of(nodes: int = 3) -> World:
+    return World(None, *(node_json(f"n{number}") for number in range(nodes)))
+
+
+def decided(world: World, name: str) -> Decision:
+    found = world.decisions.find("team", name)
+    assert found is not None
+    return found
+
+
+def test_a_decision_tells_each_node_each_scorer_and_what_came_of_it() -> None:
+    world = world_of()
+    advised = world.place(pod_json("p"))
+    told = decided(world, "p").told()
+    assert (told["pod"], told["advised"], told["outcome"]) == ("team/p", advised, "not bound yet")
+    assert (told["nodesAsked"], told["attempts"], told["demandFrom"]) == (3, 1, "requests")
+    assert told["nodes"][0]["node"] == advised
+    assert set(told["nodes"][0]["scorers"]) == {"complement", "specon", "balance"}
+    assert told["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory, evenly used to 100%"
+    world.put(pod_json("p", node=advised))
+    assert decided(world, "p").outcome == "bound where advised"
+    assert len(decided(world, "p").told(1)["nodes"]) == 1
+
+
+def test_the_only_node_left_is_advised_without_scores() -> None:
+    world = world_of(1)
+    assert world.place(pod_json("p")) == "n0"
+    world.put(pod_json("p", node="n0"))
+    assert decided(world, "p").outcome == "bound to the only node left"
+
+
+def test_a_pod_asked_about_again_and_again_is_one_decision_with_many_attempts() -> None:
+    world = world_of()
+    for _ in range(50):
+        world.place(pod_json("p"))
+    assert decided(world, "p").attempts == 50
+    assert len(world.decisions) == 1
+
+
+def test_the_oldest_go_when_there_are_too_many_or_they_grow_too_large() -> None:
+    world = world_of()
+    world.place(pod_json("p"))
+    model = decided(world, "p")
+    kept = Decisions(most=10, most_numbers=5 * model.numbers)
+    for number in range(20):
+        pod = world.read_pod(pod_json(f"p{number}"))
+        kept.put(Decision(pod, NOON_S, places=model.places, opinions=model.opinions), attempts=1)
+    assert len(kept) == 5
+    assert kept.find("team", "p19") is not None
+    assert kept.find("team", "p14") is None
+
+
+def test_a_new_pod_of_an_old_name_has_its_own_decision() -> None:
+    world = world_of()
+    world.place(pod_json("p", uid="first"))
+    world.place(pod_json("p", uid="second"))
+    assert decided(world, "p").pod.uid == "second"
+    assert world.decisions.of("first") is not None
+
+
+def test_the_event_says_in_one_line_why() -> None:
+    world = world_of()
+    advised = world.place(pod_json("p"))
+    world.put(pod_json("p", node=advised))
+    note = note_of(decided(world, "p"))
+    assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 0.975 (peaks at")
+    event = event_of(decided(world, "p"), NOON_S)
+    assert event["involvedObject"]["uid"] == "uid-p"
+    assert len(event["message"]) <= LONGEST_NOTE
+    other = next(name for name in world.names if name != advised)
+    decided(world, "p").bound = other
+    assert f"{other}: outvoted by the scheduler's own scores ({advised} was advised)" in note_of(decided(world, "p"))

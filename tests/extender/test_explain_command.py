@@ -1,0 +1,89 @@
+"""`phasewise extender explain`: one request, no server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from extender.cli.main import cli
+from tests.extender.worlds import Json, class_json, node_json, pod_json, profile_json
+
+EARLY, LATE = [6.0] * 12 + [1.0] * 12, [1.0] * 12 + [6.0] * 12
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """A cluster of two nodes, as kubectl lists it."""
+    items = [
+        node_json("early"),
+        node_json("late"),
+        class_json("early", EARLY, [1.0] * 24),
+        class_json("late", LATE, [1.0] * 24),
+        profile_json("vpa", {"uid-a": "converged"}),
+        pod_json("a", node="early", workload="early"),
+        pod_json("b", node="late", workload="late"),
+        {"kind": "Service", "metadata": {"name": "x"}},
+        {"kind": "Pod", "metadata": {"name": "broken", "uid": 7}},
+    ]
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    return file
+
+
+def explain(tmp_path: Path, request: Json, *options: object) -> str:
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps(request))
+    done = CliRunner().invoke(cli, ["extender", "explain", str(file), *map(str, options)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_it_says_of_each_node_how_it_scores_and_why(dump: Path, tmp_path: Path) -> None:
+    asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
+    said = explain(tmp_path, asked, "--cluster", dump)
+    assert "team/new: workload late, expected use from history" in said
+    assert said.index("early") < said.index("peaks at 150% CPU")
+    assert "S = 1: 0 progressing, 0 watching, 1 converged" in said
+    assert "left out: Pod broken: metadata.uid is not a text" in said
+
+
+def test_a_pod_as_kubectl_prints_it_is_judged_on_all_nodes_even_when_it_is_bound(dump: Path, tmp_path: Path) -> None:
+    bound = pod_json("b", node="late", workload="late")
+    told = json.loads(explain(tmp_path, bound, "--cluster", dump, "--json").partition("{")[2].join(["{", ""]))
+    assert told["advised"] == "late", "without itself nothing is there"
+    assert len(told["nodes"]) == 2
+
+
+def test_weights_and_limits_are_those_of_the_server(dump: Path, tmp_path: Path) -> None:
+    asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
+    assert "forecast CPU would not suffice" in explain(
+        tmp_path, asked, "--cluster", dump, "--cpu-limit", "1", "--cycle", "1h"
+    )
+    assert "weights: complement 9" in explain(tmp_path, asked, "--cluster", dump, "--weights", "complement=9")
+    theirs = {"Pod": pod_json("new", scheduler="x"), "NodeNames": ["late", "early"]}
+    assert "none of ours" in explain(tmp_path, theirs, "--cluster", dump)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "not JSON"), ("[]", "not a JSON object"), ('{"Pod": {}}', "NodeNames")]
+)
+def test_what_is_no_request_ends_with_2_and_says_why(dump: Path, tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(text)
+    command = [sys.executable, "-m", "extender", "extender", "explain", file, "--cluster", dump]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_sizes_may_be_given(dump: Path, tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes.json"
+    sizes.write_text('{"1-H100": {"cpu": "6", "memory": "20Gi"}}')
+    pod = pod_json("new", cpu=None, memory=None, limits={"nvidia.com/gpu": "1"})
+    said = explain(tmp_path, pod, "--cluster", dump, "--sizes", sizes)
+    assert "expected use from T-shirt size" in said

@@ -1,0 +1,384 @@
+"""The extender as a process, asked by a real kube-scheduler that places pods on simulated nodes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import Server
+from tests.cluster.recording_extender import Json
+from tests.cluster.scheduling import start_scheduler
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.pods import create, template
+from tests.cluster.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+VERBS = ("filter", "prioritize", "preempt")
+KNOWN_NODES = "phasewise_extender_known_nodes "
+EARLY, LATE = [12.0] * 12 + [1.0] * 12, [1.0] * 12 + [12.0] * 12
+"""Cores in the coming hour, in cells of 150 s: two jobs of one kind need 24 of a node's 16 at once, an early and a late
+one never more than 13."""
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster) -> Path:
+    """The kubeconfig of the service account that the manifests give the extender."""
+    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "extender" / "rbac.yaml")
+    return cluster.service_account("kube-system", "phasewise-extender")
+
+
+def start(cluster: Cluster, account: Path, port: int, *options: str | Path, name: str = "extender") -> Server:
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", account]
+    address = f"127.0.0.1:{port}"
+    https = "--tls-certificate" in options
+    ready = cluster.answers(f"{'https' if https else 'http'}://{address}/readyz", "admin" if https else None)
+    environment = {"PYTHONPATH": str(ROOT)}
+    return cluster.start(name, [*command, "--address", address, *options], ready=ready, environment=environment)
+
+
+@pytest.fixture(scope="module")
+def port(cluster: Cluster) -> int:
+    return cluster.ports.free()
+
+
+@pytest.fixture(scope="module")
+def extender(cluster: Cluster, account: Path, port: int) -> Iterator[str]:
+    """The URL of the service, and a scheduler `phasewise` that asks it."""
+    url = f"http://127.0.0.1:{port}"
+    server = start(cluster, account, port)
+    scheduler = start_scheduler(cluster, "phasewise", extender=url, verbs=VERBS, weight=20)
+    yield url
+    scheduler.stop()
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def twenty(cluster: Cluster) -> SimulatedNodes:
+    return cluster.start_nodes(20, cpu="16", memory="64Gi")
+
+
+def job(nodes: SimulatedNodes, workload: str = "", **more: Any) -> Json:
+    labels = {"phasewise.dev/workload": workload} if workload else {}
+    needs = {"cpu": "1", "memory": "1Gi"}
+    return template(nodes.selector, requests=needs, labels=labels, schedulerName="phasewise", **more)
+
+
+def profile(
+    cluster: Cluster, namespace: str, workload: str, cores: list[float], memory_bytes: list[float] | None = None
+) -> None:
+    """The profile that the recommender would have written of a class; of memory 1 GiB unless told otherwise."""
+    memory_bytes = memory_bytes or [2.0**30] * len(cores)
+    demand = {"stepSeconds": 150, "runs": 3, "cpuCores": cores, "memoryBytes": memory_bytes}
+    body = {
+        "apiVersion": "phasewise.dev/v1alpha1",
+        "kind": "PhaseProfile",
+        "metadata": {"name": f"class.{workload}", "namespace": namespace},
+        "spec": {"class": True},
+    }
+    cluster.apply(body)
+    status = {"status": {"containers": [{"name": "main", "demand": demand}]}}
+    patch = ("patch", "pp", body["metadata"]["name"], "-n", namespace, "--subresource=status", "--type=merge", "-p")
+    cluster.kubectl(*patch, json.dumps(status))
+
+
+def judged_by_history(url: str, namespace: str, workload: str) -> bool:
+    """Whether a pod of this class, asked about out of turn, is judged by what was learned of it."""
+    labels = {"phasewise.dev/workload": workload}
+    pod = {"metadata": {"name": "probe", "namespace": namespace, "uid": f"probe-{workload}", "labels": labels}}
+    asked = {"Pod": {**pod, "spec": {"containers": [{"name": "main"}]}}, "NodeNames": []}
+    requests.post(f"{url}/filter", json=asked, timeout=5).raise_for_status()
+    return bool(explained(url, namespace, "probe")["demandFrom"] == "history")
+
+
+def placed(cluster: Cluster, namespace: str, count: int, prefix: str = "") -> dict[str, str]:
+    """Wait until so many pods (whose names begin so) are bound; pod -> node."""
+
+    def look() -> dict[str, str]:
+        answer = cluster.core.list_namespaced_pod(namespace, _preload_content=False)
+        pods = [(pod["metadata"]["name"], pod["spec"].get("nodeName")) for pod in json.loads(answer.data)["items"]]
+        found = {name: node for name, node in pods if node and name.startswith(prefix)}
+        return found if len(found) == count else {}
+
+    return wait_until(look, f"{count} pods to be bound", timeout_s=90)
+
+
+def explained(url: str, namespace: str, pod: str) -> dict[str, Any]:
+    answer = requests.get(f"{url}/explain/{namespace}/{pod}", timeout=5)
+    answer.raise_for_status()
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def number(url: str, metric: str) -> float:
+    lines = requests.get(f"{url}/metrics", timeout=5).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(metric))
+
+
+def together(where: Mapping[str, str], kind: str) -> int:
+    """The most pods of a kind on one node."""
+    nodes = [node for pod, node in where.items() if pod.startswith(kind)]
+    return max(nodes.count(node) for node in nodes)
+
+
+def test_forty_jobs_at_once_go_where_their_peaks_do_not_meet_and_each_can_be_explained(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+) -> None:
+    profile(cluster, namespace, "early", EARLY)
+    profile(cluster, namespace, "late", LATE)
+    wait_until(lambda: judged_by_history(extender, namespace, "early"), "the extender to see the first profile")
+    wait_until(lambda: judged_by_history(extender, namespace, "late"), "the extender to see the second profile")
+    event = {"phasewise.dev/explain": "event"}
+    for pair in range(20):
+        create(cluster, namespace, f"early-{pair}", job(twenty, "early", annotations=event))
+    for pair in range(20):
+        create(cluster, namespace, f"late-{pair}", job(twenty, "late"))
+    where = placed(cluster, namespace, 40)
+    assert together(where, "early") == together(where, "late") == 1, where
+
+    def outcome() -> bool:
+        return bool(explained(extender, namespace, "early-7")["outcome"] == "bound where advised")
+
+    wait_until(outcome, "the extender to see the binding")
+    told = explained(extender, namespace, "early-7")
+    assert (told["advised"], told["demandFrom"], told["nodesAsked"]) == (where["early-7"], "history", 20)
+    assert {"complement", "specon", "balance"} == set(told["nodes"][0]["scorers"])
+    assert number(extender, 'phasewise_extender_outcomes_total{outcome="bound where advised"}') >= 40
+    selector = "involvedObject.name=early-7,reason=PlacementExplained"
+
+    def noted() -> str:
+        events = cluster.core.list_namespaced_event(namespace, field_selector=selector).items
+        return str(events[0].message) if events else ""
+
+    assert wait_until(noted, "the event on the pod").startswith(f"{where['early-7']}: bound where advised, 10 of 10")
+
+
+def test_what_the_server_says_the_command_says_without_it(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str, account: Path, tmp_path: Path
+) -> None:
+    create(cluster, namespace, "asked", job(twenty))
+    where = placed(cluster, namespace, 1)
+    (tmp_path / "pod.json").write_text(cluster.kubectl("get", "pod", "asked", "-n", namespace, "-o", "json"))
+    dump = tmp_path / "cluster.json"
+    dump.write_text(cluster.kubectl("get", "nodes,pods,phaseprofiles", "-A", "-o", "json"))
+    for source in (("--cluster", dump), ("--kubeconfig", account)):
+        command = [sys.executable, "-m", "extender", "extender", "explain", tmp_path / "pod.json", *source]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        assert f"{namespace}/asked: workload" in done.stdout
+        assert where["asked"] in done.stdout
+
+
+def test_killed_in_a_burst_it_comes_back_and_every_pod_is_placed_within_what_nodes_have(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+) -> None:
+    for count in range(60):
+        create(cluster, namespace, f"p{count}", job(twenty))
+        if count == 20:
+            cluster.kill("extender")
+        if count == 40:
+            cluster.restart("extender")
+    where = placed(cluster, namespace, 60)
+    assert max(list(where.values()).count(node) for node in where.values()) <= 16
+    create(cluster, namespace, "after", job(twenty))
+    after = placed(cluster, namespace, 61)["after"]
+    assert explained(extender, namespace, "after")["advised"] == after
+
+
+def test_a_pod_whose_memory_will_not_do_anywhere_waits_without_a_hot_loop(
+    cluster: Cluster, namespace: str, extender: str
+) -> None:
+    nodes = cluster.start_nodes(2, cpu="4", memory="8Gi")
+    profile(cluster, namespace, "eater", [1.0] * 24, [2.0**30] * 2 + [7 * 2.0**30] * 22)
+    wait_until(lambda: judged_by_history(extender, namespace, "eater"), "the extender to see the profile")
+    for name in ("eater-0", "eater-1"):
+        create(cluster, namespace, name, job(nodes, "eater"))
+        placed(cluster, namespace, int(name[-1]) + 1)
+    create(cluster, namespace, "third", job(nodes, "eater"))
+
+    def refused() -> bool:
+        conditions = cluster.core.read_namespaced_pod("third", namespace).status.conditions or []
+        return any("2 forecast memory would not suffice" in (condition.message or "") for condition in conditions)
+
+    wait_until(refused, "the third to be refused, and to say why", timeout_s=30)
+    asked = 'phasewise_extender_calls_total{status="200",verb="filter"}'
+
+    def quiet() -> bool:
+        """Every change of a bound pod wakes it; a hot loop would never leave off."""
+        before, until_s = number(extender, asked), time.monotonic() + 2.0
+        wait_until(lambda: time.monotonic() > until_s, "two seconds")
+        return number(extender, asked) - before < 10
+
+    wait_until(quiet, "the waiting pod to be left alone", timeout_s=60)
+    assert set(explained(extender, namespace, "third")["refused"]) == set(nodes.names)
+    nodes.remove()
+
+
+def test_two_schedulers_that_ask_at_once_share_one_view(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+) -> None:
+    profile(cluster, namespace, "early", EARLY)
+    wait_until(lambda: judged_by_history(extender, namespace, "early"), "the extender to see the profile")
+    second = start_scheduler(cluster, "phasewise-b", extender=extender, verbs=VERBS, weight=20)
+    try:
+        for count in range(10):
+            for scheduler in ("phasewise", "phasewise-b"):
+                pod = job(twenty, "early")
+                pod["spec"]["schedulerName"] = scheduler
+                create(cluster, namespace, f"{scheduler}-{count}", pod)
+        where = placed(cluster, namespace, 20)
+        assert together(where, "phasewise") == 1, "each has a node of its own: two would need 24 of 16 cores"
+    finally:
+        second.stop()
+
+
+def test_nodes_that_come_and_go_in_a_burst_are_followed(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+) -> None:
+    every = {"schedulerName": "phasewise", "nodeSelector": {"kubernetes.io/os": "linux"}}
+    pod = job(twenty)
+    pod["spec"] |= every
+    for count in range(10):
+        create(cluster, namespace, f"before-{count}", pod)
+    known = number(extender, KNOWN_NODES)
+    more = cluster.start_nodes(4, cpu="16", memory="64Gi")
+    for count in range(10):
+        create(cluster, namespace, f"during-{count}", pod)
+    placed(cluster, namespace, 20)
+    more.remove()
+    wait_until(lambda: number(extender, KNOWN_NODES) == known, "the nodes to go")
+    for count in range(5):
+        create(cluster, namespace, f"after-{count}", pod)
+    where = placed(cluster, namespace, 5, "after-")
+    assert not set(where.values()) & set(more.names)
+
+
+def test_while_the_api_server_is_away_it_answers_from_what_it_saw_and_goes_on_afterwards(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
+) -> None:
+    create(cluster, namespace, "before", job(twenty))
+    placed(cluster, namespace, 1)
+    pod = json.loads(cluster.kubectl("get", "pod", "before", "-n", namespace, "-o", "json"))
+    pod["metadata"]["uid"] = "somebody-else"
+    with cluster.without("kube-apiserver"):
+        asked = {"Pod": pod, "NodeNames": list(twenty.names)}
+        scores = requests.post(f"{extender}/prioritize", json=asked, timeout=5).json()
+        assert {entry["Host"] for entry in scores} == set(twenty.names)
+        assert requests.get(f"{extender}/readyz", timeout=5).status_code == 200
+    wait_until(lambda: create(cluster, namespace, "after", job(twenty)), "the API server to be back", timeout_s=60)
+    placed(cluster, namespace, 2)
+    wait_until(
+        lambda: explained(extender, namespace, "after")["bound"], "the watch to go on after the restart", timeout_s=90
+    )
+
+
+def test_bodies_too_large_too_slow_and_cut_short_hold_nobody(extender: str, port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
+        slow.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        began_s = time.monotonic()
+        assert b"408" in slow.recv(1000).splitlines()[0]
+        assert time.monotonic() - began_s < 5.0
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as large:
+        large.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n{")
+        assert b"413" in large.recv(1000).splitlines()[0]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as short:
+        short.sendall(b'POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"Pod"')
+        short.shutdown(socket.SHUT_WR)
+        assert b"400" in short.recv(1000).splitlines()[0]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as chunked:
+        chunked.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        assert b"400" in chunked.recv(1000).splitlines()[0]
+    assert requests.get(f"{extender}/readyz", timeout=5).status_code == 200
+
+
+def test_over_https_only_the_scheduler_is_let_in(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, account: Path
+) -> None:
+    certificate, key = cluster.authority.serving("phasewise-extender", "127.0.0.1")
+    own = cluster.ports.free()
+    tls = ("--tls-certificate", certificate, "--tls-key", key, "--client-authority", cluster.authority.file)
+    server = start(cluster, account, own, *tls, name="extender-tls")
+    scheduler = start_scheduler(cluster, "phasewise-tls", extender=f"https://127.0.0.1:{own}", verbs=VERBS)
+    try:
+        pod = job(twenty)
+        pod["spec"]["schedulerName"] = "phasewise-tls"
+        pod["metadata"]["annotations"] = {"phasewise.dev/weights": "specon=1"}
+        create(cluster, namespace, "private", pod)
+        placed(cluster, namespace, 1)
+        certificate, key = cluster.certificate("admin")
+        metrics = requests.get(
+            f"https://127.0.0.1:{own}/explain/{namespace}/private",
+            verify=str(cluster.authority.file),
+            cert=(str(certificate), str(key)),
+            timeout=5,
+        )
+        assert metrics.json()["weights"]["specon"] == 1.0
+        with pytest.raises(requests.exceptions.ConnectionError):
+            requests.get(f"https://127.0.0.1:{own}/healthz", verify=str(cluster.authority.file), timeout=5)
+    finally:
+        scheduler.stop()
+        server.stop()
+
+
+def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Path) -> None:
+    first = start(cluster, account, cluster.ports.free(), "--leader-elect", name="extender-first")
+    own = cluster.ports.free()
+    standby = f"http://127.0.0.1:{own}"
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", str(account), "--leader-elect"]
+    second = cluster.start(
+        "extender-second", [*command, "--address", f"127.0.0.1:{own}"], environment={"PYTHONPATH": str(ROOT)}
+    )
+    try:
+
+        def waits() -> bool:
+            answer = requests.get(f"{standby}/readyz", timeout=5)
+            return answer.status_code == 503 and "another replica leads" in answer.text
+
+        wait_until(waits, "the standby to wait", timeout_s=60)
+        assert requests.post(f"{standby}/filter", json={"Pod": {}, "NodeNames": []}, timeout=5).status_code == 503
+        first.stop()
+        wait_until(
+            lambda: requests.get(f"{standby}/readyz", timeout=5).status_code == 200,
+            "the standby to take over",
+            timeout_s=30,
+        )
+    finally:
+        second.stop()
+        first.stop()
+
+
+def test_it_asks_for_nothing_but_what_its_role_allows_and_uses_all_of_it(cluster: Cluster, extender: str) -> None:
+    user = "system:serviceaccount:kube-system:phasewise-extender"
+    asked = cluster.requests_of(user)
+    watched = {
+        ("", "pods"), ("", "nodes"), ("", "replicationcontrollers"), ("apps", "deployments"), ("apps", "statefulsets"),
+        ("apps", "daemonsets"), ("apps", "replicasets"), ("batch", "jobs"), ("batch", "cronjobs"),
+        ("phasewise.dev", "phaseprofiles"),
+    }  # fmt: skip
+    allowed = {(verb, *what) for verb in ("list", "watch") for what in watched}
+    allowed |= {("create", "", "events")}
+    allowed |= {(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")}
+    assert asked <= allowed, asked - allowed
+    assert allowed <= asked, allowed - asked
+
+
+def test_the_manifests_are_taken_by_the_api_server_and_the_scheduler(cluster: Cluster, tmp_path: Path) -> None:
+    folder = ROOT / "manifests" / "extender"
+    assert "deployment.apps/phasewise-scheduler" in cluster.kubectl("apply", "--dry-run=server", "-f", folder)
+    documents = yaml.safe_load_all((folder / "scheduler.yaml").read_text())
+    configuration = next(each for each in documents if each["kind"] == "ConfigMap")["data"]["config.yaml"]
+    client = {"clientConnection": {"kubeconfig": str(cluster.kubeconfig("admin"))}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(yaml.safe_load(configuration) | client))
+    command = [cluster.binaries["kube-scheduler"], f"--config={tmp_path / 'config.yaml'}", "--secure-port=0"]
+    subprocess.run([*command, f"--write-config-to={tmp_path / 'taken.yaml'}"], check=True, capture_output=True)
+    taken = yaml.safe_load((tmp_path / "taken.yaml").read_text())["extenders"]
+    assert taken == yaml.safe_load(configuration)["extenders"]

@@ -1,0 +1,126 @@
+"""The JSON of schedulers: read strictly in every form they send, written so that they take it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from extender import wire
+from extender.errors import BadRequest
+
+POD = {"metadata": {"name": "p", "uid": "u"}, "spec": {}}
+
+
+def asked(**fields: object) -> bytes:
+    return json.dumps({"Pod": POD, "Nodes": None, "NodeNames": None, **fields}).encode()
+
+
+def test_names_are_read_in_any_case_each_once_in_their_order() -> None:
+    assert wire.read_asked(asked(NodeNames=["b", "a", "b"])).names == ["b", "a"]
+    lower = json.dumps({"pod": POD, "nodes": None, "nodenames": ["b"]}).encode()
+    assert wire.read_asked(lower).names == ["b"]
+    assert wire.read_asked(asked(NodeNames=[])).names == []
+
+
+def test_whole_nodes_are_given_back_as_they_came() -> None:
+    nodes = [{"metadata": {"name": name, "managedFields": [1]}, "status": {}} for name in ("a", "b")]
+    question = wire.read_asked(asked(Nodes={"metadata": {}, "items": nodes}))
+    assert question.names == ["a", "b"]
+    answer = json.loads(wire.filter_answer(question, {"a": "why"}))
+    assert answer["Nodes"]["items"] == nodes[1:]
+    assert answer["NodeNames"] is None
+    assert wire.read_asked(asked(Nodes={"items": None})).names == []
+
+
+def test_a_filter_answer_names_what_passed_and_why_the_others_did_not() -> None:
+    answer = json.loads(wire.filter_answer(wire.read_asked(asked(NodeNames=["a", "b"])), {"b": "no memory"}))
+    assert answer == {
+        "Nodes": None,
+        "NodeNames": ["a"],
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {"b": "no memory"},
+        "Error": "",
+    }
+
+
+names = st.lists(st.text(min_size=1, max_size=30), unique=True, max_size=30)
+
+
+@given(names, st.data())
+def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw: st.DataObject) -> None:
+    hosts = [host for host in hosts if host.isprintable()]
+    scores = [draw.draw(st.integers(0, 10)) for _ in hosts]
+    told = wire.priority_answer(hosts, scores)
+    assert b"." not in told.translate(None, delete=json.dumps(hosts, ensure_ascii=False).encode())
+    assert [(entry["Host"], entry["Score"]) for entry in json.loads(told)] == list(zip(hosts, scores, strict=True))
+    assert all(type(entry["Score"]) is int for entry in json.loads(told))
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=10), st.lists(st.text(min_size=1, max_size=10)), max_size=5))
+def test_victims_come_back_as_they_were_proposed_whatever_their_form(victims: dict[str, list[str]]) -> None:
+    meta = {node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 2} for node, uids in victims.items()}
+    full = {
+        node: {"pods": [{"metadata": {"uid": uid}} for uid in uids], "numPDBViolations": 2}
+        for node, uids in victims.items()
+    }
+    for form in (
+        {"NodeNameToVictims": None, "NodeNameToMetaVictims": meta},
+        {"NodeNameToVictims": full, "NodeNameToMetaVictims": None},
+    ):
+        question = wire.read_victims(json.dumps({"Pod": POD, **form}).encode())
+        assert json.loads(wire.preemption_answer(question, victims)) == {"NodeNameToMetaVictims": meta}
+
+
+def test_nodes_without_victims_may_be_written_as_null() -> None:
+    body = {"Pod": POD, "NodeNameToMetaVictims": {"a": {"Pods": None, "NumPDBViolations": 0}, "b": {"Pods": []}}}
+    assert wire.read_victims(json.dumps(body).encode()).victims == {"a": (), "b": ()}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"<html>",
+        b'{"Pod"',
+        b"\xef\xbb\xbf{}",
+        b"\xff\xfe",
+        b'{"Pod": null, "NodeNames": []}',
+        b'{"Pod": {}}',
+        b'{"Pod": {}, "NodeNames": "a"}',
+        b'{"Pod": {}, "NodeNames": [1]}',
+        b'{"Pod": {}, "NodeNames": [null]}',
+        b'{"Pod": {}, "Nodes": {"items": {}}}',
+        b'{"Pod": {}, "Nodes": {"items": [{"metadata": {}}]}}',
+        b'{"Pod": {}, "Nodes": {"items": [7]}}',
+        b'{"Pod": ' + b"[" * 100_000,
+        b'{"Pod": {"x": NaN}, "NodeNames": []}',
+    ],
+)
+def test_what_is_no_question_is_refused_in_words(body: bytes) -> None:
+    with pytest.raises(BadRequest) as refused:
+        wire.read_asked(body)
+    assert 10 < len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [None, [], {"a": None}, {"a": []}, {"a": {"Pods": 1}}, {"a": {"Pods": [{}]}}, {"a": {"Pods": [{"UID": 1}]}},
+     {"a": {"Pods": [], "NumPDBViolations": 1.5}}],
+)  # fmt: skip
+def test_what_is_no_proposal_of_victims_is_refused(victims: object) -> None:
+    with pytest.raises(BadRequest):
+        wire.read_victims(json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode())
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(body: bytes) -> None:
+    for read in (wire.read_asked, wire.read_victims):
+        try:
+            read(body)
+        except BadRequest:
+            continue

@@ -1,0 +1,106 @@
+"""A small HTTP server on loopback that answers as a test says, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import math
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came."""
+
+    method: str
+    path: str
+    parameters: Mapping[str, str]
+    headers: Mapping[str, str]
+
+    @property
+    def query(self) -> str:
+        return self.parameters.get("query", "")
+
+    @property
+    def moments(self) -> list[float]:
+        """What a range query asks for."""
+        start_s, end_s, step_s = (float(self.parameters[name]) for name in ("start", "end", "step"))
+        return [start_s + at * step_s for at in range(math.floor((end_s - start_s) / step_s + 1e-3) + 1)]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer; the last `withheld` bytes of the body that its length promises never come."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    withheld: int = 0
+
+
+@dataclass
+class Played:
+    """What runs: where, and what it was asked so far."""
+
+    url: str
+    asked: list[Asked] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def ranges(self, word: str) -> list[Asked]:
+        """The range queries that hold a word."""
+        return [one for one in self.asked if one.path.endswith("/query_range") and word in one.query]
+
+
+@contextmanager
+def played(answer: Callable[[Asked], Reply], tls: ssl.SSLContext | None = None) -> Iterator[Played]:
+    """Serve on loopback for as long as the block lasts."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body leave in two writes; with a late ACK that costs 40 ms
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            self._answer(parts.path, parts.query)
+
+        def do_POST(self) -> None:
+            self._answer(urlsplit(self.path).path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+        def _answer(self, path: str, parameters: str) -> None:
+            asked = Asked(self.command, path, dict(parse_qsl(parameters)), dict(self.headers))
+            served.asked.append(asked)
+            reply = answer(asked)
+            self.send_response(reply.status)
+            for name, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(reply.body[: len(reply.body) - reply.withheld])
+            self.close_connection = bool(reply.withheld)
+
+        def log_message(self, *_: object) -> None:
+            """Silent: what was asked is in `asked`."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """A client that leaves early is part of the play."""
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        served = Played(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield served
+        finally:
+            server.shutdown()
+            thread.join()

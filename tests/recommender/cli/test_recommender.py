@@ -1,0 +1,277 @@
+"""The options of the live recommender: flag, environment, file, default, in this order; and its logs."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+import pytest
+
+from recommender.cli.grouped import GroupedCommand, keys_of
+from recommender.cli.logs import JsonLines
+from recommender.cli.recommender import ENVIRONMENT, command
+from recommender.errors import Misuse
+from recommender.live.band import BandOptions
+from recommender.live.rails import RailOptions
+from recommender.live.service import Timing
+from recommender.live.shards import Shard
+from recommender.policies.constraints import SharedLimits
+from tests.recommender.cli.conftest import Ended
+
+Phasewise = Callable[..., Ended]
+
+OPTIONS = [option for option in command.params if isinstance(option, click.Option)]
+
+
+@pytest.fixture(autouse=True)
+def clean_surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No variable of ours, and the log as it was afterwards."""
+    for name in [name for name in os.environ if name.startswith("PHASEWISE_")]:
+        monkeypatch.delenv(name)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """What the command itself is handed."""
+
+    def handed(*arguments: object) -> dict[str, Any]:
+        context = command.make_context("recommender", [str(a) for a in arguments])
+        return dict(context.params)
+
+    return handed
+
+
+def config(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    return file
+
+
+Given = Callable[..., dict[str, Any]]
+
+
+def test_a_flag_goes_before_the_environment_that_before_the_file_and_that_before_the_default(
+    given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert given()["interval_s"] == 15.0
+    file = config(tmp_path, "interval: 10s\nmemory-margin: 0.2\n")
+    assert given("--config", file)["interval_s"] == 10.0
+    monkeypatch.setenv("PHASEWISE_RECOMMENDER_INTERVAL", "5s")
+    assert given("--config", file)["interval_s"] == 5.0
+    held = given("--config", file, "--interval", "2s")
+    assert held["interval_s"] == 2.0
+    assert held["rails.memory_margin"] == 0.2
+
+
+def test_the_file_itself_may_be_named_in_the_environment(
+    given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHASEWISE_RECOMMENDER_CONFIG", str(config(tmp_path, "name: ours\n")))
+    assert given()["name"] == "ours"
+
+
+EXAMPLES = {
+    "auto": (False, "false"),
+    "label": ("pod=p", "pod=p"),
+    "request-label": ("pod=p", "pod=p"),
+    "namespace-max-allowed": ("ns=cpu:1", "ns=cpu:1"),
+    "shard": ("1/3", "1/3"),
+    "model": ("m", "m"),
+}
+
+
+def example_of(option: click.Option) -> tuple[Any, str]:
+    """A value that is not the default, as the file and as the environment have it."""
+    key = keys_of(option)[0]
+    if key in EXAMPLES:
+        return EXAMPLES[key]
+    if option.is_flag:
+        value = not option.default if isinstance(option.default, bool) else True
+        return value, str(value).lower()
+    if isinstance(option.type, click.Choice):
+        other = next(choice for choice in option.type.choices if choice != option.default)
+        return other, other
+    if option.type.name in ("duration", "duration|none"):
+        return "7m", "7m"
+    if option.type.name == "quantity":
+        return "3", "3"
+    if isinstance(option.type, click.IntRange | click.types.IntParamType):
+        return 7, "7"
+    if isinstance(option.type, click.FloatRange | click.types.FloatParamType):
+        most = getattr(option.type, "max", None)
+        return (0.25, "0.25") if most is not None else (2.5, "2.5")
+    return "text", "text"
+
+
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o.name != "config"], ids=lambda o: keys_of(o)[0])
+def test_every_option_is_a_flag_a_variable_and_a_key(
+    option: click.Option, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_file, in_environment = example_of(option)
+    default = given()[option.name]
+    for key in keys_of(option):
+        by_file = given("--config", config(tmp_path, orjson.dumps({key: in_file}).decode()))[option.name]
+        with monkeypatch.context() as environment:
+            environment.setenv(f"{ENVIRONMENT}_{key.replace('-', '_').upper()}", in_environment)
+            by_environment = given()[option.name]
+        if option.is_flag:
+            by_flag = given(option.opts[0] if in_file else option.secondary_opts[0])[option.name]
+        else:
+            by_flag = given(f"--{key}", in_environment)[option.name]
+        assert by_file == by_environment == by_flag != default
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("intervall: 10s", "'intervall'. Did you mean 'interval'?"),
+        ("frobnicate: 1", "'frobnicate'. See `"),
+        ("interval: soon", "interval: 'soon' is not a duration"),
+        ("interval: 0", "interval: '0' is not a duration"),
+        ("interval:", "interval: None does not fit"),
+        ("interval: [1s, 2s]", "interval: it takes one value, not a list"),
+        ("interval: {s: 1}", "interval: {'s': 1} does not fit"),
+        ("leader-elect: 1", "leader-elect: 1 is neither true nor false"),
+        ("kube-api-burst: true", "kube-api-burst: True does not fit"),
+        ("memory-margin: a lot", "memory-margin: 'a lot' is not a valid float"),
+        ("publish: everything", "publish: 'everything' is not one of"),
+        ("shard: 3/3", "shard: '3/3' is no shard"),
+        ("interval: 1s\nrecommender-interval: 2s", "given twice"),
+        ("interval: 1s\ninterval: 2s", "'interval' stands twice"),
+        ("- interval", "it is no list of options"),
+        ("interval: 'open", "line 1: not YAML"),
+        ("config: other.yaml", "no option 'config'"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_ends_with_file_key_and_remedy(
+    phasewise: Phasewise, tmp_path: Path, text: str, words: str
+) -> None:
+    file = config(tmp_path, text)
+    ended = phasewise("recommender", "--config", file, "--check")
+    assert ended.code == 2
+    assert words in " ".join(ended.err.split())
+    assert str(file) in ended.err.replace("\n", "")
+    assert ended.err.rstrip().endswith((".", "?", "`"))
+
+
+def test_a_file_that_is_not_there_is_misuse(phasewise: Phasewise, tmp_path: Path) -> None:
+    ended = phasewise("recommender", "--config", tmp_path / "none.yaml")
+    assert ended.code == 2
+    assert "no such file" in ended.err.replace("\n", " ")
+
+
+def test_no_two_options_share_a_name() -> None:
+    assert len({option.name for option in OPTIONS}) == len(OPTIONS)
+    keys = [key for option in OPTIONS for key in keys_of(option)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_an_empty_file_changes_nothing(given: Given, tmp_path: Path) -> None:
+    assert given("--config", config(tmp_path, "# nothing yet\n")) == given()
+
+
+def test_defaults_are_those_of_the_settings_themselves(given: Given) -> None:
+    """One place for each default; those that are promised besides are the default recommender's."""
+    held = given()
+    rails, band, timing, limits = RailOptions(), BandOptions(), Timing(), SharedLimits()
+    assert (held["rails.memory_margin"], held["rails.shrink_step"]) == (rails.memory_margin, rails.shrink_step)
+    assert held["rails.shrink_after_s"] == rails.shrink_after_s
+    assert (held["rails.target_violation"],) * 2 == rails.target_violation
+    assert held["band.half_width"] == band.half_width
+    assert held["writing.checkpoint_interval_s"] == timing.checkpoint_interval_s == 60.0
+    assert held["writing.clear_away_s"] == timing.clear_away_s == 600.0
+    assert held["interval_s"] == timing.interval_s == 15.0
+    assert held["limits.least_millicores"] / 1000 == limits.pod_minimum[0] == 0.025
+    assert held["limits.least_mib"] * 2**20 == limits.pod_minimum[1] == 250 * 2**20
+    assert (held["limits.oom_bump_up_ratio"], held["limits.oom_min_bump_up_bytes"]) == (1.2, 104857600)
+    assert (held["qps"], held["burst"], held["address"]) == (50, 100, ":8942")
+    times = [held[f"replicas.{name}"] for name in ("lease_duration_s", "renew_deadline_s", "retry_s")]
+    assert times == [15, 10, 2]
+    assert held["replicas.shard"] == Shard(0, 1)
+
+
+def test_help_is_in_groups_and_each_option_stands_in_one(phasewise: Phasewise) -> None:
+    told = phasewise("recommender", "--help").out
+    assert isinstance(command, GroupedCommand)
+    headings = {getattr(option, "group", command.others) for option in OPTIONS}
+    assert len(headings) >= 8
+    for heading in headings:
+        assert f"\n{heading}:\n" in told
+    for option in OPTIONS:
+        lines = [line for line in told.splitlines() if line.startswith(f"  {option.opts[0]}") and option.opts[0] in
+                 line.replace(",", " ").split()]  # fmt: skip
+        assert len(lines) == 1, option.opts[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cycle", "5s"], "--cycle 5s is shorter than --step 15s"),
+        (["--namespace-max-allowed", "ns=gpu:1"], "write NAMESPACE=cpu:4,memory:8Gi"),
+        (["--container-recommendation-max-allowed-cpu", "lots"], "is not a quantity"),
+        (["--leader-elect-renew-deadline", "20s"], "two may lead at once"),
+        (["--shard", "2/2"], "counted from 0"),
+        (["--model", "configmap:lonely"], "Write NAMESPACE/NAME"),
+        (["--model", "no-such-folder"], "no such model folder"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_misuse(phasewise: Phasewise, arguments: list[str], words: str) -> None:
+    ended = phasewise("recommender", "--check", *arguments)
+    assert ended.code == 2
+    assert words in " ".join(ended.err.split())
+
+
+def test_check_says_that_all_is_sound_without_a_cluster(phasewise: Phasewise) -> None:
+    ended = phasewise("recommender", "--check", "--cycle", "1m")
+    assert ended.code == 0
+    assert "options are sound" in ended.out
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logged() -> Callable[[Callable[[logging.Logger], None]], list[dict[str, Any]]]:
+    def written(say: Callable[[logging.Logger], None]) -> list[dict[str, Any]]:
+        stream = io.StringIO()
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(JsonLines())
+        logger = logging.Logger("recommender.live.service")
+        logger.addHandler(handler)
+        say(logger)
+        return [orjson.loads(line) for line in stream.getvalue().splitlines()]
+
+    return written
+
+
+def test_a_json_line_says_when_how_grave_who_what_and_about_whom(logged: Callable[..., list[dict[str, Any]]]) -> None:
+    (line,) = logged(lambda log: log.warning("%s: %s", "ns/a", "broken\nin two", extra={"about": "ns/a"}))
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "level": "warning",
+        "logger": "recommender.live.service",
+        "message": "ns/a: broken\nin two",
+        "fields": {"about": "ns/a"},
+    }
+
+
+def test_a_failure_keeps_its_traceback_in_one_line(logged: Callable[..., list[dict[str, Any]]]) -> None:
+    def fail(log: logging.Logger) -> None:
+        try:
+            raise Misuse("no")
+        except Misuse:
+            log.exception("it failed", extra={"odd": {1, 2}})
+
+    (line,) = logged(fail)
+    assert "Misuse: no" in line["exception"]
+    assert line["level"] == "error"

@@ -1,0 +1,77 @@
+"""Named numbers in what training scripts print, and patterns of strangers."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from recommender.cluster.log_patterns import Found, Search, search
+
+
+def by_default(line: str) -> dict[str, str]:
+    (found,) = search([Search(None, [line])])
+    assert found.words is not None
+    return found.words[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("step=12 loss=0.4", {"step": "12", "loss": "0.4"}),
+        (
+            "Epoch 3/10 - loss: 0.4 - accuracy: 0.9 - val_loss: 0.2",
+            {"epoch": "3", "loss": "0.4", "accuracy": "0.9"},
+        ),
+        ("{'loss': 1.5e-3, 'grad_norm': 3, 'epoch': 0.5}", {"loss": "1.5e-3", "epoch": "0.5"}),
+        ("Epoch [3/10], Step [100/600], Loss: 0.1234", {"epoch": "3", "step": "100", "loss": "0.1234"}),
+        ("loss: tensor(0.41, device='cpu')", {"loss": "0.41"}),
+        ("75%|##  | 3/4 [00:01<00:00, loss=0.42, acc=0.1]", {"loss": "0.42", "accuracy": "0.1"}),
+        ("train_loss 0.3 Iteration 45: done", {"loss": "0.3", "step": "45"}),
+        ("loss nan", {"loss": "nan"}),
+        ("episode reward=-3.5 step=9", {"score": "-3.5", "step": "9"}),
+        ("val_loss=3", {}),
+        ("lossless 3", {}),
+        ("loss: info", {}),
+        ("loss=0.4abc", {}),
+        ("it took 3.4 s", {}),
+        ("", {}),
+    ],
+)
+def test_the_default_pattern_finds_what_scripts_print(line: str, words: dict[str, str]) -> None:
+    assert by_default(line) == words
+
+
+@pytest.mark.parametrize("line", ["loss" * 250, "loss " * 200, "loss=" + "1" * 995, "loss: " + " " * 990, "1" * 1000])
+def test_the_default_pattern_takes_no_long_time_for_any_line(line: str) -> None:
+    began_s = time.process_time()
+    by_default(line)
+    assert time.process_time() - began_s < 0.1
+
+
+def test_a_pattern_of_a_pod_is_searched_for_in_its_lines() -> None:
+    found = search([Search(r"L(?P<loss>\d+) n(?P<step>\d+)", ["L3 n1", "nothing", "L2 n2"])])
+    assert found == [Found([{"loss": "3", "step": "1"}, {}, {"loss": "2", "step": "2"}])]
+
+
+def test_a_pattern_that_never_ends_is_ended_and_the_others_are_answered() -> None:
+    evil = Search(r"(?P<loss>(a+)+)$", ["a" * 40 + "b"])
+    good = Search(r"(?P<score>\d+)", ["7"])
+    found = search([good, evil, good])
+    assert [one.words for one in found] == [[{"score": "7"}], None, [{"score": "7"}]]
+    assert "takes more than 0.2 s" in found[1].problem
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("(?P<loss>x)(", "unterminated"),
+        (r"(\d+)", "no group"),
+        ("(?P<loss>" + "x" * 600 + ")", "longer than 512"),
+        ("(?P<loss>" + "(" * 490, "missing|unterminated|recursion"),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_is_said_to_be(pattern: str, problem: str) -> None:
+    (found,) = search([Search(pattern, ["x"])])
+    assert found.words is None
+    assert any(word in found.problem for word in problem.split("|")), found.problem

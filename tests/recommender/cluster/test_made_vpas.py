@@ -1,0 +1,35 @@
+"""What the VPAs that we make are called."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from recommender.cluster.made_vpas import names_for
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.ownership import Workload
+
+
+def a(kind: str, name: str) -> Workload:
+    return Workload(kind, ObjectKey("team", name), "", "", {}, {}, None, None)
+
+
+def test_a_vpa_is_called_after_its_workload_and_that_ones_kind() -> None:
+    assert names_for(a("Job", "bert-7"))[0] == "bert-7.job"
+    assert names_for(a("StatefulSet", "bert-7"))[0] == "bert-7.statefulset"
+
+
+def test_a_long_name_leaves_room_for_the_container_in_the_name_of_a_checkpoint() -> None:
+    long, longer = (a("Deployment", "n" * length) for length in (240, 241))
+    for workload in (long, longer):
+        assert all(len(name) + 1 + 63 <= 253 for name in names_for(workload))
+    assert names_for(long)[0] != names_for(longer)[0]
+
+
+def test_no_two_checkpoints_of_ours_have_one_name() -> None:
+    workloads = [
+        a(kind, name)
+        for kind, name in product(("Job", "JobSet", "CronJob"), ("a", "a-b", "a.b", "a.job", "a-b.job-c", "a.job-b"))
+    ]
+    containers = ("b", "c", "b-c", "job-c", "b-c-c")
+    checkpoints = [f"{names_for(workload)[0]}-{container}" for workload, container in product(workloads, containers)]
+    assert len(set(checkpoints)) == len(checkpoints)

@@ -1,0 +1,84 @@
+"""What is written into a namespace that is being deleted: nothing, and nobody is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recommender.cluster.answers import error_of_status
+from recommender.cluster.checkpoints import Checkpoints
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import Forbidden, NotFound
+from recommender.cluster.objects import Vpa, read_vpa
+from recommender.cluster.paths import PODS, VPAS, path_of
+from recommender.cluster.profiles import PROFILES, ProfileWriter
+from recommender.cluster.vpa_status import Condition
+from recommender.cluster.vpa_writer import Outcome, VpaWriter
+from tests.cluster.cluster import Cluster
+from tests.cluster.waiting import wait_until
+from tests.recommender.cluster.checkpointing import Clock, make_vpa, status, stored, write
+
+CRDS = Path(__file__).parents[3] / "manifests" / "crd"
+
+
+@pytest.mark.parametrize(
+    ("details", "kind"),
+    [
+        ({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}, NotFound),
+        ({"causes": [{"reason": "SomethingElse"}, "no object"]}, Forbidden),
+        ({"causes": "no list"}, Forbidden),
+        ("no object", Forbidden),
+        (None, Forbidden),
+    ],
+)
+def test_a_refusal_for_want_of_the_namespace_is_told_from_one_for_want_of_a_right(details: object, kind: type) -> None:
+    body = {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden", "details": details}
+    error = error_of_status("POST /x", 403, body)
+    assert type(error) is kind
+    assert error.status == 403
+
+
+@pytest.fixture
+def vpa_in_a_dying_namespace(cluster: Cluster, api: Api, namespace: str) -> Iterator[Vpa]:
+    """A VPA that a finalizer holds in a namespace that is Terminating."""
+    cluster.vpa_resources()
+    cluster.apply(CRDS)
+    wait_until(lambda: api.get(path_of(PROFILES)), "PhaseProfiles to be served")
+    key = make_vpa(api, namespace, "job")
+    path = path_of(VPAS, *key)
+    api.patch(path, {"metadata": {"finalizers": ["phasewise.dev/held-by-a-test"]}})
+    api.delete(path_of(("v1", "namespaces"), None, namespace))
+    wait_until(
+        lambda: "deletionTimestamp" in api.get(path)["metadata"], "the namespace's contents to be deleted", timeout_s=60
+    )
+    yield read_vpa(api.get(path))
+    api.patch(path, {"metadata": {"finalizers": None}})
+
+
+def test_into_a_namespace_that_goes_nothing_is_made_and_nothing_is_complained_of(
+    api: Api, vpa_in_a_dying_namespace: Vpa
+) -> None:
+    vpa = vpa_in_a_dying_namespace
+    pod = {"metadata": {"name": "late"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    with pytest.raises(NotFound, match="being terminated") as refusal:
+        api.create(path_of(PODS, vpa.key.namespace), pod)
+    assert refusal.value.status == 403
+    assert ProfileWriter(api).write(vpa, {"model": "bundled"}, None) is False
+    checkpoints = Checkpoints(api, "phasewise", Clock(), vpa.key.namespace)
+    report = write(checkpoints, {vpa.key: {"main": status()}})
+    assert (report.written, report.failed, report.problems) == (0, 0, [])
+    assert stored(api, vpa.key.namespace) == {}
+    outcome = VpaWriter(api, lambda: 1_787_400_000.0).publish(vpa, [], {"RecommendationProvided": Condition("False")})
+    assert outcome is Outcome.WRITTEN, "what is there until the end can be written"
+
+
+def test_in_a_namespace_that_is_gone_nothing_is_made_either(api: Api, cluster: Cluster, namespace: str) -> None:
+    cluster.vpa_resources()
+    key = make_vpa(api, namespace, "job")
+    gone = read_vpa(api.get(path_of(VPAS, *key)) | {"metadata": {"name": "job", "namespace": "never-was", "uid": "u"}})
+    assert ProfileWriter(api).write(gone, {"model": "bundled"}, None) is False
+    report = write(Checkpoints(api, "phasewise", Clock(), "never-was"), {gone.key: {"main": status()}})
+    assert (report.written, report.failed) == (0, 0)
+    assert VpaWriter(api, lambda: 1_787_400_000.0).publish(gone, [], {}) is Outcome.GONE

@@ -1,0 +1,175 @@
+"""Progress from annotations and logs, against a small API server that answers as each test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.progress_annotations import AnnotationProgress
+from recommender.cluster.progress_logs import LogProgress
+from recommender.readings import Reading
+from tests.recommender.cluster.fake_server import FakeServer, kubeconfig, status
+
+NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+
+
+def a_pod(name: str, asks: str | None = "true", *, running: bool = True, **annotations: str) -> Pod:
+    if asks is not None:
+        annotations["phasewise.dev/progress-log"] = asks
+    state: dict[str, Any] = {"running": {}} if running else {"waiting": {"reason": "ContainerCreating"}}
+    return read_pod(
+        {
+            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}", "annotations": annotations},
+            "spec": {"containers": [{"name": "main"}, {"name": "side"}]},
+            "status": {"containerStatuses": [{"name": "main", "state": state}, {"name": "side", "state": state}]},
+        }
+    )
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+@pytest.fixture
+def api(server: FakeServer, tmp_path: Path) -> Api:
+    return connect(kubeconfig(tmp_path / "config", server.url), user_agent="test")
+
+
+def logs(api: Api, stopwatch: Callable[[], float] = lambda: 0.0) -> LogProgress:
+    return LogProgress(api, None, 12.0, stopwatch)
+
+
+def says(*lines: str) -> tuple[int, dict[str, str], bytes]:
+    return 200, {}, "".join(f"{line}\n" for line in lines).encode()
+
+
+def asked(server: FakeServer) -> list[tuple[str, dict[str, list[str]]]]:
+    """Path and query of what the server was asked."""
+    urls = [urlsplit(path) for _, path, _, _ in server.asked]
+    return [(url.path, parse_qs(url.query)) for url in urls]
+
+
+def test_an_annotation_is_taken_as_what_stands_and_a_broken_one_spoils_no_other() -> None:
+    good = a_pod("good", None, **{"phasewise.dev/progress": "loss=0.4 step=7"})
+    bad, silent = a_pod("bad", None, **{"phasewise.dev/progress": "well"}), a_pod("silent", None)
+    told = AnnotationProgress().take([bad, good, silent], 9.0)
+    assert told.readings == {("ns", "good"): [Reading(9.0, 0.4, "loss", 7, event=False)]}
+    assert list(told.problems) == ["progress of ns/bad"]
+
+
+def test_the_log_of_a_pod_that_asks_is_read_and_only_what_is_new(server: FakeServer, api: Api) -> None:
+    source, pods = logs(api), [a_pod("p"), a_pod("other", None)]
+    server.answers = [
+        says("2025-12-31T23:59:58.123456789Z step=1 loss=2.0", "2025-12-31T23:59:59.5Z reading data"),
+        says("2025-12-31T23:59:59.5Z reading data", "2026-01-01T00:00:09.25Z step=2 loss=1.5"),
+    ]
+    first = source.take(pods, NOW_S)
+    assert source.take(pods, NOW_S + 5.0).readings == {}  # not so soon again
+    second = source.take(pods, NOW_S + 15.0)
+    assert first.readings == {("ns", "p"): [Reading(pytest.approx(NOW_S - 1.876543, abs=1e-5), 2.0, "loss", 1.0)]}
+    assert second.readings == {("ns", "p"): [Reading(NOW_S + 9.25, 1.5, "loss", 2.0)]}
+    (path, query), (_, later) = asked(server)
+    assert path == "/api/v1/namespaces/ns/pods/p/log"
+    assert query == {"container": ["main"], "timestamps": ["true"], "tailLines": ["100"], "limitBytes": ["65536"]}
+    assert later["sinceTime"] == ["2025-12-31T23:59:59Z"]
+
+
+def test_a_pattern_of_its_own_and_the_container_people_mean(server: FakeServer, api: Api) -> None:
+    pod = a_pod("p", r"L=(?P<loss>\S+)", **{"kubectl.kubernetes.io/default-container": "side"})
+    server.answers = [says("2026-01-01T00:00:00Z L=3.5 loss=9")]
+    told = logs(api).take([pod], NOW_S + 60)
+    assert told.readings == {("ns", "p"): [Reading(NOW_S, 3.5, "loss")]}
+    assert asked(server)[0][1]["container"] == ["side"]
+
+
+def test_a_bad_pattern_is_said_once_asked_for_no_more_and_taken_up_again_when_it_changes(
+    server: FakeServer, api: Api
+) -> None:
+    source = logs(api)
+    server.answers = [says("2026-01-01T00:00:00Z loss=3")]
+    for round_s in (0.0, 60.0):
+        told = source.take([a_pod("p", "(?P<loss>")], NOW_S + round_s)
+        assert "the pattern of phasewise.dev/progress-log cannot be used" in told.problems["progress of ns/p"]
+    assert len(server.asked) == 1
+    told = source.take([a_pod("p")], NOW_S + 120.0)
+    assert not told.problems
+    assert len(told.readings["ns", "p"]) == 1
+
+
+def test_progress_bars_cut_lines_and_words_of_the_node_do_no_harm(server: FakeServer, api: Api) -> None:
+    server.answers = [
+        says(
+            "unable to retrieve container logs for containerd://abc",
+            "2026-01-01T00:00:00Z \r10%| loss=2.0\r20%| loss=1.0\r",
+            "2026-01-01T00:00:01Z " + "x" * 5000 + " loss=7",
+            "2026-01-01T00:00:02Z loss=nonsense",
+            "2026-01-01T0",
+        )
+    ]
+    told = logs(api).take([a_pod("p")], NOW_S + 60)
+    assert told.readings == {("ns", "p"): [Reading(NOW_S, 1.0, "loss")]}
+
+
+def test_a_node_whose_clock_is_ahead_is_not_believed(server: FakeServer, api: Api) -> None:
+    server.answers = [says("2026-01-01T01:00:00Z loss=1")]
+    told = logs(api).take([a_pod("p")], NOW_S)
+    assert told.readings == {("ns", "p"): [Reading(NOW_S, 1.0, "loss")]}
+
+
+def test_a_log_that_cannot_be_read_is_said_and_asked_for_ever_less_often(server: FakeServer, api: Api) -> None:
+    source = logs(api)
+    server.answers = [status(500, "the kubelet does not answer")]
+    asked_at = []
+    for at_s in range(0, 400, 12):
+        told = source.take([a_pod("p")], NOW_S + at_s)
+        assert "the kubelet does not answer" in told.problems["progress of ns/p"]
+        if len(server.asked) > len(asked_at):
+            asked_at.append(at_s)
+    assert asked_at == [0, 24, 72, 168, 360]
+    server.answers = [says("2026-01-01T00:00:00Z loss=1")]
+    assert not source.take([a_pod("p")], NOW_S + 900).problems
+
+
+def test_without_the_right_to_read_logs_it_asks_once_and_says_so(server: FakeServer, api: Api) -> None:
+    source, pods = logs(api), [a_pod(f"p{n}") for n in range(5)]
+    server.answers = [status(403, "pods is forbidden: cannot get resource pods/log")]
+    for at_s in (0.0, 15.0, 290.0):
+        told = source.take(pods, NOW_S + at_s)
+        assert "cannot get resource" in told.problems["progress from logs"]
+    assert len(server.asked) == 1
+    server.answers = [says("2026-01-01T00:00:00Z loss=1")]
+    assert len(source.take(pods, NOW_S + 301).readings) == 5
+
+
+def test_a_round_reads_for_a_bounded_time_and_goes_on_with_those_that_waited(server: FakeServer, api: Api) -> None:
+    now = [0.0]
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        now[0] += 0.9
+        body = b"2026-01-01T00:00:00Z loss=1\n"
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    server.answers = [slow]
+    source, pods = logs(api, lambda: now[0]), [a_pod(f"p{n}") for n in range(5)]
+    assert [name for _, name in source.take(pods, NOW_S).readings] == ["p0", "p1", "p2"]
+    assert [name for _, name in source.take(pods, NOW_S + 15).readings] == ["p3", "p4"]
+    assert [path.split("/")[-2] for path, _ in asked(server)] == ["p0", "p1", "p2", "p3", "p4", "p0"]
+
+
+def test_a_pod_that_does_not_run_yet_is_not_asked(server: FakeServer, api: Api) -> None:
+    assert logs(api).take([a_pod("p", running=False), a_pod("q", "false")], NOW_S).readings == {}
+    assert not server.asked

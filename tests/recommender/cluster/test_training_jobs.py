@@ -1,0 +1,103 @@
+"""Kinds of training jobs: found where they are installed, in the version that is served."""
+
+from __future__ import annotations
+
+import pytest
+
+from recommender.cluster.discovery import Resource, served
+from recommender.cluster.errors import ServerFailed
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.ownership import Ref, reader_of
+from recommender.cluster.training_jobs import KINDS
+from tests.recommender.cluster.worlds import NAMESPACE, ScriptedServer, World, owner
+
+KUBEFLOW, JOBSET = "kubeflow.org/v1", "jobset.x-k8s.io/v1alpha2"
+
+
+def with_groups(**groups: tuple[str, ...]) -> ScriptedServer:
+    """A server with these groups (`_` for a dot): their versions, the preferred one last."""
+    server = ScriptedServer()
+    server.answers["/apis"] = {
+        "groups": [
+            {
+                "name": name.replace("_", "."),
+                "versions": [{"groupVersion": f"{name.replace('_', '.')}/{version}"} for version in versions],
+                "preferredVersion": {"groupVersion": f"{name.replace('_', '.')}/{versions[-1]}"},
+            }
+            for name, versions in groups.items()
+        ]
+    }
+    return server
+
+
+def found(server: ScriptedServer) -> dict[tuple[str, str], Resource]:
+    return served(server, KINDS)  # type: ignore[arg-type]
+
+
+def test_where_none_is_installed_one_question_tells() -> None:
+    server = with_groups(apps=("v1",), batch=("v1",))
+    assert found(server) == {}
+    assert server.asked == ["/apis"]
+
+
+def test_each_installed_kind_is_found_with_its_place_and_whether_it_scales() -> None:
+    server = with_groups(kubeflow_org=("v1",), **{"jobset_x-k8s_io": ("v1alpha2",)})
+    server.serve(KUBEFLOW, PyTorchJob=("pytorchjobs", True), TFJob=("tfjobs", True), PaddleJob=("paddlejobs", True))
+    server.serve(JOBSET, JobSet=("jobsets", False))
+    assert found(server) == {
+        ("kubeflow.org", "PyTorchJob"): Resource(KUBEFLOW, "pytorchjobs", True),
+        ("kubeflow.org", "TFJob"): Resource(KUBEFLOW, "tfjobs", True),
+        ("jobset.x-k8s.io", "JobSet"): Resource(JOBSET, "jobsets", False),
+    }
+
+
+def test_of_several_versions_the_preferred_one_is_taken_and_others_where_it_lacks_the_kind() -> None:
+    server = with_groups(kubeflow_org=("v2beta1", "v1"))
+    server.serve("kubeflow.org/v2beta1", MPIJob=("mpijobs", False), TFJob=("tfjobs", False))
+    server.serve(KUBEFLOW, TFJob=("tfjobs", True))
+    assert {kind: resource.api_version for (_, kind), resource in found(server).items()} == {
+        "TFJob": KUBEFLOW,
+        "MPIJob": "kubeflow.org/v2beta1",
+    }
+
+
+def test_a_server_that_cannot_say_is_told_from_one_that_has_none() -> None:
+    server = ScriptedServer()
+    server.answers["/apis"] = ServerFailed("GET /apis: down", status=503)
+    with pytest.raises(ServerFailed):
+        found(server)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "finished"),
+    [
+        ([], False),
+        ([{"type": "Running", "status": "True"}], False),
+        ([{"type": "Succeeded", "status": "False"}], False),
+        ([{"type": "Running", "status": "False"}, {"type": "Succeeded", "status": "True"}], True),
+        ([{"type": "Failed", "status": "True"}], True),
+        ([{"type": "Completed", "status": "True"}], True),
+    ],
+)
+def test_a_training_job_is_read_with_its_end(conditions: list[dict[str, str]], finished: bool) -> None:
+    raw = {"metadata": {"name": "bert", "namespace": NAMESPACE}, "status": {"conditions": conditions}}
+    job = reader_of("PyTorchJob", KUBEFLOW)(raw)
+    assert (job.finished, job.api_version, job.selector) == (finished, KUBEFLOW, None)
+    assert job.ref == Ref("kubeflow.org", "PyTorchJob", "bert")
+
+
+def test_a_training_job_that_is_watched_leads_on_to_what_controls_it() -> None:
+    world = World()
+    world.server.serve("trainer.kubeflow.org/v1alpha1", TrainJob=("trainjobs", False))
+    by = owner("TrainJob", "llm", "trainer.kubeflow.org/v1alpha1")
+    metadata = {"name": "llm", "namespace": NAMESPACE, "generateName": "llm-", "ownerReferences": [by]}
+    world.workloads.changed(None, reader_of("JobSet", JOBSET)({"metadata": metadata}))
+    world.controller("Job", "llm-0", {"u": "1"}, by=owner("JobSet", "llm", JOBSET))
+    pod = world.pod("llm-0-a", {"u": "1"}, by=owner("Job", "llm-0", "batch/v1"))
+    world.pod("stranger", {"job-name": "llm"}, by=owner("Job", "llm", "batch/v1"))
+    world.controller("Job", "llm", {"u": "2"})
+    assert world.names("JobSet", "llm", JOBSET) == ["llm-0-a"]
+    assert [above.kind for above in world.targets.owners(pod)] == ["Job", "JobSet", "TrainJob"]
+    assert world.workloads.within(NAMESPACE).keys() >= {Ref("jobset.x-k8s.io", "JobSet", "llm"), Ref("", "Job", "llm")}
+    assert world.workloads.get("elsewhere", Ref("", "Job", "llm")) is None
+    assert ObjectKey(NAMESPACE, "llm-0-a") == pod.key

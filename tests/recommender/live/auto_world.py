@@ -1,0 +1,142 @@
+"""A namespace in memory: workloads, and VPAs on a server that keeps them as an API server does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recommender.cluster.errors import Conflict, NotFound
+from recommender.cluster.made_vpas import VpaMaker
+from recommender.cluster.namespaces import Namespace
+from recommender.cluster.objects import ObjectKey, OwnerRef, Vpa, read_vpa
+from recommender.cluster.ownership import WELL_KNOWN, Ref, Workload, reader_of
+from recommender.live.auto_settings import AUTO
+from recommender.live.auto_vpas import Plan, plan
+
+Json = dict[str, Any]
+TEAM = "team"
+KUBEFLOW, JOBSET, RAY = "kubeflow.org/v1", "jobset.x-k8s.io/v1alpha2", "ray.io/v1"
+YES = {AUTO: "true"}
+NO = {AUTO: "false"}
+
+
+class Server:
+    """Stands where `Api` stands: keeps VPAs as an API server does."""
+
+    def __init__(self) -> None:
+        self.vpas: dict[str, Json] = {}
+        self.writes = 0
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Json:
+        name = body["metadata"]["name"]
+        if name in self.vpas:
+            raise Conflict(f"POST {path}: {name} exists", status=409)
+        self._write(name, {**body, "metadata": {**body["metadata"], "uid": f"vpa-{self.writes}"}})
+        return self.vpas[name]
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Json:
+        name = path.rsplit("/", 1)[1]
+        old = self.vpas[name]
+        if body["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
+            raise Conflict(f"PATCH {path}", status=409)
+        notes = {**old["metadata"].get("annotations", {}), **body["metadata"].get("annotations", {})}
+        metadata = {**old["metadata"], "annotations": {key: text for key, text in notes.items() if text is not None}}
+        self._write(name, {**old, "metadata": metadata, "spec": {**old["spec"], **body["spec"]}})
+        return self.vpas[name]
+
+    def delete(self, path: str, *, uid: str = "") -> Json:
+        name = path.rsplit("/", 1)[1]
+        if name not in self.vpas:
+            raise NotFound(f"DELETE {path}", status=404)
+        if self.vpas[name]["metadata"]["uid"] != uid:
+            raise Conflict(f"DELETE {path}", status=409)
+        self.writes += 1
+        return self.vpas.pop(name)
+
+    def _write(self, name: str, body: Json) -> None:
+        self.writes += 1
+        self.vpas[name] = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.writes)}}
+
+
+@dataclass
+class World:
+    """A namespace, the workloads in it, and the VPAs on a server."""
+
+    namespace: Namespace = field(default_factory=lambda: Namespace(TEAM, YES, {}))
+    workloads: dict[Ref, Workload] = field(default_factory=dict)
+    server: Server = field(default_factory=Server)
+    scalable: frozenset[str] = frozenset()
+
+    def add(self, *workloads: Workload) -> World:
+        self.workloads |= {workload.ref: workload for workload in workloads}
+        return self
+
+    def write_by_hand(self, name: str, kind: str, target: str, api_version: str = "batch/v1") -> None:
+        reference = {"apiVersion": api_version, "kind": kind, "name": target}
+        self.server.create("", {"metadata": {"name": name, "namespace": TEAM}, "spec": {"targetRef": reference}})
+
+    @property
+    def vpas(self) -> dict[ObjectKey, Vpa]:
+        return {vpa.key: vpa for vpa in map(read_vpa, self.server.vpas.values())}
+
+    def plan(self) -> Plan:
+        return plan(self.namespace, self.workloads, self.vpas, "phasewise", lambda _, kind: kind in self.scalable)
+
+    def settle(self) -> Plan:
+        """Carry out plans until there is nothing to do; returns the last one."""
+        maker = VpaMaker(self.server)  # type: ignore[arg-type]
+        for _ in range(4):
+            todo = self.plan()
+            if not (todo.remove or todo.change or todo.create):
+                return todo
+            for vpa, why in todo.remove:
+                assert why
+                maker.remove(vpa)
+            for vpa, wanted in todo.change:
+                maker.change(vpa, wanted)
+            for wanted in todo.create:
+                maker.create(wanted)
+        raise AssertionError("it never comes to rest")
+
+    def names(self) -> list[str]:
+        self.settle()
+        return sorted(self.server.vpas)
+
+    def the_vpa(self) -> Vpa:
+        self.settle()
+        (vpa,) = self.vpas.values()
+        return vpa
+
+    def edit(self, name: str, **spec: Any) -> None:
+        """As `kubectl edit` does."""
+        old = self.server.vpas[name]
+        self.server._write(name, {**old, "spec": {**old["spec"], **spec}})
+
+
+def a(
+    kind: str,
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    by: Workload | OwnerRef | None = None,
+    api_version: str = "",
+    ended: bool = False,
+    uid: str = "",
+) -> Workload:
+    """A workload, read from its JSON; of a training kind where an API version is given."""
+    metadata: Json = {"name": name, "namespace": TEAM, "uid": uid or f"{kind}-{name}"}
+    metadata |= {"labels": labels or {}, "annotations": annotations or {}}
+    if by is not None:
+        above = (by.api_version, by.kind, by.name, by.uid)
+        metadata["ownerReferences"] = [
+            {**dict(zip(("apiVersion", "kind", "name", "uid"), above, strict=True)), "controller": True}
+        ]
+    conditions = [{"type": "Complete", "status": "True"}] if ended else []
+    version = api_version or ("" if kind in WELL_KNOWN else KUBEFLOW)
+    return reader_of(kind, version)({"metadata": metadata, "spec": {}, "status": {"conditions": conditions}})
+
+
+def foreign_owner(kind: str, name: str = "x", api_version: str = RAY) -> OwnerRef:
+    return OwnerRef(api_version, kind, name, f"{kind}-{name}", controller=True)

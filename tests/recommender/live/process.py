@@ -1,0 +1,75 @@
+"""The recommender as a process with the account and the rights of its manifests, and what it wrote."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import requests
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import Server
+
+ROOT = Path(__file__).parents[3]
+NAME = "phasewise-recommender"
+USER = f"system:serviceaccount:kube-system:{NAME}"
+MANIFESTS = ROOT / "manifests"
+FAST = ("--interval", "1s", "--step", "10s", "--cycle", "5m")
+
+
+def install(cluster: Cluster) -> Path:
+    """Apply the manifests; returns the kubeconfig of their service account."""
+    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "recommender" / "rbac.yaml")
+    return cluster.service_account("kube-system", NAME)
+
+
+def start_recommender(cluster: Cluster, account: Path, *options: str, name: str = NAME, wait: bool = True) -> Server:
+    """Start it with rounds of a second; returns when it is ready. Later options win over those of `FAST`."""
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", account, "--address", address]
+
+    def ready() -> bool:
+        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
+
+    environment = {"PYTHONPATH": str(ROOT)}
+    return cluster.start(name, [*command, *FAST, *options], ready=ready, environment=environment, wait=wait)
+
+
+class Requests:
+    """Counts what the account has asked of the API server since the object was made."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._log = cluster.folder / "logs" / "audit.jsonl"
+        self._read, self._number = self._log.stat().st_size, 0
+
+    def count(self) -> int:
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            more = log.read()
+        self._read += len(more)
+        self._number += more.count(f'"username":"{USER}"'.encode())
+        return self._number
+
+
+class Write(NamedTuple):
+    """A request that changes something, as the audit log tells it."""
+
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    status: int
+
+
+def writes(cluster: Cluster) -> Iterator[Write]:
+    """All that the account wrote, or tried to, in this cluster."""
+    for line in (cluster.folder / "logs" / "audit.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef")
+        if about and event["user"]["username"] == USER and event["verb"] not in ("get", "list", "watch"):
+            part = f"/{about['subresource']}" if "subresource" in about else ""
+            code = event.get("responseStatus", {}).get("code", 0)
+            yield Write(event["verb"], about["resource"] + part, about["namespace"], about.get("name", ""), code)

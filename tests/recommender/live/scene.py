@@ -1,0 +1,140 @@
+"""A namespace full of workloads and VPAs, with the recommender at work on them: what the tests of behaviours share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recommender.cluster.quantities import parse_quantity
+from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import Server
+from tests.cluster.waiting import wait_until
+from tests.recommender.live.behaviours import Case, Container
+from tests.recommender.live.process import start_recommender
+
+Json = dict[str, Any]
+APPEARS_WITHIN_S = 90.0
+"""metrics-server tells of a pod some twenty seconds after its start; the rest is for a busy machine."""
+
+
+@dataclass
+class Scene:
+    """One namespace.
+
+    Attributes
+    ----------
+    selector
+        Chooses the simulated nodes.
+    """
+
+    cluster: Cluster
+    namespace: str
+    selector: Mapping[str, str]
+    account: Path
+    server: Server | None = None
+
+    def start(self, *options: str) -> None:
+        """Start the recommender."""
+        self.server = start_recommender(self.cluster, self.account, *options)
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.stop()
+        self.cluster.core.delete_namespace(self.namespace)
+
+    # -- workloads -------------------------------------------------------------------------------------------------
+
+    def template(self, name: str, case: Case, **annotations: str) -> Json:
+        """A pod template of a case's containers, which use what the case says as soon as they run."""
+        uses = annotations
+        for container, made in case.containers.items():
+            uses |= {
+                f"phasewise.dev/cpu.{container}": f"{round(made.uses[0] * 1e6)}u",
+                f"phasewise.dev/memory.{container}": str(round(made.uses[1])),
+            }
+        spec: Json = {
+            "nodeSelector": dict(self.selector),
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container_of(container, made) for container, made in case.containers.items()],
+        }
+        if case.init:
+            spec["initContainers"] = list(case.init)
+        return {"metadata": {"labels": {"app": name}, "annotations": uses}, "spec": spec}
+
+    def deployment(self, name: str, case: Case) -> Json:
+        return self.controller("apps/v1", "Deployment", name, case, replicas=case.replicas)
+
+    def controller(self, api_version: str, kind: str, name: str, case: Case, **spec: Any) -> Json:
+        """The JSON of a controller of a case's pods, which it selects by `app: <name>`."""
+        labels = {"app": name}
+        selector = labels if kind == "ReplicationController" else {"matchLabels": labels}
+        content = {"selector": selector, "template": self.template(name, case), **spec}
+        return {
+            "apiVersion": api_version, "kind": kind,
+            "metadata": {"name": name, "namespace": self.namespace}, "spec": content,
+        }  # fmt: skip
+
+    # -- VPAs ------------------------------------------------------------------------------------------------------
+
+    def create_vpa(self, body: Json, before: Json | None = None) -> None:
+        self.cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, self.namespace, AUTOSCALERS, body)
+        if before:
+            self.patch_vpa(body["metadata"]["name"], {"status": before}, status=True)
+
+    def vpa_of(self, kind: str, name: str, api_version: str = "apps/v1", **spec: Any) -> Json:
+        """A VPA of another controller than a Deployment, under its name."""
+        target = {"apiVersion": api_version, "kind": kind, "name": name}
+        return Case(spec={"targetRef": target, **spec}).vpa(name)
+
+    def vpa(self, name: str) -> Json:
+        found: Json = self.cluster.custom.get_namespaced_custom_object(
+            API_GROUP, API_VERSION, self.namespace, AUTOSCALERS, name
+        )
+        return found
+
+    def patch_vpa(self, name: str, patch: Json, *, status: bool = False) -> None:
+        custom = self.cluster.custom
+        patched = custom.patch_namespaced_custom_object_status if status else custom.patch_namespaced_custom_object
+        patched(API_GROUP, API_VERSION, self.namespace, AUTOSCALERS, name, patch)
+
+    def delete_vpa(self, name: str) -> None:
+        self.cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, self.namespace, AUTOSCALERS, name)
+
+    # -- what comes of it ------------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], object], what: str) -> Any:
+        return wait_until(condition, what, timeout_s=APPEARS_WITHIN_S, every_s=0.25)
+
+    def conditions(self, name: str) -> dict[str, Json]:
+        return {found["type"]: found for found in self.vpa(name)["status"]["conditions"]}
+
+    def target(self, name: str, container: str = "main", bound: str = "target") -> dict[str, float]:
+        """Cores and bytes; empty while nothing is recommended."""
+        entries = self.vpa(name).get("status", {}).get("recommendation", {}).get("containerRecommendations", [])
+        found = next((entry[bound] for entry in entries if entry["containerName"] == container), {})
+        return {resource: parse_quantity(amount) for resource, amount in found.items()}
+
+    def provided(self, name: str) -> bool:
+        """Whether it has a recommendation, and nothing is wrong with it."""
+        told = self.conditions(name)
+        assert "ConfigUnsupported" not in told, told
+        return told["RecommendationProvided"]["status"] == "True" and bool(self.target(name))
+
+    def a_whole_round_passes(self) -> None:
+        """Wait until a change of a VPA's spec was seen and answered twice: what was there before is dealt with."""
+        name = "clockwork"
+        for replicas in (int(time.time()) % 1000 + 2, 1):
+            self.patch_vpa(name, {"spec": {"updatePolicy": {"updateMode": "Off", "minReplicas": replicas}}})
+            generation = self.vpa(name)["metadata"]["generation"]
+            self.wait(
+                lambda generation=generation: self.vpa(name)["status"]["observedGeneration"] == generation,
+                "a round of the recommender",
+            )
+
+
+def container_of(name: str, made: Container) -> Json:
+    return {"name": name, "image": "none", "imagePullPolicy": "IfNotPresent", "resources": made.resources}

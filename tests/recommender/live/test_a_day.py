@@ -1,0 +1,194 @@
+"""Twenty-four hours of a busy cluster in some seconds: what is held on to does not grow.
+
+Ten places; in each a workload lives for most of an hour and makes room for the next one, so that the cluster looks the
+same at every full hour. What is held at the end of the day is held against what was held at noon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_vpa
+from recommender.cluster.oom import OomObservation
+from recommender.cluster.pods import Pod, Termination, read_pod
+from recommender.cluster.vpa_status import Condition, status_of
+from recommender.live.fleet import Fleet
+from recommender.live.member import Sample
+from recommender.live.recommend import Options
+from recommender.live.round import Recommender
+from recommender.live.view import Place, Selection
+from recommender.policies.constraints import SharedLimits
+from recommender.policies.histogram import HistogramSession
+from recommender.records import ContainerRecommendation
+from tests.recommender.live.test_round import GIB, MODEL, a_vpa
+from tests.recommender.live.weighing import weigh
+
+HOUR_S, ROUND_S = 3600.0, 240.0
+START_S = 500_000 * HOUR_S
+HOURS, SETTLED_HOURS = 24, 12
+PLACES = 10
+GROWTH = 1.05
+"""Histories fill, and numbers get longer; what is kept of each of the 240 workloads that went would be far more."""
+
+
+@dataclass
+class Tenant:
+    """The workload of one place, in one hour."""
+
+    vpa: Vpa
+    pods: list[Pod]
+    workload_class: str
+    seen: bool = True
+    """Whether the metrics tell of it."""
+
+
+@dataclass
+class Day:
+    """The cluster as a function of the time of day; the seam that a round sees."""
+
+    now_s: float = START_S - ROUND_S
+    tenants: dict[int, Tenant] = field(default_factory=dict)
+    killed: list[OomObservation] = field(default_factory=list)
+    states: dict[ObjectKey, str] = field(default_factory=dict)
+    class_states: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict)
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def move(self) -> None:
+        """Four minutes pass: some workload comes, runs, ends or goes."""
+        self.now_s += ROUND_S
+        for place in range(PLACES):
+            minute = round((self.now_s - START_S) / 60.0) - 4 * place
+            if minute < 0:
+                continue
+            hour, minute = divmod(minute, 60)
+            if minute == 0:
+                self.tenants[place] = self._new(place, hour)
+            elif minute == 20 and place % 4 == 1:
+                self._kill(self.tenants[place])
+            elif minute == 44 and place % 3:
+                exit_code = hour % 2 if place % 3 == 2 else 0
+                self.tenants[place].pods = [ended(pod, self.now_s, exit_code) for pod in self.tenants[place].pods]
+            elif minute == 52:
+                self._leave(place)
+
+    def _new(self, place: int, hour: int) -> Tenant:
+        """A job of a class, a job that is one of a kind, a Deployment whose pods nobody measures, ..."""
+        name = f"job-{place}-{hour}" if place % 3 else f"steady-{place}"
+        raw = a_vpa(name)
+        raw["metadata"]["uid"] = f"vpa-{place}-{hour}"
+        vpa = read_vpa(raw)
+        pods = [pod_of(f"{name}-{number}-{hour}", self.now_s) for number in range(1 + place % 2)]
+        workload_class = "recurring" if place % 3 == 1 else name
+        return Tenant(vpa, pods, workload_class, seen=place % 7 != 6)
+
+    def _kill(self, tenant: Tenant) -> None:
+        for pod in tenant.pods:
+            self.killed.append(OomObservation(pod.key, "main", self.now_s, 2 * GIB))
+
+    def _leave(self, place: int) -> None:
+        """Most go with their VPA; of some the VPA goes while the pods still run, of others the pods alone go."""
+        tenant = self.tenants[place]
+        if place % 5 == 3:
+            tenant.pods = []
+        else:
+            del self.tenants[place]
+            self.states.pop(tenant.vpa.key, None)
+
+    # -- what a round sees -----------------------------------------------------------------------------------------
+
+    def vpas(self) -> Sequence[Vpa]:
+        return [tenant.vpa for tenant in self.tenants.values()]
+
+    def select(self, vpa: Vpa) -> Selection:
+        tenant = next(tenant for tenant in self.tenants.values() if tenant.vpa is vpa)
+        return Selection(tenant.pods, {pod.uid: tenant.workload_class for pod in tenant.pods})
+
+    def samples(self) -> Iterable[tuple[Place, Sample]]:
+        for tenant in self.tenants.values():
+            for pod in tenant.pods if tenant.seen else ():
+                phase = 1.0 + math.sin(2.0 * math.pi * self.now_s / 1200.0)
+                yield Place("ns", pod.key.name, "main"), Sample(self.now_s, 0.1 + phase, (1.0 + phase) * GIB)
+
+    def kills(self) -> Sequence[OomObservation]:
+        taken, self.killed = self.killed, []
+        return taken
+
+    def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
+        return [(32.0, 128 * GIB)]
+
+    def publish(
+        self,
+        vpa: Vpa,
+        recommendations: Sequence[ContainerRecommendation],
+        conditions: Mapping[str, Condition | None],
+    ) -> None:
+        for tenant in self.tenants.values():
+            if tenant.vpa is vpa:
+                tenant.vpa = replace(vpa, status=status_of(vpa, recommendations, conditions, self.now_s))
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        self.states[vpa.key] = profile["state"]
+
+    def kept(self, vpa: Vpa) -> str | None:
+        return self.states.get(vpa.key)
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        return self.class_states
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        self.class_states[key] = profile["state"], self.now_s
+
+    def drop_class(self, key: ObjectKey) -> None:
+        del self.class_states[key]
+
+    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
+        return None
+
+
+def pod_of(name: str, now_s: float) -> Pod:
+    resources = {"requests": {"cpu": "2", "memory": "4Gi"}}
+    pod = read_pod(
+        {
+            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}"},
+            "spec": {"containers": [{"name": "main", "image": "i", "resources": resources}]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]},
+        }
+    )
+    return replace(pod, containers=(replace(pod.containers[0], started_s=now_s),))
+
+
+def ended(pod: Pod, now_s: float, exit_code: int) -> Pod:
+    """It came to its end, a good one when the exit code is 0."""
+    (container,) = pod.containers
+    end = Termination("Error" if exit_code else "Completed", container.started_s, now_s, exit_code)
+    return replace(
+        pod,
+        phase="Failed" if exit_code else "Succeeded",
+        containers=(replace(container, running=False, terminated=end),),
+    )
+
+
+def test_a_day_of_coming_and_going_leaves_nothing_behind() -> None:
+    day = Day()
+    ours = Recommender(
+        day,
+        lambda *asks: Fleet(MODEL, ROUND_S, 5, *asks),
+        Options(),
+        SharedLimits(),
+        clock=lambda: day.now_s,
+        stopwatch=lambda: day.now_s,
+        class_ttl_s=2 * HOUR_S,
+    )
+    weights = []
+    for until_hour in (SETTLED_HOURS, HOURS):
+        while day.now_s < START_S + until_hour * HOUR_S:
+            day.move()
+            assert not ours.run().problems
+        weights.append(weigh(ours, apart=(day, ours.fleet.model)))
+    settled, now = weights
+    assert now.held_bytes <= GROWTH * settled.held_bytes, now.more_than(settled)
+    assert now.objects.total() <= GROWTH * settled.objects.total(), now.more_than(settled)

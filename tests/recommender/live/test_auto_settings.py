@@ -1,0 +1,81 @@
+"""What annotations ask of the VPAs that we make, and what becomes of those that cannot be understood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.cluster.made_vpas import PROBLEM, Settings
+from recommender.cluster.namespaces import Namespace, read_namespace
+from recommender.live.auto_settings import AUTO, read_wish
+from tests.recommender.live.auto_world import TEAM, YES, World, a
+
+P = "phasewise.dev/"
+GIB = 2.0**30
+WISHES: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
+    ({}, {}, Settings()),
+    ({P + "mode": "Initial"}, {}, Settings("Initial")),
+    ({}, {P + "mode": "Off"}, Settings("Off")),
+    ({P + "mode": "Recreate"}, {P + "mode": "Off"}, Settings("Recreate")),
+    ({P + "min-cpu": "250m", P + "max-cpu": " 4 "}, {}, Settings(min_allowed=(0.25, None), max_allowed=(4.0, None))),
+    ({P + "min-memory": "1Gi"}, {P + "max-memory": "4Gi"},
+     Settings(min_allowed=(None, GIB), max_allowed=(None, 4 * GIB))),
+    ({P + "min-cpu": "1", P + "max-cpu": "1"}, {}, Settings(min_allowed=(1.0, None), max_allowed=(1.0, None))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("workload", "namespace", "wanted"), WISHES)
+def test_annotations_choose(workload: Mapping[str, str], namespace: Mapping[str, str], wanted: Settings) -> None:
+    wish = read_wish(workload, namespace)
+    assert (wish.settings, wish.problems) == (wanted, ())
+
+
+@pytest.mark.parametrize(
+    ("annotations", "words", "kept"),
+    [
+        ({P + "mode": "off"}, "'off' is none of Off, Initial", Settings("Off")),
+        ({P + "mode": "Auto"}, "'Auto' is none of", Settings("Off")),
+        ({P + "max-memory": "4GB"}, "phasewise.dev/max-memory: '4GB' is no quantity", Settings("Off")),
+        ({P + "max-memory": ""}, "'' is no quantity", Settings("Off")),
+        ({P + "min-cpu": "0"}, "'0' is not a positive number of whole millicores", Settings("Off")),
+        ({P + "min-cpu": "-1"}, "is not a positive number", Settings("Off")),
+        ({P + "min-cpu": "1u"}, "is not a positive number of whole millicores", Settings("Off")),
+        ({P + "min-memory": "1500m"}, "is not a positive number of whole bytes", Settings("Off")),
+        ({P + "min-cpu": "nan"}, "is no quantity", Settings("Off")),
+        ({P + "max-cpus": "2"}, "phasewise.dev/max-cpus is no annotation of ours", Settings("Off")),
+        (
+            {P + "min-cpu": "2", P + "max-cpu": "1", P + "min-memory": "1Gi"},
+            "phasewise.dev/min-cpu: '2' is more than phasewise.dev/max-cpu: '1'",
+            Settings("Off", (None, GIB)),
+        ),
+    ],
+)
+def test_what_cannot_be_understood_is_said_and_nothing_is_acted_upon(
+    annotations: Mapping[str, str], words: str, kept: Settings
+) -> None:
+    wish = read_wish(annotations, {})
+    assert wish.settings == kept
+    assert any(words in problem for problem in wish.problems)
+    world = World().add(a("Job", "a", annotations=annotations))
+    vpa = world.the_vpa()
+    assert vpa.update_mode == "Off"
+    assert words in vpa.annotations[PROBLEM]
+    assert words in world.plan().notes["Job team/a"]
+    world.add(a("Job", "a"))
+    assert PROBLEM not in world.the_vpa().annotations
+    assert world.the_vpa().update_mode == "InPlaceOrRecreate"
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.dictionaries(st.sampled_from([P + n for n in ("mode", "min-cpu", "max-cpu", "min-memory", "x")]), st.text()))
+def test_no_annotation_makes_it_fail(annotations: dict[str, str]) -> None:
+    wish = read_wish(annotations, {})
+    assert wish.settings.mode == "Off" or not wish.problems
+
+
+def test_a_namespace_is_read_for_what_concerns_us() -> None:
+    metadata = {"name": TEAM, "labels": {AUTO: "true", "other": "x"}, "annotations": {P + "mode": "Off", "y": "z"}}
+    assert read_namespace({"metadata": metadata}) == Namespace(TEAM, YES, {P + "mode": "Off"})

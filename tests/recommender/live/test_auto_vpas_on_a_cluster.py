@@ -1,0 +1,274 @@
+"""VPAs for workloads that nobody wrote one for, made by the real process with the rights of its manifests."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.training_jobs import KINDS
+from recommender.live.auto_settings import AUTO
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import Server
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.usage import Usage, drive_usage
+from tests.cluster.waiting import wait_until
+from tests.cluster.workloads import pod_spec, resources
+from tests.recommender.live.auto_cluster import (
+    NOBODY,
+    Json,
+    a_job,
+    definition,
+    label,
+    make,
+    make_job,
+    remains,
+    vpas,
+    wait_for_names,
+    write_by_hand,
+)
+
+ROOT = Path(__file__).parents[3]
+ACCOUNT = "phasewise-recommender"
+
+
+@pytest.fixture(scope="module")
+def rights(vpa: Cluster, metrics_server: Cluster) -> Path:
+    """The kubeconfig of the service account that the manifests give the recommender."""
+    vpa.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "recommender" / "rbac.yaml")
+    return metrics_server.service_account("kube-system", ACCOUNT)
+
+
+@pytest.fixture(scope="module")
+def recommender(cluster: Cluster, rights: Path) -> Iterator[Server]:
+    """The recommender, with a name of its own in this cluster."""
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", rights, "--address", address]
+    fast = ["--interval", "1s", "--step", "10s", "--cycle", "5m"]
+
+    def ready() -> bool:
+        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
+
+    server = cluster.start("auto-vpas", [*command, *fast], ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def team(cluster: Cluster, namespace: str, recommender: Server) -> str:
+    """A labelled namespace, watched."""
+    label(cluster, "", f"namespace/{namespace}", f"{AUTO}=true")
+    return namespace
+
+
+def created_s(thing: Json) -> float:
+    """By the API server's clock, in whole seconds."""
+    return datetime.fromisoformat(thing["metadata"]["creationTimestamp"]).timestamp()
+
+
+def test_a_jobs_vpa_is_there_at_once_and_goes_with_the_job(cluster: Cluster, team: str) -> None:
+    make_job(cluster, team, "first")
+    wait_for_names(cluster, team, "first.job")  # by now the label of the namespace has been seen
+    make_job(cluster, team, "bert-7")
+    made = wait_for_names(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
+    job = json.loads(cluster.kubectl("get", "job", "bert-7", "-n", team, "-o", "json"))
+    assert created_s(made) - created_s(job) <= 1.0
+    assert made["spec"]["targetRef"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"}
+    assert made["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}
+    assert made["spec"]["recommenders"] == [{"name": "phasewise"}]
+    cluster.kubectl("delete", "job", "bert-7", "-n", team)
+    wait_for_names(cluster, team, "first.job", timeout_s=60)
+
+
+def test_a_cron_job_has_one_for_all_its_jobs(cluster: Cluster, team: str) -> None:
+    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": a_job(NOBODY)}}
+    make(cluster, team, "batch/v1", "CronJob", "nightly", spec)
+    cluster.kubectl("-n", team, "create", "job", "nightly-1", "--from=cronjob/nightly")
+    remains(cluster, team, "nightly.cronjob")
+
+
+def test_none_is_made_beside_a_persons_and_ours_gives_way_to_theirs(cluster: Cluster, team: str) -> None:
+    write_by_hand(cluster, team, "theirs", "Job", "bert")
+    make_job(cluster, team, "bert")
+    remains(cluster, team, "theirs")
+    cluster.kubectl("delete", "vpa", "theirs", "-n", team)
+    wait_for_names(cluster, team, "bert.job", "later.job")
+    write_by_hand(cluster, team, "theirs-again", "Job", "bert")
+    wait_for_names(cluster, team, "theirs-again", "later.job")
+
+
+def test_labels_bring_and_take_them(cluster: Cluster, namespace: str, recommender: Server) -> None:
+    make_job(cluster, namespace, "a")
+    make_job(cluster, namespace, "b", labels={AUTO: "true"})
+    wait_for_names(cluster, namespace, "b.job")
+    label(cluster, "", f"namespace/{namespace}", f"{AUTO}=true")
+    wait_for_names(cluster, namespace, "a.job", "b.job")
+    label(cluster, namespace, "job/b", f"{AUTO}=false")
+    wait_for_names(cluster, namespace, "a.job")
+    label(cluster, "", f"namespace/{namespace}", f"{AUTO}-")
+    wait_for_names(cluster, namespace)
+    label(cluster, "", f"namespace/{namespace}", f"{AUTO}=true")
+    wait_for_names(cluster, namespace, "a.job")
+
+
+def test_annotations_choose_and_a_bad_one_only_recommends(cluster: Cluster, team: str, recommender: Server) -> None:
+    def said() -> tuple[str, Json, str]:
+        vpa = vpas(cluster, team)["a.job"]
+        (policy,) = vpa["spec"]["resourcePolicy"]["containerPolicies"]
+        bounds = {name: policy[name] for name in ("minAllowed", "maxAllowed") if name in policy}
+        mode = vpa["spec"]["updatePolicy"]["updateMode"]
+        return mode, bounds, vpa["metadata"]["annotations"].get("phasewise.dev/problem", "")
+
+    make_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Initial", "phasewise.dev/max-memory": "4Gi"})
+    wait_until(lambda: said() == ("Initial", {"maxAllowed": {"memory": "4Gi"}}, ""), "what the annotations say")
+    label(cluster, team, "job/a", "phasewise.dev/max-memory=4GB", verb="annotate")
+    words = "phasewise.dev/max-memory: '4GB' is no quantity"
+    wait_until(lambda: said() == ("Off", {}, words), "what is not understood to hold it back")
+    assert words in recommender.log.read_text()
+    label(cluster, team, "job/a", "phasewise.dev/max-memory-", "phasewise.dev/mode-", verb="annotate")
+    wait_until(lambda: said() == ("InPlaceOrRecreate", {}, ""), "the defaults")
+
+
+def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str) -> None:
+    make_job(cluster, team, "a")
+    wait_for_names(cluster, team, "a.job")
+    off = json.dumps({"spec": {"updatePolicy": {"updateMode": "Off"}}})
+    cluster.kubectl("patch", "vpa", "a.job", "-n", team, "--type=merge", "-p", off)
+    label(cluster, team, "job/a", "phasewise.dev/max-cpu=2", verb="annotate")
+    remains(cluster, team, "a.job")
+    assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off", "minReplicas": 1}
+    cluster.kubectl("delete", "vpa", "a.job", "-n", team)
+    wait_until(
+        lambda: (
+            vpas(cluster, team)["a.job"]["spec"]["resourcePolicy"]["containerPolicies"][0]["maxAllowed"] == {"cpu": "2"}
+        ),
+        "one made anew, as the annotations have it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "kind", "job_label"),
+    [
+        ("kubeflow.org", "v1", "TFJob", "training.kubeflow.org/job-name"),
+        ("kubeflow.org", "v1", "PyTorchJob", "training.kubeflow.org/job-name"),
+    ],
+)
+def test_a_kind_that_is_installed_later_is_found_and_its_pods_too(
+    cluster: Cluster, team: str, recommender: Server, group: str, version: str, kind: str, job_label: str
+) -> None:
+    plural = f"{kind.lower()}s"
+    cluster.kubectl("delete", "crd", f"{plural}.{group}", "--ignore-not-found")
+    cluster.apply(definition(group, version, kind))
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}", "--timeout=30s")
+    wait_until(lambda: make(cluster, team, f"{group}/{version}", kind, "llm", {}) is None, f"a {kind} to be taken")
+    name = f"llm.{kind.lower()}"
+    made = wait_for_names(cluster, team, name, timeout_s=40)[name]
+    assert made["spec"]["targetRef"] == {"apiVersion": f"{group}/{version}", "kind": kind, "name": "llm"}
+
+    def conditions() -> set[str]:
+        return {condition["type"] for condition in vpas(cluster, team)[name]["status"]["conditions"]}
+
+    wait_until(lambda: "NoPodsMatched" in conditions(), "the recommender to look for its pods")
+    uid = json.loads(cluster.kubectl("get", plural, "llm", "-n", team, "-o", "json"))["metadata"]["uid"]
+    owner = {"apiVersion": f"{group}/{version}", "kind": kind, "name": "llm", "uid": uid, "controller": True}
+    pods = {"llm-0": {"ownerReferences": [owner]}, "llm-1": {"labels": {job_label: "llm"}}}
+    for pod, metadata in pods.items():
+        cluster.core.create_namespaced_pod(
+            team, {"metadata": {"name": pod, **metadata}, "spec": pod_spec(NOBODY, resources({"cpu": "1"}))}
+        )
+        cluster.core.patch_namespaced_pod_status(pod, team, {"status": {"phase": "Running"}})
+        wait_until(lambda: "NoPodsMatched" not in conditions(), f"{pod} to be found")
+        cluster.kubectl("delete", "pod", pod, "-n", team, "--force", "--grace-period=0")
+        wait_until(lambda: "NoPodsMatched" in conditions(), f"{pod} to be missed")
+
+    cluster.kubectl("delete", plural, "llm", "-n", team)
+    wait_for_names(cluster, team, timeout_s=60)
+
+
+def test_a_kind_that_is_taken_away_is_no_longer_asked_for(cluster: Cluster, team: str, recommender: Server) -> None:
+    crd = definition("kubeflow.org", "v1", "MPIJob")
+    cluster.apply(crd)
+    log = recommender.log
+    wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
+    cluster.kubectl("delete", "crd", "mpijobs.kubeflow.org")
+    wait_until(lambda: "MPIJob of kubeflow.org is served no more" in log.read_text(), "it to be missed", timeout_s=40)
+    assert log.read_text().count("mpijobs: no contact") <= 1
+
+
+def test_a_jobs_pod_is_resized_in_place_without_anybody_writing_a_vpa(
+    cluster: Cluster, simulated_nodes: SimulatedNodes, team: str
+) -> None:
+    spec = a_job(simulated_nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
+    make(cluster, team, "batch/v1", "Job", "train-1", spec)
+
+    def pod() -> Any:
+        (found,) = cluster.core.list_namespaced_pod(team, label_selector="job-name=train-1").items
+        assert found.status.phase == "Running"
+        return found
+
+    began = wait_until(pod, "the job's pod to run", timeout_s=60)
+    drive_usage(cluster, team, began.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
+
+    def resized() -> dict[str, str]:
+        now = pod()
+        assert now.metadata.uid == began.metadata.uid, "it was made anew, not resized"
+        found: dict[str, str] = now.status.container_statuses[0].resources.requests
+        return found if found["cpu"] != "2" else {}
+
+    found = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
+    assert 0.35 <= parse_quantity(found["cpu"]) < 1.0
+
+    profile = json.loads(cluster.kubectl("get", "pp", "train-1.job", "-n", team, "-o", "json"))
+    assert profile["metadata"]["ownerReferences"][0]["name"] == "train-1.job"
+    cluster.kubectl("delete", "job", "train-1", "-n", team)
+    cluster.kubectl("wait", "--for=delete", "pp/train-1.job", "-n", team, "--timeout=60s")
+
+
+def test_the_examples_are_taken_and_the_one_without_a_vpa_gets_one(cluster: Cluster, recommender: Server) -> None:
+    examples = ROOT / "manifests" / "examples"
+    try:
+        cluster.apply(examples / "training-auto.yaml", examples / "training-with-vpa.yaml")
+        made = wait_for_names(cluster, "training", "train-1.job")["train-1.job"]
+        (policy,) = made["spec"]["resourcePolicy"]["containerPolicies"]
+        assert policy["maxAllowed"] == {"cpu": "4", "memory": "4Gi"}
+        assert policy["minAllowed"] == {"memory": "64Mi"}
+        wait_until(lambda: vpas(cluster, "training-by-hand")["train-1"]["status"], "a word on the one by hand")
+        assert list(vpas(cluster, "training-by-hand")) == ["train-1"]
+    finally:
+        cluster.kubectl("delete", "namespace", "training", "training-by-hand", "--ignore-not-found", "--wait=false")
+
+
+def test_its_rights_are_enough_and_each_of_them_is_used(cluster: Cluster, team: str, recommender: Server) -> None:
+    make_job(cluster, team, "a")
+    wait_for_names(cluster, team, "a.job")
+    label(cluster, team, "job/a", "phasewise.dev/mode=Off", verb="annotate")
+    wait_until(lambda: vpas(cluster, team)["a.job"]["spec"]["updatePolicy"]["updateMode"] == "Off", "the new mode")
+    label(cluster, team, "job/a", f"{AUTO}=false")
+    wait_for_names(cluster, team)
+    asked = cluster.requests_of(f"system:serviceaccount:kube-system:{ACCOUNT}")
+    autoscalers = {(verb, "autoscaling.k8s.io", "verticalpodautoscalers") for verb in ("create", "patch", "delete")}
+    assert autoscalers | {(verb, "", "namespaces") for verb in ("list", "watch")} <= asked
+    assert not re.search("(?i)forbidden", recommender.log.read_text())
+
+
+def test_the_kinds_that_are_watched_are_those_of_the_manifests() -> None:
+    documents = list(yaml.safe_load_all((ROOT / "manifests" / "recommender" / "rbac.yaml").read_text()))
+    (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
+    groups = {group for group, _ in KINDS}
+    granted = {
+        (group, resource, *rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if group in groups
+    }
+    assert granted == {(group, f"{kind.lower()}s", "list", "watch") for group, kind in KINDS}

@@ -1,0 +1,76 @@
+"""The table of behaviours, held against rounds over plain records: cold, and once the forecast speaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.oom import OomObservation
+from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.quantities import parse_quantity
+from recommender.live.round import Recommender
+from tests.recommender.live.behaviours import CASES, Case, check
+from tests.recommender.live.test_round import Records, recommender, use
+
+GIB = 2.0**30
+COLD, WARM = 3, 40
+"""Rounds a second apart: before the first forecast, and after."""
+
+
+def pod_of(case: Case) -> Pod:
+    containers = [
+        {"name": name, "image": "none", "resources": container.resources} for name, container in case.containers.items()
+    ]
+    return read_pod(
+        {
+            "metadata": {"namespace": "ns", "name": "job-1", "uid": "uid-1"},
+            "spec": {"containers": containers, "initContainers": list(case.init)},
+            "status": {"phase": "Running"},
+        }
+    )
+
+
+def cluster_of(case: Case) -> Records:
+    records = Records()
+    raw = case.vpa("job")
+    raw["metadata"] |= {"namespace": "ns", "uid": "vpa-1", "generation": 3, "resourceVersion": "1"}
+    records.raw["job"] = raw | ({"status": case.before} if case.before else {})
+    if (target := raw["spec"]["targetRef"]["name"]) != "job":
+        records.problems["job"] = f"Cannot read targetRef. Reason: Deployment ns/{target} does not exist"
+    elif case.replicas:
+        records.pods["job"] = [pod_of(case)]
+    return records
+
+
+def play(records: Records, ours: Recommender, case: Case, rounds: int) -> None:
+    for number in range(rounds):
+        records.now_s += 1.0
+        for pod in records.pods.get("job", ()):
+            for name, container in case.containers.items():
+                if name != case.kill:  # killed as soon as it has started, it is never measured
+                    use(records, pod.key.name, container.uses[0], container.uses[1] / GIB, name)
+            for one in case.init:
+                use(records, pod.key.name, 3.0, 7.0, one["name"])
+        if case.kill and number == 1:
+            asked = parse_quantity(case.containers[case.kill].requests["memory"])
+            records.killed = [OomObservation(ObjectKey("ns", "job-1"), case.kill, records.now_s, asked)]
+        report = ours.run()
+        assert not report.problems
+
+
+@pytest.mark.parametrize("rounds", [COLD, WARM], ids=["cold", "warm"])
+@pytest.mark.parametrize("name", CASES)
+def test_what_users_of_the_default_recommender_rely_on_holds(name: str, rounds: int) -> None:
+    case = CASES[name]
+    records = cluster_of(case)
+    play(records, recommender(records), case, rounds)
+    check(case, records.raw["job"]["status"], 3, "ns")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recommender_that_was_started_again_says_the_same_before_its_first_sample(name: str) -> None:
+    case = CASES[name]
+    records = cluster_of(case)
+    play(records, recommender(records), case, COLD)
+    recommender(records).run()
+    check(case, records.raw["job"]["status"], 3, "ns")

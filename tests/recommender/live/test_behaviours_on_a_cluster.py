@@ -1,0 +1,353 @@
+"""The table of behaviours on a real cluster, and what only a real one can show: kinds of targets, and changes in time.
+
+All workloads live in one namespace from the start, so that all wait for their first samples at the same time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recommender.cluster.quantities import parse_quantity
+from tests.cluster.cluster import Cluster
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.waiting import wait_until
+from tests.cluster.workloads import pods_of
+from tests.recommender.cluster.test_targets_on_a_server import definition
+from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, check, policy, standing
+from tests.recommender.live.process import install, writes
+from tests.recommender.live.scene import Json, Scene
+
+GROUP = "targets.test"
+CUSTOM = {
+    "Gang": (f"{GROUP}/v1", "gangs", True),
+    "Lump": (f"{GROUP}/v1", "lumps", False),
+    "PyTorchJob": ("kubeflow.org/v1", "pytorchjobs", False),
+    "TFJob": ("kubeflow.org/v1", "tfjobs", False),
+    "MPIJob": ("kubeflow.org/v1", "mpijobs", False),
+    "JobSet": ("jobset.x-k8s.io/v1", "jobsets", False),
+}
+"""Kinds that are not Kubernetes' own: API version, plural, and whether they can be scaled."""
+
+JOB_LABELS = {
+    "PyTorchJob": "training.kubeflow.org/job-name",
+    "TFJob": "training.kubeflow.org/job-name",
+    "MPIJob": "training.kubeflow.org/job-name",
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+}
+OWN = {
+    "StatefulSet": ("apps/v1", {"replicas": 1, "serviceName": "none"}),
+    "DaemonSet": ("apps/v1", {}),
+    "ReplicaSet": ("apps/v1", {"replicas": 1}),
+    "ReplicationController": ("v1", {"replicas": 1}),
+}
+KINDS = [*OWN, "Job", "CronJob", *CUSTOM]
+NAMES = {name: f"case-{number}" for number, name in enumerate(CASES)}
+STEADY = ("moved", "renamed", "remade", "capped", "scaled", "later", "clockwork")
+"""Deployments for what changes in time; `later` comes later."""
+
+HALF = {"cpu": "500m", "memory": "3Gi"}
+FIXED = {"minAllowed": HALF, "maxAllowed": HALF}
+"""Whatever is forecast, this comes out."""
+
+LIMITED = Case({"main": Container(limits={"cpu": "2", "memory": "4Gi"})})
+RESIZED = {
+    "requests-only": ({"controlledValues": "RequestsOnly"}, {"cpu": "2", "memory": "4Gi"}),
+    "with-limits": ({"controlledValues": "RequestsAndLimits"}, {"cpu": "1", "memory": "6Gi"}),
+}
+"""Workloads that the updater resizes to `HALF`: their policy, and the limits that come of it."""
+
+
+@pytest.fixture(scope="module")
+def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
+    ignored = metrics_server.namespace("ignored")
+    made = Scene(vpa, vpa.namespace("behaviours"), simulated_nodes.selector, install(vpa))
+    make_custom_kinds(made)
+    made.cluster.apply(*(made.deployment(NAMES[name], case) for name, case in CASES.items()))
+    made.cluster.apply(*(made.deployment(name, Case()) for name in STEADY if name != "later"))
+    made.cluster.apply(*(made.deployment(name, LIMITED) for name in RESIZED))
+    make_kinds(made)
+    for name, case in CASES.items():
+        if not case.gated:
+            made.create_vpa(case.vpa(NAMES[name]), case.before)
+    for name in STEADY:
+        made.create_vpa(Case().vpa(name))
+    for name, (rule, _) in RESIZED.items():
+        made.create_vpa(acted_on(Case(policies=[policy(**FIXED, **rule)])).vpa(name))
+    make_vpas_of_others(made, ignored)
+    with made.cluster.without("vpa-admission-controller"):  # it refuses what its feature gates do not allow
+        for name, case in CASES.items():
+            if case.gated:
+                made.create_vpa(case.vpa(NAMES[name]), case.before)
+    made.start("--ignore-namespace", ignored)
+    yield made
+    made.stop()
+    made.cluster.core.delete_namespace(ignored)
+
+
+def acted_on(case: Case) -> Case:
+    """With a VPA that the updater obeys."""
+    return replace(case, spec={**case.spec, "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}})
+
+
+def make_custom_kinds(scene: Scene) -> None:
+    """Serve the custom kinds, and give each an object."""
+    scene.cluster.apply(
+        *(
+            definition(version.split("/")[0], kind, plural, scalable=scalable)
+            for kind, (version, plural, scalable) in CUSTOM.items()
+        )
+    )
+    for version, plural, _ in CUSTOM.values():
+        group = version.split("/")[0]
+        scene.wait(
+            lambda group=group, plural=plural: scene.cluster.custom.list_cluster_custom_object(group, "v1", plural),
+            f"{plural} to be served",
+        )
+
+
+def make_kinds(scene: Scene) -> None:
+    """A workload of each kind with one pod (a DaemonSet: one on each node), and its VPA."""
+    objects = [scene.controller(version, kind, kind.lower(), Case(), **spec) for kind, (version, spec) in OWN.items()]
+    pods = scene.template("job", Case())
+    pods["spec"]["restartPolicy"] = "Never"
+    job: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": scene.namespace}}
+    nightly: Json = {**job, "kind": "CronJob", "metadata": {**job["metadata"], "name": "cronjob"}}
+    at_night = {**pods, "metadata": {**pods["metadata"], "labels": {"app": "cronjob"}}}
+    objects += [
+        {**job, "spec": {"template": pods}},
+        {**nightly, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": at_night}}}},
+    ]
+    scene.cluster.apply(*objects)
+    scene.cluster.kubectl("-n", scene.namespace, "create", "job", "cronjob-1", "--from=cronjob/cronjob")
+    for kind, (version, _) in OWN.items():
+        scene.create_vpa(scene.vpa_of(kind, kind.lower(), version))
+    for kind in ("Job", "CronJob"):
+        scene.create_vpa(scene.vpa_of(kind, kind.lower(), "batch/v1"))
+    for kind in CUSTOM:
+        make_custom(scene, kind)
+
+
+def make_custom(scene: Scene, kind: str) -> None:
+    """An object of a custom kind, a pod as its controller would make it, and its VPA."""
+    version, plural, scalable = CUSTOM[kind]
+    group, name = version.split("/")[0], kind.lower()
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": {"replicas": 1}}
+    made = scene.cluster.custom.create_namespaced_custom_object(group, "v1", scene.namespace, plural, body)
+    if scalable:
+        status = {"status": {"selector": f"app={name}", "replicas": 1}}
+        scene.cluster.custom.patch_namespaced_custom_object_status(group, "v1", scene.namespace, plural, name, status)
+    pod = scene.template(name, Case())
+    pod["metadata"]["name"] = f"{name}-0"
+    if kind in JOB_LABELS:
+        pod["metadata"]["labels"] = {JOB_LABELS[kind]: name}
+    elif not scalable:
+        owner = {"apiVersion": version, "kind": kind, "name": name, "uid": made["metadata"]["uid"], "controller": True}
+        pod["metadata"]["ownerReferences"] = [owner]
+    scene.cluster.core.create_namespaced_pod(scene.namespace, pod)
+    scene.create_vpa(scene.vpa_of(kind, name, version))
+
+
+def make_vpas_of_others(scene: Scene, ignored: str) -> None:
+    """VPAs that are not ours: of the default recommender, of another one, in a namespace that we are to ignore."""
+    nobody = Case().vpa("of-the-default-one")
+    del nobody["spec"]["recommenders"]
+    scene.create_vpa(nobody)
+    scene.create_vpa(Case(spec={"recommenders": [{"name": "another"}]}).vpa("of-another"))
+    scene.cluster.apply(Case().vpa("in-an-ignored-namespace") | {"metadata": {"name": "ours", "namespace": ignored}})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_users_of_the_default_recommender_rely_on_holds_on_a_cluster(scene: Scene, name: str) -> None:
+    def as_it_should_be() -> bool:
+        found = scene.vpa(NAMES[name])
+        check(CASES[name], found["status"], found["metadata"]["generation"], scene.namespace)
+        return True
+
+    scene.wait(as_it_should_be, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pods_of_every_kind_of_target_are_found(scene: Scene, kind: str) -> None:
+    scene.wait(lambda: scene.provided(kind.lower()), f"a recommendation for {kind}")
+
+
+def test_who_is_not_the_top_most_controller_is_told_who_is(scene: Scene) -> None:
+    sets = scene.cluster.kubectl("-n", scene.namespace, "get", "rs", "-l", "app=clockwork", "-o", "name")
+    name = sets.strip().removeprefix("replicaset.apps/")
+    scene.create_vpa(scene.vpa_of("ReplicaSet", name))
+    told = scene.wait(lambda: scene.conditions(name).get("ConfigUnsupported"), "the refusal")
+    assert told["message"] == (
+        f"apps/v1.ReplicaSet/{name} is controlled by Deployment/clockwork: targetRef must name that, "
+        "the top-most controller"
+    )
+    assert scene.conditions(name)["RecommendationProvided"]["status"] == "False"
+    scene.delete_vpa(name)
+
+
+def test_a_vpa_that_is_not_ours_is_never_touched(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("clockwork"), "the recommender to be at work")
+    scene.a_whole_round_passes()
+    for name in ("of-the-default-one", "of-another"):
+        assert "status" not in scene.vpa(name)
+    touched = {(write.namespace, write.name) for write in writes(scene.cluster)}
+    assert not any(namespace.startswith("ignored") or "of-" in name for namespace, name in touched)
+
+
+def test_a_vpa_that_moves_to_another_recommender_is_left_as_it_is_and_taken_up_when_it_comes_back(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("moved"), "a recommendation")
+    scene.patch_vpa("moved", {"spec": {"recommenders": [{"name": "another"}]}})
+    scene.a_whole_round_passes()
+    scene.patch_vpa("moved", {"status": standing()}, status=True)
+    scene.a_whole_round_passes()
+    assert scene.target("moved") == {"cpu": 3.0, "memory": 5 * 2.0**30}
+    observed = scene.vpa("moved")["status"]["observedGeneration"]
+    scene.patch_vpa("moved", {"spec": {"recommenders": [{"name": "phasewise"}]}})
+    scene.wait(lambda: scene.vpa("moved")["status"]["observedGeneration"] > observed, "our word")
+    scene.wait(lambda: scene.target("moved")["cpu"] < 3.0, "a target of our own again")
+
+
+def test_a_vpa_under_a_new_name_goes_on_and_the_old_ones_profile_goes(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("renamed"), "a recommendation")
+    scene.delete_vpa("renamed")
+    scene.create_vpa(Case(spec={"targetRef": target("renamed")}).vpa("new-name"))
+    scene.wait(lambda: scene.provided("new-name"), "a recommendation under the new name")
+    scene.wait(
+        lambda: profiles(scene).keys() & {"renamed", "new-name"} == {"new-name"}, "its profile in place of the old"
+    )
+
+
+def test_a_vpa_that_is_made_again_has_its_recommendation_and_its_profile(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("remade"), "a recommendation")
+    scene.delete_vpa("remade")
+    scene.create_vpa(Case().vpa("remade"))
+    scene.wait(lambda: scene.provided("remade"), "a recommendation for the new one")
+    uid = scene.vpa("remade")["metadata"]["uid"]
+    scene.wait(lambda: profiles(scene)["remade"]["metadata"]["ownerReferences"][0]["uid"] == uid, "its profile")
+
+
+def test_a_changed_policy_holds_from_the_next_round_on(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("capped"), "a recommendation")
+    policies = {"containerPolicies": [policy(minAllowed=PLENTY, controlledResources=["cpu"])]}
+    scene.patch_vpa("capped", {"spec": {"resourcePolicy": policies}})
+    scene.wait(lambda: scene.target("capped") == {"cpu": 3.0}, "the new minimum, and CPU alone")
+    found = scene.vpa("capped")
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    scene.patch_vpa(
+        "capped",
+        {"spec": {"resourcePolicy": {"containerPolicies": [policy(mode="Off", controlledValues="RequestsOnly")]}}},
+    )
+    scene.wait(lambda: not scene.target("capped"), "nothing at all")
+    assert scene.conditions("capped")["RecommendationProvided"]["status"] == "False"
+
+
+def test_pods_that_go_are_missed_and_what_was_recommended_stays(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("scaled"), "a recommendation")
+    scene.cluster.kubectl("-n", scene.namespace, "scale", "deployment", "scaled", "--replicas=0")
+    scene.wait(lambda: "NoPodsMatched" in scene.conditions("scaled"), "the pods to be missed")
+    assert scene.provided("scaled")
+    scene.cluster.kubectl("-n", scene.namespace, "scale", "deployment", "scaled", "--replicas=1")
+    scene.wait(lambda: "NoPodsMatched" not in scene.conditions("scaled"), "the new pod to be found")
+
+
+def test_pods_that_have_finished_count_as_found(scene: Scene) -> None:
+    scene.wait(lambda: scene.provided("job"), "a recommendation")
+    (pod,) = scene.cluster.core.list_namespaced_pod(scene.namespace, label_selector="app=job").items
+    scene.cluster.core.patch_namespaced_pod(
+        pod.metadata.name, scene.namespace, {"metadata": {"annotations": {"phasewise.dev/runs-for-s": "1"}}}
+    )
+    scene.wait(
+        lambda: scene.cluster.core.read_namespaced_pod(pod.metadata.name, scene.namespace).status.phase == "Succeeded",
+        "the job's pod to finish",
+    )
+    scene.a_whole_round_passes()
+    assert scene.provided("job")
+    assert "NoPodsMatched" not in scene.conditions("job")
+
+
+def test_a_target_that_comes_later_is_found(scene: Scene) -> None:
+    told = scene.wait(lambda: scene.conditions("later").get("ConfigUnsupported"), "the target to be missed")
+    assert told["message"] == f"Cannot read targetRef. Reason: Deployment {scene.namespace}/later does not exist"
+    scene.cluster.apply(scene.deployment("later", Case()))
+    scene.wait(lambda: "ConfigUnsupported" not in scene.conditions("later"), "the target to be found")
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_the_updater_resizes_in_place_and_new_pods_begin_with_the_target(scene: Scene, name: str) -> None:
+    limits = RESIZED[name][1]
+
+    def resized() -> Any:
+        (pod,) = pods_of(scene.cluster, scene.namespace, name)
+        resources = pod.status.container_statuses[0].resources
+        assert (resources.requests, resources.limits) == (HALF, limits)
+        return pod
+
+    before = scene.wait(resized, "the pod to have what is recommended")
+    scene.cluster.core.delete_namespaced_pod(before.metadata.name, scene.namespace)
+    after = wait_for_successor(scene, name, before)
+    assert (after.spec.containers[0].resources.requests, after.spec.containers[0].resources.limits) == (HALF, limits)
+    assert "vpaUpdates" in after.metadata.annotations
+
+
+def wait_for_successor(scene: Scene, app: str, before: Any) -> Any:
+    def another() -> Any:
+        found = [pod for pod in pods_of(scene.cluster, scene.namespace, app) if pod.metadata.uid != before.metadata.uid]
+        return found[0] if found else None
+
+    return scene.wait(another, "the pod that comes after")
+
+
+def test_a_limit_range_binds_the_updater_and_not_the_recommendation(scene: Scene, namespace: str) -> None:
+    limits = [{"type": "Container", "max": {"cpu": "600m"}}]
+    other = Scene(scene.cluster, namespace, scene.selector, scene.account)
+    small = Case({"main": Container({"cpu": "200m", "memory": "2Gi"}, limits={"cpu": "400m", "memory": "4Gi"})})
+    metadata = {"name": "small", "namespace": namespace}
+    scene.cluster.apply(
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}},
+        other.deployment("small", small),
+    )
+    other.create_vpa(acted_on(Case(policies=[policy(**FIXED)])).vpa("small"))
+
+    def resized() -> bool:
+        (pod,) = pods_of(other.cluster, namespace, "small")
+        requests = pod.status.container_statuses[0].resources.requests
+        assert requests == {"cpu": "300m", "memory": "3Gi"}, "so that twice as much is within the range"
+        return True
+
+    other.wait(resized, "the pod to have what the range allows")
+    assert other.target("small") == {name: parse_quantity(amount) for name, amount in HALF.items()}
+
+
+def test_of_two_vpas_for_one_pod_the_older_one_counts(scene: Scene, namespace: str) -> None:
+    other = Scene(scene.cluster, namespace, scene.selector, scene.account)
+    scene.cluster.apply(other.deployment("contested", Case()))
+    for name, amounts in (("older", HALF), ("a-younger-one", PLENTY)):
+        body = acted_on(Case(policies=[policy(minAllowed=amounts, maxAllowed=amounts)])).vpa(name)
+        body["spec"]["targetRef"]["name"] = "contested"
+        other.create_vpa(body)
+        began_s = time.time()
+        wait_until(
+            lambda began_s=began_s: time.time() >= int(began_s) + 1, "the next second: creation is told in whole ones"
+        )
+    other.wait(lambda: other.target("older"), "a recommendation for the older one")
+
+    def resized() -> bool:
+        (pod,) = pods_of(other.cluster, namespace, "contested")
+        return bool(pod.status.container_statuses[0].resources.requests == HALF)
+
+    other.wait(resized, "the older one's amounts")
+
+
+def target(name: str) -> Json:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+
+
+def profiles(scene: Scene) -> dict[str, Any]:
+    listed = scene.cluster.custom.list_namespaced_custom_object(
+        "phasewise.dev", "v1alpha1", scene.namespace, "phaseprofiles"
+    )
+    return {found["metadata"]["name"]: found for found in listed["items"]}

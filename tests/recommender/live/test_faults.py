@@ -1,0 +1,66 @@
+"""A source of samples that fails: nothing is lost, it is said, and it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from recommender.cluster.connection import connect
+from recommender.live.member import Sample
+from recommender.live.usage import metrics_api_usage
+from recommender.live.view import Place
+from tests.recommender.cluster.fake_server import FakeServer, kubeconfig, status
+from tests.recommender.live.test_round import Records, a_pod, a_vpa, recommender, rounds, target_of
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+class Measured(Records):
+    """A cluster whose samples come from a metrics API."""
+
+    def __init__(self, server: FakeServer, folder: Path) -> None:
+        super().__init__()
+        self.raw["job"], self.pods["job"] = a_vpa(), [a_pod("job-1")]
+        api = connect(kubeconfig(folder / "config", server.url), user_agent="phasewise-tests")
+        self._usage = metrics_api_usage(api)
+
+    def samples(self) -> Iterable[tuple[Place, Sample]]:
+        yield from super().samples()
+        yield from self._usage(self.now_s)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (status(500, "the metrics are gone"), "the metrics are gone (500)"),
+        (status(503, "service unavailable"), "service unavailable (503)"),
+        (status(404, "no such resource"), "no such resource (404)"),
+        ((200, {}, b"<html>a proxy's page</html>"), "the answer is not JSON"),
+    ],
+)
+def test_while_the_metrics_api_fails_what_stands_is_kept_and_all_else_goes_on(
+    server: FakeServer, tmp_path: Path, answer: tuple[int, dict[str, str], bytes], said: str
+) -> None:
+    cluster = Measured(server, tmp_path)
+    ours = recommender(cluster)
+    rounds(ours, cluster, 40)
+    before = target_of(cluster)
+    server.answers[:] = [answer]
+    cluster.raw["new"] = a_vpa("new")
+    report = rounds(ours, cluster, 3)
+    assert list(report.problems) == ["metrics"]
+    assert said in report.problems["metrics"]
+    assert target_of(cluster) == before
+    assert cluster.raw["new"]["status"]["observedGeneration"] == 3
+    server.answers[:] = [(200, {}, b'{"items": []}')]
+    report = rounds(ours, cluster, 3)
+    assert not report.problems
+    assert report.samples == 1

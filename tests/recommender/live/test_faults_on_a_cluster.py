@@ -1,0 +1,263 @@
+"""What the recommender survives: its own death at any moment, the API server or Prometheus away, rights taken away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+
+from recommender.cluster.quantities import parse_quantity
+from recommender.live.keeping import unpack
+from tests.cluster.cluster import Cluster
+from tests.cluster.observing import Prometheus
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.usage import Usage, drive_usage
+from tests.cluster.waiting import NotInTime, wait_until
+from tests.recommender.live.behaviours import GIB, PLENTY, Case, standing
+from tests.recommender.live.process import FAST, MANIFESTS, NAME, ROOT, Requests, install, start_recommender, writes
+from tests.recommender.live.scene import Scene
+
+KILLS, LONGEST_LIFE_S = 20, 4.0
+QUICK = ("--step", "2s", "--cycle", "20s", "--rate-window", "10s", "--history", "none", "--shrink-after", "1h")
+"""With a Prometheus that scrapes each second. Nothing is read back from it, so that what goes on was kept by us; memory
+does not fall while a test lasts."""
+
+OURS, THEIRS = ("phased", "clockwork"), "theirs"
+
+
+@pytest.fixture(scope="module")
+def scene(vpa: Cluster, simulated_nodes: SimulatedNodes, prometheus: Prometheus) -> Iterator[Scene]:
+    """A workload that goes through phases, its VPA, and one of another recommender."""
+    made = Scene(vpa, vpa.namespace("faults"), simulated_nodes.selector, install(vpa))
+    made.cluster.apply(*(made.deployment(name, Case()) for name in (*OURS, THEIRS)))
+    (pod,) = wait_until(
+        lambda: made.cluster.core.list_namespaced_pod(made.namespace, label_selector="app=phased").items, "the pod"
+    )
+    cpu = np.repeat([0.2, 1.5, 0.4, 1.5], 8)
+    memory = np.repeat([1.0, 2.0, 3.0, 1.5], 8) * GIB
+    drive_usage(vpa, made.namespace, pod.metadata.name, Usage(cpu, memory, repeat=True))
+    for name in OURS:
+        made.create_vpa(Case().vpa(name))
+    made.create_vpa(Case(spec={"recommenders": [{"name": "another"}]}).vpa(THEIRS), standing())
+    yield made
+    made.stop()
+
+
+@dataclass
+class Seen:
+    """What stood published of the phased workload, version after version, while a recommender came and went.
+
+    Attributes
+    ----------
+    targets
+        Cores and bytes; None where there was none.
+    samples
+        How many samples of the container its profile knew of.
+    """
+
+    scene: Scene
+    targets: list[tuple[float, float] | None] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def follow(self) -> None:
+        while not self._ended.wait(0.2):
+            with contextlib.suppress(Exception):  # the server is busy: the next look sees it
+                self.look()
+
+    def look(self) -> None:
+        target = self.scene.target("phased")
+        self.targets.append((target["cpu"], target["memory"]) if target else None)
+        profile = self.scene.cluster.custom.get_namespaced_custom_object(
+            "phasewise.dev", "v1alpha1", self.scene.namespace, "phaseprofiles", "phased"
+        )
+        members = unpack(profile["status"]["state"], "the profile").get("members", {})
+        self.samples += [int(member["samples"]) for member in members.values()]
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.follow)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+
+@contextlib.contextmanager
+def mortal(scene: Scene, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A source of recommenders: one for each line written to it."""
+    command = [sys.executable, "-m", "tests.recommender.live.forking", "recommender", "--kubeconfig", scene.account]
+    with (scene.cluster.folder / "logs" / "mortal.log").open("ab") as log:
+        source = subprocess.Popen(
+            [*map(str, command), *FAST, *options],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+        try:
+            assert source.stdout is not None
+            assert source.stdout.readline() == "ready\n"
+            yield source
+        finally:
+            assert source.stdin is not None
+            source.stdin.close()
+            for child in psutil.Process(source.pid).children():
+                child.kill()
+            source.wait(30)
+
+
+def spawn(source: subprocess.Popen[str]) -> int:
+    assert source.stdin is not None
+    assert source.stdout is not None
+    source.stdin.write("one more\n")
+    source.stdin.flush()
+    return int(source.stdout.readline())
+
+
+def test_killed_twenty_times_at_any_moment_it_goes_on_and_writes_nothing_wrong(
+    scene: Scene, prometheus: Prometheus
+) -> None:
+    chance = random.Random(5)  # noqa: S311 - when it dies
+    address = f"127.0.0.1:{scene.cluster.ports.free()}"
+    seen = Seen(scene)
+    with mortal(scene, "--address", address, "--prometheus", prometheus.url, *QUICK) as source, seen.following():
+        for number in range(KILLS):
+            asked, dies_after = Requests(scene.cluster), chance.randint(1, 40)
+            pid = spawn(source)
+            if number == 0:
+                scene.wait(lambda: scene.provided("phased"), "a first recommendation")
+            with contextlib.suppress(NotInTime):  # when all is said, it asks for little: then it dies at rest
+                wait_until(
+                    lambda asked=asked, after=dies_after: asked.count() >= after,
+                    "its last request",
+                    timeout_s=LONGEST_LIFE_S,
+                    every_s=0.02,
+                )
+            os.kill(pid, signal.SIGKILL)
+        spawn(source)
+        scene.wait(lambda: scene.provided("phased"), "the last one to be at work")
+        scene.a_whole_round_passes()
+        known = seen.samples[-1]
+        wait_until(lambda: seen.samples[-1] > known, "the profile to go on", timeout_s=120)
+
+    first = next(number for number, target in enumerate(seen.targets) if target is not None)
+    targets = [target for target in seen.targets[first:] if target is not None]
+    assert len(targets) == len(seen.targets) - first, "what stood published went away"
+    memory = [memory_bytes for _, memory_bytes in targets]
+    assert memory == sorted(memory), "memory fell within the hour"
+    assert memory[-1] >= 3.0 * GIB, "what the workload uses at its most"
+    assert min(cpu_cores for cpu_cores, _ in targets) >= 0.2, "what the workload uses at its least"
+    assert seen.samples == sorted(seen.samples), "what the profile knew was lost"
+    nothing_wrong_was_written(scene)
+
+
+def nothing_wrong_was_written(scene: Scene) -> None:
+    """The audit log names only what is ours."""
+    checkpoints = {f"{name}-main" for name in OURS}
+    allowed = {
+        ("patch", "verticalpodautoscalers/status"): set(OURS),
+        ("patch", "phaseprofiles/status"): set(OURS),
+        ("create", "phaseprofiles"): {"", *OURS},
+        ("patch", "verticalpodautoscalercheckpoints"): checkpoints,
+        ("create", "verticalpodautoscalercheckpoints"): {"", *checkpoints},
+    }
+    for write in writes(scene.cluster):
+        if write.namespace == scene.namespace:
+            assert write.name in allowed[write.verb, write.resource], write
+            assert write.status < 400 or write.status in (404, 409, 422), write
+    assert scene.target(THEIRS) == {name: parse_quantity(amount) for name, amount in PLENTY.items()}
+
+
+@pytest.fixture
+def running(scene: Scene, prometheus: Prometheus) -> Iterator[Any]:
+    """One recommender at work, asked at `url`."""
+    name = f"{NAME}-{len(scene.cluster.servers)}"  # and so its log
+    server = start_recommender(scene.cluster, scene.account, "--prometheus", prometheus.url, *QUICK, name=name)
+    scene.wait(lambda: scene.provided("phased"), "a recommendation")
+    yield server
+    server.stop()
+
+
+def said(server: Any, words: str) -> bool:
+    return words in server.log.read_text()
+
+
+def test_after_the_api_server_was_killed_it_goes_on_where_it_was(scene: Scene, running: Any) -> None:
+    pid, before = running.pid, scene.target("phased")["memory"]
+    with scene.cluster.without("kube-apiserver"):
+        wait_until(lambda: said(running, "no contact"), "it to notice", timeout_s=60)
+    wait_until(lambda: said(running, "in contact again"), "it to be in contact again", timeout_s=90)
+    scene.wait(lambda: scene.provided("phased"), "the recommendation")
+    scene.a_whole_round_passes()
+    assert running.pid == pid
+    assert scene.target("phased")["memory"] >= before
+    nothing_wrong_was_written(scene)
+
+
+def test_while_prometheus_is_away_what_stands_is_kept_and_rounds_go_on(
+    scene: Scene, running: Any, prometheus: Prometheus
+) -> None:
+    before = scene.target("phased")["memory"]
+    name = prometheus.server.name
+    with scene.cluster.without(name):
+        wait_until(lambda: said(running, "metrics: "), "it to say so", timeout_s=60)
+        scene.a_whole_round_passes()
+        assert scene.target("phased")["memory"] >= before
+        assert scene.provided("phased")
+    wait_until(lambda: said(running, "metrics: well again"), "samples again", timeout_s=90)
+
+
+def rules_without(verb: str, resource: str) -> dict[str, Any]:
+    """The manifest's role with one verb less on one resource."""
+    documents = yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text())
+    role = next(one for one in documents if one["kind"] == "ClusterRole")
+    rules = []
+    for rule in role["rules"]:
+        rest = [one for one in rule["resources"] if one != resource]
+        rules.append(rule | {"resources": rest})
+        if len(rest) < len(rule["resources"]):
+            rules.append(rule | {"resources": [resource], "verbs": [one for one in rule["verbs"] if one != verb]})
+    return role | {"rules": [rule for rule in rules if rule["resources"] and rule["verbs"]]}
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [("patch", "verticalpodautoscalers/status"), ("patch", "phaseprofiles/status")],
+)
+def test_without_a_right_to_write_it_says_which_and_goes_on_when_it_has_it(
+    scene: Scene, running: Any, verb: str, resource: str
+) -> None:
+    missing = f'cannot {verb} resource "{resource}"'
+    try:
+        scene.cluster.apply(rules_without(verb, resource))
+        scene.patch_vpa("phased", {"spec": {"updatePolicy": {"updateMode": "Off", "minReplicas": 3}}})
+        wait_until(lambda: said(running, missing), "it to name the missing right", timeout_s=60)
+    finally:
+        install(scene.cluster)
+    wait_until(lambda: said(running, f"{scene.namespace}/phased: well again"), "it to go on", timeout_s=60)
+    scene.a_whole_round_passes()
+
+
+def test_without_a_right_to_read_it_says_which_and_begins_when_it_has_it(scene: Scene, prometheus: Prometheus) -> None:
+    scene.cluster.apply(rules_without("list", "pods"))
+    options = ("--prometheus", prometheus.url, *QUICK)
+    server = start_recommender(scene.cluster, scene.account, *options, name=f"{NAME}-late", wait=False)
+    try:
+        wait_until(lambda: said(server, 'cannot list resource "pods"'), "it to name the missing right", timeout_s=60)
+    finally:
+        install(scene.cluster)
+    server.wait_ready()
+    scene.a_whole_round_passes()
+    server.stop()

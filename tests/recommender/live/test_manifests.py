@@ -1,0 +1,219 @@
+"""The manifests say what the program does: their arguments are options, their probes served, their rights enough."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from recommender.cli.grouped import keys_of
+from recommender.cli.main import COMMANDS, cli
+from recommender.cli.recommender import ENVIRONMENT
+from recommender.cli.recommender import command as recommender
+from recommender.cluster.connection import connect
+from recommender.live.model_source import ModelWatch, model_source
+from tests.cluster.cluster import Cluster
+from tests.cluster.rig import KubectlFailed
+from tests.cluster.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "manifests" / "recommender"
+FILES = sorted(FOLDER.glob("*.yaml"))
+
+
+def objects(*files: Path) -> list[dict[str, Any]]:
+    return [found for file in files for found in yaml.safe_load_all(file.read_text()) if found]
+
+
+def one(file: str, kind: str) -> dict[str, Any]:
+    (found,) = (object for object in objects(FOLDER / file) if object["kind"] == kind)
+    return found
+
+
+def pod_specs() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    deployment = one("deployment.yaml", "Deployment")
+    yield "deployment", deployment["spec"]["template"]["spec"]
+    yield "training", one("training.yaml", "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+
+
+def containers() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for where, spec in pod_specs():
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            yield f"{where}-{container['name']}", container
+
+
+SPECS = [pytest.param(spec, id=where) for where, spec in pod_specs()]
+CONTAINERS = [pytest.param(container, id=where) for where, container in containers()]
+OURS = [parameter for parameter in CONTAINERS if "args" in parameter.values[0]]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
+def test_every_object_has_its_place(file: Path) -> None:
+    for found in objects(file):
+        assert found["apiVersion"]
+        assert found["kind"]
+        cluster_wide = found["kind"].startswith("Cluster")
+        assert ("namespace" in found["metadata"]) != cluster_wide
+
+
+@pytest.mark.parametrize("container", OURS)
+def test_its_arguments_are_understood(container: Mapping[str, Any], tmp_path: Path) -> None:
+    """Each file they name is put in place first; nothing is run."""
+    arguments = [str(argument) for argument in container["args"]]
+    assert arguments[0] in COMMANDS
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(one("deployment.yaml", "ConfigMap")["data"]["settings.yaml"])
+    group: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(group, click.Group):
+        name, *arguments = arguments
+        found = group.get_command(context, name)
+        assert found is not None
+        group = found
+    given = [argument.replace("/etc/phasewise/settings.yaml", str(settings)) for argument in arguments]
+    group.make_context(group.name, given)
+
+
+def test_its_settings_are_options_and_say_nothing_else() -> None:
+    keys = {key for option in recommender.params if isinstance(option, click.Option) for key in keys_of(option)}
+    assert yaml.safe_load(one("deployment.yaml", "ConfigMap")["data"]["settings.yaml"]).keys() <= keys
+
+
+def test_the_words_on_how_to_use_a_trained_model_name_a_variable_and_a_configmap_that_are() -> None:
+    words = (FOLDER / "training.yaml").read_text()
+    name = one("training.yaml", "ConfigMap")["metadata"]["name"]
+    assert f"{ENVIRONMENT}_MODEL=configmap:kube-system/{name}" in words
+    assert f"--configmap=kube-system/{name}" in words
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_nothing_runs_as_root_or_may_become_it(spec: Mapping[str, Any]) -> None:
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        confined = container["securityContext"]
+        assert confined["readOnlyRootFilesystem"] is True
+        assert confined["allowPrivilegeEscalation"] is False
+        assert confined["capabilities"]["drop"] == ["ALL"]
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
+        assert "cpu" not in container["resources"]["limits"]  # a limit on CPU makes a round late, and saves nobody
+
+
+def test_two_replicas_elect_a_leader_whose_lease_the_role_allows() -> None:
+    deployment, role = one("deployment.yaml", "Deployment"), one("rbac.yaml", "Role")
+    assert deployment["spec"]["replicas"] >= 2
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "--leader-elect" in container["args"]
+    defaults = recommender.make_context("recommender", []).params
+    leases = [rule for rule in role["rules"] if rule["resources"] == ["leases"] and "resourceNames" in rule]
+    assert [rule["resourceNames"] for rule in leases] == [[defaults["replicas.lease_name"]]]
+    assert role["metadata"]["namespace"] == defaults["replicas.lease_namespace"]
+    account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+    assert account == one("rbac.yaml", "ServiceAccount")["metadata"]["name"]
+    assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 10
+
+
+def test_probes_and_service_lead_to_where_it_serves() -> None:
+    spec = one("deployment.yaml", "Deployment")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    (port,) = container["ports"]
+    address = recommender.make_context("recommender", container["args"][2:]).params["address"]
+    assert address == f":{port['containerPort']}"
+    paths = {kind: container[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe", "startupProbe")}
+    assert {kind: probe["path"] for kind, probe in paths.items()} == {
+        "readinessProbe": "/readyz",
+        "livenessProbe": "/healthz",
+        "startupProbe": "/healthz",
+    }
+    assert {probe["port"] for probe in paths.values()} == {port["name"]}
+    service = one("deployment.yaml", "Service")
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert service["metadata"]["annotations"]["prometheus.io/port"] == str(port["containerPort"])
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_image_is_the_same_and_every_mount_has_its_volume(spec: Mapping[str, Any]) -> None:
+    volumes = {volume["name"] for volume in spec["volumes"]}
+    everything = (*spec.get("initContainers", ()), *spec["containers"])
+    assert {container["image"] for container in everything} == {"phasewise:latest"}
+    assert {mount["name"] for container in everything for mount in container["volumeMounts"]} == volumes
+
+
+def test_the_image_keeps_its_cache_where_the_pods_look_for_it() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert dockerfile.count("NUMBA_CACHE_DIR=/var/cache/phasewise") == 2
+    assert "USER 65532:65532" in dockerfile
+    last = dockerfile.split("\nFROM ")[-1]
+    assert "pip install" not in last
+    assert "apt-get" not in last
+    for _, spec in pod_specs():
+        (cache,) = (container for container in spec["initContainers"] if container["name"] == "cache")
+        assert cache["command"][:3] == ["cp", "-r", "/var/cache/phasewise/."]
+        assert spec["securityContext"]["runAsUser"] == 65532
+
+
+# -- on a real API server ----------------------------------------------------------------------------------------------
+
+
+def test_the_api_server_takes_all_of_it_to_the_letter(cluster: Cluster, vpa: Cluster) -> None:
+    """Strict: a field that it does not know is an error."""
+    crd = ROOT / "manifests" / "crd" / "phaseprofiles.yaml"
+    for file in (crd, *FILES):
+        cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", file)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_its_pods_are_allowed_where_the_strictest_standard_holds(
+    cluster: Cluster, spec: Mapping[str, Any], namespace: str
+) -> None:
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    cluster.core.patch_namespace(namespace, {"metadata": {"labels": {"tested": "yes"}}})
+    bare = {key: value for key, value in spec.items() if key not in ("serviceAccountName", "priorityClassName")}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": bare}
+    created = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod))
+    assert json.loads(created)["metadata"]["name"] == "ours"
+
+
+def test_the_trainer_may_publish_the_model_and_the_recommender_may_watch_it_and_no_more(
+    cluster: Cluster, vpa: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
+    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", FOLDER / "rbac.yaml", FOLDER / "training.yaml")
+    trainer = cluster.service_account("kube-system", "phasewise-trainer")
+    watcher = cluster.service_account("kube-system", "phasewise-recommender")
+    told: list[str] = []
+    api = connect(watcher, user_agent="test")
+    watch = ModelWatch(
+        model_source("configmap:kube-system/phasewise-model", lambda: api),
+        lambda loaded, problem: told.append(problem or (loaded.model.origin if loaded else "")),
+    )
+    assert watch.first().model.origin == "bundled"
+    bundled = ROOT / "recommender" / "data" / "model"
+    publish = ["model", "publish", str(bundled), "--kubeconfig", str(trainer), "--configmap"]
+    cli.main([*publish, "kube-system/phasewise-model"], standalone_mode=False)
+
+    def adopted() -> bool:
+        watch.renew(lambda model: None)
+        return told[-1] == "configmap:kube-system/phasewise-model"
+
+    wait_until(adopted, "the published model to be seen", timeout_s=20)
+    watch.stop()
+    for verb, name, who in (
+        ("get", "phasewise-model", watcher),
+        ("patch", "another", trainer),
+        ("create", "", trainer),
+    ):
+        target = f"configmap/{name}" if name else "configmaps"
+        with pytest.raises(KubectlFailed):  # can-i answers no
+            cluster.kubectl("auth", "can-i", verb, target, "-n", "kube-system", "--as", account_of(who))
+
+
+def account_of(kubeconfig: Path) -> str:
+    namespace, _, name = kubeconfig.name.partition(".")
+    return f"system:serviceaccount:{namespace}:{name}"

@@ -1,0 +1,83 @@
+"""What is given back, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recommender.live.memory import COMPILER, Memory, unchanged_mappings, use_few_arenas
+from recommender.policies.histogram import HistogramSession
+from recommender.records import Block
+
+SMAPS = """\
+7f0000000000-7f0000002000 r--p 00000000 08:01 11  /site-packages/llvmlite/binding/libllvmlite.so
+Rss:                   8 kB
+Private_Dirty:         0 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me
+7f0000002000-7f0000012000 r-xp 00002000 08:01 11  /site-packages/llvmlite/binding/libllvmlite.so
+Private_Dirty:         0 kB
+Anonymous:             0 kB
+VmFlags: rd ex mr mw me
+7f0000012000-7f0000013000 r--p 00012000 08:01 11  /site-packages/llvmlite/binding/libllvmlite.so
+Private_Dirty:         4 kB
+Anonymous:             4 kB
+VmFlags: rd mr mw me ac
+7f0000013000-7f0000014000 rw-p 00013000 08:01 11  /site-packages/llvmlite/binding/libllvmlite.so
+Private_Dirty:         0 kB
+Anonymous:             0 kB
+VmFlags: rd wr mr mw me ac
+7f0000014000-7f0000015000 r-xp 00000000 08:01 12  /usr/lib/libc.so.6
+Private_Dirty:         0 kB
+VmFlags: rd ex mr mw me
+"""
+
+
+def test_only_parts_of_the_library_that_nobody_wrote_to_are_dropped() -> None:
+    assert list(unchanged_mappings(SMAPS, COMPILER)) == [(0x7F0000000000, 0x2000), (0x7F0000002000, 0x10000)]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is given back")
+def test_the_code_of_the_compiler_is_given_back_and_kernels_go_on() -> None:
+    def decide() -> float:
+        session = HistogramSession()
+        used = np.array([[0.5, 1e9]])
+        session.advance(Block(used, np.array([1_000_000]), np.empty(0, np.int64)))
+        return float(session.estimate().target[0])
+
+    def resident_kb() -> int:
+        parts = Path("/proc/self/smaps").read_text().split("VmFlags:")
+        mine = [part for part in parts if COMPILER in part]
+        return sum(int(line.split()[1]) for part in mine for line in part.splitlines() if line.startswith("Rss:"))
+
+    before, decided = resident_kb(), decide()
+    Memory().tidy(0.0)
+    assert resident_kb() < 0.5 * before
+    assert decide() == decided
+
+
+def test_it_is_done_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Libc:
+        trimmed = 0
+
+        def malloc_trim(self, _: int) -> None:
+            self.trimmed += 1
+
+        def madvise(self, *_: object) -> None:
+            pass
+
+    libc = Libc()
+    monkeypatch.setattr("recommender.live.memory._glibc", lambda: libc)
+    memory = Memory(every_s=60.0)
+    for now_s in (0.0, 30.0, 59.0, 61.0, 100.0):
+        memory.tidy(now_s)
+    assert libc.trimmed == 2
+
+
+def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
+    use_few_arenas()
+    Memory().tidy(0.0)

@@ -1,0 +1,304 @@
+"""The model in use follows its source: a folder however it is swapped, a ConfigMap; a bad one is refused, once."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recommender import model as models
+from recommender.cli.common import run
+from recommender.cli.main import cli
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.model_map import read_model_map
+from recommender.errors import BadArtifact, Misuse
+from recommender.live.fleet import Fleet
+from recommender.live.member import Instance, Newcomer, Sample
+from recommender.live.model_source import (
+    BundledModel,
+    Loaded,
+    ModelConfigMap,
+    ModelFolder,
+    ModelWatch,
+    model_source,
+)
+from recommender.model import PhaseModel
+from recommender.policies.histogram import HistogramSession
+from tests.cluster.cluster import Cluster
+from tests.cluster.waiting import wait_until
+
+BUNDLED = models.load(models.BUNDLED)
+DATA = Path(models.__file__).parent / "data" / "model"
+
+
+def another(folder: Path, **facts: object) -> Path:
+    """A sound model with other facts, and so another digest."""
+    replace(BUNDLED, facts={**BUNDLED.facts, **facts}).save(folder)
+    return folder
+
+
+class Told:
+    """What a watch says, in order: an origin, or a problem."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def __call__(self, loaded: Loaded | None, problem: str) -> None:
+        self.words.append(problem or (loaded.model.origin if loaded else ""))
+
+
+class Adopted(list[PhaseModel]):
+    def __call__(self, model: PhaseModel) -> None:
+        self.append(model)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return another(tmp_path / "model", made=1)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def adopted() -> Adopted:
+    return Adopted()
+
+
+@pytest.fixture
+def watch(folder: Path, told: Told) -> ModelWatch:
+    made = ModelWatch(ModelFolder(folder), told)
+    made.first()
+    return made
+
+
+def test_while_nothing_changes_nothing_is_read(watch: ModelWatch, folder: Path, adopted: Adopted, told: Told) -> None:
+    for _ in range(3):
+        watch.renew(adopted)
+    assert adopted == []
+    assert told.words == ["model"]
+
+
+def by_saving_anew(folder: Path) -> None:
+    another(folder, made=2)
+
+
+def by_renaming(folder: Path) -> None:
+    another(folder.with_name("next"), made=2)
+    folder.rename(folder.with_name("old"))
+    folder.with_name("next").rename(folder)
+
+
+def in_place(folder: Path) -> None:
+    another(folder.with_name("next"), made=2)
+    for file in folder.with_name("next").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+
+
+@pytest.mark.parametrize("change", [by_saving_anew, by_renaming, in_place], ids=lambda c: c.__name__)
+def test_a_changed_folder_is_taken_in(
+    change: Callable[[Path], None], watch: ModelWatch, folder: Path, adopted: Adopted
+) -> None:
+    change(folder)
+    watch.renew(adopted)
+    assert [model.facts["made"] for model in adopted] == [2]
+    assert watch.in_use.model.facts["made"] == 2
+    watch.renew(adopted)
+    assert len(adopted) == 1
+
+
+def test_a_mounted_configmap_is_taken_in_when_the_kubelet_turns_its_link(
+    tmp_path: Path, told: Told, adopted: Adopted
+) -> None:
+    """What the kubelet lays out: names -> `..data` -> a folder of the day; `..data` is renamed over."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    another(mount / "..2026_01", made=1)
+    (mount / "..data").symlink_to("..2026_01")
+    for name in ("manifest.json", "arrays.npz"):
+        (mount / name).symlink_to(Path("..data") / name)
+    watch = ModelWatch(ModelFolder(mount), told)
+    watch.first()
+    another(mount / "..2026_02", made=2)
+    (mount / "..data_tmp").symlink_to("..2026_02")
+    (mount / "..data_tmp").rename(mount / "..data")
+    shutil.rmtree(mount / "..2026_01")
+    watch.renew(adopted)
+    assert [model.facts["made"] for model in adopted] == [2]
+
+
+def damaged(folder: Path) -> None:
+    (folder / "arrays.npz").write_bytes(b"PK but not for long")
+
+
+def truncated(folder: Path) -> None:
+    content = (folder / "arrays.npz").read_bytes()
+    (folder / "arrays.npz").write_bytes(content[: len(content) // 2])
+
+
+def newer(folder: Path) -> None:
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(text.replace('"schema": 1', '"schema": 99'))
+
+
+def no_demand(folder: Path) -> None:
+    replace(BUNDLED, demand=None).save(folder)
+
+
+@pytest.mark.parametrize("spoil", [damaged, truncated, newer, no_demand], ids=lambda s: s.__name__)
+def test_a_bad_one_is_refused_said_once_and_the_old_goes_on(
+    spoil: Callable[[Path], None], watch: ModelWatch, folder: Path, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: Newcomer(None, HistogramSession()))
+    before = watch.in_use
+    spoil(folder)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            watch.renew(fleet.adopt)
+    assert watch.in_use is before
+    assert fleet.model is before.model
+    assert len(told.words) == 2
+    assert told.words[1]
+    assert len([record for record in caplog.records if "refused" in record.getMessage()]) == 1
+    another(folder, made=3)
+    watch.renew(fleet.adopt)
+    assert fleet.model.facts["made"] == 3
+    assert told.words[2] == "model"
+
+
+def test_a_folder_that_goes_away_changes_nothing_and_is_taken_in_again_when_it_comes_back(
+    watch: ModelWatch, folder: Path, told: Told, adopted: Adopted
+) -> None:
+    shutil.rmtree(folder)
+    watch.renew(adopted)
+    assert adopted == []
+    another(folder, made=4)
+    watch.renew(adopted)
+    assert [model.facts["made"] for model in adopted] == [4]
+
+
+def test_the_same_model_written_again_is_not_adopted_again(watch: ModelWatch, folder: Path, adopted: Adopted) -> None:
+    os.utime(folder / "manifest.json", ns=(1, 1))
+    watch.renew(adopted)
+    assert adopted == []
+
+
+def test_one_that_changes_while_it_is_read_is_looked_at_again(
+    watch: ModelWatch, folder: Path, adopted: Adopted, monkeypatch: pytest.MonkeyPatch, told: Told
+) -> None:
+    """The manifest of the new with the arrays of the old is no bad model, only a look at a bad moment."""
+    load = models.load
+
+    def swapped_while_read(name: object) -> PhaseModel:
+        monkeypatch.setattr(models, "load", load)
+        another(folder, made=3)
+        raise BadArtifact("half of this, half of that")
+
+    another(folder, made=2)
+    monkeypatch.setattr(models, "load", swapped_while_read)
+    watch.renew(adopted)
+    assert adopted == []
+    assert told.words == ["model"]
+    watch.renew(adopted)
+    assert [model.facts["made"] for model in adopted] == [3]
+
+
+def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder: Path) -> None:
+    fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: Newcomer(None, HistogramSession()))
+    instance = Instance("ns", "uid", "main")
+    for second in range(50):
+        fleet.observe([(instance, Sample(float(second), 1.0, 2e9))])
+    member = fleet.members[instance]
+    before = fleet.recent(member).copy(), member.samples, member.first_cell
+    another(folder, made=2)
+    watch.renew(fleet.adopt)
+    assert fleet.model.facts["made"] == 2
+    assert fleet.members[instance] is member
+    assert (fleet.recent(member) == before[0]).all()
+    assert (member.samples, member.first_cell) == before[1:]
+
+
+def test_a_start_without_a_sound_folder_is_refused(tmp_path: Path, told: Told) -> None:
+    with pytest.raises(BadArtifact, match="no such model folder"):
+        ModelWatch(ModelFolder(tmp_path / "none"), told).first()
+
+
+def test_a_name_says_where_the_model_is() -> None:
+    def api() -> Api:
+        raise AssertionError("not asked for")
+
+    assert isinstance(model_source("bundled", api), BundledModel)
+    assert isinstance(model_source("some/folder", api), ModelFolder)
+    with pytest.raises(Misuse, match="NAMESPACE/NAME"):
+        model_source("configmap:lonely", api)
+
+
+def test_the_bundled_model_is_told_by_the_digest_it_has_in_a_folder(tmp_path: Path) -> None:
+    shutil.copytree(DATA, tmp_path / "copy")
+    assert BundledModel().load().digest == ModelFolder(tmp_path / "copy").load().digest
+
+
+def test_a_configmap_is_read_as_it_was_written() -> None:
+    held = read_model_map(
+        {
+            "metadata": {
+                "namespace": "ns",
+                "name": "m",
+                "annotations": {"phasewise.dev/published-at": "2026-01-01T00:00:00Z"},
+            },
+            "binaryData": {"arrays.npz": base64.b64encode(b"\x00\xff").decode()},
+        }
+    )
+    assert held.files == {"arrays.npz": b"\x00\xff"}
+    assert held.written_s == 1767225600
+    empty = read_model_map({"metadata": {"namespace": "ns", "name": "m"}})
+    assert (empty.files, empty.written_s) == ({}, None)
+
+
+def test_a_model_published_to_a_configmap_is_taken_in_by_who_watches_it(
+    cluster: Cluster, namespace: str, tmp_path: Path, told: Told, adopted: Adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)
+    kubeconfig = cluster.kubeconfig("admin")
+
+    def publish(folder: Path) -> int:
+        target = ["--configmap", f"{namespace}/model", "--kubeconfig", str(kubeconfig)]
+        return run(cli, ["model", "publish", str(folder), *target])
+
+    api = connect(kubeconfig, user_agent="test")
+    watch = ModelWatch(model_source(f"configmap:{namespace}/model", lambda: api), told)
+    assert watch.first().model.origin == "bundled"  # there is none yet
+
+    def renewed() -> list[PhaseModel]:
+        watch.renew(adopted)
+        return adopted
+
+    assert publish(another(tmp_path / "one", made=1)) == 0
+    wait_until(renewed, "the first model to be taken in", timeout_s=20)
+    assert adopted[0].origin == f"configmap:{namespace}/model"
+    assert watch.in_use.written_s is not None
+
+    assert publish(another(tmp_path / "two", made=2)) == 0
+    wait_until(lambda: len(renewed()) == 2, "the second", timeout_s=20)
+    assert adopted[1].facts["made"] == 2
+
+    truncated(tmp_path / "two")
+    assert publish(tmp_path / "two") == 2  # a bad one is not even published
+    cluster.core.patch_namespaced_config_map("model", namespace, {"binaryData": {"arrays.npz": "AAAA"}})
+
+    def refused() -> bool:
+        watch.renew(adopted)
+        return "checksum" in told.words[-1]
+
+    wait_until(refused, "the damaged one to be refused", timeout_s=20)
+    assert watch.in_use.model.facts["made"] == 2
+    assert isinstance(watch._source, ModelConfigMap)
+    watch.stop()

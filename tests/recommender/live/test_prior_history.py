@@ -1,0 +1,283 @@
+"""What a recommender that starts learns of the time before: by hand, then its bounds, then what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.cluster.checkpoint_objects import CheckpointKey
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects import ObjectKey, Vpa, read_vpa
+from recommender.cluster.pods import Pod, read_pod
+from recommender.kernels import histogram as kernel
+from recommender.live import prior_history
+from recommender.live.member import Sample
+from recommender.live.prior_history import WITHIN_S, PriorHistory, Told, _recent_s
+from recommender.live.view import Place, Selection
+from recommender.policies.histogram import HistogramSession
+from recommender.records import Block
+from recommender.sources.prometheus_blocks import ContainerName, UsageBlock
+from recommender.sources.prometheus_faults import QueryRefused, Unavailable
+from recommender.sources.prometheus_past import Owner, Owners
+
+HOUR_S, DAY_S, GIB = 3600.0, 86400.0, 2.0**30
+NOW_S = 1_000_000 * 60.0
+STEP_S = 60.0
+WEB = ObjectKey("ns", "web")
+
+
+def block(pod: str, times_s: Sequence[float], cpu_cores: float, memory_bytes: float = GIB) -> UsageBlock:
+    """One container that used the same all the time."""
+    n = len(times_s)
+    usage = np.tile([cpu_cores, memory_bytes], (n, 1))
+    name = ContainerName("ns", pod, "main")
+    times = np.array(times_s, np.int64)
+    return UsageBlock((name,), (None,), (None,), np.zeros(n, np.int64), times, usage, np.full((n, 2), np.nan))
+
+
+def hours(first: int, last: int) -> list[float]:
+    """Moments so many hours ago, the oldest first."""
+    return [NOW_S - ago * HOUR_S for ago in range(first, last - 1, -1)]
+
+
+@dataclass
+class Records:
+    """A VPA of a Deployment, a pod of it that lives, and what Prometheus knows."""
+
+    pods: Sequence[Pod] = ()
+    kept: Mapping[CheckpointKey, HistogramSession] = field(default_factory=dict)
+    blocks: Sequence[UsageBlock] = ()
+    recent: Sequence[UsageBlock] = ()
+    owner_of: Mapping[str, Owner] = field(default_factory=dict)
+    fault: Exception | None = None
+    fault_of_owners: Exception | None = None
+    unreadable: bool = False
+    adopted: dict[CheckpointKey, HistogramSession] = field(default_factory=dict)
+    asked: list[tuple[float, float, float]] = field(default_factory=list)
+    recalled: list[tuple[Place, Sample]] = field(default_factory=list)
+    seconds: float = 0.0
+    takes_s: float = 0.0
+    stopped: bool = False
+
+    # the view
+
+    def vpas(self) -> Sequence[Vpa]:
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        spec: dict[str, Any] = {"targetRef": target, "recommenders": [{"name": "phasewise"}]}
+        return [read_vpa({"metadata": {"namespace": "ns", "name": "web", "uid": "u"}, "spec": spec})]
+
+    def select(self, vpa: Vpa) -> Selection:
+        if self.unreadable:
+            raise Unreachable("the API server does not answer")
+        return Selection(self.pods, {})
+
+    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
+        return self.kept.get(CheckpointKey(vpa, container))
+
+    def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
+        self.adopted.update(histories)
+
+    # the past
+
+    def owners(self, namespaces: Collection[str], start_s: float, end_s: float) -> Owners:
+        if self.fault_of_owners:
+            raise self.fault_of_owners
+        above = {("ns", Owner("ReplicaSet", "web-1")): Owner("Deployment", "web")}
+        return Owners({("ns", pod): owner for pod, owner in self.owner_of.items()}, above)
+
+    def stretches(
+        self, namespaces: Collection[str], start_s: float, end_s: float, stretch_s: float
+    ) -> Iterator[UsageBlock]:
+        self.asked.append((start_s, end_s, stretch_s))
+        for one in self.blocks:
+            self.seconds += self.takes_s
+            yield one
+        if self.fault:
+            raise self.fault
+
+    def samples(self, namespaces: Collection[str], start_s: float, end_s: float, step_s: float) -> Iterator[UsageBlock]:
+        self.asked.append((start_s, end_s, step_s))
+        yield from self.recent
+
+    # the start
+
+    def load(self, length_s: float = 8 * DAY_S) -> Told:
+        prior = PriorHistory(
+            self,
+            length_s,
+            HOUR_S,
+            STEP_S,
+            clock=lambda: NOW_S + 7.0,
+            stopwatch=lambda: self.seconds,
+            stopped=lambda: self.stopped,
+        )
+        told = prior.load(self)
+        self.recalled = list(prior.samples())
+        assert list(prior.samples()) == []
+        return told
+
+    @property
+    def session(self) -> HistogramSession:
+        return self.adopted[CheckpointKey(WEB, "main")]
+
+
+def a_pod(name: str, phase: str = "Running", age_s: float = DAY_S) -> Pod:
+    started = np.datetime_as_string(np.datetime64(int(NOW_S - age_s), "s")) + "Z"
+    return read_pod(
+        {
+            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}"},
+            "spec": {"containers": [{"name": "main", "image": "i"}]},
+            "status": {"phase": phase, "startTime": started},
+        }
+    )
+
+
+def test_pods_that_are_gone_make_the_histogram_of_their_vpa() -> None:
+    """Nine tenths of the hours at 0.1 cores and a tenth at 1: the 90th percentile is the bucket of 0.1."""
+    records = Records(
+        blocks=[block("web-1-a", hours(100, 11), 0.1), block("web-1-b", hours(10, 1), 1.0), block("other", [NOW_S], 9)],
+        owner_of={"web-1-a": Owner("ReplicaSet", "web-1"), "web-1-b": Owner("ReplicaSet", "web-1")},
+    )
+    assert records.load() == (1, 2)
+    state = records.session.state
+    assert state[kernel.CPU_SAMPLES] == 100
+    assert state[kernel.LAST_CPU_S] - state[kernel.FIRST_CPU_S] == 99 * HOUR_S
+    weights = records.session.cpu.weights
+    assert np.count_nonzero(weights) == 2
+    assert set(records.adopted) == {CheckpointKey(WEB, "main")}
+
+
+def test_a_history_is_the_one_that_the_histogram_policy_makes_of_the_same_samples() -> None:
+    times = hours(190, 1)
+    records = Records(blocks=[block("a", times[:90], 0.5), block("a", times[90:], 0.5)], owner_of={"a": WEB_OWNER})
+    records.load()
+    alone = HistogramSession()
+    alone.advance(Block(np.tile([0.5, GIB], (190, 1)), np.array(times, np.int64), np.empty(0, np.int64)))
+    np.testing.assert_allclose(records.session.estimate().target, alone.estimate().target)
+    np.testing.assert_allclose(records.session.memory.weights, alone.memory.weights)
+
+
+WEB_OWNER = Owner("Deployment", "web")
+
+
+def test_a_live_container_is_in_the_histogram_up_to_where_its_samples_begin() -> None:
+    times = [NOW_S - 120.0, NOW_S - 60.0, NOW_S]
+    records = Records(
+        pods=[a_pod("live", age_s=2 * HOUR_S)],
+        blocks=[block("live", hours(5, 0), 0.3)],
+        recent=[block("live", times, 0.4)],
+    )
+    assert records.load() == (1, 0)
+    assert records.asked == [(NOW_S - 8 * DAY_S, NOW_S, HOUR_S), (NOW_S - 2 * HOUR_S, NOW_S, STEP_S)]
+    assert records.session.state[kernel.CPU_SAMPLES] == 4  # 5, 4, 3 and 2 hours ago
+    assert [(place.pod, sample.timestamp_s, sample.cpu_cores) for place, sample in records.recalled] == [
+        ("live", at_s, 0.4) for at_s in times
+    ]
+
+
+def test_the_peak_of_a_live_container_is_left_to_its_samples() -> None:
+    """Its window of a day is still open; counted here, it would count once more when it opens a new one."""
+    records = Records(pods=[a_pod("live")], blocks=[block("live", hours(60, 0), 0.3)])
+    records.load()
+    gone = Records(blocks=[block("live", hours(60, 0), 0.3)], owner_of={"live": WEB_OWNER})
+    gone.load()
+    assert np.count_nonzero(gone.session.memory.weights) == 1
+    assert 0.0 < records.session.memory.sums[kernel.TOTAL] < gone.session.memory.sums[kernel.TOTAL]
+
+
+def test_a_pod_that_has_finished_counts_to_its_end() -> None:
+    records = Records(pods=[a_pod("done", phase="Succeeded")], blocks=[block("done", hours(5, 0), 0.3)])
+    assert records.load() == (1, 1)
+    assert records.session.state[kernel.CPU_SAMPLES] == 6
+
+
+def test_pods_of_nobody_are_passed_over() -> None:
+    records = Records(blocks=[block("a", hours(3, 1), 1.0)], owner_of={"a": Owner("Deployment", "another")})
+    assert records.load() == (0, 0)
+    assert records.adopted == {}
+
+
+def checkpoint(first_s: float) -> dict[CheckpointKey, HistogramSession]:
+    session = HistogramSession()
+    times = np.array([first_s, NOW_S - HOUR_S], np.int64)
+    session.advance(Block(np.tile([0.7, GIB], (2, 1)), times, np.empty(0, np.int64)))
+    return {CheckpointKey(WEB, "main"): session}
+
+
+@pytest.mark.parametrize(
+    ("kept_since_days", "told_since_days", "taken"),
+    [
+        pytest.param(60, 8, True, id="as long as was asked for"),
+        pytest.param(2, 3, True, id="longer than the checkpoint"),
+        pytest.param(60, 3, False, id="a Prometheus that keeps three days"),
+        pytest.param(2, 0.5, False, id="a new Prometheus"),
+    ],
+)
+def test_a_checkpoint_stays_where_prometheus_knows_less(
+    kept_since_days: float, told_since_days: float, taken: bool
+) -> None:
+    records = Records(
+        kept=checkpoint(NOW_S - kept_since_days * DAY_S),
+        blocks=[block("a", hours(int(told_since_days * 24), 1), 0.1)],
+        owner_of={"a": WEB_OWNER},
+    )
+    records.load()
+    assert bool(records.adopted) == taken
+
+
+def test_a_prometheus_that_is_away_leaves_the_checkpoints(caplog: pytest.LogCaptureFixture) -> None:
+    records = Records(fault=Unavailable("http://p does not answer", again=True), recent=[block("a", [NOW_S], 1)])
+    assert records.load() == (0, 0)
+    assert "going on from checkpoints: http://p does not answer" in caplog.text
+    assert (records.adopted, records.recalled) == ({}, [])
+
+
+def test_half_a_history_is_none() -> None:
+    half = Records(
+        blocks=[block("a", hours(9, 1), 1.0)], owner_of={"a": WEB_OWNER}, fault=Unavailable("away", again=True)
+    )
+    assert half.load() == (0, 0)
+
+
+def test_it_ends_after_its_time_and_when_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+    blocks = [block("a", hours(ago, ago), 1.0) for ago in range(9, 0, -1)]
+    slow = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, takes_s=0.3 * WITHIN_S)
+    assert slow.load() == (0, 0)
+    assert "Give a shorter --history" in caplog.text
+    ending = Records(blocks=blocks, owner_of={"a": WEB_OWNER}, stopped=True)
+    assert ending.load() == (0, 0)
+
+
+def test_without_owners_live_pods_are_known_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    for fault in (None, QueryRefused("too many series")):
+        records = Records(pods=[a_pod("live")], blocks=[block("live", hours(40, 30), 1.0)], fault_of_owners=fault)
+        assert records.load() == (1, 0)
+    assert caplog.text.count("pods that are gone are not known") == 2
+
+
+def test_pods_that_cannot_be_told_are_known_by_their_owners() -> None:
+    records = Records(unreadable=True, blocks=[block("a", hours(3, 1), 1.0)], owner_of={"a": WEB_OWNER})
+    assert records.load() == (1, 1)
+
+
+@given(ages_s=st.lists(st.floats(1.0, 1e7), min_size=1, max_size=20), most=st.integers(1, 5000))
+def test_no_more_samples_are_fetched_than_are_allowed_and_none_fewer(ages_s: list[float], most: int) -> None:
+    ages = np.maximum(np.array(ages_s), STEP_S)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prior_history, "SAMPLES_AT_START", most)
+        reach_s = NOW_S - _recent_s(ages, NOW_S, STEP_S)
+    fetched = np.minimum(ages, reach_s).sum() / STEP_S
+    assert fetched <= max(most, len(ages)) * (1 + 1e-6)
+    more = np.minimum(ages, reach_s + 2 * STEP_S).sum() / STEP_S
+    assert more > most or reach_s >= ages.max() - STEP_S
+
+
+def test_where_nobody_says_when_a_container_started_it_may_be_as_old_as_all_that() -> None:
+    assert _recent_s(np.array([np.nan]), NOW_S, STEP_S) == NOW_S - prior_history.SAMPLES_AT_START * STEP_S
+    assert _recent_s(np.array([]), NOW_S, STEP_S) == NOW_S

@@ -1,0 +1,207 @@
+"""Progress in whole rounds: collected, judged, shown, kept over a restart, and forgotten with its pods."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from recommender import model as models
+from recommender.cluster.pods import Pod
+from recommender.errors import Misuse
+from recommender.growth import Category, GrowthOptions
+from recommender.live.fleet import Fleet
+from recommender.live.keeping import pack, unpack
+from recommender.live.progress import Progress, ProgressSource
+from recommender.live.recommend import Options
+from recommender.live.round import Recommender
+from recommender.policies.constraints import SharedLimits
+from recommender.readings import PodName, Reading, Told
+from tests.recommender.live.test_round import Records, a_pod, a_vpa, rounds
+
+MODEL = models.load(models.BUNDLED)
+LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
+"""Thirty seconds apart: progressing up to the third, then watching, then converged (see test_growth)."""
+
+
+class Says:
+    """A source that says what a test put into it."""
+
+    name = "says"
+
+    def __init__(self) -> None:
+        self.readings: dict[PodName, list[Reading]] = {}
+        self.fault: Exception | None = None
+        self.asked: list[list[str]] = []
+
+    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+        self.asked.append([pod.key.name for pod in pods])
+        if self.fault is not None:
+            raise self.fault
+        taken, self.readings = self.readings, {}
+        return Told(taken, {"progress of ns/x": "is odd"} if taken else {})
+
+
+@pytest.fixture
+def cluster() -> Records:
+    records = Records()
+    records.raw["job"] = a_vpa()
+    records.pods["job"] = [a_pod("job-1"), a_pod("job-2")]
+    return records
+
+
+def recommender(cluster: Records, *sources: ProgressSource) -> Recommender:
+    return Recommender(
+        cluster,
+        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
+        Options(),
+        SharedLimits(),
+        clock=lambda: cluster.now_s,
+        stopwatch=lambda: cluster.now_s,
+        progress=Progress(sources, GrowthOptions()),
+    )
+
+
+def train(ours: Recommender, cluster: Records, source: Says, losses: Sequence[float], pod: str = "job-1") -> None:
+    """A loss each thirty seconds, in rounds of fifteen; the last one is judged."""
+    for loss in losses:
+        source.readings["ns", pod] = [Reading(cluster.now_s, loss, "loss")]
+        for _ in range(2):
+            rounds(ours, cluster, 1)
+            cluster.now_s += 14.0
+    ours.run()
+
+
+def shown(cluster: Records) -> dict[str, dict[str, Any]]:
+    """By pod, what the profile says last."""
+    return {pod["name"]: pod for pod in cluster.profiles["job"][-1]["pods"]}
+
+
+def test_category_and_growth_stand_in_the_profile_and_one_word_for_all(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    rounds(ours, cluster, 3)
+    train(ours, cluster, source, LOSSES[:4])
+    pods = shown(cluster)
+    assert pods["job-1"]["category"] == "Watching"
+    assert pods["job-1"]["progress"] == pytest.approx(0.005, rel=0.01)
+    assert "categorySince" in pods["job-1"]
+    assert "category" not in pods["job-2"]
+    assert cluster.profiles["job"][-1]["category"] == "Watching"
+    json.dumps(cluster.profiles["job"][-1])  # plain enough for any API
+    train(ours, cluster, source, [3.0, 2.0], "job-2")
+    assert cluster.profiles["job"][-1]["category"] == "Progressing"
+    assert shown(cluster)["job-1"]["category"] == "Watching"
+
+
+def test_a_profile_is_written_for_a_change_of_category_not_for_each_loss(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    rounds(ours, cluster, 3)
+    train(ours, cluster, source, [2.0])
+    cycle = {cluster.now_s // 30.0}
+    written = len(cluster.profiles["job"])
+    for loss in (1.9, 1.8, 1.7):  # within one cycle
+        source.readings["ns", "job-1"] = [Reading(cluster.now_s, loss, "loss")]
+        ours.run()
+    assert cycle == {cluster.now_s // 30.0}
+    assert len(cluster.profiles["job"]) == written
+
+
+def test_a_killed_recommender_goes_on_with_the_category(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    rounds(ours, cluster, 3)
+    train(ours, cluster, source, LOSSES)
+    assert shown(cluster)["job-1"]["category"] == "Converged"
+    since = shown(cluster)["job-1"]["categorySince"]
+
+    again = recommender(cluster, source)
+    cluster.now_s += 60.0
+    rounds(again, cluster, 2)
+    assert shown(cluster)["job-1"]["category"] == "Converged"
+    assert shown(cluster)["job-1"]["categorySince"] == since
+    train(again, cluster, source, [1.0862, 0.9])
+    assert shown(cluster)["job-1"]["category"] == "Progressing"
+
+
+def test_a_pod_without_a_sample_is_told_of_all_the_same(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    source.readings["ns", "job-2"] = [Reading(cluster.now_s, 2.0, "loss")]
+    ours.run()
+    assert shown(cluster) == {
+        "job-2": {
+            "name": "job-2",
+            "uid": "uid-job-2",
+            "category": "Progressing",
+            "categorySince": "1970-01-12T13:46:40Z",
+        }
+    }
+
+
+def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    rounds(ours, cluster, 3)
+    train(ours, cluster, source, LOSSES)
+    profile = dict(cluster.profiles["job"][-1])
+    state = unpack(profile["state"], "test")
+    state["growth"]["uid-job-1"]["category"] = "Finished"
+    cluster.profiles["job"].append({**profile, "state": pack(state)})
+    again = recommender(cluster, source)
+    assert "does not fit" in again.run().problems["progress of ns/job-1"]
+    assert again.run().problems == {}
+
+
+def test_a_pod_that_is_gone_or_done_is_forgotten(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    train(ours, cluster, source, [2.0, 1.0])
+    (workload,) = ours.workloads.values()
+    assert list(workload.growth) == ["uid-job-1"]
+    cluster.pods["job"] = [a_pod("job-2")]
+    source.readings["ns", "job-1"] = [Reading(cluster.now_s, 1.0, "loss")]  # of a pod that is no more
+    ours.run()
+    assert workload.growth == {}
+
+
+def test_a_source_that_fails_spoils_no_other(cluster: Records) -> None:
+    broken, source = Says(), Says()
+    ours = recommender(cluster, broken, source)
+    broken.fault = Misuse("the token is lost")
+    source.readings["ns", "job-1"] = [Reading(cluster.now_s, 2.0, "loss")]
+    report = ours.run()
+    assert report.problems == {"progress (says)": "the token is lost", "progress of ns/x": "is odd"}
+    broken.fault = RuntimeError("nobody foresaw this")
+    report = ours.run()
+    assert report.problems["progress"] == "RuntimeError: nobody foresaw this"
+    assert conditions_hold(cluster)
+
+
+def conditions_hold(cluster: Records) -> bool:
+    return bool(cluster.raw["job"]["status"]["conditions"])
+
+
+def test_of_two_vpas_over_a_pod_the_first_keeps_its_progress(cluster: Records) -> None:
+    cluster.raw["twin"], cluster.pods["twin"] = a_vpa("twin"), [a_pod("job-1")]
+    source = Says()
+    ours = recommender(cluster, source)
+    train(ours, cluster, source, [2.0, 1.0])
+    assert source.asked[-1] == ["job-1", "job-2"]
+    assert [len(workload.growth) for workload in ours.workloads.values()] == [1, 0]
+
+
+def test_a_loss_that_is_no_number_does_not_break_the_profile(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    rounds(ours, cluster, 3)
+    train(ours, cluster, source, [math.nan, 2.0, math.inf, 1.0])
+    assert shown(cluster)["job-1"]["category"] == Category.PROGRESSING.value
+
+
+def test_the_time_it_takes_is_told_as_that_of_every_step(cluster: Records) -> None:
+    assert "take_progress" in recommender(cluster).run().step_s

@@ -1,0 +1,141 @@
+"""Progress that jobs push over HTTP: what is taken, and what is turned away with which status."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+from prometheus_client import CollectorRegistry
+
+from recommender.errors import Misuse
+from recommender.live.health import serve
+from recommender.live.progress_push import LARGEST_BODY_BYTES, MOST_READINGS, PushedProgress
+from recommender.readings import Reading
+
+TOKEN = "s3cr3t-of-the-jobs"  # noqa: S105 - an invented one
+BODY = {"namespace": "ns", "pod": "p", "loss": 0.42, "step": 7}
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    return file
+
+
+@pytest.fixture
+def inbox(token_file: Path) -> PushedProgress:
+    return PushedProgress(token_file, clock=lambda: 99.0)
+
+
+@pytest.fixture
+def url(inbox: PushedProgress) -> Iterator[str]:
+    server = serve("127.0.0.1:0", CollectorRegistry(), {}, {"/progress": inbox.answer})
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def push(url: str, json: object = BODY, token: str | None = TOKEN, data: bytes | None = None) -> requests.Response:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    body = {"json": json} if data is None else {"data": data}
+    return requests.post(f"{url}/progress", headers=headers, timeout=5, **body)
+
+
+def test_what_is_pushed_is_taken_once(url: str, inbox: PushedProgress) -> None:
+    answer = push(url)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert inbox.take([], 100.0).readings == {("ns", "p"): [Reading(99.0, 0.42, "loss", 7)]}
+    assert inbox.take([], 100.0).readings == {}
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], "\xff\xfe"])
+def test_without_the_token_nothing_is_taken(url: str, inbox: PushedProgress, token: str | None) -> None:
+    answer = push(url, token=token)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert TOKEN not in answer.text
+    assert inbox.take([], 100.0).readings == {}
+
+
+def test_another_scheme_is_not_taken_for_a_bearer_token(url: str) -> None:
+    answer = requests.post(f"{url}/progress", headers={"Authorization": f"Basic {TOKEN}"}, json=BODY, timeout=5)
+    assert answer.status_code == 401
+
+
+def test_a_renewed_token_counts_at_once_and_a_lost_one_lets_nobody_in(url: str, token_file: Path) -> None:
+    token_file.write_text("another")
+    assert push(url).status_code == 401
+    assert push(url, token="another").status_code == 204  # noqa: S106
+    token_file.unlink()
+    assert push(url).status_code == 503
+    token_file.write_text("")
+    assert push(url, token="").status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[1]", "not a JSON object"),
+        (b"[" * 4000, "not JSON"),
+        (b'{"pod": "p", "loss": 1}', "namespace is missing"),
+        (b'{"namespace": "ns", "pod": 3, "loss": 1}', "pod is missing"),
+        (b'{"namespace": "ns", "pod": "' + b"p" * 300 + b'", "loss": 1}', "pod is missing, or no name"),
+        (b'{"namespace": "ns", "pod": "p"}', "none of loss"),
+        (b'{"namespace": "ns", "pod": "p", "loss": true}', "loss is no number"),
+        (b'{"namespace": "ns", "pod": "p", "loss": 1, "node": "x"}', "no field 'node'"),
+        (b"\xff\xfe", "not JSON"),
+    ],
+)
+def test_what_is_malformed_is_refused_with_a_reason(url: str, inbox: PushedProgress, data: bytes, words: str) -> None:
+    answer = push(url, data=data)
+    assert answer.status_code == 400
+    assert words in answer.text
+    assert inbox.take([], 100.0).readings == {}
+
+
+@pytest.mark.parametrize("size", [LARGEST_BODY_BYTES + 1, 100_000, 3_000_000])
+def test_a_body_that_is_too_large_is_refused_and_told_so(url: str, size: int) -> None:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
+        head = f"POST /progress HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {size}\r\n\r\n"
+        connection.sendall(head.encode() + b"x" * min(size, 1 << 20))
+        assert connection.recv(100).split()[1] == b"413"
+
+
+@pytest.mark.parametrize("length", ["", "Content-Length: -5\r\n", "Content-Length: many\r\n"])
+def test_a_body_of_unknown_length_is_refused(url: str, length: str) -> None:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
+        connection.sendall(f"POST /progress HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n{length}\r\n".encode())
+        assert connection.recv(100).split()[1] == b"411"
+
+
+def test_a_replica_that_stands_by_sends_pushers_away(token_file: Path) -> None:
+    inbox = PushedProgress(token_file, accepts=lambda: False)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Length": "5"}
+    assert inbox.answer(headers, lambda n: b"x" * n)[0] == 503  # type: ignore[arg-type]
+
+
+def test_of_many_readings_the_latest_are_kept(url: str, inbox: PushedProgress) -> None:
+    with ThreadPoolExecutor(4) as pushers:
+        statuses = list(pushers.map(lambda n: push(url, {**BODY, "step": n}).status_code, range(40)))
+    assert statuses == [204] * 40
+    assert len(inbox.take([], 100.0).readings["ns", "p"]) == MOST_READINGS
+
+
+def test_another_path_takes_nothing(url: str) -> None:
+    assert requests.post(f"{url}/healthz", json=BODY, timeout=5).status_code == 404
+    assert requests.get(f"{url}/progress", timeout=5).status_code == 404
+
+
+def test_a_token_file_that_cannot_be_used_is_said_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="no such file"):
+        PushedProgress(tmp_path / "none")
+    (tmp_path / "two").write_text("a\nb\n")
+    with pytest.raises(Misuse, match="one line"):
+        PushedProgress(tmp_path / "two")

@@ -1,0 +1,139 @@
+"""What earlier runs of a class say of a run: worked examples, then how it goes with runs that vary."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recommender.policies.class_runs import MOST_RUNS, ClassRuns, Progress
+from recommender.policies.demand_curve import DemandCurve
+from recommender.records import VIOLATION_TOLERANCE
+
+MIB = 2.0**20
+
+
+def a_run(cpu: list[float], mib: list[float], step_s: float = 10.0) -> DemandCurve:
+    return DemandCurve(step_s, np.column_stack([cpu, np.array(mib) * MIB]).astype(np.float32))
+
+
+STAGES = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.9], [100, 300, 300, 300, 500, 500, 500, 400])
+"""80 s: two samples of loading, two of work, three of waiting, one of work again."""
+
+
+def so_far(run: DemandCurve, n: int) -> Progress:
+    return Progress(DemandCurve(run.step_s, run.levels[:n]), run.step_s * n, run.step_s * n)
+
+
+def test_before_the_first_sample_the_age_tells_and_one_run_counts_with_a_wide_margin() -> None:
+    forecast = ClassRuns([STAGES]).forecast(Progress(None, 0.0, 0.0), ahead_s=20.0)
+    assert forecast is not None
+    assert (forecast.alike, forecast.runs) == (1, 1)
+    assert forecast.allocation[0] == pytest.approx(0.1)  # the first two samples
+    assert forecast.allocation[1] == pytest.approx(500 * MIB * 1.30)  # the largest of the whole run
+
+
+def test_a_rise_is_told_as_soon_as_it_lies_within_what_is_asked_for() -> None:
+    runs = ClassRuns([STAGES])
+    one = runs.forecast(so_far(STAGES, 1), ahead_s=10.0)
+    two = runs.forecast(so_far(STAGES, 1), ahead_s=20.0)
+    assert one is not None
+    assert two is not None
+    assert (one.allocation[0], two.allocation[0]) == (pytest.approx(0.1), pytest.approx(1.0))
+
+
+def test_time_that_passed_since_the_last_sample_is_counted() -> None:
+    late = so_far(STAGES, 1)._replace(age_s=20.0)
+    forecast = ClassRuns([STAGES]).forecast(late, ahead_s=10.0)
+    assert forecast is not None
+    assert forecast.allocation[0] == pytest.approx(1.0)
+
+
+def test_a_slower_run_is_placed_by_what_it_did_not_by_the_clock() -> None:
+    slow = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.2, 0.2], [100, 300, 300, 300, 500, 500, 500, 500, 500])
+    forecast = ClassRuns([STAGES]).forecast(so_far(slow, 9), ahead_s=10.0)  # at 90 s the earlier one had ended
+    assert forecast is not None
+    assert forecast.allocation[0] == pytest.approx(0.9)  # its last stage is still to come
+
+
+def test_memory_is_that_of_the_rest_of_the_run_or_of_the_time_asked_for() -> None:
+    runs = ClassRuns([STAGES] * 5)
+    to_the_end = runs.forecast(so_far(STAGES, 2), ahead_s=10.0)
+    a_while = runs.forecast(so_far(STAGES, 2), ahead_s=10.0, memory_ahead_s=20.0)
+    assert to_the_end is not None
+    assert a_while is not None
+    assert to_the_end.allocation[1] == pytest.approx(500 * MIB * 1.10)
+    assert a_while.allocation[1] == pytest.approx(300 * MIB * 1.10)
+
+
+def test_a_run_with_more_memory_than_the_earlier_ones_is_given_more_for_what_comes() -> None:
+    larger = a_run(STAGES.levels[:, 0].tolist(), (STAGES.levels[:, 1] / MIB * 1.2).tolist())
+    plain, more = (ClassRuns([STAGES]).forecast(so_far(run, 3), ahead_s=10.0) for run in (STAGES, larger))
+    assert plain is not None
+    assert more is not None
+    assert more.allocation[1] == pytest.approx(1.2 * plain.allocation[1], rel=1e-3)
+
+
+def test_a_run_unlike_all_earlier_ones_or_longer_than_them_is_not_told_anything() -> None:
+    other = a_run([8.0] * 4, [40_000] * 4)
+    runs = ClassRuns([STAGES])
+    assert runs.forecast(so_far(other, 4), ahead_s=10.0) is None
+    assert runs.forecast(Progress(None, 0.0, 500.0), ahead_s=10.0) is None
+    assert ClassRuns().forecast(Progress(None, 0.0, 0.0), ahead_s=10.0) is None
+
+
+def test_the_latest_runs_are_kept() -> None:
+    runs = ClassRuns()
+    for number in range(MOST_RUNS + 3):
+        runs.add(a_run([float(number)], [1.0]))
+    assert [float(run.levels[0, 0]) for run in runs.runs] == [float(n) for n in range(3, MOST_RUNS + 3)]
+
+
+def test_what_was_not_seen_is_taken_from_the_samples_around_it() -> None:
+    nan = float("nan")
+    run = ClassRuns([a_run([nan, 0.5, nan, 1.0, nan], [nan, 100, nan, 300, nan])]).runs[0]
+    assert run.levels[:, 0].tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
+    assert (run.levels[:, 1] / MIB).tolist() == [100, 100, 300, 300, 300]
+
+
+def test_the_expected_run_is_the_mean_cpu_of_those_still_running_and_the_largest_memory() -> None:
+    expected = ClassRuns([a_run([1.0, 1.0], [100, 100]), a_run([0.0, 0.5, 0.5], [200, 50, 50])]).expected()
+    assert expected is not None
+    assert expected.levels[:, 0].tolist() == [0.5, 0.75, 0.5]
+    assert (expected.levels[:, 1] / MIB).tolist() == [200, 100, 50]
+
+
+def varied(rng: np.random.Generator) -> DemandCurve:
+    """A run of the class, a quarter faster or slower, its levels up to a tenth off."""
+    pace, level = rng.uniform(0.8, 1.25), rng.uniform(0.9, 1.1, 2)
+    at = np.minimum((np.arange(0, 8 / pace, 0.5) * pace).astype(int), 7)
+    noise = rng.lognormal(0.0, 0.05, (len(at), 2))
+    return DemandCurve(5.0, (STAGES.levels[at] * level * noise).astype(np.float32))
+
+
+def test_after_twenty_runs_that_vary_the_next_ones_violate_seldom_and_waste_less_than_the_peak_would() -> None:
+    rng = np.random.default_rng(7)
+    runs = ClassRuns([varied(rng) for _ in range(20)])
+    over, allocated, used, peak = np.zeros(2), 0.0, 0.0, 0.0
+    samples = 0
+    for run in (varied(rng) for _ in range(20)):
+        for n in range(len(run.levels)):
+            progress = Progress(None, 0.0, 0.0) if n == 0 else so_far(run, n)
+            forecast = runs.forecast(progress, ahead_s=15.0)
+            assert forecast is not None
+            over += run.levels[n] > forecast.allocation * VIOLATION_TOLERANCE
+            allocated, used = allocated + forecast.allocation[0], used + run.levels[n, 0]
+            samples, peak = samples + 1, peak + 1.1
+    assert over[0] / samples < 0.05
+    assert over[1] == 0
+    assert allocated < 0.9 * peak
+
+
+def test_violations_raise_the_level_until_they_are_as_many_as_accepted() -> None:
+    rng = np.random.default_rng(3)
+    runs, over, told = ClassRuns(level=0.5), 0, 4000
+    for _ in range(told):
+        violated = bool(rng.random() > runs.level)  # a level that is a quantile leaves so many above it
+        over += violated
+        runs.judge(violated, 0.05)
+    assert over / told == pytest.approx(0.05, abs=0.01)
+    assert 0.5 <= runs.level <= 0.99

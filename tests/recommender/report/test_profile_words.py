@@ -1,0 +1,33 @@
+"""A PhaseProfile in words: what a person reads of phases and progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from recommender.report.profile_words import told
+
+
+def words_of(*pods: dict[str, Any]) -> str:
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(told("ns/job", {"pods": list(pods)}, {}))
+    return captured.get()
+
+
+def test_a_pod_is_told_with_its_category_since_when_and_how_far_it_moved() -> None:
+    pod = {"name": "job-1", "uid": "u", "container": "main", "phase": 3, "category": "Watching"}
+    words = words_of({**pod, "categorySince": "2026-11-21T10:00:00Z", "progress": 0.0042})
+    assert "Watching since 2026-11-21T10:00:00Z, moved 0.42% in the last interval" in words
+    assert "Watching" in words_of(pod)
+
+
+def test_a_pod_that_tells_nothing_of_its_progress_is_said_not_to() -> None:
+    assert "not told" in words_of({"name": "job-1", "uid": "u", "container": "main", "phase": 3})
+
+
+def test_a_pod_without_a_sample_is_told_without_a_phase() -> None:
+    words = words_of({"name": "job-1", "uid": "u", "category": "Progressing"})
+    assert "unknown" in words
+    assert "Progressing" in words

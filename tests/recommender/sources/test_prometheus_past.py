@@ -1,0 +1,102 @@
+"""What is asked of the past, and what is made of the answers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.sources.prometheus_api import PrometheusClient
+from recommender.sources.prometheus_past import Owner, PastQueries, PrometheusPast, past_owners, within
+from recommender.sources.prometheus_queries import Labels, UsageSettings
+from tests.played_http import Asked, Reply, played
+from tests.recommender.sources.played_prometheus import START_S, matrix, success
+
+HOUR_S = 3600
+END_S = START_S + 50 * HOUR_S
+KEY = "namespace, pod, container"
+MINE = 'container!="", container!="POD", pod!=""'
+
+
+def test_the_queries_of_the_defaults_written_out() -> None:
+    queries = PastQueries(UsageSettings(), HOUR_S, HOUR_S, 15.0)
+    counter = f"container_cpu_usage_seconds_total{{{MINE}}}[3600s]"
+    memory = f"max_over_time(container_memory_working_set_bytes{{{MINE}}}[3600s])"
+    assert queries.cpu() == (
+        f"sum by ({KEY}) (max by ({KEY}, id, name, cpu) (rate({counter}))) / "
+        f"clamp_max(sum by ({KEY}) (max by ({KEY}, id, name) (count_over_time({counter}))) * 0.00416667, 1)"
+    )
+    assert queries.memory() == f"max by ({KEY}, node) ({memory})"
+    assert queries.containers() == f"count by (namespace) (max by ({KEY}) ({memory}))"
+
+
+def test_a_recording_rule_is_averaged() -> None:
+    queries = PastQueries(UsageSettings(cpu_metric="ns:cores:rate5m"), HOUR_S, HOUR_S, 15.0)
+    assert queries.cpu() == f"sum by ({KEY}) (avg_over_time(ns:cores:rate5m{{{MINE}}}[3600s]))"
+
+
+def test_each_stretch_of_a_container_is_a_row() -> None:
+    name = {"namespace": "ml", "pod": "train-1", "container": "main"}
+
+    def answer(asked: Asked) -> Reply:
+        if asked.query.startswith("quantile"):
+            return matrix(({}, [(at, 40) for at in asked.moments]))
+        if asked.query.startswith("count by"):
+            return matrix(({"namespace": "ml"}, [(at, 1) for at in asked.moments]))
+        value = 0.5 if "rate(" in asked.query else 2e9
+        return matrix((name, [(at, value) for at in asked.moments if at > START_S + 10 * HOUR_S]))
+
+    with played(answer) as server, PrometheusClient(server.url) as client:
+        blocks = list(PrometheusPast(client, UsageSettings()).stretches(["ml"], START_S, END_S, HOUR_S))
+        assert all('namespace="ml"' in one.query for one in server.asked)
+        assert not any("resource=~" in one.query for one in server.asked)
+        assert all("0.00416667" in one.query for one in server.asked if "rate(" in one.query)  # 15 s of an hour
+    times = np.concatenate([block.timestamps for block in blocks])
+    np.testing.assert_array_equal(times, np.arange(START_S + 11 * HOUR_S, END_S + 1, HOUR_S))
+    assert {tuple(row) for block in blocks for row in block.usage.tolist()} == {(0.5, 2e9)}
+
+
+def an_owner(kind: str, name: str, **labels: str) -> dict[str, str]:
+    return {"owner_is_controller": "true", "owner_kind": kind, "owner_name": name, **labels}
+
+
+def test_owners_are_followed_up_to_the_highest() -> None:
+    series = {
+        "kube_pod_owner": [
+            an_owner("ReplicaSet", "web-5d", namespace="ns", pod="web-5d-x"),
+            an_owner("Job", "night-1", namespace="ns", pod="night-1-y"),
+            an_owner("StatefulSet", "db", namespace="ns", pod="db-0"),
+            an_owner("", "", namespace="ns", pod="bare"),
+        ],
+        "kube_replicaset_owner": [an_owner("Deployment", "web", namespace="ns", replicaset="web-5d")],
+        "kube_job_owner": [an_owner("CronJob", "night", namespace="ns", job_name="night-1")],
+    }
+
+    def answer(asked: Asked) -> Reply:
+        assert asked.path.endswith("/series")
+        metric, _, matchers = asked.parameters["match[]"].partition("{")
+        assert matchers == 'owner_is_controller="true", namespace="ns"}'
+        return success(series[metric])
+
+    with played(answer) as server, PrometheusClient(server.url) as client:
+        owners = past_owners(client, UsageSettings(namespaces=("ns",)), START_S, END_S)
+    assert [owner.name for owner in owners.chain("ns", "web-5d-x")] == ["web-5d", "web"]
+    assert list(owners.chain("ns", "night-1-y"))[-1] == Owner("CronJob", "night")
+    assert list(owners.chain("ns", "db-0")) == [Owner("StatefulSet", "db")]
+    assert list(owners.chain("ns", "bare")) == list(owners.chain("other", "db-0")) == []
+
+
+def test_owners_have_the_labels_that_requests_have() -> None:
+    labels = Labels(namespace="exported_namespace", pod="exported_pod")
+    told = [an_owner("Job", "a", exported_namespace="ns", exported_pod="a-1", namespace="monitoring")]
+    with (
+        played(lambda asked: success(told if "kube_pod_owner" in asked.parameters["match[]"] else [])) as server,
+        PrometheusClient(server.url) as client,
+    ):
+        owners = past_owners(client, UsageSettings(request_labels=labels), START_S, END_S)
+    assert list(owners.chain("ns", "a-1")) == [Owner("Job", "a")]
+
+
+def test_only_namespaces_with_vpas_are_asked_for_while_they_can_be_named() -> None:
+    assert within(UsageSettings(), ["b", "a"]) == UsageSettings(namespaces=("a", "b"))
+    assert within(UsageSettings(namespaces=("a", "c")), ["b", "a"]) == UsageSettings(namespaces=("a",))
+    assert within(UsageSettings(namespaces=("c",)), ["b", "a"]) is None
+    assert within(UsageSettings(), [f"n{at}" for at in range(501)]) == UsageSettings()

@@ -1,0 +1,251 @@
+"""The node bench: its jobs, what it takes down of pods, its figures by hand, and a small batch on a real node."""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pandas as pd
+import pytest
+from kubernetes.client import (
+    V1ContainerState,
+    V1ContainerStateRunning,
+    V1ContainerStateTerminated,
+    V1ContainerStatus,
+    V1ObjectMeta,
+    V1Pod,
+    V1PodStatus,
+)
+from node_bench import interpreter, output, plots
+from node_bench.batch import Seen
+from node_bench.figures import figures, fit, timeline
+from node_bench.objects import CLASS, vpa
+from node_bench.plan import draw
+from node_bench.sampling import Sample
+from node_bench.setters import SCRIPTED, named
+from node_bench.watch import JobRun, note
+from rich.console import Console
+
+from recommender.cluster.workload_class import without_counter
+from tests.cluster.real_node.cgroups import trees
+from tests.cluster.real_node.node import what_is_missing
+from tests.cluster.rig import clusters_folder
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_node"
+GIB = 2.0**30
+
+
+# -- the jobs ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_draws_the_same_jobs_and_they_differ_a_little() -> None:
+    plans = draw(10, seed=3)
+    assert plans == draw(10, seed=3)
+    assert plans[:4] == draw(4, seed=3)
+    assert plans != draw(10, seed=4)
+    assert {plan.epochs for plan in plans} == {3, 4, 5}
+    assert all(0.85 <= factor <= 1.15 for plan in plans for factor in (plan.size, plan.pace))
+    assert len({plan.size for plan in plans}) == 10
+
+
+def test_a_job_tells_its_stages_in_order() -> None:
+    plan = draw(1, seed=0, scale=0.02)[0]
+    command = [sys.executable, "-m", "node_bench.job", "--workload", "numpy", *plan.arguments()]
+    done = subprocess.run(command, cwd=SCRIPT.parent, capture_output=True, text=True, check=True)
+    stages = re.findall("^stage=(.+)$", done.stdout, re.MULTILINE)
+    assert stages == ["import", "load", "preprocess", *["train", "evaluate"] * 2, "export", "end"]
+    assert set(SCRIPTED) == set(stages) - {"end"}
+
+
+def test_an_interpreter_without_the_packages_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(interpreter.NEEDS, "torch", ("numpy", "no_such_package"))
+    with pytest.raises(interpreter.NoInterpreter, match=r"has no no_such_package.*requirements-record\.txt"):
+        interpreter.find("torch", sys.executable)
+    with pytest.raises(interpreter.NoInterpreter, match="does not run"):
+        interpreter.find("numpy", "/nowhere/python")
+
+
+def test_the_jobs_are_runs_of_one_class_and_every_vpa_resizes_requests_in_place() -> None:
+    assert without_counter("train-007") == CLASS
+    made = vpa("train-007", "phasewise")["spec"]
+    assert made["recommenders"] == [{"name": "phasewise"}]
+    assert made["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}
+    assert "recommenders" not in vpa("train-007", None)["spec"]
+
+
+def test_rows_come_in_the_tables_order_and_one_that_does_not_exist_is_refused() -> None:
+    assert [row.key for row in named("ours,static")] == ["static", "ours"]
+    assert [row.vpas for row in named("static,script,ours", auto=True)] == ["none", "made", "auto"]
+    with pytest.raises(ValueError, match="no row best; there are static, default, script, unseen, ours"):
+        named("static,best")
+
+
+# -- what is taken down of pods ----------------------------------------------------------------------------------------
+
+
+def at(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)
+
+
+def pod(uid: str, started: int, *, deleted: bool = False) -> V1Pod:
+    metadata = V1ObjectMeta(uid=uid, deletion_timestamp=at(0) if deleted else None)
+    return V1Pod(metadata=metadata, status=V1PodStatus(start_time=at(started)))
+
+
+def container(identity: str, now: V1ContainerState, last: V1ContainerState | None = None) -> V1ContainerStatus:
+    return V1ContainerStatus(
+        container_id=identity, state=now, last_state=last, name="main", image="i", image_id="i", ready=True,
+        restart_count=0,
+    )  # fmt: skip
+
+
+def runs() -> V1ContainerState:
+    return V1ContainerState(running=V1ContainerStateRunning())
+
+
+def ended(identity: str, code: int, reason: str, second: int) -> V1ContainerState:
+    terminated = V1ContainerStateTerminated(
+        container_id=identity, exit_code=code, reason=reason, finished_at=at(second)
+    )
+    return V1ContainerState(terminated=terminated)
+
+
+def test_a_killed_container_counts_once_however_often_its_end_is_seen() -> None:
+    run = JobRun("train-001", submitted_s=0.0)
+    first = pod("a", 5)
+    note(run, first, container("c1", runs()), gone=False)
+    killed = ended("c1", 137, "OOMKilled", 30)
+    note(run, first, container("c1", killed), gone=False)
+    note(run, first, container("c2", runs(), killed), gone=False)
+    note(run, first, container("c2", ended("c2", 0, "Completed", 95), killed), gone=False)
+    assert (len(run.oom_kills), run.restarts, len(run.evictions)) == (1, 1, 0)
+    assert (run.pod_started_s, run.ended_s, run.done) == (5.0, 95.0, True)
+    note(run, pod("a", 5, deleted=True), container("c2", ended("c2", 0, "Completed", 95)), gone=True)
+    assert not run.evictions  # it was done
+
+
+def test_an_evicted_pod_counts_and_its_jobs_time_goes_on_from_the_first_pod() -> None:
+    run = JobRun("train-001", submitted_s=0.0)
+    note(run, pod("waits", 0, deleted=True), None, gone=True)
+    assert not run.evictions  # it had not begun
+    note(run, pod("a", 5), container("c1", runs()), gone=False)
+    note(run, pod("a", 5, deleted=True), container("c1", runs()), gone=False)
+    note(run, pod("a", 5, deleted=True), container("c1", ended("c1", 137, "OOMKilled", 40)), gone=True)
+    note(run, pod("b", 50), container("c2", runs()), gone=False)
+    assert (len(run.oom_kills), run.restarts, len(run.evictions), run.pod_started_s) == (0, 1, 1, 5.0)
+    assert not run.done
+
+
+def test_a_container_that_ended_well_was_not_killed_whatever_reason_is_given() -> None:
+    run = JobRun("train-001", submitted_s=0.0)
+    note(run, pod("a", 5), container("c1", ended("c1", 0, "OOMKilled", 70)), gone=False)
+    assert (len(run.oom_kills), run.done) == (0, True)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def test_slack_is_against_the_use_and_a_violation_is_above_105_percent_of_the_request() -> None:
+    judged = fit(np.array([[0.5, 1.0], [1.04, 1.0], [1.06, 1.0], [0.4, 0.5]]))
+    assert judged.slack_ratio == pytest.approx((0.5 + 0.1) / 3.0)
+    assert judged.violation_ratio == 0.25
+    assert fit(np.empty((0, 2))).slack_ratio == 0.0
+
+
+def a_batch() -> Seen:
+    """Two jobs: the first from 1 to 3 s, killed once; the second from 2 to 5 s. The last second nobody samples."""
+    first = JobRun("train-001", 100.0, 101.0, 103.0, {"a", "b"}, {"a": 102.5}, set(), [(101.5, "import")])
+    second = JobRun("train-002", 101.0, 102.0, 105.0, {"c"})
+    samples = [
+        Sample(102.0, "train-001", "p1", 0.5, 1 * GIB, 0.9, 1.2 * GIB),
+        Sample(103.0, "train-001", "p1", 1.0, 1 * GIB, 0.9, 1.2 * GIB),
+        Sample(103.0, "train-002", "p2", 0.5, 0.5 * GIB, 0.5, 1.2 * GIB),
+    ]
+    return Seen("bench-1", [first, second], samples, [102.0, 103.0, 104.0])
+
+
+def test_the_figures_of_a_batch() -> None:
+    row = figures("static", "nobody", a_batch())
+    assert (row.batch_s, row.oom_kills, row.restarts, row.evictions) == (5.0, 1, 1, 0)
+    assert (row.job_mean_s, row.job_max_s, row.jobs_at_a_time) == (2.5, 3.0, 1.0)
+    assert row.cpu.violation_ratio == pytest.approx(1 / 3)
+    assert row.jobs[0]["stages"] == [[1.5, "import"]]
+
+
+def test_the_timeline_has_every_moment_and_is_zero_where_nothing_runs() -> None:
+    seen = a_batch()
+    line = timeline(seen, 100.0)
+    assert line.since_s == [2.0, 3.0, 4.0]
+    assert line.running == [1, 2, 0]
+    assert line.oom_kills_s == [2.5]
+    assert line.cpu_cores == {"train-001": [0.5, 1.0, 0.0], "train-002": [0.0, 0.5, 0.0]}
+    assert line.cpu_request_cores == pytest.approx([0.9, 1.4, 0.0])
+
+
+def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
+    seen = a_batch()
+    rows = [figures("static", "nobody", seen), figures("ours", "ours", seen)]
+    facts = {"batch": {"jobs": 2, "workload": "numpy"}, "ours": {"taught": 20}}
+    told = Console(width=150, record=True, file=io.StringIO())
+    told.print(output.table(rows, facts))
+    assert "5 s │ 1 / 1 / 0 │ 2 s (3 s) │ 1.0" in re.sub(" +", " ", told.export_text())
+    output.write_json(tmp_path / "r.json", facts, rows)
+    assert [row["key"] for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]] == ["static", "ours"]
+    plots.draw(rows, tmp_path / "r.png", 1.8, 3.4 * GIB)
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    assert output.write_recording(tmp_path / "r.parquet", [seen], "real-1") == 2
+    frame = pd.read_parquet(tmp_path / "r.parquet")
+    assert {"timestamp", "namespace", "pod", "container", "cpu_cores", "memory_bytes", "workload"} <= set(frame)
+    assert list(frame.cpu_request_cores) == [0.9, 0.9, 0.5]
+
+
+# -- a small batch on a real node --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench() -> list[str]:
+    """The command of a quick bench. It makes a cluster of its own, since each row has its own updater."""
+    if missing := what_is_missing():
+        pytest.skip(f"no real node on this machine: {missing}")
+    return [sys.executable, str(SCRIPT), "--workload", "numpy", "--quick", "--jobs", "2"]
+
+
+def left_of(process: subprocess.Popen[str]) -> list[Path]:
+    """Control groups and folders of a bench's cluster that are still there."""
+    groups = [tree / f"phasewise-bench-{process.pid}-real-1" for tree in trees().values()]
+    return [path for path in (clusters_folder() / f"bench-{process.pid}", *groups) if path.exists()]
+
+
+@pytest.mark.cluster
+def test_a_small_batch_runs_through_with_all_who_set_requests(bench: list[str], tmp_path: Path) -> None:
+    files = ["--json", tmp_path / "r.json", "--plot", tmp_path / "r.png", "--record", tmp_path / "r.parquet"]
+    process = subprocess.Popen([*bench, "--rows", "default,script,ours", "--taught", "1", *files], text=True)
+    assert process.wait(timeout=900) == 0
+    rows = {row["key"]: row for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]}
+    assert list(rows) == ["default", "script", "ours"]
+    for row in rows.values():
+        assert (row["oom_kills"], row["restarts"]) == (0, 0)
+        assert [job["stages"][-1][1] for job in row["jobs"]] == ["end", "end"]
+        assert 0 < row["cpu"]["used"] < row["cpu"]["requested"]
+    assert rows["script"]["memory"]["slack_ratio"] != rows["default"]["memory"]["slack_ratio"]
+    assert len(pd.read_parquet(tmp_path / "r.parquet").pod.unique()) == 6
+    assert not left_of(process)
+
+
+@pytest.mark.cluster
+def test_stopped_at_the_keyboard_it_leaves_nothing_behind(bench: list[str]) -> None:
+    with subprocess.Popen([*bench, "--rows", "static"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.startswith("static:") for line in iter(process.stderr.readline, ""))
+        assert left_of(process)
+        process.send_signal(signal.SIGINT)
+        assert "all that was started is ended" in process.stderr.read()
+    assert process.returncode == 130
+    assert not left_of(process)
