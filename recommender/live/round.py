@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.cluster.oom import bumped_memory_bytes
-from recommender.cluster.pods import ContainerState, Pod
 from recommender.cluster.vpa_status import published_in
-from recommender.errors import PhasewiseError
 from recommender.live import keeping
 from recommender.live.book import Book
-from recommender.live.classes import Classes
+from recommender.live.class_keeper import ClassKeeper
 from recommender.live.fleet import LONGEST_GAP_CYCLES, Fleet
+from recommender.live.homes import Home, Homes
 from recommender.live.lead_time import LeadTime
 from recommender.live.member import CLASS, Instance, Member, Newcomer, Sample
 from recommender.live.profile import profile_of, signature_of
@@ -39,22 +36,6 @@ from recommender.live.workload import Workload
 from recommender.policies.constraints import SharedLimits, constrain, fit_largest_node, integer_cpu_containers
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, ContainerRecommendation
-
-log = logging.getLogger(__name__)
-
-PINNED_FROM = 0.95
-"""From this share of what it has on, a container is taken to use all of it."""
-
-TIDIED_EVERY_S = 3600.0
-"""How often classes that nothing is run of any more are looked for."""
-
-
-class Home(NamedTuple):
-    """Whose a container is."""
-
-    workload: Workload
-    pod: Pod
-    container: ContainerState
 
 
 class MakeFleet(Protocol):
@@ -95,22 +76,19 @@ class Recommender:
         progress: Progress | None = None,
     ) -> None:
         self.view, self.options, self.limits = view, options, limits
-        self.clock, self.stopwatch, self.class_ttl_s = clock, stopwatch, class_ttl_s
+        self.clock, self.stopwatch = clock, stopwatch
         self.workloads: dict[ObjectKey, Workload] = {}
-        self.fleet, self.classes = make_fleet(self._welcome, self._resume), Classes()
+        self.fleet, self.classes = make_fleet(self._welcome, self._resume), ClassKeeper(view, class_ttl_s)
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.progress = Progress() if progress is None else progress
-        self._classes_read = False
-        self._tidied_s = -np.inf
-        self._places: dict[Place, Instance] = {}
-        self._homes: dict[Instance, Home] = {}
+        self._homes = Homes()
         self._books: dict[Instance, Book] = {}
 
     def run(self) -> Report:
         """One round."""
         report = Report()
         for step in (
-            self._load_classes,
+            self.classes.load_classes,
             self._load_vpas,
             self._select_pods,
             self._take_samples,
@@ -137,7 +115,7 @@ class Recommender:
         """Publish what is safe while nobody watches, and keep what is known, before the process ends."""
         report = Report()
         for key, workload in self.workloads.items():
-            with self._sparing(str(key), report):
+            with report.sparing(str(key)):
                 self.remember(workload)
                 doubt = "the recommender was stopped"
                 workload.advice = {
@@ -150,19 +128,8 @@ class Recommender:
 
     # -- the steps -------------------------------------------------------------------------------------------------
 
-    def _load_classes(self, report: Report) -> None:
-        """What earlier runs taught, once; a class that cannot be read is reported and starts anew."""
-        if self._classes_read:
-            return
-        with self._sparing("workload classes", report):
-            kept = self.view.classes()
-            self._classes_read = True
-            for key, (state, used_s) in kept.items():
-                with self._sparing(f"workload class {key}", report):
-                    self.classes.load(key, state, used_s)
-
     def _load_vpas(self, report: Report) -> None:
-        with self._sparing("VPAs", report):
+        with report.sparing("VPAs"):
             present = {vpa.key: vpa for vpa in self.view.vpas() if not vpa.deleting}
             for key in self.workloads.keys() - present.keys():
                 del self.workloads[key]
@@ -171,7 +138,7 @@ class Recommender:
                 if known is not None and known.vpa.uid == vpa.uid:
                     known.vpa = vpa
                     continue
-                with self._sparing(str(key), report):
+                with report.sparing(str(key)):
                     self.workloads[key] = self._new_workload(vpa, known, report)
 
     def _new_workload(self, vpa: Vpa, before: Workload | None, report: Report) -> Workload:
@@ -181,32 +148,27 @@ class Recommender:
         if before is not None:
             workload.books = {name: Book(book.history) for name, book in before.books.items()}
         if kept is not None:
-            with self._sparing(f"PhaseProfile {vpa.key}", report):
+            with report.sparing(f"PhaseProfile {vpa.key}"):
                 workload.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
         return workload
 
     def _select_pods(self, report: Report) -> None:
-        self._places.clear()
         self._homes.clear()
         now_s = self.clock()
         # Of two VPAs for one pod the updater obeys the older one.
         for workload in sorted(self.workloads.values(), key=lambda one: (one.vpa.created_s, one.vpa.key)):
-            with self._sparing(str(workload.vpa.key), report):
+            with report.sparing(str(workload.vpa.key)):
                 workload.selection = self.view.select(workload.vpa)
             for pod in workload.selection.pods:  # the last known ones, when they cannot be told now
                 workload.workload_class = workload.selection.workload.get(pod.uid) or workload.workload_class
-                for container in pod.containers:
-                    instance = Instance(pod.key.namespace, pod.uid, container.name)
-                    if instance not in self._homes:
-                        self._homes[instance] = Home(workload, pod, container)
-                        self._places[Place(pod.key.namespace, pod.key.name, container.name)] = instance
-                        self._see_resize(instance, pod, container, now_s, report)
+                for instance, home in self._homes.add(workload, pod):
+                    self._see_resize(instance, home, now_s, report)
 
     def _take_samples(self, report: Report) -> None:
-        with self._sparing("metrics", report):
+        with report.sparing("metrics"):
             placed: list[tuple[Instance, Sample]] = []
             for place, sample in self.view.samples():
-                instance = self._places.get(place)
+                instance = self._homes.at(place)
                 # Metrics go on telling of a pod for a while after it has finished.
                 if instance is not None and not self._homes[instance].pod.finished:
                     placed.append((instance, sample))
@@ -218,9 +180,9 @@ class Recommender:
                 report.changed(change, self.fleet.model.graph)
 
     def _take_kills(self, report: Report) -> None:
-        with self._sparing("kills", report):
+        with report.sparing("kills"):
             for kill in self.view.kills():
-                instance = self._places.get(Place(kill.pod.namespace, kill.pod.name, kill.container))
+                instance = self._homes.at(Place(kill.pod.namespace, kill.pod.name, kill.container))
                 if instance is None:
                     continue
                 report.kills += 1
@@ -235,23 +197,23 @@ class Recommender:
                 history.observe_oom(kill.when_s, needed)
 
     def _take_progress(self, report: Report) -> None:
-        with self._sparing("progress", report):
+        with report.sparing("progress"):
             report.problems |= self.progress.take(self.workloads.values(), self.clock())
 
     def _forecast(self, report: Report) -> None:
         now_s, self.fleet.lead_s = self.clock(), self.lead_time.seconds
         for member in self.fleet.due(now_s):
-            with self._sparing(str(member.instance), report):
+            with report.sparing(str(member.instance)):
                 report.decisions += self.fleet.decide(member, now_s) is not None
         for key, workload in self.workloads.items():
-            with self._sparing(str(key), report):
-                self._expect(workload, now_s)
+            with report.sparing(str(key)):
+                self.classes.expect(workload, self.fleet, self._homes, now_s)
 
     def _advise(self, report: Report) -> None:
         now_s = self.clock()
         self._assign_members()
         for key, workload in self.workloads.items():
-            with self._sparing(str(key), report):
+            with report.sparing(str(key)):
                 workload.advice = {}
                 for name in sorted(self._spoken_of(workload)):
                     present = Present(
@@ -266,7 +228,7 @@ class Recommender:
 
     def _publish(self, report: Report) -> None:
         for key, workload in self.workloads.items():
-            with self._sparing(str(key), report):
+            with report.sparing(str(key)):
                 recommendations = self._constrained(workload)
                 limits = self.limits.within(key.namespace)
                 entries = standing(workload, limits) | {entry.container: entry for entry in recommendations}
@@ -281,11 +243,11 @@ class Recommender:
         """Forget containers whose pod is gone or done; a run that came to a good end is learned."""
         gone = []
         for member in self.fleet:
-            home = self._homes.get(member.instance)
+            home = self._homes.of(member.instance)
             if home is None or home.pod.finished:
                 gone.append(member.instance)
-                with self._sparing(str(member.instance), report):
-                    report.runs += home is not None and self._learn(member, home)
+                with report.sparing(str(member.instance)):
+                    report.runs += home is not None and self.classes.learn(member, home, self.fleet, self.clock())
         self.fleet.remove(gone)
         self.lead_time.forget(gone)
         for instance in gone:
@@ -294,38 +256,24 @@ class Recommender:
     def _show(self, report: Report) -> None:
         """The PhaseProfile of each workload, and of each class, of which something changed."""
         for key, workload in self.workloads.items():
-            with self._sparing(f"PhaseProfile {key}", report):
+            with report.sparing(f"PhaseProfile {key}"):
                 signature = signature_of(workload, self.fleet)
                 if signature != workload.shown:
-                    self.view.show(workload.vpa, profile_of(workload, self.fleet, self.classes))
+                    self.view.show(workload.vpa, profile_of(workload, self.fleet, self.classes.known))
                     workload.shown = signature
-        for key in sorted(self.classes.changed) if self._classes_read else ():
-            with self._sparing(f"workload class {key}", report):
-                self.view.show_class(key, self.classes.status(key))
-                self.classes.changed.discard(key)
-        self._tidy(report)
+        self.classes.show(report)
+        self.classes.tidy(self._homes, self.clock(), report)
 
     # -- parts -----------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _sparing(self, about: str, report: Report) -> Iterator[None]:
-        """Whatever goes wrong with one object stops that object only, and is reported."""
-        try:
-            yield
-        except PhasewiseError as error:
-            report.problems[about] = str(error)
-        except Exception as error:  # a round must outlive what nobody foresaw
-            log.exception("round: %s", about)
-            report.problems[about] = f"{type(error).__name__}: {error}"
 
     def _welcome(self, instance: Instance) -> Newcomer:
         home = self._homes[instance]
         book = self._books[instance] = self._book(home.workload, instance.container)
-        found = class_of(home)
+        found = home.workload_class
         return Newcomer(
             None if found is None else found.name,
             book.session(instance.pod_uid),
-            None if found is None else self.classes.runs(found, instance.container),
+            None if found is None else self.classes.known.runs(found, instance.container),
             home.container.started_s,
         )
 
@@ -345,11 +293,9 @@ class Recommender:
                 book.restore(kept)
         return workload.books[container]
 
-    def _see_resize(
-        self, instance: Instance, pod: Pod, container: ContainerState, now_s: float, report: Report
-    ) -> None:
-        deferred = any(resize.reason == DEFERRED for resize in pod.resizes)
-        delay_s = self.lead_time.seen(instance, container.requests, now_s, deferred=deferred)
+    def _see_resize(self, instance: Instance, home: Home, now_s: float, report: Report) -> None:
+        deferred = any(resize.reason == DEFERRED for resize in home.pod.resizes)
+        delay_s = self.lead_time.seen(instance, home.container.requests, now_s, deferred=deferred)
         if delay_s is not None and np.isfinite(delay_s):
             report.resizes_s.append(delay_s)
 
@@ -357,7 +303,7 @@ class Recommender:
         """Hold the latest sample of a container against what it has."""
         home, book = self._homes[member.instance], self._books[member.instance]
         had = np.array(home.container.requests)
-        member.pinned = member.pinned + 1 if uses_all(member.latest[CPU], home.container) else 0
+        member.pinned = member.pinned + 1 if home.uses_all(float(member.latest[CPU])) else 0
         if np.isnan(book.published).all() or np.isnan(had).all():
             return
         book.judge(member.latest, had)
@@ -366,32 +312,11 @@ class Recommender:
             member.runs.judge(over, self.options.rails.target_violation[CPU])
         report.judge(member.latest, had)
 
-    def _expect(self, workload: Workload, now_s: float) -> None:
-        """What containers that have not used anything yet will need, told by their class and age."""
-        workload.expected = {}
-        waiting = [pod for pod in workload.selection.pods if not pod.finished and not pod.deleting]
-        for pod in waiting:
-            for container in pod.containers:
-                instance = Instance(pod.key.namespace, pod.uid, container.name)
-                home = self._homes.get(instance)
-                if instance not in self.fleet.members and home is not None and home.workload is workload:
-                    age_s = now_s - container.started_s if container.started_s is not None else 0.0
-                    self._expect_one(workload, class_of(home), container.name, age_s, now_s)
-        if not waiting and workload.workload_class is not None:  # the next run of a CronJob is made with what stands
-            key = ObjectKey(workload.vpa.key.namespace, workload.workload_class)
-            for name in workload.books:
-                self._expect_one(workload, key, name, 0.0, now_s)
-
-    def _expect_one(self, workload: Workload, key: ObjectKey | None, name: str, age_s: float, now_s: float) -> None:
-        runs = None if key is None else self.classes.known(key, name)
-        if (expected := self.fleet.expect(runs, age_s, now_s)) is not None:
-            workload.expected.setdefault(name, []).append(expected)
-
     def _assign_members(self) -> None:
         for workload in self.workloads.values():
             workload.members = {}
         for member in self.fleet:
-            home = self._homes.get(member.instance)
+            home = self._homes.of(member.instance)
             if home is not None and not home.pod.finished:
                 home.workload.members.setdefault(member.instance.container, []).append(member)
 
@@ -415,40 +340,3 @@ class Recommender:
             if state is not None and state.running:
                 instance = Instance(pod.key.namespace, pod.uid, state.name)
                 self.lead_time.published(instance, recommendation.target, state.requests, now_s)
-
-    def _learn(self, member: Member, home: Home) -> bool:
-        """A run that came to its end by itself, and was whole, adds to what is known of its class."""
-        ended, key = home.container.terminated, class_of(home)
-        if key is None or ended is None or ended.exit_code != 0 or home.container.restart_count > 0:
-            return False
-        curve = self.fleet.curves.curve(member.slot)
-        duration_s = curve.duration_s
-        if ended.finished_s is not None and ended.started_s is not None:
-            duration_s = ended.finished_s - ended.started_s
-        return self.classes.learn(key, member.instance.container, curve, duration_s, self.clock())
-
-    def _tidy(self, report: Report) -> None:
-        """Now and then, forget classes that nothing is run of any more."""
-        now_s = self.clock()
-        if not self._classes_read or now_s - self._tidied_s < TIDIED_EVERY_S:
-            return
-        self._tidied_s = now_s
-        for home in self._homes.values():
-            if (key := class_of(home)) is not None:
-                self.classes.in_use(key, now_s)
-        for key in self.classes.unused(now_s, self.class_ttl_s):
-            with self._sparing(f"workload class {key}", report):
-                self.view.drop_class(key)
-                self.classes.forget(key)
-
-
-def class_of(home: Home) -> ObjectKey | None:
-    """The workload class of a container's pod; None where nothing tells it."""
-    name = home.workload.selection.workload.get(home.pod.uid)
-    return None if name is None else ObjectKey(home.pod.key.namespace, name)
-
-
-def uses_all(cpu_cores: float, container: ContainerState) -> bool:
-    """Whether a container uses just the CPU that it has: its request on a full node, or its limit."""
-    request, limit = container.requests[CPU], container.limits[CPU]
-    return request * PINNED_FROM <= cpu_cores <= request * VIOLATION_TOLERANCE or cpu_cores >= limit * PINNED_FROM

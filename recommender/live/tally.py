@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from recommender.errors import PhasewiseError
 from recommender.live.member import PhaseChange
 from recommender.phases.graph import PhaseGraph
 from recommender.records import VIOLATION_TOLERANCE, FloatArray
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -52,6 +58,17 @@ class Report:
     violating: FloatArray = field(default_factory=lambda: np.zeros(2))
     used: FloatArray = field(default_factory=lambda: np.zeros(2))
     slack: FloatArray = field(default_factory=lambda: np.zeros(2))
+
+    @contextmanager
+    def sparing(self, about: str) -> Iterator[None]:
+        """Whatever goes wrong with one object stops that object only, and is reported."""
+        try:
+            yield
+        except PhasewiseError as error:
+            self.problems[about] = str(error)
+        except Exception as error:  # a round must outlive what nobody foresaw
+            log.exception("round: %s", about)
+            self.problems[about] = f"{type(error).__name__}: {error}"
 
     @property
     def resizes_done(self) -> int:

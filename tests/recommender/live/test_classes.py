@@ -114,7 +114,7 @@ def test_what_the_class_needs_next_is_published_before_it_is_used(cluster: Jobs)
 def test_a_run_that_failed_or_was_killed_teaches_nothing(cluster: Jobs) -> None:
     ours = recommender(cluster)
     run_to_its_end(cluster, ours, "bert-1", exit_code=137)
-    assert ours.classes.known(KEY, "main") is None
+    assert ours.classes.known.known(KEY, "main") is None
     assert not cluster.class_profiles
 
 
@@ -126,7 +126,7 @@ def test_a_finished_pod_of_which_metrics_still_tell_is_not_taken_for_a_live_one(
         use(cluster, "bert-1-pod", 0.2, 0.8)
         ours.run()
     assert not ours.fleet.members
-    assert len(ours.classes.runs(KEY, "main")) == 1
+    assert len(ours.classes.known.runs(KEY, "main")) == 1
 
 
 def test_a_recommender_that_starts_again_knows_the_classes_and_where_each_run_was(cluster: Jobs) -> None:
@@ -144,7 +144,7 @@ def test_a_recommender_that_starts_again_knows_the_classes_and_where_each_run_wa
     use(cluster, "bert-2-pod", 0.2, 0.8)
     again.run()
     (before,), (after,) = list(ours.fleet), list(again.fleet)
-    assert len(again.classes.runs(KEY, "main")) == 1
+    assert len(again.classes.known.runs(KEY, "main")) == 1
     assert (after.samples, after.phase, after.start_cell) == (before.samples + 1, before.phase, before.start_cell)
     known = ours.fleet.curves.curve(before.slot).levels
     np.testing.assert_allclose(again.fleet.curves.curve(after.slot).levels[: len(known)], known, rtol=1e-2)

@@ -1,0 +1,73 @@
+"""Whose a container is: the pods and workloads of a round, found by the names that metrics have."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.pods import ContainerState, Pod
+from recommender.live.member import Instance
+from recommender.live.view import Place
+from recommender.live.workload import Workload
+from recommender.records import CPU, VIOLATION_TOLERANCE
+
+PINNED_FROM = 0.95
+"""From this share of what it has on, a container is taken to use all of it."""
+
+
+class Home(NamedTuple):
+    """A container with its pod and the workload that speaks for it."""
+
+    workload: Workload
+    pod: Pod
+    container: ContainerState
+
+    @property
+    def workload_class(self) -> ObjectKey | None:
+        """Namespace and name of its class; None where nothing tells it."""
+        name = self.workload.selection.workload.get(self.pod.uid)
+        return None if name is None else ObjectKey(self.pod.key.namespace, name)
+
+    def uses_all(self, cpu_cores: float) -> bool:
+        """Whether that is just the CPU that it has: its request on a full node, or its limit."""
+        request, limit = self.container.requests[CPU], self.container.limits[CPU]
+        return request * PINNED_FROM <= cpu_cores <= request * VIOLATION_TOLERANCE or cpu_cores >= limit * PINNED_FROM
+
+
+class Homes:
+    """The containers of a round."""
+
+    def __init__(self) -> None:
+        self._homes: dict[Instance, Home] = {}
+        self._places: dict[Place, Instance] = {}
+
+    def clear(self) -> None:
+        """Forget them: another round begins."""
+        self._homes.clear()
+        self._places.clear()
+
+    def add(self, workload: Workload, pod: Pod) -> list[tuple[Instance, Home]]:
+        """Take in a pod; returns those of its containers that no workload spoke for before."""
+        fresh = []
+        for container in pod.containers:
+            instance = Instance(pod.key.namespace, pod.uid, container.name)
+            if instance not in self._homes:
+                home = self._homes[instance] = Home(workload, pod, container)
+                self._places[Place(pod.key.namespace, pod.key.name, container.name)] = instance
+                fresh.append((instance, home))
+        return fresh
+
+    def at(self, place: Place) -> Instance | None:
+        """The container that metrics call so."""
+        return self._places.get(place)
+
+    def of(self, instance: Instance) -> Home | None:
+        """Where a container belongs; None when its pod is gone."""
+        return self._homes.get(instance)
+
+    def __getitem__(self, instance: Instance) -> Home:
+        return self._homes[instance]
+
+    def classes(self) -> set[ObjectKey]:
+        """The workload classes that anything runs of."""
+        return {key for home in self._homes.values() if (key := home.workload_class) is not None}
