@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from node_bench.batch import Seen
+from node_bench.sampling import Sample
 from node_bench.watch import JobRun
 
 VIOLATES_ABOVE = 1.05
+METRICS_EVERY_S = 10.0
+"""How often metrics-server tells usage in this bench: the mean since it did so last."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,10 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Figures:
-    """One row of the table. Seconds; a job's time is from its first pod's start to its end."""
+    """One row of the table. Seconds; a job's time is from its first pod's start to its end.
+
+    `cpu` and `memory` judge each second; `cpu_as_told` and `memory_as_told` the means that a recommender gets to see.
+    """
 
     key: str
     title: str
@@ -60,6 +67,8 @@ class Figures:
     job_max_s: float
     cpu: Fit
     memory: Fit
+    cpu_as_told: Fit
+    memory_as_told: Fit
     jobs_at_a_time: float
     jobs: list[dict[str, object]] = field(repr=False)
     timeline: Timeline = field(repr=False)
@@ -69,8 +78,8 @@ def figures(key: str, title: str, seen: Seen) -> Figures:
     """Judge what was seen of a batch."""
     took_s = [run.ended_s - run.pod_started_s for run in seen.runs]
     begin_s, end_s = min(run.submitted_s for run in seen.runs), max(run.ended_s for run in seen.runs)
-    cpu = np.array([(sample.cpu_cores, sample.cpu_request_cores) for sample in seen.samples])
-    memory = np.array([(sample.memory_bytes, sample.memory_request_bytes) for sample in seen.samples])
+    each_s = _by_second(seen.samples)
+    as_told = _as_told(seen.samples)
     return Figures(
         key,
         title,
@@ -80,16 +89,39 @@ def figures(key: str, title: str, seen: Seen) -> Figures:
         evictions=sum(len(run.evictions) for run in seen.runs),
         job_mean_s=float(np.mean(took_s)),
         job_max_s=max(took_s),
-        cpu=fit(cpu),
-        memory=fit(memory),
+        cpu=fit(each_s[:, :2]),
+        memory=fit(each_s[:, 2:]),
+        cpu_as_told=fit(as_told[:, :2]),
+        memory_as_told=fit(as_told[:, 2:]),
         jobs_at_a_time=sum(took_s) / (end_s - begin_s),
         jobs=[_of_job(run, begin_s) for run in seen.runs],
         timeline=timeline(seen, begin_s),
     )
 
 
+def _by_second(samples: Sequence[Sample]) -> NDArray[np.float64]:
+    """float64 (samples, 4): CPU used and requested, memory used and requested."""
+    rows = [(s.cpu_cores, s.cpu_request_cores, s.memory_bytes, s.memory_request_bytes) for s in samples]
+    return np.array(rows).reshape(-1, 4)
+
+
+def _as_told(samples: Sequence[Sample]) -> NDArray[np.float64]:
+    """The same as means of `METRICS_EVERY_S` of each pod, of which the last may be shorter."""
+    begun: dict[str, float] = {}
+    keys = [
+        (sample.pod, int((sample.at_s - begun.setdefault(sample.pod, sample.at_s)) / METRICS_EVERY_S))
+        for sample in samples
+    ]
+    if not keys:
+        return np.empty((0, 4))
+    _, member = np.unique(np.array([f"{pod}/{number}" for pod, number in keys]), return_inverse=True)
+    sums = np.zeros((member.max() + 1, 4))
+    np.add.at(sums, member, _by_second(samples))
+    return sums / np.bincount(member)[:, np.newaxis]
+
+
 def fit(use_and_request: NDArray[np.float64]) -> Fit:
-    """Judge samples of (use, request), one a second.
+    """Judge samples of (use, request).
 
     Parameters
     ----------

@@ -52,8 +52,8 @@ class Job:
         self._np = np
         self._chance = np.random.default_rng(seed)
         self._rows = max(FEWEST_ROWS, round(ROWS * size * scale)) // SHARDS
-        self._work = max(scale * size, 0.1)
-        self._wait = pace * scale
+        self._pace = pace
+        self._scale = scale
         self._model = model
         self._shards: list[NDArray[np.float32]] = []
         self._rows_in_order: NDArray[np.float32]
@@ -62,7 +62,7 @@ class Job:
     def load(self) -> None:
         """Wait for the storage, shard by shard; memory grows by each."""
         for _ in range(SHARDS):
-            time.sleep(SHARD_WAIT_S * self._wait)
+            time.sleep(SHARD_WAIT_S * self._pace * self._scale)
             self._shards.append(self._chance.standard_normal((self._rows, FEATURES), dtype=self._np.float32))
 
     def preprocess(self) -> None:
@@ -85,16 +85,16 @@ class Job:
     def train(self) -> None:
         """One epoch: mostly the accelerator's time."""
         held = round(len(self._rows_in_order) * HELD_OUT)
-        for _ in range(max(2, round(STEPS * min(1.0, self._wait)))):
+        for _ in range(max(2, round(STEPS * self._scale))):
             picked = self._chance.integers(held, len(self._rows_in_order), BATCH)
             self._model.step(self._rows_in_order[picked], self._labels[picked])
-            time.sleep(STEP_WAIT_S * max(1.0, self._wait))
+            time.sleep(STEP_WAIT_S * self._pace)
 
     def evaluate(self) -> None:
         """Go through the held-out rows on the CPU."""
         held = round(len(self._rows_in_order) * HELD_OUT)
         losses = []
-        for _ in range(max(1, round(EVALUATION_PASSES * min(1.0, self._work * 2)))):
+        for _ in range(EVALUATION_PASSES):
             for start in range(0, held, EVALUATION_ROWS):
                 part = slice(start, min(start + EVALUATION_ROWS, held))
                 losses.append(self._model.evaluate(self._rows_in_order[part], self._labels[part]))
@@ -103,7 +103,7 @@ class Job:
     def export(self, folder: Path) -> None:
         """Write the model and some rows to compare it by later, packed."""
         self._model.save(folder / "model")
-        reference = self._rows_in_order[: max(100, round(6_000 * self._work))].tobytes()
+        reference = self._rows_in_order[: len(self._rows_in_order) // 20].tobytes()
         (folder / "reference.z").write_bytes(zlib.compress(reference, level=4))
 
 

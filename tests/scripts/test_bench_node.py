@@ -176,6 +176,7 @@ def test_the_figures_of_a_batch() -> None:
     assert (row.batch_s, row.oom_kills, row.restarts, row.evictions) == (5.0, 1, 1, 0)
     assert (row.job_mean_s, row.job_max_s, row.jobs_at_a_time) == (2.5, 3.0, 1.0)
     assert row.cpu.violation_ratio == pytest.approx(1 / 3)
+    assert row.cpu_as_told.violation_ratio == 0.0  # the mean of both seconds of the first is below its request
     assert row.jobs[0]["stages"] == [[1.5, "import"]]
 
 
