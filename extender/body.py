@@ -65,10 +65,10 @@ class Bodies:
 
     def _read(self, request: Request) -> bytes:
         """What comes, up to the limit; less than was announced when the connection ends."""
-        announced = request.content_length or 0
-        body = request.stream.read(self._limits.size_bytes + 1) if announced <= self._limits.size_bytes else None
-        if body is None or len(body) > self._limits.size_bytes:
-            raise TooLarge(f"the body is larger than {self._limits.size_bytes} bytes")
+        announced, most = request.content_length, self._limits.size_bytes
+        body = request.stream.read(most + 1 if announced is None else announced) if (announced or 0) <= most else None
+        if body is None or len(body) > most:
+            raise TooLarge(f"the body is larger than {most} bytes")
         return body
 
     def _watch(self) -> None:

@@ -91,6 +91,6 @@ def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[
         begins, ends = cell * grid.step_s, (cell + 1) * grid.step_s
         shares = np.clip(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0, None)
         inside = shares > 0.0
-        values[CPU, cell] = told[CPU, inside] @ shares[inside] / shares[inside].sum()
+        values[CPU, cell] = (told[CPU, inside] * shares[inside]).sum() / shares[inside].sum()
         values[MEMORY, cell] = told[MEMORY, inside].max()
     return Curve(values)

@@ -13,6 +13,7 @@ from extender.decisions import Decision
 from extender.pod import EXPLAIN_ANNOTATION
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
+from recommender.cluster.objects import ObjectKey
 from recommender.cluster.paths import EVENTS, path_of
 
 log = logging.getLogger(__name__)
@@ -24,17 +25,25 @@ LONGEST_NOTE = 1000
 
 def event_of(decision: Decision, now_s: float) -> dict[str, Any]:
     """The event that says what was advised, what came of it, and why."""
-    pod, now = decision.pod, datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    pod = decision.pod
+    key = ObjectKey(pod.namespace, pod.name)
+    return event_on(key, pod.uid, "PlacementExplained", note_of(decision), "phasewise-extender", now_s)
+
+
+def event_on(
+    pod: ObjectKey, uid: str, reason: str, text: str, component: str, now_s: float, *, warning: bool = False
+) -> dict[str, Any]:
+    """An event on a pod."""
+    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
-        "involvedObject": about,
-        "reason": "PlacementExplained",
-        "message": note_of(decision)[:LONGEST_NOTE],
-        "type": "Normal",
-        "source": {"component": "phasewise-extender"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid},
+        "reason": reason,
+        "message": text[:LONGEST_NOTE],
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": component},
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,

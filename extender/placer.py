@@ -15,6 +15,7 @@ from extender.pod import Pod
 from extender.preempt import worth_it
 from extender.question import Question
 from extender.scorers import SCORERS
+from extender.seats import elsewhere, held_for_others
 from extender.settings import Settings
 from extender.snapshot import Snapshot
 from extender.state import ClusterState, Look
@@ -53,12 +54,13 @@ class Placer:
         pod = self._pod(asked.pod)
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
-            return {}
+            return held_for_others(pod, asked.names, self._state)
         look = self._state.look(pod)
         names, question = _question(pod, look, asked.names)
         found: dict[str, str] = {}
         for reason, places in (refused(question, self._settings.limits) if names else {}).items():
             found |= {names[number]: reason for number in np.flatnonzero(places)}
+        found = elsewhere(pod, asked.names) or held_for_others(pod, asked.names, self._state) | found
         decision = Decision(pod, self._clock(), asked=len(asked.names), source=look.footprint.source, refused=found)
         left = [name for name in asked.names if name not in found] if len(found) >= len(asked.names) - 1 else ()
         if len(left) == 1:  # the scheduler does not ask for scores then

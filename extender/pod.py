@@ -27,6 +27,9 @@ DATA_ANNOTATION = f"{PREFIX}data"
 SIZE_ANNOTATION = f"{PREFIX}size"
 """Its T-shirt size: `2-V100`."""
 
+SEAT_ANNOTATION = f"{PREFIX}gang-node"
+"""The node that `phasewise controller` has reserved for a member of a gang."""
+
 EXPLAIN_ANNOTATION = f"{PREFIX}explain"
 """`event`: an event on the pod shall say why it went where it went."""
 

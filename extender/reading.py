@@ -12,6 +12,7 @@ from typing import Any
 from extender.curves import Curve, resampled
 from extender.grid import Grid
 from extender.pod import PREFIX, Container, Node, Pair, Pod, Profile
+from extender.requests import requests_of
 from recommender.cluster.objects import ObjectKey, OwnerRef, read_pair
 from recommender.cluster.ownership import Workload, Workloads
 from recommender.cluster.pods import Pod as ClusterPod
@@ -104,33 +105,8 @@ def _job_of(pod: ClusterPod) -> str:
 
 
 def _requests_of(spec: Fields) -> Pair:
-    """As the scheduler counts them: what runs together, or the largest step of the start, and the overhead."""
-    running, starting, sidecars = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
-    for container in spec.children("initContainers"):
-        asked = _asked(container)
-        for resource in range(2):
-            starting[resource] = max(starting[resource], sidecars[resource] + asked[resource])
-            if container.text("restartPolicy") == "Always":
-                sidecars[resource] += asked[resource]
-    for container in spec.children("containers"):
-        for resource, asked_for in enumerate(_asked(container)):
-            running[resource] += asked_for
-    of_pod = read_pair(spec.child("resources").child("requests"))
-    overhead = read_pair(spec.child("overhead"))
-    cpu_cores, memory_bytes = (
-        (max(running[r] + sidecars[r], starting[r]) if math.isnan(of_pod[r]) else of_pod[r]) + _or_zero(overhead[r])
-        for r in range(2)
-    )
-    return cpu_cores, memory_bytes
-
-
-def _asked(container: Fields) -> Pair:
-    cpu_cores, memory_bytes = read_pair(container.child("resources").child("requests"))
-    return _or_zero(cpu_cores), _or_zero(memory_bytes)
-
-
-def _or_zero(asked: float) -> float:
-    return 0.0 if math.isnan(asked) else max(0.0, asked)
+    needs = requests_of(spec)
+    return needs.get("cpu", 0.0), needs.get("memory", 0.0)
 
 
 def _gpus_of(container: Fields) -> float:

@@ -15,11 +15,14 @@ from extender.curves import Curve
 from extender.footprint import Footprint, footprint_of
 from extender.node_table import NO_CATEGORY, Entry, NodeTable
 from extender.overlay import Overlay
-from extender.pod import Node, Pod, Profile
+from extender.pod import SEAT_ANNOTATION, Node, Pod, Profile
 from extender.settings import Settings
 from extender.snapshot import Floats, Snapshot
 
 PROGRESSING = 0
+
+SEAT_S = 300.0
+"""How long a node is held for a member of a gang: as long as the controller waits for the gang to be bound."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -55,6 +58,7 @@ class ClusterState:
         self._classes: dict[tuple[str, str], Profile] = {}
         self._profiles: dict[str, Profile] = {}
         self._named_by: dict[tuple[str, str], frozenset[str]] = {}
+        self._seats: dict[str, str] = {}
         self._snapshot: Snapshot | None = None
 
     # -- what the watches say --------------------------------------------------------------------------------------
@@ -80,7 +84,9 @@ class ClusterState:
         """A pod came or changed; the node it had been advised to go to when this is the first time it is seen bound."""
         with self._lock:
             if not pod.node and not pod.finished:
+                self._reserve(pod)
                 return None  # what was advised holds until it is asked about again
+            self._seats.pop(pod.uid, None)
             advised = self._overlay.drop(pod.uid)
             self._remove(pod.uid)
             if not pod.finished:
@@ -90,8 +96,20 @@ class ClusterState:
     def drop_pod(self, uid: str) -> None:
         """A pod is no more."""
         with self._lock:
+            self._seats.pop(uid, None)
             self._overlay.drop(uid)
             self._remove(uid)
+
+    def _reserve(self, pod: Pod) -> None:
+        """Hold the seat that the gang controller wrote on a waiting pod, once; give it up when that was taken off."""
+        seat, held = pod.words.get(SEAT_ANNOTATION, ""), self._seats.get(pod.uid, "")
+        if seat == held:
+            return
+        self.withdraw(pod.uid)
+        self._seats.pop(pod.uid, None)
+        if seat:
+            self._seats[pod.uid] = seat
+            self.advise(pod, seat, SEAT_S)
 
     def put_profile(self, profile: Profile) -> None:
         """A PhaseProfile came or changed."""
@@ -149,6 +167,14 @@ class ClusterState:
         with self._lock:
             if self._overlay.drop(uid) is not None:
                 self._remove(uid)
+
+    @property
+    def seated(self) -> frozenset[str]:
+        """The nodes on which room is held for members of gangs."""
+        if not self._seats:
+            return frozenset()
+        with self._lock:
+            return frozenset(node for uid, node in self._seats.items() if uid in self._overlay)
 
     @property
     def advised(self) -> int:

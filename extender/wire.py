@@ -124,7 +124,8 @@ class _Lines(dict[str, tuple[bytes, ...]]):
     def __missing__(self, host: str) -> tuple[bytes, ...]:
         if len(self) >= self.MOST:
             self.clear()
-        lines = tuple(orjson.dumps({"Host": host, "Score": score}) for score in range(11))
+        name = orjson.dumps(host)  # its own answers keep a page of memory each, however short they are
+        lines = tuple(b'{"Host":%b,"Score":%d}' % (name, score) for score in range(11))
         self[host] = lines
         return lines
 

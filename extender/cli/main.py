@@ -16,6 +16,12 @@ COMMANDS = {
     "explain": ("extender.cli.explain", "Answer one request without a server, and say why."),
 }
 
+BESIDE = {
+    "controller": ("extender.cli.controller", "Let gangs of pods in: all together, or not at all."),
+    "webhook": ("extender.cli.webhook", "Set gate and scheduler of the pods of gangs, by namespace label."),
+}
+
+cli.offer(BESIDE)
 cli.add_command(LateGroup("extender", late=COMMANDS, help="The kube-scheduler extender: which node suits which job."))
 
 

@@ -16,7 +16,7 @@ from extender.serving import Server, Serving
 from extender.settings import Settings
 from recommender import __version__
 from recommender.cli.common import DURATION
-from recommender.cluster.connection import connect
+from recommender.cluster.connection import Api, connect
 from recommender.errors import Misuse
 
 log = logging.getLogger(__name__)
@@ -58,14 +58,19 @@ def command(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     if client_authority is not None and tls_certificate is None:
         raise Misuse("--client-authority needs --tls-certificate: without TLS no client shows a certificate.")
+    _check(address)
     if client_authority is None and not _loopback(address):
         log.warning("%s can be reached from outside, and whoever can may ask: see --client-authority", address)
     options = ServiceOptions(settings, BodyLimits(max_body_mib << 20, body_s), lease_namespace if leader_elect else "")
     services: list[Service] = []
 
+    def api() -> Api:
+        return connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")
+
+    api()  # what is wrong with the kubeconfig is said here in words, not in the worker by a traceback
+
     def start() -> Flask:
-        api = connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")
-        services.append(Service(api, options).start())
+        services.append(Service(api(), options).start())
         return services[0].app
 
     def stop() -> None:
@@ -73,6 +78,12 @@ def command(
             service.stop()
 
     Server(Serving(address, tls_certificate, tls_key, client_authority, threads), start, stop).run()
+
+
+def _check(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise Misuse(f"--address {address}: give host:port, as in 127.0.0.1:8943.")
 
 
 def _loopback(address: str) -> bool:

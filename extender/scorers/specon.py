@@ -33,7 +33,8 @@ def judge(question: Question) -> Opinion | None:
 
 def s_of(held: Floats) -> Floats:
     """S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|, of (3, m) counts."""
-    return np.asarray(WEIGHTS) @ held
+    scores: Floats = WEIGHTS[0] * held[0] + WEIGHTS[1] * held[1] + WEIGHTS[2] * held[2]
+    return scores
 
 
 def _smallest_best(scores: Floats) -> Floats:

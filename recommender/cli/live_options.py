@@ -112,6 +112,12 @@ BAND_OPTIONS = (
         type=SHARE,
         help="How far lowerBound and upperBound lie from the target; the updater acts on what is outside.",
     ),
+    _band(
+        "--hold-guess",
+        default=_BAND.hold_guess,
+        type=SHARE,
+        help="Bounds of the histogram alone are written anew when one differs by more than this.",
+    ),
 )
 
 LIMIT_OPTIONS = (

@@ -58,6 +58,10 @@ class LateGroup(click.Group):
         super().__init__(*arguments, **options)
         self._late = late
 
+    def offer(self, late: Mapping[str, tuple[str, str]]) -> None:
+        """Commands besides, of a package above."""
+        self._late = {**self._late, **late}
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._late, *super().list_commands(ctx)]
 

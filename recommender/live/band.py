@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from recommender.policies.histogram import Estimate
 from recommender.records import MEMORY, FloatArray
 
 
@@ -26,12 +27,16 @@ class BandOptions:
         The same for memory that must rise: missing memory kills, so this is less.
     half_width
         How far the band reaches to each side of the target. Below the holds: what was moved must lie outside.
+    hold_guess
+        Bounds that rest on the histogram alone, and narrow with each sample, are published anew when one of them
+        differs by more than this.
     """
 
     hold_cpu: float = 0.15
     hold_memory: float = 0.10
     rise_memory: float = 0.02
     half_width: float = 0.01
+    hold_guess: float = 0.20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +68,12 @@ def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> Float
 def band(target: FloatArray, options: BandOptions) -> Published:
     """Target and bounds."""
     return Published(target * (1.0 - options.half_width), target, target * (1.0 + options.half_width))
+
+
+def guessed(wanted: Estimate, before: Estimate | None, options: BandOptions) -> Estimate:
+    """What to publish of a container in doubt: `before`, unless something differs enough to be worth a write."""
+    if before is None or not np.array_equal(held(wanted.target, before.target, options), before.target):
+        return wanted
+    now, then = (np.concatenate([one.lower, one.upper]) for one in (wanted, before))
+    near = np.abs(now - then) <= options.hold_guess * then
+    return before if near.all() else wanted

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import MEMORY, VIOLATION_TOLERANCE, FloatArray
 
@@ -41,6 +41,8 @@ class Book:
         float64 (2,) and a number of samples, both fading.
     oom_floor_bytes, oom_s
         What a kill for memory showed to be needed, and when that was.
+    guess
+        What was published last while in doubt; None while not.
     """
 
     history: HistogramAggregate = field(default_factory=HistogramAggregate)
@@ -51,6 +53,7 @@ class Book:
     judged: float = 0.0
     oom_floor_bytes: float = 0.0
     oom_s: float = 0.0
+    guess: Estimate | None = None
 
     def session(self, who: object) -> HistogramSession:
         """The history session of one of its containers."""

@@ -267,7 +267,7 @@ class Fleet:
     def _slot(self) -> int:
         """A free place, with nothing in it of who was there before."""
         if not self._free:
-            old, slots = len(self.rows), max(16, 2 * len(self.rows))
+            old, slots = len(self.rows), len(self.rows) + max(16, len(self.rows) // 4)
             for arrays in (self.rows, self.curves, self.tracker):
                 arrays.grow(slots)
             self._free = list(range(slots - 1, old - 1, -1))

@@ -41,8 +41,10 @@ class ProfileStore:
         self._must_be_known()
         found = {}
         for profile in self._profiles.snapshot().values():
-            state, name = _state_of(profile), profile.key.name
-            if profile.is_class and state is not None and name.startswith(CLASS_PREFIX):
+            name = profile.key.name
+            if not (profile.is_class and name.startswith(CLASS_PREFIX)):
+                continue
+            if (state := _state_of(profile)) is not None:
                 key = ObjectKey(profile.key.namespace, name.removeprefix(CLASS_PREFIX))
                 found[key] = state, _moment_of(profile.status.get("updated"), now_s)
         return found

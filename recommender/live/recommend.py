@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from recommender.live.band import BandOptions, band, held
+from recommender.live.band import BandOptions, band, guessed, held
 from recommender.live.book import Book
 from recommender.live.fleet import Fleet
 from recommender.live.member import CLASS, Decision, Member
@@ -120,7 +120,9 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
     if not draft.confident and history is not None:
         # Nobody is disturbed for a guess: as wide as the default recommender's own bounds, which narrow with history.
         wide = Estimate(np.fmin(history.lower, draft.target), draft.target, np.fmax(history.upper, draft.target))
+        book.guess = wide = guessed(wide, book.guess, options.band)
         return Advice(wide, draft, forecast, leading, decision, doubt)
+    book.guess = None
     published = band(held(draft.target, book.published, options.band), options.band)
     estimate = Estimate(published.lower, published.target, published.upper)
     return Advice(estimate, draft, forecast, leading, decision, doubt)

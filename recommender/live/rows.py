@@ -20,13 +20,13 @@ class Rows:
     usage
         float64 (slots, width, 2): cores and bytes, NaN in gaps.
     labels
-        int64 (slots, width): the phase of each.
+        int16 (slots, width): the phase of each.
     """
 
     def __init__(self, width: int) -> None:
         self.width = width
         self.usage = np.empty((0, width, 2))
-        self.labels = np.empty((0, width), np.int64)
+        self.labels = np.empty((0, width), np.int16)
 
     def __len__(self) -> int:
         return len(self.usage)
@@ -35,7 +35,7 @@ class Rows:
         """Have room for containers 0..slots - 1."""
         more = slots - len(self)
         self.usage = np.concatenate([self.usage, np.full((more, self.width, 2), np.nan)])
-        self.labels = np.concatenate([self.labels, np.full((more, self.width), UNKNOWN_PHASE)])
+        self.labels = np.concatenate([self.labels, np.full((more, self.width), UNKNOWN_PHASE, np.int16)])
 
     def reset(self, slot: int) -> None:
         """Forget who was there."""
@@ -60,4 +60,4 @@ class Rows:
     def latest(self, slot: int, n: int) -> tuple[FloatArray, IntArray]:
         """The newest `n` rows, oldest first: float64 (n, 2) and int64 (n,)."""
         begin = self.width - n
-        return np.ascontiguousarray(self.usage[slot, begin:]), np.ascontiguousarray(self.labels[slot, begin:])
+        return np.ascontiguousarray(self.usage[slot, begin:]), self.labels[slot, begin:].astype(np.int64)

@@ -29,9 +29,9 @@ LEVELS = {
         ("records", ("curves", "pod", "sizes", "footprint", "snapshot", "question")),
         ("judging", ("scorers", "weights", "combine", "filter", "preempt", "settings")),
         ("memory", ("overlay", "node_table", "state", "decisions")),
-        ("edges", ("wire", "reading")),
-        ("assembly", ("placer", "cache", "events", "telemetry", "trial")),
-        ("web", ("body", "api", "service", "serving")),
+        ("edges", ("wire", "requests", "reading", "gangs", "certificates")),
+        ("assembly", ("seats", "placer", "cache", "events", "telemetry", "trial", "admitting")),
+        ("web", ("body", "api", "service", "serving", "controller", "webhook")),
         ("door", ("cli", "__main__")),
     ],
 }
@@ -50,6 +50,7 @@ ONLY_IN = {
     "gunicorn": ("serving",),
     "urllib3": ("cluster", "sources"),
     "networkx": ("phases", "plots", "report"),
+    "cryptography": ("certificates",),
     "requests": ("sources",),
     "sklearn": ("phases", "policies"),
 }

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.live.band import BandOptions, band, held
+from recommender.live.band import BandOptions, band, guessed, held
+from recommender.policies.histogram import Estimate
 
 OPTIONS = BandOptions()
 NAN = float("nan")
@@ -48,3 +49,17 @@ def test_a_request_that_was_left_behind_is_outside_the_band_and_one_that_was_not
 def test_what_was_published_is_held_when_nothing_changes(wanted: np.ndarray, applied: np.ndarray) -> None:
     once = held(wanted, applied, OPTIONS)
     np.testing.assert_array_equal(held(once, once, OPTIONS), once)
+
+
+def a_guess(target: float, lower: float, upper: float) -> Estimate:
+    return Estimate(np.full(2, lower), np.full(2, target), np.full(2, upper))
+
+
+def test_a_guess_that_narrows_a_little_with_each_sample_is_not_written_each_time() -> None:
+    before = a_guess(1.0, 0.5, 10.0)
+    assert guessed(a_guess(1.01, 0.55, 9.0), before, OPTIONS) is before
+    narrower = a_guess(1.0, 0.5, 7.0)
+    assert guessed(narrower, before, OPTIONS) is narrower
+    more = a_guess(1.2, 0.5, 10.0)
+    assert guessed(more, before, OPTIONS) is more
+    assert guessed(more, None, OPTIONS) is more

@@ -9,7 +9,8 @@ from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod, read_pod
 from recommender.cluster.quantities import parse_quantity
 from recommender.live.round import Recommender
-from tests.recommender.live.behaviours import CASES, Case, check
+from tests.recommender.live.behaviours import CASES, Case
+from tests.recommender.live.checking import check
 from tests.recommender.live.test_round import Records, recommender, use
 
 GIB = 2.0**30

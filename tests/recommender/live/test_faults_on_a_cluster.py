@@ -29,7 +29,7 @@ from tests.recommender.live.behaviours import GIB, PLENTY, Case, standing
 from tests.recommender.live.process import FAST, MANIFESTS, NAME, ROOT, Requests, install, start_recommender, writes
 from tests.recommender.live.scene import Scene
 
-KILLS, LONGEST_LIFE_S = 20, 4.0
+KILLS, LONGEST_LIFE_S = 20, 2.5
 QUICK = ("--step", "2s", "--cycle", "20s", "--rate-window", "10s", "--history", "none", "--shrink-after", "1h")
 """With a Prometheus that scrapes each second. Nothing is read back from it, so that what goes on was kept by us; memory
 does not fall while a test lasts."""
@@ -51,6 +51,10 @@ def scene(vpa: Cluster, simulated_nodes: SimulatedNodes, prometheus: Prometheus)
     for name in OURS:
         made.create_vpa(Case().vpa(name))
     made.create_vpa(Case(spec={"recommenders": [{"name": "another"}]}).vpa(THEIRS), standing())
+    prometheus.wait_for(
+        f'count_over_time(container_memory_working_set_bytes{{pod="{pod.metadata.name}"}}[1m]) > 20',
+        "a Prometheus that can tell how often it scrapes",
+    )
     yield made
     made.stop()
 
@@ -101,21 +105,22 @@ class Seen:
 def mortal(scene: Scene, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A source of recommenders: one for each line written to it."""
     command = [sys.executable, "-m", "tests.recommender.live.forking", "recommender", "--kubeconfig", scene.account]
-    with (scene.cluster.folder / "logs" / "mortal.log").open("ab") as log:
-        source = subprocess.Popen(
+    with (
+        (scene.cluster.folder / "logs" / "mortal.log").open("ab") as log,
+        subprocess.Popen(
             [*map(str, command), *FAST, *options],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-        )  # fmt: skip
+        ) as source,
+    ):  # fmt: skip
+        assert source.stdout is not None
+        assert source.stdout.readline() == "ready\n"
         try:
-            assert source.stdout is not None
-            assert source.stdout.readline() == "ready\n"
             yield source
         finally:
             assert source.stdin is not None
-            source.stdin.close()
+            source.stdin.close()  # it ends after the last one
             for child in psutil.Process(source.pid).children():
                 child.kill()
-            source.wait(30)
 
 
 def spawn(source: subprocess.Popen[str]) -> int:
@@ -137,7 +142,7 @@ def test_killed_twenty_times_at_any_moment_it_goes_on_and_writes_nothing_wrong(
             asked, dies_after = Requests(scene.cluster), chance.randint(1, 40)
             pid = spawn(source)
             if number == 0:
-                scene.wait(lambda: scene.provided("phased"), "a first recommendation")
+                scene.wait(lambda: seen.samples, "the profile to know it")
             with contextlib.suppress(NotInTime):  # when all is said, it asks for little: then it dies at rest
                 wait_until(
                     lambda asked=asked, after=dies_after: asked.count() >= after,
@@ -211,6 +216,7 @@ def test_while_prometheus_is_away_what_stands_is_kept_and_rounds_go_on(
 ) -> None:
     before = scene.target("phased")["memory"]
     name = prometheus.server.name
+    assert not said(running, "metrics: ")
     with scene.cluster.without(name):
         wait_until(lambda: said(running, "metrics: "), "it to say so", timeout_s=60)
         scene.a_whole_round_passes()

@@ -1,0 +1,129 @@
+"""Where a pod may run at all: node selector, required node affinity, taints. What is not understood is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from recommender.cluster.objects import Node, Taint
+from recommender.cluster.pods import Toleration
+from recommender.cluster.reading import BadField, Fields
+from recommender.cluster.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
+
+GREATER, LESS = "Gt", "Lt"
+NODE_NAME = "metadata.name"
+HARD = ("NoSchedule", "NoExecute")
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A label read as a whole number, against another."""
+
+    key: str
+    operator: str
+    bound: int
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        try:
+            value = int(labels[self.key])
+        except (KeyError, ValueError):
+            return False
+        return value > self.bound if self.operator == GREATER else value < self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """All conditions must be met; without any it is met by no node."""
+
+    labels: tuple[Requirement | Comparison, ...]
+    fields: tuple[Requirement | Comparison, ...]
+
+    def matches(self, node: Node) -> bool:
+        if not self.labels and not self.fields:
+            return False
+        named = {NODE_NAME: node.name}
+        return all(each.matches(node.labels) for each in self.labels) and all(
+            each.matches(named) for each in self.fields
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What of a pod rules out nodes.
+
+    Attributes
+    ----------
+    selector
+        Labels that a node must have.
+    terms
+        Of the required node affinity, one of which must be met; None where there is no such affinity.
+    blind
+        What else may rule out nodes and is not judged here, in words; the scheduler will.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[Term, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    blind: tuple[str, ...] = ()
+
+    def allows(self, node: Node) -> bool:
+        """Whether the pod may run on a node, whatever is free there."""
+        if not node.ready or any(node.labels.get(name) != text for name, text in self.selector):
+            return False
+        if self.terms is not None and not any(term.matches(node) for term in self.terms):
+            return False
+        taints = (*node.taints, UNSCHEDULABLE) if node.unschedulable else node.taints
+        return all(self._tolerates(taint) for taint in taints if taint.effect in HARD)
+
+    def _tolerates(self, taint: Taint) -> bool:
+        return any(
+            toleration.effect in ("", taint.effect)
+            and toleration.key in ("", taint.key)
+            and (toleration.operator == EXISTS or (bool(toleration.key) and toleration.value == taint.value))
+            for toleration in self.tolerations
+        )
+
+
+def read_where(spec: Fields, selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> Where:
+    """From a pod's spec; BadField where it has the wrong form."""
+    affinity = spec.child("affinity")
+    required = affinity.child("nodeAffinity").child("requiredDuringSchedulingIgnoredDuringExecution")
+    terms = tuple(_term(entry) for entry in required.children("nodeSelectorTerms")) if required.raw else None
+    return Where(tuple(sorted(selector.items())), terms, tolerations, tuple(_blind(spec, affinity)))
+
+
+def _blind(spec: Fields, affinity: Fields) -> list[str]:
+    found = [
+        f"pod {'anti-' * (name == 'podAntiAffinity')}affinity"
+        for name in ("podAffinity", "podAntiAffinity")
+        if affinity.child(name).raw.get("requiredDuringSchedulingIgnoredDuringExecution")
+    ]
+    if any(entry.text("whenUnsatisfiable") != "ScheduleAnyway" for entry in spec.children("topologySpreadConstraints")):
+        found.append("topology spread")
+    if any("persistentVolumeClaim" in entry or "ephemeral" in entry for entry in spec.children("volumes")):
+        found.append("volumes")
+    if spec.raw.get("resourceClaims"):
+        found.append("resource claims")
+    if any(port.integer("hostPort") for each in spec.children("containers") for port in each.children("ports")):
+        found.append("host ports")
+    return found
+
+
+def _term(entry: Fields) -> Term:
+    return Term(
+        tuple(_condition(each) for each in entry.children("matchExpressions")),
+        tuple(_condition(each) for each in entry.children("matchFields")),
+    )
+
+
+def _condition(entry: Fields) -> Requirement | Comparison:
+    key, operator, values = entry.required("key"), entry.required("operator"), entry.texts("values")
+    if operator in (GREATER, LESS):
+        try:
+            return Comparison(key, operator, int(values[0]))
+        except (IndexError, ValueError) as error:
+            raise BadField(entry.at("values"), "is not one whole number") from error
+    if operator not in (IN, NOT_IN, EXISTS, DOES_NOT_EXIST):
+        raise BadField(entry.at("operator"), f"is {operator[:40]!r}, which is no operator of node affinity")
+    return Requirement(key, operator, frozenset(values))

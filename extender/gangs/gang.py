@@ -1,0 +1,137 @@
+"""What is a gang: the pods that share its name, how many it takes, and how far it has come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from extender.gangs.member import Member
+from extender.gangs.names import GATE
+
+SizeOf = Callable[[Member], int | None]
+"""Asks the job that owns a pod how many there will be; None when that cannot be told."""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """Members in the order they were made, the finished and the leaving ones left out.
+
+    Attributes
+    ----------
+    size
+        How many it takes; None when nobody tells.
+    done
+        How many have succeeded and count as there: those of the job that still has members at the gate.
+    problem
+        Why it cannot be admitted before somebody changes its pods; empty while it can.
+    """
+
+    namespace: str
+    name: str
+    members: tuple[Member, ...]
+    size: int | None
+    done: int = 0
+    problem: str = ""
+
+    @cached_property
+    def gated(self) -> tuple[Member, ...]:
+        """Those that wait at our gate."""
+        return tuple(member for member in self.members if GATE in member.gates)
+
+    @cached_property
+    def free(self) -> tuple[Member, ...]:
+        """Those past our gate."""
+        return tuple(member for member in self.members if GATE not in member.gates)
+
+    @property
+    def unbound(self) -> tuple[Member, ...]:
+        """Those past the gate that have no node yet."""
+        return tuple(member for member in self.free if not member.node)
+
+    @property
+    def missing(self) -> int:
+        """How many have yet to be made."""
+        return max(0, (self.size or 0) - len(self.members) - self.done)
+
+    @property
+    def priority(self) -> int:
+        return self.members[0].kind.priority
+
+    @property
+    def since_s(self) -> float:
+        """When its first member was made, unix seconds."""
+        return self.members[0].created_s
+
+    @property
+    def complete_s(self) -> float:
+        """When its last member was made, unix seconds."""
+        return self.members[-1].created_s
+
+    @property
+    def admitted_s(self) -> float:
+        """When it was let in last, unix seconds; minus infinity before that."""
+        stamps = [member.admitted_s for member in self.free if member.admitted_s == member.admitted_s]
+        return max(stamps, default=float("-inf"))
+
+    @property
+    def other_gates(self) -> tuple[str, ...]:
+        """The gates of others that hold its members."""
+        return tuple(sorted({gate for member in self.gated for gate in member.gates if gate != GATE}))
+
+    @property
+    def blind(self) -> tuple[str, ...]:
+        """What of its members' wishes is left to the scheduler."""
+        return tuple(sorted({word for member in self.members for word in member.ask.where.blind}))
+
+    @property
+    def order(self) -> tuple[float, float, str, str]:
+        """The higher priority first, then the elder."""
+        return (-self.priority, self.since_s, self.namespace, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name.rpartition('=')[2]}"
+
+
+def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
+    """The gangs that still concern us, in their order: those with members at the gate, or past it and not bound.
+
+    A single pod at the gate that names no group is a gang of one. Groups of Kubernetes itself are left out.
+    """
+    groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
+    for pod in pods:
+        if not pod.native and (name := pod.kind.name or (f"pod={pod.key.name}" if GATE in pod.gates else "")):
+            groups[pod.key.namespace, name].append(pod)
+    made = (_gang(namespace, name, pods, size_of) for (namespace, name), pods in groups.items() if _concerns(pods))
+    return sorted(made, key=lambda gang: gang.order)
+
+
+def _concerns(pods: list[Member]) -> bool:
+    return any(pod.alive and (GATE in pod.gates or (not pod.node and pod.seat)) for pod in pods)
+
+
+def _gang(namespace: str, name: str, pods: list[Member], size_of: SizeOf) -> Gang:
+    members = tuple(sorted((pod for pod in pods if pod.alive), key=lambda pod: (pod.created_s, pod.key.name)))
+    owners = {pod.owner.uid for pod in members if GATE in pod.gates and pod.owner is not None}
+    done = sum(1 for pod in pods if pod.phase == "Succeeded" and pod.owner is not None and pod.owner.uid in owners)
+    size, problem = _size(members, size_of)
+    if len({pod.kind.priority for pod in members}) > 1:
+        problem = "its pods differ in priority"
+    elif len({pod.kind.scheduler for pod in members}) > 1:
+        problem = "its pods name different schedulers"
+    return Gang(namespace, name, members, size, done, problem)
+
+
+def _size(members: tuple[Member, ...], size_of: SizeOf) -> tuple[int | None, str]:
+    told = {member.kind.told_size for member in members}
+    if len(told) > 1:
+        return None, "its pods tell different sizes"
+    text = next(iter(told))
+    if text:
+        number = int(text) if text.isdecimal() and len(text) < 6 else 0
+        return (number, "") if number else (None, f"its size is {text[:20]!r}, not a whole number above 0")
+    if not members[0].kind.name:
+        return 1, ""
+    size = size_of(members[0])
+    return size, "" if size else "nobody tells its size: label its pods phasewise.dev/gang-size"

@@ -1,0 +1,99 @@
+"""A pod and a node as gangs need them: slim, as the pods of the whole cluster are kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from extender.gangs.affinity import Where
+from recommender.cluster.objects import Node, ObjectKey, OwnerRef
+
+Needs = tuple[tuple[str, float], ...]
+"""(resource, amount), sorted by name; `pods` is one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a pod asks of a node. Pods of one gang share the object."""
+
+    needs: Needs
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """To which gang a pod belongs, and what its members must have in common.
+
+    Attributes
+    ----------
+    name
+        Unique within the namespace; empty for a pod that belongs to none.
+    told_size
+        How many pods the gang takes, as the pod says: empty when it does not.
+    priority, scheduler
+        As in its spec.
+    spread
+        Whether its pods want to be apart; otherwise they are packed.
+    """
+
+    name: str = ""
+    told_size: str = ""
+    priority: int = 0
+    scheduler: str = ""
+    spread: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Any pod of the cluster.
+
+    Attributes
+    ----------
+    phase, node
+        As the API has them; `node` is empty while it is not bound.
+    created_s
+        Unix seconds.
+    owner
+        What controls it.
+    gates
+        Its scheduling gates in their order.
+    native
+        The name of its PodGroup of Kubernetes itself (1.36); empty for none.
+    seat, admitted_s
+        The node that was reserved for it and when, unix seconds; empty and NaN for none.
+    """
+
+    key: ObjectKey
+    uid: str
+    node: str
+    phase: str
+    deleting: bool
+    created_s: float
+    owner: OwnerRef | None
+    ask: Ask
+    kind: Kind = Kind()
+    gates: tuple[str, ...] = ()
+    native: str = ""
+    seat: str = ""
+    admitted_s: float = math.nan
+
+    @property
+    def finished(self) -> bool:
+        """It needs nothing any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def alive(self) -> bool:
+        """It runs, or may run one day."""
+        return not self.finished and not self.deleting
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node, and what it has to give: (resource, amount), sorted by name."""
+
+    node: Node
+    allocatable: Needs

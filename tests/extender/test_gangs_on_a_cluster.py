@@ -1,0 +1,207 @@
+"""The gang controller as a process, on a real control plane: gangs go together, or wait and say why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import Server
+from tests.cluster.recording_extender import Json
+from tests.cluster.scheduling import start_scheduler
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.pods import create, template
+from tests.cluster.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+GATE = "phasewise.dev/gang"
+SEAT = "phasewise.dev/gang-node"
+VERBS = ("filter", "prioritize", "preempt")
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster) -> Path:
+    """The kubeconfig of the service account that the manifests give the controller."""
+    documents = yaml.safe_load_all((ROOT / "manifests" / "extender" / "controller.yaml").read_text())
+    cluster.apply(*(each for each in documents if each["kind"] != "Deployment"))
+    return cluster.service_account("kube-system", "phasewise-controller")
+
+
+def start(cluster: Cluster, account: Path, *options: str, name: str = "controller") -> Server:
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "controller", "--kubeconfig", account, "--address", address, *options]
+    ready = cluster.answers(f"http://{address}/readyz")
+    return cluster.start(name, command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, account: Path) -> Iterator[Server]:
+    server = start(cluster, account)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def five(cluster: Cluster) -> SimulatedNodes:
+    return cluster.start_nodes(5, cpu="10", memory="40Gi")
+
+
+def gang(
+    cluster: Cluster, namespace: str, nodes: SimulatedNodes, name: str, size: int, cpu: str = "5", **more: Any
+) -> list[str]:
+    """Make all its pods at once; their names."""
+    labels = {"phasewise.dev/gang": name, "phasewise.dev/gang-size": str(size)}
+    needs = {"cpu": cpu, "memory": "1Gi"}
+    made = template(nodes.selector, requests=needs, labels=labels, schedulingGates=[{"name": GATE}], **more)
+    return [create(cluster, namespace, f"{name}-{number}", made) for number in range(size)]
+
+
+def pods(cluster: Cluster, namespace: str, prefix: str = "") -> list[Json]:
+    answer = cluster.core.list_namespaced_pod(namespace, _preload_content=False)
+    items = json.loads(answer.data)["items"]
+    return [pod for pod in items if pod["metadata"]["name"].startswith(prefix)]
+
+
+def bound(cluster: Cluster, namespace: str, prefix: str = "") -> int:
+    return sum(1 for pod in pods(cluster, namespace, prefix) if pod["spec"].get("nodeName"))
+
+
+def gated(cluster: Cluster, namespace: str, prefix: str = "") -> int:
+    return sum(1 for pod in pods(cluster, namespace, prefix) if pod["spec"].get("schedulingGates"))
+
+
+def told(cluster: Cluster, namespace: str, pod: str) -> list[str]:
+    """The events on a pod, as `reason: message`."""
+    answer = cluster.core.list_namespaced_event(
+        namespace, field_selector=f"involvedObject.name={pod}", _preload_content=False
+    )
+    events = json.loads(answer.data)["items"]
+    return [f"{event['reason']}: {event['message']}" for event in events if event["reason"].startswith("Gang")]
+
+
+def finish(cluster: Cluster, namespace: str, names: list[str]) -> None:
+    for name in names:
+        cluster.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
+
+
+def test_two_gangs_that_each_need_60_percent_of_the_cluster_both_finish(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
+) -> None:
+    one = gang(cluster, namespace, five, "one", 6)
+    two = gang(cluster, namespace, five, "two", 6)
+    wait_until(lambda: bound(cluster, namespace) == 6, "one gang to be bound", timeout_s=60)
+    assert {bound(cluster, namespace, "one"), bound(cluster, namespace, "two")} == {6, 0}
+    first, second = (one, two) if bound(cluster, namespace, "one") else (two, one)
+    assert gated(cluster, namespace) == 6
+    wait_until(
+        lambda: any("0 of 6" in line or "4 of 6 pods fit" in line for line in told(cluster, namespace, second[0])),
+        "the second gang to be told why it waits",
+    )
+    finish(cluster, namespace, first)
+    wait_until(lambda: bound(cluster, namespace, second[0][:3]) == 6, "the other gang to be bound", timeout_s=60)
+    assert any(line.startswith("GangAdmitted") for line in told(cluster, namespace, second[0]))
+    finish(cluster, namespace, second)
+
+
+def test_a_gang_that_never_fits_is_told_so_and_holds_nobody(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
+) -> None:
+    huge = gang(cluster, namespace, five, "huge", 3, cpu="11")
+    small = gang(cluster, namespace, five, "small", 2, cpu="1")
+    wait_until(lambda: bound(cluster, namespace, "small") == 2, "the gang behind it to be bound", timeout_s=60)
+    wait_until(lambda: told(cluster, namespace, "huge-0"), "an event on the gang that never fits")
+    assert told(cluster, namespace, "huge-0")[0].startswith("GangNeverFits: gang huge: 0 of 3 pods fit")
+    assert gated(cluster, namespace, "huge") == 3
+    finish(cluster, namespace, huge + small)
+
+
+def test_killed_between_two_gates_it_goes_on_where_it_stopped(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, controller: Server
+) -> None:
+    controller.stop()
+    slow = start(cluster, account, "--qps", "1", "--burst", "9", name="slow-controller")
+    gang(cluster, namespace, five, "cut", 6)
+    wait_until(lambda: gated(cluster, namespace) < 6, "the first gates to be opened", timeout_s=60, every_s=0.05)
+    slow.kill()
+    left = gated(cluster, namespace)
+    assert 0 < left < 6
+    seats = {pod["metadata"]["name"]: pod["metadata"]["annotations"][SEAT] for pod in pods(cluster, namespace)}
+    other = gang(cluster, namespace, five, "other", 6)
+    controller.start().wait_ready()
+    wait_until(lambda: bound(cluster, namespace, "cut") == 6, "the gang that was cut to be bound", timeout_s=60)
+    now = {pod["metadata"]["name"]: pod["metadata"]["annotations"].get(SEAT) for pod in pods(cluster, namespace, "cut")}
+    assert now == seats
+    assert gated(cluster, namespace, "other") == 6
+    finish(cluster, namespace, other + list(seats))
+
+
+def test_with_the_extender_every_member_goes_to_the_node_reserved_for_it(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
+) -> None:
+    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "extender" / "rbac.yaml")
+    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
+    ready = cluster.answers(f"http://{address}/readyz")
+    extender = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    scheduler = start_scheduler(cluster, "phasewise", extender=f"http://{address}", verbs=VERBS, weight=20)
+    try:
+        ours = {"schedulerName": "phasewise"}
+        gang(cluster, namespace, five, "packed", 6, cpu="2", **ours)
+        wait_until(lambda: bound(cluster, namespace, "packed") == 6, "the gang to be bound", timeout_s=60)
+        there = pods(cluster, namespace, "packed")
+        assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][SEAT] for pod in there)
+        assert len({pod["spec"]["nodeName"] for pod in there}) == 2
+        gang(cluster, namespace, five, "apart", 3, cpu="1", annotations={"phasewise.dev/placement": "spread"}, **ours)
+        wait_until(lambda: bound(cluster, namespace, "apart") == 3, "the second gang to be bound", timeout_s=60)
+        there = pods(cluster, namespace, "apart")
+        assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][SEAT] for pod in there)
+        assert len({pod["spec"]["nodeName"] for pod in there}) == 3
+    finally:
+        scheduler.stop()
+        extender.stop()
+
+
+def test_a_job_of_kubernetes_tells_its_own_size(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
+) -> None:
+    pod = template(five.selector, requests={"cpu": "1"}, schedulingGates=[{"name": GATE}], restartPolicy="Never")
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "counted", "namespace": namespace},
+        "spec": {"parallelism": 3, "completions": 3, "template": pod},
+    }
+    cluster.apply(job)
+    wait_until(lambda: bound(cluster, namespace, "counted") == 3, "the job's pods to be bound", timeout_s=60)
+
+
+def test_of_two_replicas_one_leads_and_the_other_takes_over(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, controller: Server
+) -> None:
+    controller.stop()
+    first = start(cluster, account, "--leader-elect", name="controller-first")
+    gang(cluster, namespace, five, "early", 2, cpu="1")
+    wait_until(lambda: bound(cluster, namespace, "early") == 2, "the first to lead", timeout_s=60)
+    second = start(cluster, account, "--leader-elect", name="controller-second")
+    first.stop()
+    gang(cluster, namespace, five, "late", 2, cpu="1")
+    wait_until(lambda: bound(cluster, namespace, "late") == 2, "the second to take over", timeout_s=60)
+    second.stop()
+    controller.start().wait_ready()
+
+
+def test_it_asks_for_nothing_but_what_its_role_allows(cluster: Cluster, controller: Server) -> None:
+    asked = cluster.requests_of("system:serviceaccount:kube-system:phasewise-controller")
+    allowed = {(verb, "", "pods") for verb in ("get", "list", "watch", "patch")}
+    allowed |= {(verb, "", "nodes") for verb in ("list", "watch")}
+    allowed |= {("get", "batch", "jobs"), ("create", "", "events")}
+    allowed |= {(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")}
+    assert asked <= allowed, asked - allowed
+    assert allowed - {("get", "", "pods")} <= asked, allowed - asked  # a pod is read only after a race

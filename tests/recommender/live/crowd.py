@@ -1,0 +1,120 @@
+"""Workloads of all kinds and their VPAs, in one namespace: what a scene is filled with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.recommender.cluster.test_targets_on_a_server import definition
+from tests.recommender.live.behaviours import CASES, Case, Container
+from tests.recommender.live.scene import Json, Scene
+
+GROUP = "targets.test"
+CUSTOM = {
+    "Gang": (f"{GROUP}/v1", "gangs", True),
+    "Lump": (f"{GROUP}/v1", "lumps", False),
+    "PyTorchJob": ("kubeflow.org/v1", "pytorchjobs", False),
+    "TFJob": ("kubeflow.org/v1", "tfjobs", False),
+    "MPIJob": ("kubeflow.org/v1", "mpijobs", False),
+    "JobSet": ("jobset.x-k8s.io/v1", "jobsets", False),
+}
+"""Kinds that are not Kubernetes' own: API version, plural, and whether they can be scaled."""
+
+JOB_LABELS = {
+    "PyTorchJob": "training.kubeflow.org/job-name",
+    "TFJob": "training.kubeflow.org/job-name",
+    "MPIJob": "training.kubeflow.org/job-name",
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+}
+OWN = {
+    "StatefulSet": ("apps/v1", {"replicas": 1, "serviceName": "none"}),
+    "DaemonSet": ("apps/v1", {}),
+    "ReplicaSet": ("apps/v1", {"replicas": 1}),
+    "ReplicationController": ("v1", {"replicas": 1}),
+}
+KINDS = [*OWN, "Job", "CronJob", *CUSTOM]
+NAMES = {name: f"case-{number}" for number, name in enumerate(CASES)}
+STEADY = ("moved", "renamed", "remade", "capped", "scaled", "later", "clockwork")
+"""Deployments for what changes in time; `later` comes later."""
+
+HALF = {"cpu": "500m", "memory": "3Gi"}
+FIXED = {"minAllowed": HALF, "maxAllowed": HALF}
+"""Whatever is forecast, this comes out."""
+
+LIMITED = Case({"main": Container(limits={"cpu": "2", "memory": "4Gi"})})
+RESIZED = {
+    "requests-only": ({"controlledValues": "RequestsOnly"}, {"cpu": "2", "memory": "4Gi"}),
+    "with-limits": ({"controlledValues": "RequestsAndLimits"}, {"cpu": "1", "memory": "6Gi"}),
+}
+"""Workloads that the updater resizes to `HALF`: their policy, and the limits that come of it."""
+
+
+def acted_on(case: Case) -> Case:
+    """With a VPA that the updater obeys."""
+    return replace(case, spec={**case.spec, "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}})
+
+
+def make_custom_kinds(scene: Scene) -> None:
+    """Serve the custom kinds, and give each an object."""
+    scene.cluster.apply(
+        *(
+            definition(version.split("/")[0], kind, plural, scalable=scalable)
+            for kind, (version, plural, scalable) in CUSTOM.items()
+        )
+    )
+    for version, plural, _ in CUSTOM.values():
+        group = version.split("/")[0]
+        scene.wait(
+            lambda group=group, plural=plural: scene.cluster.custom.list_cluster_custom_object(group, "v1", plural),
+            f"{plural} to be served",
+        )
+
+
+def make_kinds(scene: Scene) -> None:
+    """A workload of each kind with one pod (a DaemonSet: one on each node), and its VPA."""
+    objects = [scene.controller(version, kind, kind.lower(), Case(), **spec) for kind, (version, spec) in OWN.items()]
+    pods = scene.template("job", Case())
+    pods["spec"]["restartPolicy"] = "Never"
+    job: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": scene.namespace}}
+    nightly: Json = {**job, "kind": "CronJob", "metadata": {**job["metadata"], "name": "cronjob"}}
+    at_night = {**pods, "metadata": {**pods["metadata"], "labels": {"app": "cronjob"}}}
+    objects += [
+        {**job, "spec": {"template": pods}},
+        {**nightly, "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": at_night}}}},
+    ]
+    scene.cluster.apply(*objects)
+    scene.cluster.kubectl("-n", scene.namespace, "create", "job", "cronjob-1", "--from=cronjob/cronjob")
+    for kind, (version, _) in OWN.items():
+        scene.create_vpa(scene.vpa_of(kind, kind.lower(), version))
+    for kind in ("Job", "CronJob"):
+        scene.create_vpa(scene.vpa_of(kind, kind.lower(), "batch/v1"))
+    for kind in CUSTOM:
+        make_custom(scene, kind)
+
+
+def make_custom(scene: Scene, kind: str) -> None:
+    """An object of a custom kind, a pod as its controller would make it, and its VPA."""
+    version, plural, scalable = CUSTOM[kind]
+    group, name = version.split("/")[0], kind.lower()
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": {"replicas": 1}}
+    made = scene.cluster.custom.create_namespaced_custom_object(group, "v1", scene.namespace, plural, body)
+    if scalable:
+        status = {"status": {"selector": f"app={name}", "replicas": 1}}
+        scene.cluster.custom.patch_namespaced_custom_object_status(group, "v1", scene.namespace, plural, name, status)
+    pod = scene.template(name, Case())
+    pod["metadata"]["name"] = f"{name}-0"
+    if kind in JOB_LABELS:
+        pod["metadata"]["labels"] = {JOB_LABELS[kind]: name}
+    elif not scalable:
+        owner = {"apiVersion": version, "kind": kind, "name": name, "uid": made["metadata"]["uid"], "controller": True}
+        pod["metadata"]["ownerReferences"] = [owner]
+    scene.cluster.core.create_namespaced_pod(scene.namespace, pod)
+    scene.create_vpa(scene.vpa_of(kind, name, version))
+
+
+def make_vpas_of_others(scene: Scene, ignored: str) -> None:
+    """VPAs that are not ours: of the default recommender, of another one, in a namespace that we are to ignore."""
+    nobody = Case().vpa("of-the-default-one")
+    del nobody["spec"]["recommenders"]
+    scene.create_vpa(nobody)
+    scene.create_vpa(Case(spec={"recommenders": [{"name": "another"}]}).vpa("of-another"))
+    scene.cluster.apply(Case().vpa("in-an-ignored-namespace") | {"metadata": {"name": "ours", "namespace": ignored}})
