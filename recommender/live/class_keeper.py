@@ -82,8 +82,10 @@ class ClassKeeper:
         if not self._read or now_s - self._tidied_s < TIDIED_EVERY_S:
             return
         self._tidied_s = now_s
-        for key in homes.classes():
+        in_use = homes.classes()
+        for key in in_use:
             self.known.in_use(key, now_s)
+        self.known.drop_untaught(in_use)
         for key in self.known.unused(now_s, self._ttl_s):
             with report.sparing(f"workload class {key}"):
                 self._view.drop_class(key)

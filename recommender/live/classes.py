@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,11 @@ class Classes:
         if key in self._used_s and now_s - self._used_s[key] > DAY_S:
             self._used_s[key] = now_s
             self.changed.add(key)
+
+    def drop_untaught(self, in_use: Collection[ObjectKey]) -> None:
+        """Forget classes of which no run came to a good end and none is there."""
+        for key in [key for key in self._known if key not in self._used_s and key not in in_use]:
+            del self._known[key]
 
     def unused(self, now_s: float, ttl_s: float) -> list[ObjectKey]:
         """Classes without a run for so long."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recommender.cluster.checkpoints import CheckpointKey, Checkpoints, WriteReport
@@ -36,6 +37,9 @@ from recommender.policies.histogram_checkpoint import session_of
 from recommender.records import ContainerRecommendation
 
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
+
+
+log = logging.getLogger(__name__)
 
 
 class ClusterView:
@@ -73,7 +77,6 @@ class ClusterView:
         self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
         self._histories: dict[CheckpointKey, HistogramSession] = {}
         self._loaded: dict[ObjectKey, str] = {}
-        self.broken_checkpoints: dict[str, str] = {}
         within = scope.namespace
         self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
@@ -137,7 +140,7 @@ class ClusterView:
             try:
                 self._histories[checkpoint.key] = session_of(checkpoint.status, str(checkpoint))
             except BadInput as error:
-                self.broken_checkpoints[str(checkpoint)] = str(error)
+                log.warning("%s", error)
         self._loaded |= {key: ours[key] for key in fresh}
 
     def forget_histories(self) -> None:
@@ -225,6 +228,10 @@ class ClusterView:
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knew at the start."""
         return self._histories.get(CheckpointKey(vpa, container))
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        """The containers of which something was known at the start."""
+        return [key.container for key in self._histories if key.vpa == vpa]
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
         """What another source knows of the time before, in the place of checkpoints."""

@@ -65,6 +65,9 @@ class Homes:
         """Where a container belongs; None when its pod is gone."""
         return self._homes.get(instance)
 
+    def __contains__(self, instance: object) -> bool:
+        return instance in self._homes
+
     def __getitem__(self, instance: Instance) -> Home:
         return self._homes[instance]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,10 +111,10 @@ class LeadTime:
             self._awaited[key] = _Awaited(awaited.target, -math.inf)
         return None
 
-    def forget(self, gone: Iterable[Hashable]) -> None:
-        """Containers are gone."""
-        for key in gone:
-            self._awaited.pop(key, None)
+    def keep_only(self, present: Container[Hashable]) -> None:
+        """Containers that are gone are waited for no longer."""
+        for key in [key for key in self._awaited if key not in present]:
+            del self._awaited[key]
 
     def _measured(self, delay_s: float) -> None:
         if delay_s > LONGEST_DELAY_S:

@@ -41,7 +41,7 @@ class Remembering(Protocol):
 
 
 @dataclass(slots=True)
-class Homes:
+class PodOwners:
     """Which VPAs a container belongs, or belonged, to.
 
     Attributes
@@ -63,7 +63,7 @@ class Homes:
     owners: Owners = field(default_factory=lambda: Owners({}, {}))
 
     @classmethod
-    def of(cls, view: Remembering) -> Homes:
+    def of(cls, view: Remembering) -> PodOwners:
         """As they are now."""
         homes = cls()
         for vpa in view.vpas():
@@ -101,7 +101,7 @@ class Homes:
 class Histories:
     """Histograms that grow with each block; of live containers up to where their samples begin."""
 
-    def __init__(self, homes: Homes, recent_s: float) -> None:
+    def __init__(self, homes: PodOwners, recent_s: float) -> None:
         self._homes, self._recent_s = homes, recent_s
         self._aggregates: dict[CheckpointKey, HistogramAggregate] = defaultdict(HistogramAggregate)
         self._open: dict[tuple[CheckpointKey, str], bool] = {}

@@ -17,7 +17,7 @@ import numpy as np
 from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
 from recommender.live.member import Sample
-from recommender.live.past_histories import Histories, Homes, Remembering
+from recommender.live.past_histories import Histories, PodOwners, Remembering
 from recommender.live.view import Place
 from recommender.policies.histogram import HistogramSession
 from recommender.records import FloatArray
@@ -92,7 +92,7 @@ class PriorHistory:
         """Give the view the histories; where they fail, that is said, and those of checkpoints stay."""
         self._until_s, self._left = self._stopwatch() + WITHIN_S, None
         now_s = math.floor(self._clock() / self._step_s) * self._step_s
-        homes = Homes.of(view)
+        homes = PodOwners.of(view)
         if not homes.namespaces:
             return Told(0, 0)
         start_s = now_s - math.floor(self._length_s / self._resolution_s) * self._resolution_s
@@ -132,7 +132,7 @@ class PriorHistory:
             log.warning("history: not all latest samples of live containers: %s", error)
         log.info("history: %d latest samples from Prometheus", taken)
 
-    def _owners(self, homes: Homes, start_s: float, end_s: float) -> Owners:
+    def _owners(self, homes: PodOwners, start_s: float, end_s: float) -> Owners:
         try:
             owners = self._past.owners(homes.namespaces, start_s, end_s)
         except QueryRefused as error:  # too many pods, or no index to ask

@@ -150,6 +150,8 @@ class Recommender:
         if kept is not None:
             with report.sparing(f"PhaseProfile {vpa.key}"):
                 workload.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
+        for container in self.view.remembered(vpa.key):  # so that it is spoken of also while no pod is there
+            self._book(workload, container)
         return workload
 
     def _select_pods(self, report: Report) -> None:
@@ -249,7 +251,7 @@ class Recommender:
                 with report.sparing(str(member.instance)):
                     report.runs += home is not None and self.classes.learn(member, home, self.fleet, self.clock())
         self.fleet.remove(gone)
-        self.lead_time.forget(gone)
+        self.lead_time.keep_only(self._homes)
         for instance in gone:
             self._books.pop(instance).history.leave(instance.pod_uid)
 

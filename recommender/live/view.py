@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -73,6 +73,9 @@ class View(Protocol):
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knows of a container name; None when there is none."""
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        """The containers of a VPA of which a checkpoint knows something."""
 
     def kept(self, vpa: Vpa) -> str | None:
         """The state that the PhaseProfile of a VPA kept; None when there is none."""

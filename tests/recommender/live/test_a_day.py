@@ -7,7 +7,7 @@ same at every full hour. What is held at the end of the day is held against what
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -144,6 +144,9 @@ class Day:
 
     def drop_class(self, key: ObjectKey) -> None:
         del self.class_states[key]
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        return ()
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return None

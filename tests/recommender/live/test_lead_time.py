@@ -122,7 +122,7 @@ def test_an_update_that_nobody_makes_is_not_measured() -> None:
 def test_a_container_that_is_gone_is_not_waited_for() -> None:
     lead = LeadTime(None, 0.0)
     lead.published("a", MUCH, LITTLE, 0.0)
-    lead.forget(["a", "never seen"])
+    lead.keep_only({"b"})
     lead.seen("a", MUCH, 5.0)
     assert len(lead) == 0
 

@@ -7,7 +7,7 @@ tests that need one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,9 @@ class Records:
 
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         self.profiles.setdefault(vpa.key.name, []).append(profile)
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        return self.past
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self.past.get(container)
