@@ -1,7 +1,7 @@
 """The gang controller: looks at pods and nodes as the watches show them, decides, acts, looks again.
 
-What was decided stands on the pods. All that is kept here is manners: which gates were just
-opened (the watch is behind), how long to leave a gang alone after a failed write, and which events were written.
+What was decided stands on the pods. All that is kept here is manners: which gates were just opened (the watch is
+behind), how long to leave a gang alone after a failed write, and which events were written.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "phasewise-controller"
 
+RESTS = 3.0
+"""Times as long as the last look took."""
+
 
 @dataclass(frozen=True, slots=True)
 class Manners:
@@ -43,8 +46,8 @@ class Manners:
         The shortest and the longest time between two looks; changes of pods and nodes wake it in between.
     caught_up_s
         For the watch to show a gate that was just opened.
-    told_again_s
-        The same event is written again after so long.
+    told_again_s, told_anew_s
+        An event is written again after so long; and after so long when its words, but not its reason, have changed.
     told_pods
         On so many pods of a gang at most.
     size_s
@@ -55,6 +58,7 @@ class Manners:
     period_s: float = 5.0
     caught_up_s: float = 10.0
     told_again_s: float = 600.0
+    told_anew_s: float = 10.0
     told_pods: int = 8
     size_s: float = 30.0
     patience: Patience = field(default_factory=Patience)
@@ -93,6 +97,7 @@ class Controller:
         self._failed: dict[tuple[str, str], tuple[Backoff, float]] = {}
         self._told: dict[tuple[str, str], tuple[str, str, float]] = {}
         self._sizes: dict[str, tuple[int | None, float]] = {}
+        self._look_s = 0.0
         self.admitted = 0
         """Gangs let in since the start."""
         self.waiting = 0
@@ -126,10 +131,12 @@ class Controller:
     def _run(self) -> None:
         while not self._ended.is_set():
             self._changed.wait(self._manners.period_s)
-            self._ended.wait(self._manners.pause_s)  # changes come in crowds
+            # Changes come in crowds; and in a large cluster looking must not become all that it does.
+            self._ended.wait(max(self._manners.pause_s, RESTS * self._look_s))
             self._changed.clear()
             if self._ended.is_set() or self.not_ready() or not self._leads():
                 continue
+            began_s = self._monotonic()
             try:
                 self.look()
             except NotLeading:
@@ -138,6 +145,7 @@ class Controller:
                 log.warning("%s", error)
             except Exception:  # a fault of ours must show, and must not end the thread
                 log.exception("unexpected failure")
+            self._look_s = self._monotonic() - began_s
 
     def look(self) -> None:
         """Decide once, and do it."""
@@ -176,6 +184,7 @@ class Controller:
             backoff, _ = self._failed.get(key) or (Backoff(1.0, 60.0, self._chance), 0.0)
             wait_s = backoff.next_s()
             self._failed[key] = (backoff, self._monotonic() + wait_s)
+            self._opened |= {member.uid: self._monotonic() + min(wait_s, 1.0) for member in gang.gated}
             log.warning("%s: not admitted wholly, again in %.0f s: %s", gang, wait_s, error)
             return
         until_s = self._monotonic() + self._manners.caught_up_s
@@ -212,7 +221,8 @@ class Controller:
         """Events on some pods of the gang, when there is something new to say."""
         key, now_s = (note.gang.namespace, note.gang.name), self._monotonic()
         reason, text, told_s = self._told.get(key, ("", "", 0.0))
-        if (reason, text) == (note.reason, note.text) and now_s - told_s < self._manners.told_again_s:
+        rest_s = self._manners.told_again_s if text == note.text else self._manners.told_anew_s
+        if reason == note.reason and now_s - told_s < rest_s:
             return
         self._told[key] = (note.reason, note.text, now_s)
         warning = note.reason not in (ADMITTED, WAITING)

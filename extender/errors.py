@@ -4,7 +4,8 @@ ExtenderError           everything that concerns the extender; `status` is the H
 ├── BadRequest          400: a body that is no request of a scheduler; says what is wrong with it
 ├── TooLarge            413: a body beyond the limit
 ├── TooSlow             408: a body that did not come in time
-└── NotReady            503: the cluster has not been seen yet, or another replica leads
+├── NotReady            503: the cluster has not been seen yet, or another replica leads
+└── BadCertificate      500: what should be a certificate is none
 """
 
 from __future__ import annotations
@@ -40,3 +41,7 @@ class NotReady(ExtenderError):
     """Nothing can be said yet: the cluster has not been seen, or another replica leads."""
 
     status = 503
+
+
+class BadCertificate(ExtenderError):
+    """What should be a certificate is none; never holds a part of it."""

@@ -60,7 +60,8 @@ class Placer:
         found: dict[str, str] = {}
         for reason, places in (refused(question, self._settings.limits) if names else {}).items():
             found |= {names[number]: reason for number in np.flatnonzero(places)}
-        found = elsewhere(pod, asked.names) or held_for_others(pod, asked.names, self._state) | found
+        at_its_seat = elsewhere(pod, asked.names)
+        found = held_for_others(pod, asked.names, self._state) | found if at_its_seat is None else at_its_seat
         decision = Decision(pod, self._clock(), asked=len(asked.names), source=look.footprint.source, refused=found)
         left = [name for name in asked.names if name not in found] if len(found) >= len(asked.names) - 1 else ()
         if len(left) == 1:  # the scheduler does not ask for scores then

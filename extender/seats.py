@@ -23,10 +23,10 @@ HELD = "what is free is reserved for a gang"
 ROUNDING = 1e-9
 
 
-def elsewhere(pod: Pod, names: Sequence[str]) -> dict[str, str]:
-    """Node -> why not, for all but the pod's own seat; empty when it has none among them."""
+def elsewhere(pod: Pod, names: Sequence[str]) -> dict[str, str] | None:
+    """Node -> why not, for all but the pod's own seat; None when it has none among them."""
     seat = pod.words.get(SEAT_ANNOTATION, "")
-    return {name: ELSEWHERE for name in names if name != seat} if seat and seat in names else {}
+    return {name: ELSEWHERE for name in names if name != seat} if seat and seat in names else None
 
 
 def held_for_others(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str]:

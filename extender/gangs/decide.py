@@ -21,7 +21,7 @@ import numpy as np
 
 from extender.gangs.gang import Gang, SizeOf, gangs_of
 from extender.gangs.member import Member, Place
-from extender.gangs.names import GATE, SCHEDULED_ALONE
+from extender.gangs.names import ENDLESS_OWNERS, GATE
 from extender.gangs.plan import Plan, guess, plan
 from extender.gangs.room import Land, Room
 
@@ -99,7 +99,7 @@ def decide(
     gangs = gangs_of(pods, size_of)
     if not any(gang.gated for gang in gangs):
         return Decision(native=native, notes=[note for gang in gangs if (note := _overdue(gang, now_s, patience))])
-    round_ = _Round(gangs, _settled(pods), Land(places), now_s, patience)
+    round_ = _Round(gangs, _settled(pods, now_s, patience), Land(places), now_s, patience)
     admit, seats = round_.choose()
     stale = [
         pod for gang in gangs if gang is not admit and not gang.free for pod in gang.gated if pod.seat
@@ -120,12 +120,27 @@ class _Settled:
 
     @property
     def ends(self) -> bool:
-        return self.pod.owner is None or self.pod.owner.kind not in SCHEDULED_ALONE
+        return self.pod.owner is None or self.pod.owner.kind not in ENDLESS_OWNERS
 
 
-def _settled(pods: Iterable[Member]) -> list[_Settled]:
-    """Whoever holds room, or is about to: all but the finished and those at a gate."""
-    return [_Settled(pod, pod.node or pod.seat) for pod in pods if not pod.finished and (pod.node or not pod.gates)]
+def _settled(pods: Iterable[Member], now_s: float, patience: Patience) -> list[_Settled]:
+    """Whoever holds room, or is about to: all but the finished and those at a gate.
+
+    A pod that the scheduler has not placed for long is expected no more where it wishes for what is not judged here;
+    else one that waits for its volume would keep the gangs from what it looks as if it could use.
+    """
+    found = []
+    for pod in pods:
+        if pod.finished or (not pod.node and pod.gates):
+            continue
+        each = _Settled(pod, pod.node)
+        if not pod.node:
+            late = now_s - each.came_s >= patience.bind_within_s
+            if late and pod.ask.where.blind:
+                continue
+            each = _Settled(pod, "" if late else pod.seat)
+        found.append(each)
+    return found
 
 
 def _overdue(gang: Gang, now_s: float, patience: Patience) -> Note | None:
@@ -148,7 +163,10 @@ class _Round:
         for each in settled:
             if each.node:
                 self._room.take(each.node, each.pod.ask.needs)
-        guesses = guess([each.pod for each in settled if not each.node], self._room)
+        beside = self._room.copy()
+        for member in (member for gang in gangs if self._under_way(gang) for member in gang.gated):
+            beside.take(member.seat, member.ask.needs)
+        guesses = guess([each.pod for each in settled if not each.node], beside)
         for each in settled:
             if node := each.node or guesses.get(each.pod.uid, ""):
                 self._settled.append(_Settled(each.pod, node))
@@ -159,14 +177,17 @@ class _Round:
         """The gang to admit, with its seats."""
         ready = [gang for gang in self._gangs if gang.gated and self._may_go(gang)]
         begun = [gang for gang in ready if gang.free]
-        for gang in begun:
-            seats = self._rest_of(gang)
-            if seats is not None:
+        for gang in filter(self._under_way, ready):
+            if (seats := self._rest_of(gang)) is not None:
                 return self._admitted(gang, seats, "the rest of it fits now")
         if holder := self._holder(begun):
             self._all_wait(ready, f"{holder} is being placed")
             return None, {}
         return self._from_queue([gang for gang in ready if not gang.free])
+
+    def _under_way(self, gang: Gang) -> bool:
+        """Seats were written for all of it; what was not yet done is done by those."""
+        return bool(gang.free) or gang.seated(self._now_s, self._patience.bind_within_s)
 
     def _may_go(self, gang: Gang) -> bool:
         if gang.problem:
@@ -182,13 +203,14 @@ class _Round:
         return False
 
     def _rest_of(self, gang: Gang) -> Plan | None:
-        """Seats for those of a begun gang that are still at the gate: their old ones where these still hold."""
+        """Seats for those of a gang under way that are still at the gate: their old ones where these still hold."""
         room = self._room.copy()
         kept: dict[str, str] = {}
         for member in gang.gated:
             node = room.land.index.get(member.seat)
             if node is None or not room.fitting(member.ask)[node]:
-                return plan(gang.gated, self._room, [member.node or member.seat for member in gang.free])
+                there = [member.node or member.seat for member in gang.free]
+                return plan(gang.gated, self._room, there) if there else None
             room.take(member.seat, member.ask.needs)
             kept[member.uid] = member.seat
         return kept
@@ -210,30 +232,31 @@ class _Round:
     def _from_queue(self, queue: Sequence[Gang]) -> tuple[Gang | None, Plan]:
         lasting = self._room_of(each for each in self._settled if not each.ends)
         head: Gang | None = None
+        beside: Room | None = None
         for gang in queue:
             if head is None:
                 if (seats := plan(gang.gated, self._room)) is not None:
                     return self._admitted(gang, seats, "all its pods fit")
                 if plan(gang.gated, lasting) is None:
-                    self._note(gang, NEVER_FITS, f"{self._shortage(gang, lasting)} even when all jobs have ended")
+                    self._note(gang, NEVER_FITS, f"even when all jobs have ended, {self._shortage(gang, lasting)}")
                 else:
-                    head = gang
+                    head, beside = gang, self._beside(gang)
                     self._note(gang, WAITING, self._shortage(gang))
-            elif (seats := self._beside(head, gang)) is not None:
+            elif beside is not None and (seats := plan(gang.gated, beside)) is not None:
                 return self._admitted(gang, seats, f"it does not delay {head}")
             else:
                 self._note(gang, WAITING, f"it waits behind {head}")
         return None, {}
 
-    def _beside(self, head: Gang, gang: Gang) -> Plan | None:
-        """Seats for a gang that goes before the head, in a way that the head's own stay free; else None."""
+    def _beside(self, head: Gang) -> Room | None:
+        """What those that go before the head may take, so that its own seats stay free; None for nothing."""
         later = self._room_of(each for each in self._settled if not each.ends or each.came_s >= head.complete_s)
         seats_of_head = plan(head.gated, later)
         if seats_of_head is None:
             return None
         for member in head.gated:
             later.take(seats_of_head[member.uid], member.ask.needs)
-        return plan(gang.gated, Room(self._land, np.minimum(self._room.free, later.free)))
+        return Room(self._land, np.minimum(self._room.free, later.free))
 
     def _room_of(self, settled: Iterable[_Settled]) -> Room:
         room = Room(self._land)

@@ -75,6 +75,10 @@ class Gang:
         stamps = [member.admitted_s for member in self.free if member.admitted_s == member.admitted_s]
         return max(stamps, default=float("-inf"))
 
+    def seated(self, now_s: float, within_s: float) -> bool:
+        """Every seat was written lately and every gate is shut: a controller died in between."""
+        return not self.free and all(pod.seat and now_s - pod.admitted_s < within_s for pod in self.gated)
+
     @property
     def other_gates(self) -> tuple[str, ...]:
         """The gates of others that hold its members."""

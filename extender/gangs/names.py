@@ -16,7 +16,7 @@ SIZE = f"{PREFIX}gang-size"
 ADMITTED = f"{PREFIX}gang-admitted"
 """Annotation of the controller: when it let the gang in, RFC 3339."""
 
-SCHEDULED_ALONE = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
+ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods run until somebody deletes them: no gang may count on their end."""
 
 GROUPS = (

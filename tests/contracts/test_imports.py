@@ -30,7 +30,7 @@ LEVELS = {
         ("judging", ("scorers", "weights", "combine", "filter", "preempt", "settings")),
         ("memory", ("overlay", "node_table", "state", "decisions")),
         ("edges", ("wire", "requests", "reading", "gangs", "certificates")),
-        ("assembly", ("seats", "placer", "cache", "events", "telemetry", "trial", "admitting")),
+        ("assembly", ("seats", "placer", "cache", "events", "telemetry", "trial", "admitting", "certificate_keeper")),
         ("web", ("body", "api", "service", "serving", "controller", "webhook")),
         ("door", ("cli", "__main__")),
     ],

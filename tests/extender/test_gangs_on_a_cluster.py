@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server
@@ -22,6 +23,7 @@ from tests.cluster.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 GATE = "phasewise.dev/gang"
 SEAT = "phasewise.dev/gang-node"
+NEVER = "GangNeverFits: gang huge: even when all jobs have ended, 0 of 3 pods fit"
 VERBS = ("filter", "prioritize", "preempt")
 
 
@@ -50,6 +52,21 @@ def controller(cluster: Cluster, account: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def five(cluster: Cluster) -> SimulatedNodes:
     return cluster.start_nodes(5, cpu="10", memory="40Gi")
+
+
+@pytest.fixture(scope="module")
+def extender(cluster: Cluster) -> Iterator[Json]:
+    """The extender, and a scheduler that asks it; what a pod's spec says to be placed by it."""
+    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "extender" / "rbac.yaml")
+    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
+    ready = cluster.answers(f"http://{address}/readyz")
+    server = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    scheduler = start_scheduler(cluster, "phasewise", extender=f"http://{address}", verbs=VERBS, weight=20)
+    yield {"schedulerName": "phasewise"}
+    scheduler.stop()
+    server.stop()
 
 
 def gang(
@@ -100,7 +117,7 @@ def test_two_gangs_that_each_need_60_percent_of_the_cluster_both_finish(
     first, second = (one, two) if bound(cluster, namespace, "one") else (two, one)
     assert gated(cluster, namespace) == 6
     wait_until(
-        lambda: any("0 of 6" in line or "4 of 6 pods fit" in line for line in told(cluster, namespace, second[0])),
+        lambda: any(line.startswith("GangWaiting") for line in told(cluster, namespace, second[0])),
         "the second gang to be told why it waits",
     )
     finish(cluster, namespace, first)
@@ -115,8 +132,7 @@ def test_a_gang_that_never_fits_is_told_so_and_holds_nobody(
     huge = gang(cluster, namespace, five, "huge", 3, cpu="11")
     small = gang(cluster, namespace, five, "small", 2, cpu="1")
     wait_until(lambda: bound(cluster, namespace, "small") == 2, "the gang behind it to be bound", timeout_s=60)
-    wait_until(lambda: told(cluster, namespace, "huge-0"), "an event on the gang that never fits")
-    assert told(cluster, namespace, "huge-0")[0].startswith("GangNeverFits: gang huge: 0 of 3 pods fit")
+    wait_until(lambda: any(line.startswith(NEVER) for line in told(cluster, namespace, "huge-0")), "an event on it")
     assert gated(cluster, namespace, "huge") == 3
     finish(cluster, namespace, huge + small)
 
@@ -131,41 +147,54 @@ def test_killed_between_two_gates_it_goes_on_where_it_stopped(
     slow.kill()
     left = gated(cluster, namespace)
     assert 0 < left < 6
-    seats = {pod["metadata"]["name"]: pod["metadata"]["annotations"][SEAT] for pod in pods(cluster, namespace)}
+    there = pods(cluster, namespace)
+    assert all(SEAT in pod["metadata"]["annotations"] for pod in there), "every seat is written before a gate is opened"
     other = gang(cluster, namespace, five, "other", 6)
     controller.start().wait_ready()
     wait_until(lambda: bound(cluster, namespace, "cut") == 6, "the gang that was cut to be bound", timeout_s=60)
-    now = {pod["metadata"]["name"]: pod["metadata"]["annotations"].get(SEAT) for pod in pods(cluster, namespace, "cut")}
-    assert now == seats
     assert gated(cluster, namespace, "other") == 6
-    finish(cluster, namespace, other + list(seats))
+    finish(cluster, namespace, other + [pod["metadata"]["name"] for pod in there])
 
 
 def test_with_the_extender_every_member_goes_to_the_node_reserved_for_it(
-    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
+    cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server, extender: Json
 ) -> None:
-    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "extender" / "rbac.yaml")
-    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
-    ready = cluster.answers(f"http://{address}/readyz")
-    extender = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
-    scheduler = start_scheduler(cluster, "phasewise", extender=f"http://{address}", verbs=VERBS, weight=20)
-    try:
-        ours = {"schedulerName": "phasewise"}
-        gang(cluster, namespace, five, "packed", 6, cpu="2", **ours)
-        wait_until(lambda: bound(cluster, namespace, "packed") == 6, "the gang to be bound", timeout_s=60)
-        there = pods(cluster, namespace, "packed")
-        assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][SEAT] for pod in there)
-        assert len({pod["spec"]["nodeName"] for pod in there}) == 2
-        gang(cluster, namespace, five, "apart", 3, cpu="1", annotations={"phasewise.dev/placement": "spread"}, **ours)
-        wait_until(lambda: bound(cluster, namespace, "apart") == 3, "the second gang to be bound", timeout_s=60)
-        there = pods(cluster, namespace, "apart")
-        assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][SEAT] for pod in there)
-        assert len({pod["spec"]["nodeName"] for pod in there}) == 3
-    finally:
-        scheduler.stop()
-        extender.stop()
+    gang(cluster, namespace, five, "packed", 6, cpu="2", **extender)
+    wait_until(lambda: bound(cluster, namespace, "packed") == 6, "the gang to be bound", timeout_s=60)
+    there = pods(cluster, namespace, "packed")
+    assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][SEAT] for pod in there)
+    assert len({pod["spec"]["nodeName"] for pod in there}) == 2
+    gang(cluster, namespace, five, "apart", 3, cpu="1", annotations={"phasewise.dev/placement": "spread"}, **extender)
+    wait_until(lambda: bound(cluster, namespace, "apart") == 3, "the second gang to be bound", timeout_s=60)
+    there = pods(cluster, namespace, "apart")
+    assert all(pod["spec"]["nodeName"] == pod["metadata"]["annotations"][SEAT] for pod in there)
+    assert len({pod["spec"]["nodeName"] for pod in there}) == 3
+    finish(cluster, namespace, [pod["metadata"]["name"] for pod in pods(cluster, namespace)])
+
+
+def test_what_is_reserved_is_kept_from_a_burst_of_other_pods(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, controller: Server, extender: Json
+) -> None:
+    """Six of ten places are reserved and no gate is open yet when ten other pods come, each as large as a place."""
+    controller.stop()
+    slow = start(cluster, account, "--qps", "1", "--burst", "10", name="slow-controller")
+    gang(cluster, namespace, five, "seated", 6, **extender)
+
+    def all_seated() -> bool:
+        return all(SEAT in pod["metadata"].get("annotations", {}) for pod in pods(cluster, namespace, "seated"))
+
+    wait_until(all_seated, "all seats to be written", timeout_s=60, every_s=0.02)
+    slow.kill()
+    still = gated(cluster, namespace, "seated")
+    made = template(five.selector, requests={"cpu": "5", "memory": "1Gi"}, **extender)
+    for number in range(10):
+        create(cluster, namespace, f"burst-{number}", made)
+    wait_until(lambda: bound(cluster, namespace, "burst") == 4, "what is left to be used", timeout_s=60)
+    controller.start().wait_ready()
+    wait_until(lambda: bound(cluster, namespace, "seated") == 6, "the gang to be bound", timeout_s=60)
+    assert still > 0
+    assert bound(cluster, namespace, "burst") == 4
+    finish(cluster, namespace, [pod["metadata"]["name"] for pod in pods(cluster, namespace)])
 
 
 def test_a_job_of_kubernetes_tells_its_own_size(
@@ -205,3 +234,40 @@ def test_it_asks_for_nothing_but_what_its_role_allows(cluster: Cluster, controll
     allowed |= {(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")}
     assert asked <= allowed, asked - allowed
     assert allowed - {("get", "", "pods")} <= asked, allowed - asked  # a pod is read only after a race
+
+
+def test_the_webhook_sets_gate_and_scheduler_in_namespaces_that_ask_for_it(
+    cluster: Cluster, namespace: str, five: SimulatedNodes
+) -> None:
+    own = cluster.ports.free()
+    documents = list(yaml.safe_load_all((ROOT / "manifests" / "extender" / "webhook.yaml").read_text()))
+    for each in documents:
+        if each["kind"] == "MutatingWebhookConfiguration":
+            each["webhooks"][0]["clientConfig"] = {"url": f"https://127.0.0.1:{own}/mutate"}
+    cluster.apply(*(each for each in documents if each["kind"] not in ("Deployment", "Service")))
+    kubeconfig = cluster.service_account("kube-system", "phasewise-webhook")
+    command = [sys.executable, "-m", "extender", "webhook", "--kubeconfig", kubeconfig, "--name", "127.0.0.1"]
+    webhook = cluster.start(
+        "webhook", [*command, "--address", f"127.0.0.1:{own}"], environment={"PYTHONPATH": str(ROOT)}
+    )
+    try:
+        cluster.kubectl("label", "namespace", namespace, "phasewise.dev/gangs=enabled")
+        labels = {"phasewise.dev/gang": "made", "phasewise.dev/gang-size": "2"}
+
+        def let_in() -> bool:
+            try:
+                return bool(create(cluster, namespace, "made-0", template(five.selector, labels=labels)))
+            except ApiException:
+                return False
+
+        wait_until(let_in, "the API server to trust the webhook", timeout_s=60)
+        create(cluster, namespace, "alone", template(five.selector))
+        there = {pod["metadata"]["name"]: pod["spec"] for pod in pods(cluster, namespace)}
+        assert there["made-0"]["schedulingGates"] == [{"name": GATE}]
+        assert there["made-0"]["schedulerName"] == "phasewise"
+        assert "schedulingGates" not in there["alone"]
+        assert there["alone"]["schedulerName"] == "default-scheduler"
+    finally:
+        cluster.core.delete_namespaced_pod("made-0", namespace, grace_period_seconds=0)
+        cluster.kubectl("delete", "mutatingwebhookconfiguration", "phasewise-webhook")
+        webhook.stop()

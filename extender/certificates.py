@@ -1,0 +1,129 @@
+"""Certificates of a server's own: an authority that signs once and is forgotten; no key of one lies anywhere."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from extender.errors import BadCertificate
+
+VALID_S = 90 * 86400.0
+RENEWED_S = 30 * 86400.0
+"""A certificate that is valid for less than this is renewed."""
+
+EARLY_S = 300.0
+"""Certificates begin so long ago: clocks differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Papers:
+    """What a server shows, and by what it is trusted; PEM.
+
+    Attributes
+    ----------
+    authorities
+        Certificates of the authority, and of the one before while that is valid: those who have not heard of the new
+        one yet still trust, and are still trusted.
+    """
+
+    certificate: bytes
+    key: bytes
+    authorities: bytes
+
+    @classmethod
+    def of_secret(cls, data: Mapping[str, str]) -> Papers:
+        """From `data` of a Secret; BadCertificate where a part is missing or no base64."""
+        try:
+            return cls(*(base64.b64decode(data[name], validate=True) for name in ("tls.crt", "tls.key", "ca.crt")))
+        except (KeyError, ValueError) as error:
+            raise BadCertificate("the secret holds no certificate") from error
+
+    def secret_data(self) -> dict[str, str]:
+        parts = {"tls.crt": self.certificate, "tls.key": self.key, "ca.crt": self.authorities}
+        return {name: base64.b64encode(part).decode() for name, part in parts.items()}
+
+    def due(self, names: Sequence[str], now_s: float) -> bool:
+        """Whether they must be renewed: they expire soon, or are not for all these names. BadCertificate as well."""
+        shown = _read(self.certificate)[0]
+        left_s = shown.not_valid_after_utc.timestamp() - now_s
+        return left_s < RENEWED_S or not set(names) <= _names_of(shown)
+
+
+def new_papers(names: Sequence[str], now_s: float, former: Papers | None = None) -> Papers:
+    """A new authority and a certificate of it for these host names and addresses, valid for `VALID_S`."""
+    now = datetime.fromtimestamp(now_s, UTC)
+    signing, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"phasewise authority {now:%Y-%m-%d %H:%M:%S}")])
+    authority = (
+        _begun(issuer, issuer, signing, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(signing, hashes.SHA256())
+    )
+    shown = (
+        _begun(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), issuer, key, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(signing, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Papers(_pem(shown), private, _pem(authority) + _still_valid(former, now))
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(seconds=EARLY_S))
+        .not_valid_after(now + timedelta(seconds=VALID_S))
+    )
+
+
+def _still_valid(former: Papers | None, now: datetime) -> bytes:
+    """The newest authority of before, while it is valid."""
+    try:
+        newest = _read(former.authorities)[:1] if former is not None else []
+    except BadCertificate:
+        newest = []
+    return b"".join(_pem(each) for each in newest if each.not_valid_after_utc > now)
+
+
+def _read(pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise BadCertificate("this is no certificate in PEM form") from error
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names_of(certificate: x509.Certificate) -> set[str]:
+    try:
+        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(each.value) for each in listed}

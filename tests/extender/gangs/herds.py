@@ -1,0 +1,141 @@
+"""Nodes and pods of gangs as the API would give them, and a cluster that is played: decide, do, bind, end, again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from extender.gangs.decide import Decision, Patience, decide
+from extender.gangs.member import Member, Place
+from extender.gangs.names import GATE
+from extender.gangs.reading import read_member, read_place
+
+Json = dict[str, Any]
+NOON_S = 1_800_000_000.0
+
+
+def stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(NOON_S + seconds, UTC).isoformat()
+
+
+def node(name: str, cpu: str = "10", labels: Mapping[str, str] | None = None, **spec: Any) -> Place:
+    allocatable = {"cpu": cpu, "memory": "40Gi", "pods": "110", **spec.pop("more", {})}
+    return read_place(
+        {
+            "metadata": {"name": name, "labels": dict(labels or {})},
+            "spec": spec,
+            "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+    )
+
+
+def nodes(count: int, cpu: str = "10") -> list[Place]:
+    return [node(f"n{number}", cpu) for number in range(count)]
+
+
+def pod_json(
+    name: str,
+    *,
+    gang: str = "",
+    size: int | str = "",
+    cpu: str = "1",
+    on: str = "",
+    gates: Sequence[str] | None = None,
+    age_s: float = 0.0,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    owner: tuple[str, str] | None = None,
+    phase: str = "Pending",
+    requests: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Json:
+    """A pod; a member of a gang is at the gate unless it is on a node or `gates` says otherwise."""
+    own = {"phasewise.dev/gang": gang} if gang else {}
+    own |= {"phasewise.dev/gang-size": str(size)} if size else {}
+    held = ((GATE,) if gang and not on else ()) if gates is None else gates
+    owners = [{"kind": owner[0], "name": owner[1], "uid": owner[1], "controller": True}] if owner else []
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "labels": {**own, **(labels or {})},
+            "annotations": dict(annotations or {}),
+            "creationTimestamp": stamp(-age_s),
+            "ownerReferences": owners,
+        },
+        "spec": {
+            "nodeName": on,
+            "schedulerName": "phasewise",
+            "schedulingGates": [{"name": gate} for gate in held],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, **(requests or {})}}}],
+            **spec,
+        },
+        "status": {"phase": "Running" if on and phase == "Pending" else phase},
+    }
+
+
+def pod(name: str, **more: Any) -> Member:
+    return read_member(pod_json(name, **more))
+
+
+def gang(name: str, size: int, **more: Any) -> list[Member]:
+    """All members of a gang, made at the same moment."""
+    return [pod(f"{name}-{number}", gang=name, size=size, **more) for number in range(size)]
+
+
+def decided(pods: Sequence[Member], places: Sequence[Place], at_s: float = 0.0, **more: Any) -> Decision:
+    size_of = more.pop("size_of", lambda _: None)
+    return decide(pods, places, size_of, NOON_S + at_s, Patience(**more))
+
+
+def said(decision: Decision) -> dict[str, str]:
+    """Gang -> `reason: text`."""
+    return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.text}" for note in decision.notes}
+
+
+@dataclass
+class Play:
+    """A cluster in which time passes when a test says so."""
+
+    places: Sequence[Place]
+    pods: dict[str, Member] = field(default_factory=dict)
+    at_s: float = 0.0
+    admitted: list[str] = field(default_factory=list)
+
+    def put(self, *members: Member) -> None:
+        self.pods |= {member.uid: member for member in members}
+
+    def step(self, writes: int = 1 << 20) -> str:
+        """Decide and do it; whom it let in. The scheduler binds at once, where it is told to.
+
+        `writes`: after so many the controller dies; each seat is one, and each gate.
+        """
+        self.at_s += 1.0
+        decision = decided(list(self.pods.values()), self.places, self.at_s)
+        if decision.admit is None:
+            self.put(*(replace(member, seat="") for member in decision.stale))
+            return ""
+        members = decision.admit.gated
+        for member in members[:writes]:
+            self.put(replace(member, seat=decision.seats[member.uid], admitted_s=NOON_S + self.at_s))
+        for member in members[: max(0, writes - len(members))]:
+            seated = self.pods[member.uid]
+            self.put(replace(seated, gates=(), node=seated.seat, phase="Running"))
+        name = decision.admit.name.rpartition("=")[2]
+        self.admitted.append(name)
+        return name
+
+    def end(self, name: str) -> None:
+        """All pods of a gang have ended and are gone."""
+        self.pods = {uid: each for uid, each in self.pods.items() if each.kind.name.rpartition("=")[2] != name}
+
+    def used(self) -> dict[str, float]:
+        """Node -> cores that are taken."""
+        total: dict[str, float] = {}
+        for each in self.pods.values():
+            if each.node and not each.finished:
+                total[each.node] = total.get(each.node, 0.0) + dict(each.ask.needs)["cpu"]
+        return total

@@ -1,0 +1,252 @@
+"""Which gang may go, in what order, and what is said to the others: by hand first, then played with chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.gangs.member import Member
+from extender.gangs.names import GATE
+from tests.extender.gangs.herds import NOON_S, Play, decided, gang, node, nodes, pod, said, stamp
+
+FIVE = nodes(5)
+"""Fifty cores; two gangs of six times five need 60 % each."""
+
+
+def past_the_gate(member: Member, at_s: float, seat: str = "", on: str = "") -> Member:
+    return replace(member, gates=(), admitted_s=NOON_S + at_s, seat=seat or on, node=on)
+
+
+def test_of_two_gangs_of_60_percent_one_goes_and_the_other_when_it_has_ended() -> None:
+    play = Play(FIVE)
+    play.put(*gang("one", 6, cpu="5", age_s=2), *gang("two", 6, cpu="5", age_s=1))
+    assert [play.step(), play.step()] == ["one", ""]
+    decision = decided(list(play.pods.values()), FIVE, play.at_s)
+    assert said(decision) == {"two": "GangWaiting: 4 of 6 pods fit"}
+    play.end("one")
+    assert play.step() == "two"
+
+
+def test_an_incomplete_gang_waits_and_is_told_so_after_a_while() -> None:
+    some = gang("g", 3)[:2]
+    assert said(decided(some, FIVE, 1.0)) == {}
+    decision = decided(some, FIVE, 60.0)
+    assert decision.admit is None
+    assert said(decision) == {"g": "GangIncomplete: 2 of 3 pods are there"}
+
+
+def test_a_gang_that_never_fits_says_so_and_holds_nobody() -> None:
+    decision = decided([*gang("huge", 2, cpu="11", age_s=9), *gang("small", 2)], FIVE)
+    assert decision.admit is not None
+    assert said(decision) == {
+        "huge": "GangNeverFits: even when all jobs have ended, 0 of 2 pods fit",
+        "small": "GangAdmitted: 2 pods go together, on 1 nodes: all its pods fit",
+    }
+
+
+def test_daemons_do_not_end() -> None:
+    daemons = [pod(f"d{n}", on=f"n{n}", cpu="6", owner=("DaemonSet", "d")) for n in range(5)]
+    assert "even when" in said(decided([*daemons, *gang("g", 6, cpu="5")], FIVE))["g"]
+    jobs = [pod(f"d{n}", on=f"n{n}", cpu="6", owner=("Job", "d")) for n in range(5)]
+    assert said(decided([*jobs, *gang("g", 6, cpu="5")], FIVE)) == {"g": "GangWaiting: 0 of 6 pods fit"}
+
+
+def test_pods_that_nobody_holds_back_come_first() -> None:
+    """They are with the scheduler already; what they will take is not there for a gang."""
+    loose = [pod(f"l{n}", cpu="10") for n in range(3)]
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE).admit is None
+    too_large = [pod(f"l{n}", cpu="99") for n in range(3)]
+    assert decided([*too_large, *gang("g", 6, cpu="5")], FIVE).admit is not None
+
+
+def test_a_pod_that_waits_for_what_is_not_judged_here_holds_no_room_for_ever() -> None:
+    claims = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    stuck = [pod(f"l{n}", cpu="10", volumes=claims) for n in range(3)]
+    assert decided([*stuck, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
+    assert decided([*stuck, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
+
+
+def test_nobody_goes_while_an_admitted_gang_is_not_bound_unless_that_takes_too_long() -> None:
+    waiting = [past_the_gate(member, 0.0, seat="n0") for member in gang("first", 2)]
+    decision = decided([*waiting, *gang("second", 1)], FIVE, 10.0)
+    assert said(decision) == {"second": "GangWaiting: team/first is being placed"}
+    later = decided([*waiting, *gang("second", 1)], FIVE, 301.0)
+    assert later.admit is not None
+    assert said(later)["first"] == "GangNotBound: 2 of 2 pods are not bound in time; others go on"
+
+
+def test_after_a_controller_that_died_between_two_gates_the_rest_keeps_its_seats() -> None:
+    words = {"phasewise.dev/gang-admitted": stamp(0.0)}
+    members = [
+        pod(f"g-{n}", gang="g", size=3, cpu="5", annotations={**words, "phasewise.dev/gang-node": f"n{n}"})
+        for n in range(3)
+    ]
+    cut = [replace(members[0], gates=()), *members[1:]]
+    decision = decided([*gang("elder", 1, age_s=99), *cut], FIVE, 5.0)
+    assert decision.admit is not None
+    assert str(decision.admit) == "team/g"
+    assert dict(decision.seats) == {"uid-g-1": "n1", "uid-g-2": "n2"}
+    assert not decision.stale
+
+
+def test_after_a_controller_that_died_before_the_first_gate_all_is_decided_anew() -> None:
+    words = {"phasewise.dev/gang-node": "n4", "phasewise.dev/gang-admitted": stamp(0.0)}
+    large = gang("large", 6, cpu="10", annotations=words)
+    decision = decided(large, FIVE)
+    assert decision.admit is None
+    assert set(decision.stale) == set(large)
+
+
+def test_after_a_controller_that_died_when_all_seats_were_written_these_hold_against_pods_that_came_since() -> None:
+    def seated(at_s: float) -> list[Member]:
+        return [
+            replace(member, seat=f"n{number % 3}", admitted_s=NOON_S + at_s)
+            for number, member in enumerate(gang("g", 6, cpu="5"))
+        ]
+
+    burst = [pod(f"b{n}", cpu="5") for n in range(10)]
+    decision = decided([*burst, *seated(0.0)], FIVE, 5.0)
+    assert {uid: seat for uid, seat in decision.seats.items() if uid == "uid-g-4"} == {"uid-g-4": "n1"}
+    too_old = decided([*burst, *seated(0.0)], FIVE, 301.0)
+    assert too_old.admit is None
+    assert len(too_old.stale) == 6
+    taken = decided([pod("t", on="n1", cpu="1"), *seated(0.0)], FIVE, 5.0)
+    assert "uid-g-4" in taken.seats  # placed anew, as no gate was open
+
+
+def test_a_rest_whose_seats_were_taken_is_placed_elsewhere_and_where_it_fits_nowhere_it_holds_the_others() -> None:
+    words = {"phasewise.dev/gang-node": "n1", "phasewise.dev/gang-admitted": stamp(0.0)}
+    rest = pod("g-1", gang="g", size=2, cpu="5", annotations=words)
+    begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0"), rest]
+    taken = pod("t", on="n1", cpu="8", owner=("Job", "t"))
+    assert dict(decided([*begun, taken], FIVE).seats) == {"uid-g-1": "n0"}
+    full = [pod(f"f{n}", on=f"n{n}", cpu="8" if n else "4") for n in range(5)]
+    behind = gang("behind", 1, cpu="1")
+    assert said(decided([*begun, *full, *behind], FIVE, 10.0)) == {
+        "g": "GangWaiting: 0 of 1 pods fit; the others of it are past the gate",
+        "behind": "GangWaiting: team/g is being placed",
+    }
+    assert decided([*begun, *full, *behind], FIVE, 400.0).admit is not None
+
+
+def test_a_small_gang_goes_before_the_head_where_it_does_not_delay_it_and_not_where_it_would() -> None:
+    """Ten cores are taken on n0 to n2 each. The head needs five nodes whole, or four of them."""
+    running = [pod(f"r{n}", on=f"n{n}", cpu="10", age_s=99, owner=("Job", "r")) for n in range(3)]
+    small = gang("small", 2, cpu="5")
+    needs_all = decided([*running, *gang("head", 5, cpu="10", age_s=9), *small], FIVE)
+    assert said(needs_all) == {
+        "head": "GangWaiting: 2 of 5 pods fit",
+        "small": "GangWaiting: it waits behind team/head",
+    }
+    needs_four = decided([*running, *gang("head", 4, cpu="10", age_s=9), *small], FIVE)
+    assert said(needs_four)["small"].endswith("it does not delay team/head")
+    went = [past_the_gate(member, 1.0, on="n4") for member in small]
+    third = decided([*running, *went, *gang("head", 4, cpu="10", age_s=9), *gang("more", 1, cpu="5")], FIVE, 2.0)
+    assert said(third)["more"] == "GangWaiting: it waits behind team/head"
+
+
+def test_a_higher_priority_goes_first() -> None:
+    pods = [*gang("old", 6, cpu="5", age_s=99), *gang("urgent", 6, cpu="5", priority=7)]
+    decision = decided(pods, FIVE)
+    assert str(decision.admit) == "team/urgent"
+
+
+def test_gates_of_others_are_waited_for_and_groups_of_kubernetes_let_through() -> None:
+    kueue = gang("k", 2, gates=[GATE, "kueue.x-k8s.io/admission"])
+    native = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})
+    decision = decided([*kueue, native], FIVE)
+    assert said(decision) == {"k": "GangWaiting: other gates hold it: kueue.x-k8s.io/admission"}
+    assert decision.native == [native]
+
+
+def test_what_is_left_to_the_scheduler_is_said() -> None:
+    claims = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    assert "left to the scheduler: volumes" in said(decided(gang("g", 2, volumes=claims), FIVE))["g"]
+
+
+def test_nodes_that_are_ruled_out_are_counted() -> None:
+    places = [*nodes(3), node("closed", unschedulable=True)]
+    assert said(decided([*gang("g", 4, cpu="10")], places))["g"] == (
+        "GangNeverFits: even when all jobs have ended, 3 of 4 pods fit; 1 of 4 nodes are ruled out"
+    )
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_an_admitted_gang_is_placed_beside_what_is_there(spread: bool) -> None:
+    words = {"phasewise.dev/placement": "spread"} if spread else {}
+    there = [pod(f"r{n}", on=f"n{n}", cpu="6") for n in range(5)]
+    decision = decided([*there, *gang("g", 5, cpu="4", annotations=words)], FIVE)
+    assert sorted(decision.seats.values()) == ["n0", "n1", "n2", "n3", "n4"]
+
+
+GANGS = st.lists(
+    st.tuples(st.integers(1, 8), st.integers(1, 10), st.integers(0, 2), st.integers(0, 6)), min_size=1, max_size=10
+)
+"""(size, cores of each, priority, step at which it comes)"""
+
+
+@settings(max_examples=12, deadline=None)
+@given(GANGS, st.randoms(use_true_random=False))
+def test_never_a_part_never_more_than_fits_and_everybody_has_its_turn(
+    gangs: list[tuple[int, int, int, int]], chance: object
+) -> None:
+    """Gangs come, run for a while that nobody knows, and end. All that can fit at all have run when all has ended."""
+    play = Play(FIVE)
+    can_run = {f"g{n}" for n, (size, cpu, _, _) in enumerate(gangs) if size <= 5 * (10 // cpu)}
+    for step in range(8 + 2 * len(gangs)):
+        for number, (size, cpu, priority, at) in enumerate(gangs):
+            if at == step:
+                play.put(*gang(f"g{number}", size, cpu=str(cpu), priority=priority, age_s=-play.at_s))
+        play.step()
+        assert all(cores <= 10 + 1e-9 for cores in play.used().values())
+        for number, (size, _, _, _) in enumerate(gangs):
+            bound = sum(1 for each in play.pods.values() if each.kind.name.endswith(f"=g{number}") and each.node)
+            assert bound in (0, size)
+        running = [name for name in play.admitted if f"uid-{name}-0" in play.pods]
+        if running and (step >= 6 or chance.random() < 0.4):  # type: ignore[attr-defined]
+            play.end(chance.choice(running))  # type: ignore[attr-defined]
+    assert set(play.admitted) == can_run
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 5)), min_size=1, max_size=4), st.lists(st.integers(0, 16)))
+def test_however_often_the_controller_dies_every_gang_gets_through_and_one_at_most_is_under_way(
+    gangs: list[tuple[int, int]], deaths: list[int]
+) -> None:
+    play = Play(FIVE)
+    for number, (size, cpu) in enumerate(gangs):
+        play.put(*gang(f"g{number}", size, cpu=str(cpu), age_s=-number))
+    done = set()
+    for step in range(len(deaths) + 3 * len(gangs)):
+        play.step(deaths[step] if step < len(deaths) else 1 << 20)
+        under_way = []
+        for number, (size, _) in enumerate(gangs):
+            members = [each for each in play.pods.values() if each.kind.name.endswith(f"=g{number}")]
+            bound = sum(1 for each in members if each.node)
+            under_way += [number] * (0 < bound < size)
+            if bound == size:
+                done.add(number)
+                play.end(f"g{number}")
+        assert len(under_way) <= 1
+        assert all(cores <= 10 + 1e-9 for cores in play.used().values())
+    assert done == set(range(len(gangs)))
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(6, 10), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9)), min_size=5, max_size=20))
+def test_the_head_goes_as_soon_as_those_before_it_have_ended_however_many_come_after_it(
+    head: int, stream: list[tuple[int, int]]
+) -> None:
+    """Those that go before the head never end here: if the head goes all the same, none of them can have delayed it."""
+    play = Play(FIVE)
+    play.put(*gang("elder", 5, cpu="6", age_s=50))
+    assert play.step() == "elder"
+    play.put(*gang("head", head, cpu="5", age_s=40))
+    for number, (size, cpu) in enumerate(stream):
+        play.put(*gang(f"s{number}", size, cpu=str(cpu), age_s=-play.at_s))
+        assert play.step() != "head"
+    play.end("elder")
+    assert play.step() == "head"

@@ -1,0 +1,161 @@
+"""The webhook's answers, and the certificate it keeps for itself."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+import yaml
+
+from extender.certificate_keeper import CertificateKeeper, Kept
+from extender.certificates import VALID_S, Papers, new_papers
+from extender.errors import BadCertificate
+from extender.gangs.names import GATE, GROUPS
+from extender.webhook import create_webhook, reviewed
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import Conflict, NotFound
+from tests.extender.gangs.herds import NOON_S, pod_json
+
+ROOT = Path(__file__).parents[3]
+NAMES = ("phasewise-webhook.kube-system.svc", "127.0.0.1")
+
+
+def answer(scheduler: str = "phasewise", operation: str = "CREATE", **more: Any) -> Any:
+    made = pod_json("p", **more)
+    made["spec"] |= {"schedulerName": more.get("schedulerName", "default-scheduler")}
+    review = {"request": {"uid": "1", "operation": operation, "object": made}}
+    response = reviewed(review, scheduler)["response"]
+    assert (response["uid"], response["allowed"]) == ("1", True)
+    return orjson.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+
+
+def test_a_member_gets_gate_and_scheduler() -> None:
+    assert answer(gang="g", size=2, gates=[]) == [
+        {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": GATE}]},
+        {"op": "add", "path": "/spec/schedulerName", "value": "phasewise"},
+    ]
+
+
+def test_gates_of_others_and_a_scheduler_that_was_chosen_stay() -> None:
+    assert answer(gang="g", size=2, gates=["other"], schedulerName="mine") == [
+        {"op": "add", "path": "/spec/schedulingGates/-", "value": {"name": GATE}}
+    ]
+    assert answer("", gang="g", size=2) == []
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"gang": "g", "on": "n0"}, {"gang": "g", "schedulingGroup": {"podGroupName": "native"}}]
+)
+def test_pods_without_a_gang_of_ours_are_left_as_they_are(more: dict[str, Any]) -> None:
+    assert answer(gates=[], **more) == []
+
+
+def test_only_pods_that_are_made_are_changed() -> None:
+    assert answer(operation="UPDATE", gang="g", gates=[]) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "object": []'])
+def test_what_is_no_review_is_refused(body: bytes) -> None:
+    assert create_webhook("phasewise").test_client().post("/mutate", data=body).status_code == 400
+
+
+def test_the_manifest_asks_about_every_label_that_names_a_group() -> None:
+    documents = yaml.safe_load_all((ROOT / "manifests" / "extender" / "webhook.yaml").read_text())
+    (hook,) = next(each for each in documents if each["kind"] == "MutatingWebhookConfiguration")["webhooks"]
+    expression = hook["matchConditions"][0]["expression"]
+    assert all(f"'{name}'" in expression for name, _ in GROUPS)
+    assert expression.count("'") == 2 * len(GROUPS)
+
+
+def test_the_certificate_is_trusted_by_its_authority_and_renewed_a_month_before_its_end(tmp_path: Path) -> None:
+    papers = new_papers(NAMES, NOON_S)
+    assert Papers.of_secret(papers.secret_data()) == papers
+    file = tmp_path / "serving.pem"
+    file.write_bytes(papers.certificate + papers.key)
+    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(file)
+    ssl.create_default_context(cadata=papers.authorities.decode())
+    assert not papers.due(NAMES, NOON_S + 59 * 86400)
+    assert papers.due(NAMES, NOON_S + 61 * 86400)
+    assert papers.due((*NAMES, "another.svc"), NOON_S)
+
+
+def test_the_authority_of_before_is_trusted_while_it_is_valid() -> None:
+    first = new_papers(NAMES, NOON_S)
+    second = new_papers(NAMES, NOON_S + 61 * 86400, first)
+    assert second.authorities.endswith(first.authorities)
+    third = new_papers(NAMES, NOON_S + 61 * 86400 + VALID_S + 1, second)
+    assert third.authorities.count(b"BEGIN") == 1
+    with pytest.raises(BadCertificate):
+        Papers.of_secret({"tls.crt": "%"})
+    with pytest.raises(BadCertificate):
+        Papers(b"x", b"y", b"z").due(NAMES, NOON_S)
+
+
+class PlayedApi:
+    """A secret and a webhook's configuration."""
+
+    def __init__(self) -> None:
+        self.secret: dict[str, Any] | None = None
+        self.bundle = ""
+        self.done: list[str] = []
+        self.refuse: list[str] = []
+
+    def get(self, path: str) -> dict[str, Any]:
+        if "secrets" in path:
+            if self.secret is None:
+                raise NotFound("none")
+            return self.secret
+        return {"webhooks": [{"name": "gangs", "clientConfig": {"caBundle": self.bundle}}]}
+
+    def create(self, path: str, body: dict[str, Any]) -> None:
+        self._put("create", body)
+
+    def replace(self, path: str, body: dict[str, Any]) -> None:
+        self._put("replace", body)
+
+    def _put(self, verb: str, body: dict[str, Any]) -> None:
+        if verb in self.refuse:
+            self.secret = {"metadata": {}, "data": new_papers(NAMES, NOON_S).secret_data()}
+            raise Conflict("another was first")
+        self.secret = body
+        self.done.append(verb)
+
+    def patch(self, path: str, body: list[dict[str, Any]]) -> None:
+        self.bundle = body[-1]["value"]
+        self.done.append("trust")
+
+
+def test_the_keeper_makes_shares_renews_and_then_leaves_alone(tmp_path: Path) -> None:
+    api, now = PlayedApi(), [NOON_S]
+    kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    keeper = CertificateKeeper(cast(Api, api), kept, lambda: now[0])
+    keeper.hold()
+    first = kept.file.read_bytes()
+    keeper.hold()
+    assert (api.done, kept.file.read_bytes()) == (["create", "trust"], first)
+    assert kept.file.stat().st_mode & 0o777 == 0o600
+    now[0] += 61 * 86400
+    keeper.hold()
+    assert api.done == ["create", "trust", "replace", "trust"]
+    assert kept.file.read_bytes() != first
+    api.secret = {"metadata": {}, "data": {}}
+    keeper.hold()
+    assert api.done[-2:] == ["replace", "trust"]
+
+
+@pytest.mark.parametrize("verb", ["create", "replace"])
+def test_of_two_keepers_at_once_the_first_is_right(tmp_path: Path, verb: str) -> None:
+    api = PlayedApi()
+    if verb == "replace":
+        api.secret = {"metadata": {}, "data": {}}
+    api.refuse = [verb]
+    kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).hold()
+    assert api.secret is not None
+    papers = Papers.of_secret(api.secret["data"])
+    assert kept.file.read_bytes() == papers.certificate + papers.key
+    assert base64.b64decode(api.bundle) == papers.authorities
