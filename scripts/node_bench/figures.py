@@ -106,18 +106,15 @@ def _by_second(samples: Sequence[Sample]) -> NDArray[np.float64]:
 
 
 def _as_told(samples: Sequence[Sample]) -> NDArray[np.float64]:
-    """The same as means of `METRICS_EVERY_S` of each pod, of which the last may be shorter."""
+    """The same as means of `METRICS_EVERY_S` of each pod; what is left at its end nobody tells."""
     begun: dict[str, float] = {}
-    keys = [
-        (sample.pod, int((sample.at_s - begun.setdefault(sample.pod, sample.at_s)) / METRICS_EVERY_S))
-        for sample in samples
-    ]
-    if not keys:
-        return np.empty((0, 4))
-    _, member = np.unique(np.array([f"{pod}/{number}" for pod, number in keys]), return_inverse=True)
-    sums = np.zeros((member.max() + 1, 4))
-    np.add.at(sums, member, _by_second(samples))
-    return sums / np.bincount(member)[:, np.newaxis]
+    windows: dict[tuple[str, int], list[int]] = {}
+    for place, sample in enumerate(samples):
+        since_s = sample.at_s - begun.setdefault(sample.pod, sample.at_s)
+        windows.setdefault((sample.pod, int(since_s // METRICS_EVERY_S)), []).append(place)
+    each_s = _by_second(samples)
+    whole = [each_s[places].mean(axis=0) for places in windows.values() if len(places) >= METRICS_EVERY_S - 1]
+    return np.array(whole).reshape(-1, 4)
 
 
 def fit(use_and_request: NDArray[np.float64]) -> Fit:
