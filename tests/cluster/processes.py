@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -189,6 +190,11 @@ def end_processes(records: Iterable[ProcessRecord], number: int = signal.SIGTERM
     psutil.wait_procs(left, END_WITHIN_S)
 
 
+PORTS = range(12_000, 32_000)
+"""Below those that the kernel gives to connections: a client that tries again and again to reach a server which is just
+being started anew would sooner or later get that very port for its own end, and hold it."""
+
+
 class Ports:
     """Free ports of one address, none given twice."""
 
@@ -198,9 +204,10 @@ class Ports:
     def free(self, address: str = "127.0.0.1") -> int:
         """A port that nothing listens on at this moment."""
         while True:
-            with socket.socket() as probe:
-                probe.bind((address, 0))
-                port = int(probe.getsockname()[1])
-            if port not in self._given:
+            port = random.choice(PORTS)  # noqa: S311 - so that two sessions seldom choose the same
+            if port in self._given:
+                continue
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind((address, port))
                 self._given.add(port)
                 return port

@@ -43,7 +43,8 @@ def wait_for(queue: OomQueue, count: int) -> list[OomObservation]:
 
 def test_a_status_that_says_killed_is_seen_with_the_request_in_force(api: Api, namespace: str, queue: OomQueue) -> None:
     container = {"name": "main", "image": "none", "resources": {"requests": {"memory": "300Mi"}}}
-    api.create(path_of(PODS, namespace), {"metadata": {"name": "job-0"}, "spec": {"containers": [container]}})
+    spec = {"containers": [container], "schedulerName": "nobody"}  # its status is ours to tell
+    api.create(path_of(PODS, namespace), {"metadata": {"name": "job-0"}, "spec": spec})
     told = {"name": "main", "image": "none", "imageID": "", "ready": True, "restartCount": 0}
     running = {"running": {"startedAt": "2026-11-21T08:00:00Z"}}
     ended_s = int(time.time())

@@ -92,8 +92,7 @@ def test_who_is_not_the_top_most_controller_is_told_who_is(scene: Scene) -> None
 def test_a_vpa_that_is_not_ours_is_never_touched(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("clockwork"), "the recommender to be at work")
     scene.a_whole_round_passes()
-    for name in ("of-the-default-one", "of-another"):
-        assert "status" not in scene.vpa(name)
+    assert "status" not in scene.vpa("of-another")  # the default recommender may be at work beside us
     touched = {(write.namespace, write.name) for write in writes(scene.cluster)}
     assert not any(namespace.startswith("ignored") or "of-" in name for namespace, name in touched)
 
