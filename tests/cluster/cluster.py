@@ -160,6 +160,10 @@ class Cluster(Rig):
         self.servers[name].stop()
         return self.servers[name].start().wait_ready()
 
+    def dismiss(self, name: str) -> None:
+        """Stop a server for good: another one may have its name."""
+        self.servers.pop(name).stop()
+
     @contextlib.contextmanager
     def without(self, name: str) -> Iterator[None]:
         """`with cluster.without("etcd"):` - killed at the start, started again at the end."""

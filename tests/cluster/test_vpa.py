@@ -205,8 +205,6 @@ def test_the_default_recommender_writes_what_metrics_say_and_a_margin(
     uses = {"phasewise.dev/cpu.main": "1", "phasewise.dev/memory.main": "1Gi"}
     spec = pod_spec(simulated_nodes.selector, resources({"cpu": "2", "memory": "2Gi"}))
     roll_out(metrics_server, namespace, "job", spec, annotations=uses)
-    metrics_server.vpa_recommender()
-    create_vpa(metrics_server, namespace, "job", recommender=None, update_mode="Off")
 
     def learned() -> dict[str, float]:
         """At first, without a sample, it says its minimum."""
@@ -214,6 +212,11 @@ def test_the_default_recommender_writes_what_metrics_say_and_a_margin(
         amounts = {name: float(parse_quantity(quantity)) for name, quantity in target.items()}
         return amounts if amounts["cpu"] > 0.5 else {}
 
-    target = wait_until(learned, "a recommendation from the pod's metrics", timeout_s=180, every_s=0.5)
+    metrics_server.vpa_recommender()
+    try:
+        create_vpa(metrics_server, namespace, "job", recommender=None, update_mode="Off")
+        target = wait_until(learned, "a recommendation from the pod's metrics", timeout_s=180, every_s=0.5)
+    finally:
+        metrics_server.dismiss("vpa-recommender")  # or it would be at work in all other tests
     # the upper end of the histogram's bucket (5 % wide), and 15 % on top
     assert target == pytest.approx({"cpu": 1.168, "memory": 1_238_659_775}, rel=0.06)

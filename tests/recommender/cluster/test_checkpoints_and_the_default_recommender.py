@@ -61,10 +61,9 @@ def start_default_recommender(cluster: Cluster) -> Iterator[Callable[[], object]
     """Starts the default recommender, anew when it runs: it reads checkpoints once. It goes again if it was not there,
     since it clears away the checkpoints of other tests' VPAs that do not exist."""
     cluster.vpa_resources()
-    ran = "vpa-recommender" in cluster.servers
-    yield lambda: cluster.restart("vpa-recommender") if ran else cluster.vpa_recommender()
-    if not ran and "vpa-recommender" in cluster.servers:
-        cluster.servers.pop("vpa-recommender").stop()
+    yield cluster.vpa_recommender
+    if "vpa-recommender" in cluster.servers:
+        cluster.dismiss("vpa-recommender")
 
 
 def test_the_default_recommender_goes_on_with_our_history_and_we_with_its(

@@ -69,16 +69,11 @@ def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes
             if name not in WITHOUT_HISTORY:
                 kept = dict.fromkeys(case.containers, history)
                 checkpoints.write({ObjectKey(made.namespace, whose + name): lambda kept=kept: kept}, deadline_s=1.0)
-    ran = "vpa-recommender" in vpa.servers
-    if ran:
-        vpa.restart("vpa-recommender")  # it reads checkpoints at its start
-    else:
-        vpa.vpa_recommender()
+    vpa.vpa_recommender()  # it reads checkpoints at its start
     made.start("--step", "10m", "--cycle", "1h")
     yield made
     made.stop()
-    if not ran:
-        vpa.servers.pop("vpa-recommender").stop()
+    vpa.dismiss("vpa-recommender")
 
 
 def told(vpa: Json) -> tuple[dict[str, tuple[str, ...]], list[str], int]:
