@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.cluster.oom import bumped_memory_bytes
 from recommender.cluster.vpa_status import published_in
+from recommender.errors import BadInput
 from recommender.live import keeping
 from recommender.live.book import Book
 from recommender.live.class_keeper import ClassKeeper
@@ -36,6 +39,8 @@ from recommender.live.workload import Workload
 from recommender.policies.constraints import SharedLimits, constrain, fit_largest_node, integer_cpu_containers
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, ContainerRecommendation
+
+log = logging.getLogger(__name__)
 
 
 class MakeFleet(Protocol):
@@ -282,8 +287,12 @@ class Recommender:
     def _resume(self, fleet: Fleet, member: Member, cell: int) -> None:
         """A container that was known before a restart goes on from there."""
         kept = self._homes[member.instance].workload.kept_member(member.instance)
-        if kept is not None and 0 <= cell - int(kept.get("last_cell", -1)) <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
-            keeping.restore(fleet, member, kept)
+        last_cell = None if kept is None else kept.get("last_cell")
+        if kept is None or not isinstance(last_cell, int):
+            return
+        if 0 <= cell - last_cell <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
+            with _starting_anew():
+                keeping.restore(fleet, member, kept)
 
     def _book(self, workload: Workload, container: str) -> Book:
         if container not in workload.books:
@@ -292,7 +301,8 @@ class Recommender:
                 book.published = np.where(np.isnan(before.uncapped), before.target, before.uncapped)
             workload.books[container] = book
             if (kept := workload.kept_book(container)) is not None:
-                book.restore(kept)
+                with _starting_anew():
+                    book.restore(kept)
         return workload.books[container]
 
     def _see_resize(self, instance: Instance, home: Home, now_s: float, report: Report) -> None:
@@ -342,3 +352,12 @@ class Recommender:
             if state is not None and state.running:
                 instance = Instance(pod.key.namespace, pod.uid, state.name)
                 self.lead_time.published(instance, recommendation.target, state.requests, now_s)
+
+
+@contextmanager
+def _starting_anew() -> Iterator[None]:
+    """What was kept and does not fit is said, and stops neither this container nor the others."""
+    try:
+        yield
+    except BadInput as error:
+        log.warning("%s", error)

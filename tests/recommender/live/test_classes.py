@@ -168,6 +168,28 @@ def test_a_broken_state_is_reported_and_the_container_starts_anew(cluster: Jobs)
     assert [member.samples for member in again.fleet] == [1]
 
 
+@pytest.mark.parametrize("part", ["books", "members"])
+def test_a_kept_state_that_does_not_fit_stops_nobody(cluster: Jobs, part: str) -> None:
+    ours = recommender(cluster)
+    for name in ("bert-2", "bert-3"):
+        cluster.add(name, a_run(f"{name}-pod", started_s=cluster.now_s))
+    for _ in range(6):
+        for name in ("bert-2", "bert-3"):
+            use(cluster, f"{name}-pod", 0.2, 0.8)
+        ours.run()
+        cluster.now_s += 1.0
+    profile = dict(cluster.profiles["bert-2"][-1])
+    content = unpack(profile["state"], "it")
+    content[part] = {name: {"last_cell": kept.get("last_cell")} for name, kept in content[part].items()}
+    cluster.profiles["bert-2"].append(profile | {"state": pack(content)})
+    again = recommender(cluster)
+    for name in ("bert-2", "bert-3"):
+        use(cluster, f"{name}-pod", 0.2, 0.8)
+    report = again.run()
+    assert not report.problems
+    assert report.samples == 2
+
+
 def test_a_class_profile_shows_its_demand_and_is_small_enough_whatever_the_runs() -> None:
     classes = Classes()
     classes.runs(KEY, "main").level = 0.75
