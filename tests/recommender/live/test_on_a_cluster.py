@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 import yaml
 
 from recommender.cluster.quantities import parse_quantity
@@ -23,9 +22,7 @@ from tests.cluster.simulated.usage import Usage, drive_usage
 from tests.cluster.vpa_objects import create_vpa
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources, roll_out, running_pods
-
-ROOT = Path(__file__).parents[3]
-NAME = "phasewise-recommender"
+from tests.recommender.live.process import NAME, ROOT, install, start_recommender
 
 Start = Callable[..., Server]
 
@@ -33,8 +30,7 @@ Start = Callable[..., Server]
 @pytest.fixture(scope="module")
 def account(vpa: Cluster, metrics_server: Cluster) -> Path:
     """The kubeconfig of the service account that the manifests give the recommender."""
-    vpa.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "recommender" / "rbac.yaml")
-    return metrics_server.service_account("kube-system", NAME)
+    return install(metrics_server)
 
 
 @pytest.fixture
@@ -43,17 +39,8 @@ def start(cluster: Cluster, account: Path) -> Iterator[Start]:
     started: list[Server] = []
 
     def started_with(*options: str) -> Server:
-        address = f"127.0.0.1:{cluster.ports.free()}"
-        command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", account, "--address", address]
-        fast = ["--interval", "1s", "--step", "10s", "--cycle", "5m"]
-
-        def ready() -> bool:
-            return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
-
-        environment = {"PYTHONPATH": str(ROOT)}
-        server = cluster.start(NAME, [*command, *fast, *options], ready=ready, environment=environment)
-        started.append(server)
-        return server
+        started.append(start_recommender(cluster, account, *options))
+        return started[-1]
 
     yield started_with
     for server in started:
