@@ -330,6 +330,7 @@ def test_an_interrupted_dry_run_leaves_no_file_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_processes_change_nothing_but_the_time() -> None:
     series = [random_series(seed, 120, f"c{seed}") for seed in range(4)] + [series_of([(1, 1)] * 2, container="short")]
     alone, together = (

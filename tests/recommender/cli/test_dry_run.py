@@ -109,6 +109,7 @@ def test_the_terminal_names_every_policy_and_what_it_wrote(
     assert len(pd.read_csv(tmp_path / "c.csv")) == 14 * len(REGISTRY.names())
 
 
+@pytest.mark.long
 def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path) -> None:
     ended = phasewise(
         "dry-run",

@@ -158,6 +158,7 @@ def interrupted_options(server: Played, file: Path) -> list[str]:
     return [sys.executable, "-m", "recommender", *map(str, options(server.url, file))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_it_can_be_ended_at_any_time_and_continued(
     phasewise: Phasewise, tmp_path: Path, number: signal.Signals

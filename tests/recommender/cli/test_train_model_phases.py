@@ -39,6 +39,7 @@ def test_the_published_parameters_give_the_published_phases_sample_for_sample(
     np.testing.assert_array_equal(found["phase"], np.load(published)[f"phases_{trace}"])
 
 
+@pytest.mark.long
 def test_training_twice_gives_the_same_model_to_the_byte(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=4).to_csv(tmp_path / "four.csv", index=False)
     for name in ("a", "b"):
@@ -68,6 +69,7 @@ def test_showing_a_model_says_what_each_phase_looks_like(phasewise: Phasewise, m
     assert sum(phase["share"] for phase in facts["phases"]) == pytest.approx(1.0)
 
 
+@pytest.mark.long
 def test_splitting_appends_numbers_and_leaves_the_others(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(
     pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
 
 
+@pytest.mark.long
 def test_pictures_of_traces_and_variance_are_written(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:

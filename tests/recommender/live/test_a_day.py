@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_vpa
 from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod, Termination, read_pod
@@ -175,6 +177,7 @@ def ended(pod: Pod, now_s: float, exit_code: int) -> Pod:
     )
 
 
+@pytest.mark.long
 def test_a_day_of_coming_and_going_leaves_nothing_behind() -> None:
     day = Day()
     ours = Recommender(

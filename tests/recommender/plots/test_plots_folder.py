@@ -29,6 +29,7 @@ def size_of(path: Path) -> tuple[int, int]:
     return width, height
 
 
+@pytest.mark.long
 def test_a_whole_dry_run_gives_every_picture_at_the_width_of_a_page(tmp_path: Path) -> None:
     sequences = [runs_of(timeline) for timeline in RUN.timelines]
     graph = PhaseGraph.fit(sequences, 5)

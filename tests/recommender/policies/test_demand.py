@@ -295,6 +295,7 @@ def test_a_damaged_model_is_refused(learned: DemandModel, damage: Damage) -> Non
         from_state(arrays, facts)
 
 
+@pytest.mark.long
 def test_violations_on_unseen_containers_stay_near_the_target() -> None:
     model = fit_demand(*runs(60), cycle_samples=CYCLE, options=replace(SMALL, trees=12))
     from recommender.policies.proactive import ProactivePolicy  # noqa: PLC0415

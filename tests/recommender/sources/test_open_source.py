@@ -80,6 +80,7 @@ OPTIONS = ReadOptions(features=("gpu",))
 FULL_HEADER = HEADER + ",workload,gpu"
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=15)
 @given(rows=some_rows(), data=st.data())
 def test_order_files_format_and_disk_change_nothing(rows: list[Row], data: Any) -> None:
