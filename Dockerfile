@@ -25,6 +25,9 @@ ARG CPU
 ENV NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/var/cache/phasewise
 WORKDIR /
 RUN phasewise recommender --check && phasewise dry-run > /dev/null
+# The extender and what belongs to it compile nothing; that they can be loaded is seen here and not in the cluster.
+RUN phasewise extender serve --help > /dev/null && phasewise extender explain --help > /dev/null \
+    && phasewise controller --help > /dev/null && phasewise webhook --help > /dev/null
 
 FROM python:${PYTHON}-slim
 ARG CPU
@@ -36,5 +39,6 @@ COPY --from=build /opt/phasewise /opt/phasewise
 COPY --from=build --chown=65532:65532 /var/cache/phasewise /var/cache/phasewise
 USER 65532:65532
 WORKDIR /tmp
-EXPOSE 8942
+# Recommender, extender, gang controller, webhook.
+EXPOSE 8942 8943 8944 8945
 ENTRYPOINT ["phasewise"]

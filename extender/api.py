@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable
 
 import orjson
@@ -13,13 +11,10 @@ from werkzeug.exceptions import HTTPException
 
 from extender import wire
 from extender.body import Bodies, BodyLimits
-from extender.errors import ExtenderError, NotReady
 from extender.placer import Placer
 from extender.telemetry import Telemetry
+from extender.verbs import JSON, Rest, Verbs
 
-log = logging.getLogger(__name__)
-
-JSON = "application/json"
 TOLD_NODES = 50
 """How many nodes `/explain` tells of at most, unless asked for others by `?nodes=`."""
 
@@ -36,43 +31,23 @@ def create_app(
         answer would be taken for a refusal of all nodes.
     """
     app = Flask("extender", static_folder=None)
-    bodies = Bodies(limits or BodyLimits())
+    asked_of_us = wire.LatestAsked()
 
-    def filter_nodes(body: bytes) -> bytes:
-        asked = wire.read_asked(body)
+    def filter_nodes(body: bytes) -> tuple[bytes, Rest]:
+        asked = asked_of_us.read(body)
         refused = placer.filter(asked)
         telemetry.refused(len(refused))
-        return wire.filter_answer(asked, refused)
+        return wire.filter_answer(asked, refused), None if refused else lambda: placer.expect(asked)
 
-    def prioritize(body: bytes) -> bytes:
-        asked = wire.read_asked(body)
-        return wire.priority_answer(asked.names, placer.prioritize(asked))
+    def prioritize(body: bytes) -> tuple[bytes, Rest]:
+        return wire.priority_answer(placer.prioritize(asked_of_us.read(body))), placer.be_ready
 
-    def preempt(body: bytes) -> bytes:
+    def preempt(body: bytes) -> tuple[bytes, Rest]:
         asked = wire.read_victims(body)
-        return wire.preemption_answer(asked, placer.preempt(asked))
+        return wire.preemption_answer(asked, placer.preempt(asked)), None
 
-    def verb(name: str, answer: Callable[[bytes], bytes]) -> Callable[[], Response]:
-        def call() -> Response:
-            body, began_s, status = b"", time.perf_counter(), 200
-            try:
-                body = bodies.read(request)
-                began_s = time.perf_counter()
-                if problem := not_ready():
-                    raise NotReady(problem)
-                told = answer(body)
-            except ExtenderError as error:
-                status, told = error.status, wire.error_answer(str(error))
-            except Exception:  # one call that fails must not take the others with it, and must show
-                log.exception("%s failed on a body of %d bytes", name, len(body))
-                status, told = 500, wire.error_answer("internal error; the log says more")
-            telemetry.called(name, status, time.perf_counter() - began_s)
-            return Response(told, status, content_type=JSON)
-
-        return call
-
-    for name, answer in (("filter", filter_nodes), ("prioritize", prioritize), ("preempt", preempt)):
-        app.add_url_rule(f"/{name}", name, verb(name, answer), methods=["POST"])
+    verbs = {"/filter": filter_nodes, "/prioritize": prioritize, "/preempt": preempt}
+    app.wsgi_app = Verbs(app.wsgi_app, verbs, Bodies(limits or BodyLimits()), telemetry, not_ready)  # type: ignore[method-assign]
 
     @app.get("/explain/<namespace>/<pod>")
     def explain(namespace: str, pod: str) -> Response:

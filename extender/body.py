@@ -8,8 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from itertools import count
-
-from flask import Request
+from typing import Any
 
 from extender.errors import BadRequest, TooLarge, TooSlow
 
@@ -35,20 +34,21 @@ class Bodies:
         self._numbers = count()
         threading.Thread(target=self._watch, name="slow bodies", daemon=True).start()
 
-    def read(self, request: Request) -> bytes:
-        """The whole body.
+    def read(self, environ: dict[str, Any]) -> bytes:
+        """The whole body of a WSGI request.
 
         Raises
         ------
         TooLarge, TooSlow, BadRequest
             It is beyond a limit, or shorter than announced. The connection cannot be used again then.
         """
-        connection: socket.socket | None = request.environ.get("gunicorn.socket")
+        connection: socket.socket | None = environ.get("gunicorn.socket")
         number, began_s = next(self._numbers), time.monotonic()
+        announced = int(environ["CONTENT_LENGTH"]) if environ.get("CONTENT_LENGTH") else None
         if connection is not None:
             self._reading[number] = (connection, began_s + self._limits.within_s)
         try:
-            body = self._read(request)
+            body = self._read(environ, announced)
         except TooLarge:
             _end(connection)
             raise
@@ -56,20 +56,21 @@ class Bodies:
             body = None
         finally:
             self._reading.pop(number, None)
-        if body is not None and len(body) >= (request.content_length or 0):
+        if body is not None and len(body) >= (announced or 0):
             return body
         _end(connection)
         if time.monotonic() - began_s >= self._limits.within_s:
             raise TooSlow(f"the body took longer than {self._limits.within_s:g} s")
         raise BadRequest("the body ended before its announced length")
 
-    def _read(self, request: Request) -> bytes:
+    def _read(self, environ: dict[str, Any], announced: int | None) -> bytes:
         """What comes, up to the limit; less than was announced when the connection ends."""
-        announced, most = request.content_length, self._limits.size_bytes
-        body = request.stream.read(most + 1 if announced is None else announced) if (announced or 0) <= most else None
-        if body is None or len(body) > most:
-            raise TooLarge(f"the body is larger than {most} bytes")
-        return body
+        most = self._limits.size_bytes
+        if (announced or 0) <= most:
+            body: bytes = environ["wsgi.input"].read(most + 1 if announced is None else announced)
+            if len(body) <= most:
+                return body
+        raise TooLarge(f"the body is larger than {most} bytes")
 
     def _watch(self) -> None:
         while True:

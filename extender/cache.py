@@ -89,6 +89,11 @@ class ClusterCache:
         problems = [reflector.problem for reflector in (*self._first, self._pods) if reflector.problem]
         return f"the cluster is not known yet{': ' + problems[0] if problems else ''}"
 
+    @property
+    def failing(self) -> int:
+        """How many of the watches have no contact now: what they are of is known as it was."""
+        return sum(1 for reflector in (*self._first, self._profiles, self._pods) if reflector.problem)
+
     def staleness_s(self) -> float:
         """Seconds since the API server last said anything about nodes or pods, the longer of the two."""
         return max(self._first[0].staleness_s(), self._pods.staleness_s())

@@ -55,8 +55,8 @@ def points_of(totals: Floats, rank: Integers) -> Points:
     S of 6, 3.5, 4 and 11 (smallest best) becomes 7, 10, 9, 0.
     """
     low, high = totals.min(), totals.max()
-    best = np.flatnonzero(totals == high)
-    favourite = int(best[rank[best].argmin()])
+    best = (totals == high).nonzero()[0]
+    favourite = int(best[rank[best].argmin()] if len(best) > 1 else best[0])
     if high > low:
         scores = np.minimum(np.rint((totals - low) * (MOST / (high - low))), MOST - 1).astype(np.int64)
     else:

@@ -125,6 +125,11 @@ class Controller:
         problem = self._nodes.problem or self._pods.problem
         return f"the cluster is not known yet{': ' + problem if problem else ''}"
 
+    @property
+    def failing(self) -> int:
+        """How many of the watches have no contact now: what they are of is known as it was."""
+        return sum(1 for reflector in (self._pods, self._nodes) if reflector.problem)
+
     def _wake(self, old: Any, new: Any) -> None:
         self._changed.set()
 

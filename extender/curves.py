@@ -19,39 +19,62 @@ LONGEST = 4096
 
 
 class Curve:
-    """Demand in cells since the start of the pod; the last one holds for ever after. Never changed once made.
+    """Demand in cells since the start of the pod. Never changed once made.
 
     Attributes
     ----------
     values
         (2, length): mean cpu_cores and largest memory_bytes of each cell.
+    ends
+        The runs it was learned from had all ended by its end. Else the last value holds for ever after.
     """
 
-    __slots__ = ("peak", "values")
+    __slots__ = ("ends", "peak", "values")
 
-    def __init__(self, values: Floats) -> None:
-        self.values = values
+    def __init__(self, values: Floats, *, ends: bool = False) -> None:
+        self.values, self.ends = values, ends
         self.values.flags.writeable = False
         self.peak: Floats = values.max(axis=1)
 
     @property
+    def length(self) -> int:
+        """Cells."""
+        return int(self.values.shape[1])
+
+    @property
     def steady(self) -> bool:
         """The same at all times."""
-        return bool(self.values.shape[1] == 1)
+        return self.length == 1 and not self.ends
 
     def over(self, first: int, cells: int) -> Floats:
-        """(2, cells): the demand from cell `first` since the start on; before the start that of the start counts."""
-        length = self.values.shape[1]
+        """(2, cells): the demand from cell `first` since the start on, of a pod that goes on for ever.
+
+        Before the start that of the start counts.
+        """
+        length = self.length
         if first >= 0 and first + cells <= length:
             return self.values[:, first : first + cells]
         places = np.minimum(np.maximum(np.arange(first, first + cells), 0), length - 1)
         return self.values[:, places]
 
+    def expected(self, first: int, cells: int) -> Floats:
+        """(2, cells): the same of a pod that is expected to end as those before it did.
+
+        Its memory is given up later, after half as long again: memory counted on too early kills.
+        """
+        demand = self.over(first, cells)
+        if not self.ends or first + cells <= self.length:
+            return demand
+        demand = demand.copy()
+        for resource, last in ((CPU, self.length), (MEMORY, self.length + self.length // 2)):
+            demand[resource, max(0, last - first) :] = 0.0
+        return demand
+
     def capped(self, cpu_cores: float, memory_bytes: float) -> Curve:
         """No more than these; NaN leaves a resource as it is."""
         if math.isnan(cpu_cores) and math.isnan(memory_bytes):
             return self
-        return Curve(np.fmin(self.values, np.array([[cpu_cores], [memory_bytes]])))
+        return Curve(np.fmin(self.values, np.array([[cpu_cores], [memory_bytes]])), ends=self.ends)
 
 
 @lru_cache(maxsize=16384)
@@ -61,12 +84,12 @@ def flat(cpu_cores: float, memory_bytes: float) -> Curve:
 
 
 def added(curves: Iterable[Curve]) -> Curve:
-    """Several containers together; at least one."""
+    """Several containers together; at least one. They end together, with the last one whose end is known."""
     parts = list(curves)
     if len(parts) == 1:
         return parts[0]
-    length = max(part.values.shape[1] for part in parts)
-    return Curve(np.sum([part.over(0, length) for part in parts], axis=0))
+    length = max(part.length for part in parts)
+    return Curve(np.sum([part.over(0, length) for part in parts], axis=0), ends=any(part.ends for part in parts))
 
 
 def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[float], grid: Grid) -> Curve | None:
@@ -85,7 +108,8 @@ def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[
     if not length or not np.isfinite(step_s) or step_s <= 0 or not np.isfinite(told).all() or (told < 0).any():
         return None
     edges = np.arange(length + 1) * step_s
-    cells = int(np.clip(np.ceil(edges[-1] / grid.step_s - 1e-9), 1, LONGEST))
+    whole = max(1, math.ceil(edges[-1] / grid.step_s - 1e-9))
+    cells = min(whole, LONGEST)
     values = np.empty((2, cells))
     for cell in range(cells):
         begins, ends = cell * grid.step_s, (cell + 1) * grid.step_s
@@ -93,4 +117,4 @@ def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[
         inside = shares > 0.0
         values[CPU, cell] = (told[CPU, inside] * shares[inside]).sum() / shares[inside].sum()
         values[MEMORY, cell] = told[MEMORY, inside].max()
-    return Curve(values)
+    return Curve(values, ends=whole == cells)

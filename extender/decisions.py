@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +79,10 @@ class Decision:
         return AGREED if len(self.places) else ONLY_ONE
 
     def told(self, most: int | None = None) -> dict[str, Any]:
-        """As plain data for JSON, the best nodes first; no more than `most` of them."""
+        """As plain data for JSON, the best nodes first; no more than `most` of them, and of those refused.
+
+        `reasons` says of each reason how many nodes in all were refused for it.
+        """
         order = np.lexsort((self.places, -self.totals, -self.scores)) if len(self.places) else self.places
         return {
             "pod": str(self.pod),
@@ -95,6 +98,7 @@ class Decision:
             "outcome": self.outcome,
             "nodes": [self._node(int(number)) for number in order[:most]],
             "refused": dict(sorted(self.refused.items())[:most]),
+            "reasons": dict(Counter(self.refused.values()).most_common()),
         }
 
     def told_of(self, node: str) -> dict[str, Any] | None:

@@ -5,7 +5,8 @@ ExtenderError           everything that concerns the extender; `status` is the H
 ├── TooLarge            413: a body beyond the limit
 ├── TooSlow             408: a body that did not come in time
 ├── NotReady            503: the cluster has not been seen yet, or another replica leads
-└── BadCertificate      500: what should be a certificate is none
+├── BadCertificate      500: what should be a certificate is none
+└── NotAnswered         what a running extender was asked about is not to be had; says what else to try
 """
 
 from __future__ import annotations
@@ -45,3 +46,7 @@ class NotReady(ExtenderError):
 
 class BadCertificate(ExtenderError):
     """What should be a certificate is none; never holds a part of it."""
+
+
+class NotAnswered(ExtenderError):
+    """A running extender could not be asked, or knows nothing of it."""

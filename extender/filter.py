@@ -42,17 +42,21 @@ def refused(question: Question, limits: Limits, freed: Floats | None = None) -> 
     """
     if question.footprint.source in (GUESS, SIZE):
         return {}
-    snapshot, places = question.snapshot, question.places
+    snapshot = question.snapshot
+    if _fits_everywhere(question, limits):
+        return {}
     cells = snapshot.grid.cells_of(limits.cycle_s)
-    per_unit = snapshot.per_unit[:, places]
-    fill = question.fill_of(cells)
-    if freed is not None:
+    per_unit = question.here(snapshot.per_unit)
+    if freed is None:
+        peaks = question.peak_of(cells)
+    else:
         known = per_unit[:, None, :] > 0.0
-        fill = fill - np.multiply(freed[:, :cells], per_unit[:, None, :], out=np.zeros_like(fill), where=known)
-    guessed = snapshot.guessed[:, places] + np.asarray(question.footprint.guessed)[:, None]
-    peaks = fill.max(axis=1) - guessed * per_unit
+        relief = np.multiply(freed[:, :cells], per_unit[:, None, :], out=np.zeros_like(freed[:, :cells]), where=known)
+        peaks = (question.fill_of(cells) - relief).max(axis=1)
+    guessed = question.here(snapshot.guessed) + np.asarray(question.footprint.guessed)[:, None]
+    peaks = peaks - guessed * per_unit
     found: dict[str, NDArray[np.bool_]] = {}
-    taken = np.zeros(len(places), dtype=bool)
+    taken = np.zeros(len(question.places), dtype=bool)
     for resource, limit, reason in ((MEMORY, limits.memory, MEMORY_REASON), (CPU, limits.cpu, CPU_REASON)):
         if limit is not None:
             over = (peaks[resource] > limit + ROUNDING) & ~taken
@@ -60,3 +64,12 @@ def refused(question: Question, limits: Limits, freed: Floats | None = None) -> 
                 found[reason] = over
                 taken |= over
     return found
+
+
+def _fits_everywhere(question: Question, limits: Limits) -> bool:
+    """Whether the pod would fit on the fullest node even if that were the smallest: no node need be looked at then."""
+    snapshot = question.snapshot
+    demand = question.demand[:, : snapshot.grid.cells_of(limits.cycle_s)].max(axis=1)
+    at_most = snapshot.fullest(limits.cycle_s) + demand * snapshot.per_unit.max(axis=1, initial=0.0)
+    given = ((MEMORY, limits.memory), (CPU, limits.cpu))
+    return all(limit is None or at_most[resource] <= limit for resource, limit in given)

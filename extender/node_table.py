@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -12,31 +12,71 @@ import numpy as np
 from extender.footprint import Footprint
 from extender.grid import Grid
 from extender.pod import Node, Pair, Pod
-from extender.snapshot import Floats, Snapshot
+from extender.snapshot import Floats, Integers, Snapshot
 
 NO_CATEGORY = -1
+FIRST_PLACES = 64
 SPAN = 2
 """Load is kept for so many horizons from `base` on: only once in a horizon everything is added up anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pod on a node, seen there or advised to go there; `category` is its place in `CATEGORIES`, or none."""
+    """A pod on a node, seen there or advised to go there.
+
+    Attributes
+    ----------
+    category
+        Its place in `CATEGORIES`, or none.
+    overdue
+        It is still there though the runs it was judged by had all ended by now: what it used last holds.
+    """
 
     pod: Pod
     node: str
     footprint: Footprint
     start_cell: int
     category: int
+    overdue: bool = False
+
+    def counts_as(self, other: Entry) -> bool:
+        """Whether everything that is counted of both is the same."""
+        return self.footprint is other.footprint and self._counted == other._counted
+
+    @property
+    def _counted(self) -> tuple[object, ...]:
+        pod = self.pod
+        of_pod = (pod.namespace, pod.workload, pod.job, pod.requests)
+        return self.node, self.start_cell, self.category, self.overdue, *of_pod
 
     def use(self, first_cell: int, cells: int) -> Floats:
         """(2, cells): what it uses from `first_cell` on; one column that stands for all where that is steady."""
         curve = self.footprint.curve
-        return curve.values if curve.steady else curve.over(first_cell - self.start_cell, cells)
+        if curve.steady:
+            return curve.values
+        return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
+
+    @property
+    def end_cell(self) -> int | None:
+        """From which cell on it will be overdue; None when it never will."""
+        ends = self.footprint.curve.ends and not self.overdue
+        return self.start_cell + self.footprint.curve.length if ends else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What snapshots share until a node comes, changes or goes."""
+
+    index: dict[str, int]
+    names: tuple[str, ...]
+    rank: Integers
+    allocatable: Floats
+    per_unit: Floats
+    data: Mapping[str, Floats]
 
 
 class NodeTable:
-    """A place for each node, and sums over its pods. Not safe for several threads by itself.
+    """A place for each node, without gaps, and sums over its pods. Not safe for several threads by itself.
 
     Sums are kept in double precision, by adding and taking away the very same numbers; what rounding leaves behind is a
     few bytes, and goes with the next adding up.
@@ -45,25 +85,26 @@ class NodeTable:
     def __init__(self, grid: Grid) -> None:
         self.grid, self.base = grid, 0
         self.index: dict[str, int] = {}
-        self._nodes: dict[str, Node] = {}
-        self._free: list[int] = []
-        self._allocate(64)
+        self._nodes: list[Node] = []
+        self._allocatable = np.full((2, FIRST_PLACES), np.nan)
+        self._clear(FIRST_PLACES)
         self._forget_order()
-
-    def _allocate(self, places: int) -> None:
-        self._names = [""] * places
-        self._allocatable = np.full((2, places), np.nan)
-        self._clear(places)
-        self._free = list(range(places - 1, -1, -1))
 
     def _clear(self, places: int) -> None:
         self._requested, self._guessed = np.zeros((2, places)), np.zeros((2, places))
         self._load = np.zeros((2, SPAN * self.grid.cells, places))
         self._categories, self._pods = np.zeros((3, places)), np.zeros(places)
+        self._latest: Snapshot | None = None
+        self._touched: set[int] = set()
 
     def _forget_order(self) -> None:
         self._largest: Pair | None = None
-        self._order: tuple[dict[str, int], tuple[str, ...], np.ndarray, dict[str, Floats]] | None = None
+        self._order: _Order | None = None
+        self._latest = None
+
+    @property
+    def _sums(self) -> tuple[Floats, ...]:
+        return self._requested, self._guessed, self._load, self._categories, self._pods
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -78,36 +119,36 @@ class NodeTable:
 
     def put_node(self, node: Node) -> bool:
         """Take in a node; True when the pods on all nodes must be added anew, since the arrays have grown."""
-        grown = False
-        if node.name not in self.index:
-            if not self._free:
+        place, grown = self.index.get(node.name), False
+        if place is None:
+            place = self.index[node.name] = len(self._nodes)
+            self._nodes.append(node)
+            if grown := place >= self._allocatable.shape[1]:
                 self._grow()
-                grown = True
-            place = self._free.pop()
-            self.index[node.name], self._names[place] = place, node.name
-        self._nodes[node.name] = node
-        self._allocatable[:, self.index[node.name]] = node.allocatable
+        self._nodes[place] = node
+        self._allocatable[:, place] = node.allocatable
         self._forget_order()
         return grown
 
     def _grow(self) -> None:
-        nodes = list(self._nodes.values())
-        self.index.clear()
-        self._nodes.clear()
-        self._allocate(2 * len(self._names))
-        for node in nodes:
-            self.put_node(node)
+        places = self._allocatable.shape[1]
+        larger = places + max(FIRST_PLACES, places // 4)
+        self._allocatable = np.pad(self._allocatable, ((0, 0), (0, larger - places)), constant_values=np.nan)
+        self._clear(larger)
 
     def drop_node(self, name: str) -> None:
-        """Forget a node and what was on it."""
+        """Forget a node and what was on it; the last one takes its place."""
         if (place := self.index.pop(name, None)) is None:
             return
-        del self._nodes[name]
-        self._names[place] = ""
-        self._allocatable[:, place] = np.nan
-        for sums in (self._requested, self._guessed, self._load, self._categories, self._pods):
-            sums[..., place] = 0.0
-        self._free.append(place)
+        last = len(self._nodes) - 1
+        mover = self._nodes.pop()
+        if place != last:
+            self._nodes[place], self.index[mover.name] = mover, place
+        for numbers in (self._allocatable, *self._sums):
+            numbers[..., place] = numbers[..., last]
+        self._allocatable[:, last] = np.nan
+        for sums in self._sums:
+            sums[..., last] = 0.0
         self._forget_order()
 
     # -- pods ------------------------------------------------------------------------------------------------------
@@ -119,10 +160,11 @@ class NodeTable:
     def restart(self, cell: int) -> None:
         """Begin anew at a cell, with nothing on any node."""
         self.base = cell
-        self._clear(len(self._names))
+        self._clear(self._allocatable.shape[1])
 
     def count(self, place: int, entry: Entry, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
+        self._touched.add(place)
         self._load[:, :, place] += sign * entry.use(self.base, SPAN * self.grid.cells)
         self._requested[:, place] += sign * np.asarray(entry.pod.requests)
         self._guessed[:, place] += sign * np.asarray(entry.footprint.guessed)
@@ -134,6 +176,7 @@ class NodeTable:
         """Add many pods to one node; several times faster than one by one."""
         if not entries:
             return
+        self._touched.add(place)
         steady, load = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells))
         for entry in entries:
             if entry.footprint.curve.steady:
@@ -153,30 +196,43 @@ class NodeTable:
         """Everything as it is now; the caller has seen to it that `cell` is kept."""
         if self._order is None:
             self._order = self._ordered()
-        index, names, rank, data = self._order
-        from_base = cell - self.base
-        return Snapshot(
+        order, nodes = self._order, len(self._nodes)
+        latest, touched = self._latest, list(self._touched)
+        cells = slice(cell - self.base, cell - self.base + self.grid.cells)
+        if latest is not None and latest.first_cell == cell:  # few nodes differ from what was seen last
+            load = latest.load.copy()
+            load[:, :, touched] = self._load[:, cells, touched]
+        else:
+            load = self._load[:, cells, :nodes].astype(np.float32)
+        self._touched.clear()
+        self._latest = Snapshot(
             grid=self.grid,
             first_cell=cell,
             taken_s=now_s,
-            index=index,
-            names=names,
-            rank=rank,
-            allocatable=self._allocatable.copy(),
-            requested=self._requested.copy(),
-            guessed=self._guessed.copy(),
-            load=self._load[:, from_base : from_base + self.grid.cells].astype(np.float32),
-            categories=self._categories.copy(),
-            pods=self._pods.copy(),
-            data=MappingProxyType(data),
+            index=order.index,
+            names=order.names,
+            rank=order.rank,
+            allocatable=order.allocatable,
+            per_unit=order.per_unit,
+            requested=self._requested[:, :nodes].copy(),
+            guessed=self._guessed[:, :nodes].copy(),
+            load=load,
+            categories=self._categories[:, :nodes].copy(),
+            pods=self._pods[:nodes].copy(),
+            data=order.data,
         )
+        return self._latest
 
-    def _ordered(self) -> tuple[dict[str, int], tuple[str, ...], np.ndarray, dict[str, Floats]]:
-        rank = np.zeros(len(self._names), dtype=np.intp)
-        for number, name in enumerate(sorted(self.index)):
-            rank[self.index[name]] = number
+    def _ordered(self) -> _Order:
+        nodes = len(self._nodes)
+        rank = np.empty(nodes, dtype=np.intp)
+        rank[[self.index[name] for name in sorted(self.index)]] = np.arange(nodes)
         data: dict[str, Floats] = {}
-        for name, node in self._nodes.items():
+        for place, node in enumerate(self._nodes):
             for data_set, share in node.data.items():
-                data.setdefault(data_set, np.zeros(len(self._names)))[self.index[name]] = share
-        return self.index.copy(), tuple(self._names), rank, data
+                data.setdefault(data_set, np.zeros(nodes))[place] = share
+        allocatable = self._allocatable[:, :nodes].copy()
+        known = np.isfinite(allocatable) & (allocatable > 0)
+        per_unit = np.divide(1.0, allocatable, out=np.zeros_like(allocatable), where=known)
+        names = tuple(node.name for node in self._nodes)
+        return _Order(self.index.copy(), names, rank, allocatable, per_unit, MappingProxyType(data))

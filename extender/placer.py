@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from extender.combine import NEUTRAL, points_of, total_of
+from extender.combine import points_of, total_of
 from extender.decisions import Decision, Decisions
 from extender.errors import BadRequest
 from extender.filter import refused
@@ -17,10 +16,10 @@ from extender.question import Question
 from extender.scorers import SCORERS
 from extender.seats import elsewhere, held_for_others
 from extender.settings import Settings
-from extender.snapshot import Snapshot
+from extender.snapshot import Integers, Snapshot
 from extender.state import ClusterState, Look
 from extender.weights import weights_for
-from extender.wire import Asked, AskedVictims
+from extender.wire import Asked, AskedVictims, Scored
 from recommender.cluster.errors import BadObject
 
 Json = Mapping[str, Any]
@@ -48,6 +47,7 @@ class Placer:
         self._state, self._settings, self.decisions = state, settings, decisions
         self._read_pod, self._clock = read_pod, clock
         self._latest: tuple[Json, Pod] | None = None
+        self._expected: _Expected | None = None
 
     def filter(self, asked: Asked) -> Mapping[str, str]:
         """Node -> why the pod must not go there; empty for pods that are none of ours."""
@@ -56,12 +56,11 @@ class Placer:
         if not self._state.is_ours(pod):
             return held_for_others(pod, asked.names, self._state)
         look = self._state.look(pod)
-        names, question = _question(pod, look, asked.names)
-        found: dict[str, str] = {}
-        for reason, places in (refused(question, self._settings.limits) if names else {}).items():
-            found |= {names[number]: reason for number in np.flatnonzero(places)}
         at_its_seat = elsewhere(pod, asked.names)
-        found = held_for_others(pod, asked.names, self._state) | found if at_its_seat is None else at_its_seat
+        if at_its_seat is None:
+            found = held_for_others(pod, asked.names, self._state) | self._overloaded(pod, look, asked.names)
+        else:
+            found = at_its_seat
         decision = Decision(pod, self._clock(), asked=len(asked.names), source=look.footprint.source, refused=found)
         left = [name for name in asked.names if name not in found] if len(found) >= len(asked.names) - 1 else ()
         if len(left) == 1:  # the scheduler does not ask for scores then
@@ -70,28 +69,40 @@ class Placer:
         self.decisions.put(decision, attempts=1)
         return found
 
-    def prioritize(self, asked: Asked) -> list[int]:
-        """A score of 0 to 10 for each node, in their order; all the same for pods that are none of ours."""
+    def expect(self, asked: Asked) -> None:
+        """Judge what `prioritize` will most probably be asked next: the scheduler has work of its own until then.
+
+        Nothing shows of it but that the answer is there sooner; if anything has changed until then, it counts for
+        nothing.
+        """
+        pod = self._pod(asked.pod)
+        if len(asked.names) > 1 and self._state.is_ours(pod):
+            look = self._state.look(pod)
+            self._expected = _Expected(asked, look.snapshot, *self._judged(pod, look, asked.names))
+
+    def be_ready(self) -> None:
+        """Look at the cluster before the next question comes, which is quicker then."""
+        self._state.snapshot().fullest(self._settings.limits.cycle_s)
+
+    def prioritize(self, asked: Asked) -> Scored:
+        """A score of 0 to 10 for each node; all the same for pods that are none of ours."""
         pod = self._pod(asked.pod)
         self._state.withdraw(pod.uid)
-        scores = [NEUTRAL] * len(asked.names)
         if not self._state.is_ours(pod):
-            return scores
-        look = self._state.look(pod)
-        names, question = _question(pod, look, asked.names)
-        if not names:
-            return scores
-        decision = self._judged(question)
+            return Scored(neutral=list(dict.fromkeys(asked.names)))
+        expected, self._expected = self._expected, None
+        if expected is not None and expected.asked is asked and expected.snapshot is self._state.snapshot():
+            decision, unknown = expected.decision, expected.unknown
+        else:
+            decision, unknown = self._judged(pod, self._state.look(pod), asked.names)
+        if decision is None:
+            return Scored(neutral=unknown)
         former = self.decisions.of(pod.uid)
         decision.asked = former.asked if former is not None else len(asked.names)
         decision.refused = former.refused if former is not None else {}
         self._state.advise(pod, decision.favourite)
         self.decisions.put(decision, attempts=0 if former is not None else 1)
-        if len(names) == len(asked.names):
-            all_scores: list[int] = decision.scores.tolist()
-            return all_scores
-        scored: dict[str, int] = dict(zip(names, decision.scores.tolist(), strict=True))
-        return [scored.get(name, NEUTRAL) for name in asked.names]
+        return Scored(decision.nodes, decision.places, decision.scores, unknown)
 
     def preempt(self, asked: AskedVictims) -> list[str]:
         """The nodes on which evicting the proposed victims would let the pod in; those without victims are left out."""
@@ -100,13 +111,34 @@ class Placer:
         if not self._state.is_ours(pod):
             return proposed
         relief = {node: self._state.use_of(node, asked.victims[node]) for node in proposed}
-        names, question = _question(pod, self._state.look(pod), proposed)
-        if not names:
+        look = self._state.look(pod)
+        places, unknown = look.snapshot.find(proposed)
+        if not len(places):
             return proposed
-        kept = worth_it(question, names, relief, self._settings.limits)
-        return [node for node in proposed if node in kept or node not in question.snapshot.index]
+        names = [look.snapshot.names[place] for place in places.tolist()]
+        kept = worth_it(_question(pod, look, places), names, relief, self._settings.limits) | set(unknown)
+        return [node for node in proposed if node in kept]
 
-    def _judged(self, question: Question) -> Decision:
+    def _overloaded(self, pod: Pod, look: Look, names: Sequence[str]) -> dict[str, str]:
+        """Node -> why the pod must not go there, by the forecast.
+
+        Where most nodes are asked about it is quicker to look at all of them than to find those that are.
+        """
+        snapshot = look.snapshot
+        most = 2 * len(names) > len(snapshot.names)
+        places = snapshot.everywhere if most else snapshot.find(names)[0]
+        found: dict[str, str] = {}
+        for reason, there in refused(_question(pod, look, places), self._settings.limits).items():
+            found |= {snapshot.names[place]: reason for place in places[there].tolist()}
+        asked = found.keys() & set(names) if most and found else found
+        return {name: found[name] for name in asked}
+
+    def _judged(self, pod: Pod, look: Look, names: Sequence[str]) -> tuple[Decision | None, Sequence[str]]:
+        """The decision on the nodes that are known, None where none is; and the names of the others."""
+        places, unknown = look.snapshot.find(names)
+        return (self._decide(_question(pod, look, places)) if len(places) else None), unknown
+
+    def _decide(self, question: Question) -> Decision:
         weights = weights_for(question.pod.words, self._settings.weights)
         opinions = {
             name: opinion
@@ -129,26 +161,41 @@ class Placer:
         )
 
     def _pod(self, raw: Json) -> Pod:
-        """The pod of a request; `prioritize` follows `filter` with the very same one, which is read only once."""
+        """The pod of a request; what the watch or the question before this one has shown already is not read again.
+
+        `prioritize` follows `filter` with the very same pod, and a pod of one `resourceVersion` never changes.
+        """
         latest = self._latest
         if latest is not None and latest[0] == raw:
             return latest[1]
-        try:
-            pod = self._read_pod(raw)
-        except BadObject as error:
-            raise BadRequest(str(error)) from error
-        if not pod.uid:
-            raise BadRequest(f"Pod {pod} has no uid")
+        pod = self._seen(raw)
+        if pod is None:
+            try:
+                pod = self._read_pod(raw)
+            except BadObject as error:
+                raise BadRequest(str(error)) from error
+            if not pod.uid:
+                raise BadRequest(f"Pod {pod} has no uid")
         self._latest = (raw, pod)
         return pod
 
+    def _seen(self, raw: Json) -> Pod | None:
+        metadata = raw.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("uid"), str):
+            return None
+        pod = self._state.waiting(metadata["uid"])
+        return pod if pod is not None and pod.version and pod.version == metadata.get("resourceVersion") else None
 
-def _question(pod: Pod, look: Look, names: list[str]) -> tuple[list[str], Question]:
-    """The question about those of the nodes that are known, and their names."""
-    snapshot: Snapshot = look.snapshot
-    places = snapshot.places(names)
-    if places.size and places.min() < 0:
-        known = places >= 0
-        names = [name for name, here in zip(names, known.tolist(), strict=True) if here]
-        places = places[known]
-    return names, Question(pod, look.footprint, snapshot, places, look.peers)
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What was judged before it was asked for, and on what; a snapshot is another one after every change."""
+
+    asked: Asked
+    snapshot: Snapshot
+    decision: Decision | None
+    unknown: Sequence[str]
+
+
+def _question(pod: Pod, look: Look, places: Integers) -> Question:
+    return Question(pod, look.footprint, look.snapshot, places, look.peers)

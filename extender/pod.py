@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.curves import Curve
 
@@ -67,6 +67,8 @@ class Pod:
         It names our scheduler, or carries a label or annotation below `phasewise.dev/`.
     started_s
         When its kubelet took it on, unix seconds; NaN before that.
+    version
+        Its resourceVersion while it waits; empty once it is bound, and no part of a comparison.
     """
 
     namespace: str
@@ -83,6 +85,7 @@ class Pod:
     words: Mapping[str, str]
     ours: bool
     started_s: float = math.nan
+    version: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

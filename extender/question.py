@@ -34,7 +34,7 @@ class Question:
     @cached_property
     def demand(self) -> Floats:
         """(2, cells): what the pod will use when it starts now."""
-        return self.footprint.curve.over(0, self.snapshot.grid.cells).astype(self.snapshot.load.dtype)
+        return self.footprint.curve.expected(0, self.snapshot.grid.cells).astype(self.snapshot.load.dtype)
 
     @cached_property
     def fill(self) -> Floats:
@@ -43,22 +43,39 @@ class Question:
 
     def fill_of(self, cells: int) -> Floats:
         """(2, cells, m): `fill` in the first cells alone."""
-        shares = np.take(self.snapshot.load[:, :cells], self.places, axis=2)
-        shares += self.demand[:, :cells, None]
-        shares *= np.take(self.snapshot.per_unit, self.places, axis=1)[:, None, :].astype(shares.dtype)
+        shares = self.here(self.snapshot.load[:, :cells]) + self.demand[:, :cells, None]
+        shares *= self._per_unit[:, None, :]
         return shares
+
+    def peak_of(self, cells: int) -> Floats:
+        """(2, m): the highest `fill` in the first cells."""
+        demand, load = self.demand[:, :cells], self.snapshot.load[:, :cells]
+        if self.footprint.curve.steady:
+            return (self.here(load.max(axis=1)) + demand[:, :1]) * self._per_unit
+        highest: Floats = (self.here(load) + demand[:, :, None]).max(axis=1) * self._per_unit
+        return highest
 
     @cached_property
     def peak(self) -> Floats:
         """(2, m): the highest `fill` of the coming hour."""
-        highest: Floats = self.fill.max(axis=1)
-        return highest
+        return self.peak_of(self.snapshot.grid.cells)
 
     @cached_property
     def mean(self) -> Floats:
         """(2, m): the mean `fill` of the coming hour."""
-        mean: Floats = self.fill.mean(axis=1)
+        demand = np.add.reduce(self.demand, axis=1, keepdims=True) / self.snapshot.grid.cells
+        mean: Floats = (self.here(self.snapshot.mean_load) + demand) * self._per_unit
         return mean
+
+    @cached_property
+    def _per_unit(self) -> Floats:
+        return self.here(self.snapshot.per_unit).astype(self.snapshot.load.dtype)
+
+    def here(self, of_nodes: Floats) -> Floats:
+        """(..., m) of (..., n): what is asked about; no copy where that is everything."""
+        if self.places is self.snapshot.everywhere:
+            return of_nodes
+        return np.take(of_nodes, self.places, axis=-1)
 
     @cached_property
     def peers_on(self) -> Floats:

@@ -87,6 +87,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             words=words,
             ours=labelled or bool(words) or seen.scheduler_name in schedulers,
             started_s=math.nan if seen.started_s is None else seen.started_s,
+            version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
         )
 
     return read

@@ -9,6 +9,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flask import Flask
@@ -21,6 +22,7 @@ from extender.decisions import Decisions
 from extender.events import EventWriter
 from extender.placer import Placer
 from extender.pod import Pod
+from extender.serving import give_memory_back
 from extender.settings import Settings
 from extender.state import ClusterState
 from extender.telemetry import Telemetry
@@ -49,23 +51,38 @@ class ServiceOptions:
 
 
 class Service:
-    """One replica. `app` may be called at once; it answers 503 until everything was listed and this replica leads."""
+    """One replica. `app` may be called at once; it answers 503 until everything was listed and this replica leads.
 
-    def __init__(self, api: Api, options: ServiceOptions) -> None:
+    Parameters
+    ----------
+    clock, monotonic
+        Unix seconds for forecasts and for people, monotonic seconds for how long advice is held.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        options: ServiceOptions,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         settings = options.settings
         self._registry = CollectorRegistry()
         self.telemetry = Telemetry(self._registry)
-        self.state = ClusterState(settings, time.time, time.monotonic)
+        self.state = ClusterState(settings, clock, monotonic)
         self.decisions = Decisions()
         self.cache = ClusterCache(api, self.state, settings, self._bound)
-        self._events = EventWriter(api, time.time)
+        self._events = EventWriter(api, clock)
         self._election = _election(api, options.lease_namespace) if options.lease_namespace else None
-        placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, time.time)
+        placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
         self.app: Flask = create_app(placer, self.telemetry, self.not_ready, options.body)
         self.telemetry.watch("ready", "1 while calls are answered.", lambda: float(not self.not_ready()))
         self.telemetry.watch("advised", "Placements advised and not yet seen.", lambda: float(self.state.advised))
         self.telemetry.watch("known_nodes", "Nodes known.", lambda: float(len(self.state.snapshot().index)))
         self.telemetry.watch("staleness_seconds", "Since the API server last spoke.", self.cache.staleness_s)
+        self.telemetry.watch("watches_failing", "Watches without contact.", lambda: float(self.cache.failing))
+        self.telemetry.watch("events_lost", "Events asked for and not written.", lambda: float(self._events.dropped))
 
     def start(self) -> Service:
         """Begin to watch; returns at once."""
@@ -88,6 +105,8 @@ class Service:
         if waiting_for := self.cache.waiting_for:
             return waiting_for
         if self._election is not None and not self._election.leads:
+            if problem := self._election.problem:
+                return f"not known who leads: {problem}"
             return f"another replica leads: {self._election.holder or 'not known which'}"
         return ""
 
@@ -97,6 +116,7 @@ class Service:
             time.sleep(0.1)
         gc.collect()
         gc.freeze()
+        give_memory_back()
         log.info("ready: %d nodes listed", len(self.state.snapshot().index))
 
     def _bound(self, pod: Pod) -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import select
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from ssl import CERT_REQUIRED
+from ssl import CERT_REQUIRED, SSLSocket
 from typing import Any
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.workers.gthread import ThreadWorker
 
 KEEP_ALIVE_S = 95
 """A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
+
+STAY_S = 0.02
+"""How long a thread waits for the next request of a connection; longer than a scheduler needs between two calls."""
 
 SWITCH_S = 0.0005
 """How long a thread may hold the interpreter: ten times shorter than usual, since a call lasts about as long."""
@@ -57,6 +62,31 @@ class Serving:
     threads: int = 8
 
 
+class Worker(ThreadWorker):  # type: ignore[misc]  # it comes without types
+    """gunicorn's threads, each of which stays with a connection for a moment after an answer.
+
+    A scheduler asks again within milliseconds. Handing the connection to the main thread and back would take as long as
+    a quarter of an answer.
+    """
+
+    def handle(self, conn: Any) -> Any:
+        told = super().handle(conn)
+        while told is True and self.alive and _more_comes(conn):
+            told = super().handle(conn)
+        return told
+
+
+def _more_comes(conn: Any) -> bool:
+    """Whether the next request begins to arrive within `STAY_S`; gunicorn looks after what was read ahead."""
+    if conn.is_http2 or conn.parser.unreader.buf.getvalue():
+        return False
+    if isinstance(conn.sock, SSLSocket) and conn.sock.pending():
+        return True
+    waiting = select.poll()
+    waiting.register(conn.sock, select.POLLIN)
+    return bool(waiting.poll(1000 * STAY_S))
+
+
 class Server(BaseApplication):  # type: ignore[misc]  # it comes without types
     """Serves until SIGTERM.
 
@@ -77,7 +107,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # it comes without types
         options: dict[str, Any] = {
             "bind": serving.address,
             "workers": 1,
-            "worker_class": "gthread",
+            "worker_class": Worker,
             "threads": serving.threads,
             "keepalive": KEEP_ALIVE_S,
             "graceful_timeout": 5,
@@ -106,6 +136,13 @@ def _keep_memory() -> None:
     if mallopt is not None:
         for parameter, setting in MALLOC.items():
             mallopt(parameter, setting)
+
+
+def give_memory_back() -> None:
+    """What reading whole lists took goes back to the kernel, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _end_with_the_master() -> None:

@@ -17,7 +17,7 @@ Integers = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Places 0..n-1 stand for nodes; some may be empty.
+    """Places 0..n-1 stand for nodes.
 
     Attributes
     ----------
@@ -34,6 +34,8 @@ class Snapshot:
     allocatable, requested, guessed
         (2, n): cpu_cores and memory_bytes. `requested` is what the scheduler counts; `guessed` is what of the load was
         neither learned nor asked for.
+    per_unit
+        (2, n): 1 / allocatable; 0 where that is not known, so that nothing ever overloads what we do not know.
     load
         (2, cells, n): what the pods of each node will use, those just placed included.
     categories
@@ -51,6 +53,7 @@ class Snapshot:
     names: Sequence[str]
     rank: Integers
     allocatable: Floats
+    per_unit: Floats
     requested: Floats
     guessed: Floats
     load: Floats
@@ -59,15 +62,39 @@ class Snapshot:
     data: Mapping[str, Floats]
 
     @cached_property
-    def per_unit(self) -> Floats:
-        """(2, n): 1 / allocatable; 0 where that is not known, so that nothing ever overloads what we do not know."""
-        known = np.isfinite(self.allocatable) & (self.allocatable > 0)
-        return np.divide(1.0, self.allocatable, out=np.zeros_like(self.allocatable), where=known)
+    def everywhere(self) -> Integers:
+        """(n,): all places in their order."""
+        return np.arange(len(self.names))
 
-    def places(self, names: Sequence[str]) -> Integers:
-        """(m,): the place of each name, -1 of nodes not known."""
-        index = self.index
+    @cached_property
+    def mean_load(self) -> Floats:
+        """(2, n): `load` in the mean of all cells."""
+        mean: Floats = np.add.reduce(self.load, axis=1)  # half the time of `mean`, by the same sums
+        mean *= 1.0 / self.grid.cells
+        return mean
+
+    @cached_property
+    def _fullest(self) -> dict[int, Floats]:
+        return {}
+
+    def fullest(self, within_s: float) -> Floats:
+        """(2,): the largest share of any node that will be used within so many seconds."""
+        cells = self.grid.cells_of(within_s)
+        if cells not in self._fullest:
+            shares = self.load[:, :cells].max(axis=1) * self.per_unit
+            self._fullest[cells] = shares.max(axis=1, initial=0.0)
+        return self._fullest[cells]
+
+    def find(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
+        """The places of nodes, each once, in whatever order; and the names that are not known, each once.
+
+        `everywhere` itself when these are all nodes.
+        """
+        index, unknown = self.index, []
         try:
-            return np.array([*map(index.__getitem__, names)], dtype=np.intp)
+            found = [*map(index.__getitem__, names)]
         except KeyError:
-            return np.array([index.get(name, -1) for name in names], dtype=np.intp)
+            unknown = list(dict.fromkeys(name for name in names if name not in index))
+            found = [index[name] for name in names if name in index]
+        once = set(found)
+        return (self.everywhere if len(once) == len(self.names) else np.array(sorted(once), dtype=np.intp)), unknown

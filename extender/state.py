@@ -6,13 +6,13 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from extender.curves import Curve
-from extender.footprint import Footprint, footprint_of
+from extender.footprint import Footprint
+from extender.learned import Learned
 from extender.node_table import NO_CATEGORY, Entry, NodeTable
 from extender.overlay import Overlay
 from extender.pod import SEAT_ANNOTATION, Node, Pod, Profile
@@ -55,11 +55,11 @@ class ClusterState:
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         self._of_class: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._jobs: defaultdict[tuple[str, str], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-        self._classes: dict[tuple[str, str], Profile] = {}
-        self._profiles: dict[str, Profile] = {}
-        self._named_by: dict[tuple[str, str], frozenset[str]] = {}
+        self._learned = Learned(settings.sizes)
         self._seats: dict[str, str] = {}
+        self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._snapshot: Snapshot | None = None
+        self._waiting: dict[str, Pod] = {}
 
     # -- what the watches say --------------------------------------------------------------------------------------
 
@@ -84,18 +84,22 @@ class ClusterState:
         """A pod came or changed; the node it had been advised to go to when this is the first time it is seen bound."""
         with self._lock:
             if not pod.node and not pod.finished:
+                self._waiting[pod.uid] = pod
                 self._reserve(pod)
                 return None  # what was advised holds until it is asked about again
+            self._waiting.pop(pod.uid, None)
             self._seats.pop(pod.uid, None)
             advised = self._overlay.drop(pod.uid)
-            self._remove(pod.uid)
-            if not pod.finished:
-                self._add(pod, pod.node, self._clock() if math.isnan(pod.started_s) else pod.started_s)
+            if pod.finished:
+                self._remove(pod.uid)
+            else:
+                self._put(pod)
             return advised
 
     def drop_pod(self, uid: str) -> None:
         """A pod is no more."""
         with self._lock:
+            self._waiting.pop(uid, None)
             self._seats.pop(uid, None)
             self._overlay.drop(uid)
             self._remove(uid)
@@ -113,42 +117,23 @@ class ClusterState:
 
     def put_profile(self, profile: Profile) -> None:
         """A PhaseProfile came or changed."""
-        with self._lock:
-            affected = set(profile.categories)
-            if profile.workload:
-                key = (profile.namespace, profile.workload)
-                self._classes[key] = profile
-                affected |= self._of_class.get(key, set())
-            affected |= self._forget(profile)
-            self._profiles.update(dict.fromkeys(profile.categories, profile))
-            self._named_by[profile.namespace, profile.name] = frozenset(profile.categories)
-            self._weigh_again(affected)
+        self._learn(profile, self._learned.put)
 
     def drop_profile(self, profile: Profile) -> None:
         """A PhaseProfile is no more."""
-        with self._lock:
-            affected = self._forget(profile)
-            key = (profile.namespace, profile.workload)
-            if profile.workload and key in self._classes:
-                del self._classes[key]
-                affected |= self._of_class.get(key, set())
-            self._weigh_again(affected)
+        self._learn(profile, self._learned.drop)
 
-    def _forget(self, profile: Profile) -> frozenset[str]:
-        """Drop what a profile of this name said of single pods; names them."""
-        name = (profile.namespace, profile.name)
-        uids = self._named_by.pop(name, frozenset())
-        for uid in uids:
-            held = self._profiles.get(uid)
-            if held is not None and (held.namespace, held.name) == name:
-                del self._profiles[uid]
-        return uids
+    def _learn(self, profile: Profile, take: Callable[[Profile], frozenset[str]]) -> None:
+        with self._lock:
+            self._snapshot = None  # pods that are not placed yet may be judged otherwise
+            of_class = self._of_class.get((profile.namespace, profile.workload), ()) if profile.workload else ()
+            self._weigh_again(take(profile).union(of_class))
 
     def _weigh_again(self, uids: Iterable[str]) -> None:
         for uid in uids:
             if entry := self._entries.get(uid):
                 self._remove(uid)
-                self._add(entry.pod, entry.node, entry.start_cell * self._settings.grid.step_s)
+                self._add(entry.pod, entry.node, (entry.start_cell + 0.5) * self._settings.grid.step_s)
 
     # -- what we advise --------------------------------------------------------------------------------------------
 
@@ -185,7 +170,11 @@ class ClusterState:
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether to judge nodes for it: it says so, or there is a history to judge by."""
-        return pod.ours or (pod.namespace, pod.workload) in self._classes or pod.uid in self._profiles
+        return pod.ours or self._learned.knows(pod)
+
+    def waiting(self, uid: str) -> Pod | None:
+        """A pod as the watch last showed it, if it is not bound yet."""
+        return self._waiting.get(uid)
 
     def look(self, pod: Pod) -> Look:
         """The present snapshot, and what it holds of a pod."""
@@ -196,7 +185,7 @@ class ClusterState:
             return Look(self.snapshot(), self._footprint(pod), peers)
 
     def snapshot(self) -> Snapshot:
-        """The cluster as it is now; the same one until something changes."""
+        """The cluster as it is now; the same one until something changes of which an answer could depend."""
         with self._lock:
             for uid in self._overlay.expired(self._monotonic()):
                 self._remove(uid)
@@ -205,6 +194,7 @@ class ClusterState:
             if self._table.out_of_sight(cell):
                 self._add_up(cell)
             if self._snapshot is None or self._snapshot.first_cell != cell:
+                self._outlive(cell)
                 self._snapshot = self._table.snapshot(cell, now_s)
             return self._snapshot
 
@@ -222,26 +212,39 @@ class ClusterState:
 
     # -- keeping the sums ------------------------------------------------------------------------------------------
 
-    def _known(self, pod: Pod) -> Mapping[str, Curve]:
-        own = self._profiles.get(pod.uid)
-        if own is not None and own.curves:
-            return own.curves
-        of_class = self._classes.get((pod.namespace, pod.workload))
-        return of_class.curves if of_class is not None else {}
-
     def _footprint(self, pod: Pod) -> Footprint:
-        return footprint_of(pod, self._known(pod), self._settings.sizes, self._table.largest)
+        return self._learned.footprint(pod, self._table.largest)
 
     def _category(self, pod: Pod) -> int:
         """SpeCon counts what is ours; a job of which nothing is told yet is taken to be learning."""
         if not self.is_ours(pod):
             return NO_CATEGORY
-        profile = self._profiles.get(pod.uid)
-        told = profile.categories.get(pod.uid) if profile is not None else None
+        told = self._learned.category(pod)
         return PROGRESSING if told is None else told
 
+    def _put(self, pod: Pod) -> None:
+        """Count a pod where it is bound. Mostly it is what was advised, or seen before: then nothing changes."""
+        started_s = self._clock() if math.isnan(pod.started_s) else pod.started_s
+        new, old = self._entry(pod, pod.node, started_s), self._entries.get(pod.uid)
+        if old is not None and old.counts_as(new):
+            self._entries[pod.uid] = new
+        else:
+            self._remove(pod.uid)
+            self._enter(new)
+
+    def _entry(self, pod: Pod, node: str, started_s: float) -> Entry:
+        grid = self._settings.grid
+        entry = Entry(pod, node, self._footprint(pod), grid.cell(started_s), self._category(pod))
+        ended = entry.end_cell is not None and entry.end_cell <= grid.cell(self._clock())
+        return replace(entry, overdue=True) if ended else entry
+
     def _add(self, pod: Pod, node: str, started_s: float) -> None:
-        entry = Entry(pod, node, self._footprint(pod), self._settings.grid.cell(started_s), self._category(pod))
+        self._enter(self._entry(pod, node, started_s))
+
+    def _enter(self, entry: Entry) -> None:
+        pod, node = entry.pod, entry.node
+        if entry.end_cell is not None:
+            self._ends[entry.end_cell].add(pod.uid)
         self._entries[pod.uid] = entry
         self._on[node].add(pod.uid)
         self._of_class[pod.namespace, pod.workload].add(pod.uid)
@@ -253,6 +256,8 @@ class ClusterState:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
+        if entry.end_cell is not None:
+            _discard(self._ends, entry.end_cell, uid)
         pod = entry.pod
         _discard(self._on, entry.node, uid)
         _discard(self._of_class, (pod.namespace, pod.workload), uid)
@@ -264,6 +269,10 @@ class ClusterState:
             if not there:
                 del self._jobs[pod.namespace, pod.job]
         self._count(entry, -1)
+
+    def _outlive(self, cell: int) -> None:  # who is still there after the expected end goes on counting
+        for end_cell in [end_cell for end_cell in self._ends if end_cell <= cell]:
+            self._weigh_again(list(self._ends[end_cell]))
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._snapshot = None

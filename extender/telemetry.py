@@ -14,6 +14,7 @@ class Telemetry:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        self._of: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._seconds = Histogram(
             "phasewise_extender_call_seconds",
             "Time inside the extender, from the read body to the written answer.",
@@ -34,8 +35,12 @@ class Telemetry:
 
     def called(self, verb: str, status: int, duration_s: float) -> None:
         """A call was answered."""
-        self._calls.labels(verb, str(status)).inc()
-        self._seconds.labels(verb).observe(duration_s)
+        of = self._of.get((verb, status))
+        if of is None:
+            of = self._of[verb, status] = (self._calls.labels(verb, str(status)), self._seconds.labels(verb))
+        calls, seconds = of
+        calls.inc()
+        seconds.observe(duration_s)
 
     def refused(self, nodes: int) -> None:
         """So many nodes were refused."""

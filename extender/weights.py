@@ -10,14 +10,15 @@ from extender.scorers import SCORERS
 from recommender.errors import Misuse
 
 DEFAULT: Mapping[str, float] = {
-    "complement": 3.0,
+    "complement": 10.0,
     "specon": 1.0,
     "data": 1.0,
     "balance": 0.5,
     "pack": 0.0,
     "spread": 0.0,
 }
-"""Peaks first: they are what breaks. Together or apart is for the job to say."""
+"""Peaks first: they are what breaks. Half of this scorer lies between nodes that overload and those that do not,
+more than all others together can say. Together or apart is for the job to say."""
 
 PLACED = 2.0
 """What `pack` or `spread` counts for a pod that asks for it by `phasewise.dev/placement`."""

@@ -8,13 +8,16 @@ scheduler drop all of them without a word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 
+from extender.combine import NEUTRAL
 from extender.errors import BadRequest
 from extender.preempt import Victims
+from extender.snapshot import Integers
 
 Json = dict[str, Any]
 
@@ -28,7 +31,7 @@ class Asked:
     pod
         As sent.
     names
-        The nodes, each once, in their order.
+        The nodes in their order; schedulers name each once, and whoever does not gets the same answer.
     nodes
         Name -> node as sent, by a scheduler that is not `nodeCacheCapable`; else None.
     """
@@ -36,6 +39,31 @@ class Asked:
     pod: Json
     names: list[str]
     nodes: Mapping[str, Json] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Scores for every node asked about, once.
+
+    Attributes
+    ----------
+    known
+        All nodes by their places.
+    places, scores
+        (m,): those that were judged, and their scores of 0 to 10.
+    neutral
+        Those of which nothing can be said; their score is `NEUTRAL`.
+    """
+
+    known: Sequence[str] = ()
+    places: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    scores: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    neutral: Sequence[str] = ()
+
+    def by_name(self) -> dict[str, int]:
+        """Node -> score."""
+        judged = zip(self.places.tolist(), self.scores.tolist(), strict=True)
+        return dict.fromkeys(self.neutral, NEUTRAL) | {self.known[place]: score for place, score in judged}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +87,9 @@ def read_asked(body: bytes) -> Asked:
     pod = _object(args, "pod")
     names, nodes = args.get("nodenames"), args.get("nodes")
     if names is not None:
-        if type(names) is not list or not {str}.issuperset(map(type, names)):
+        if type(names) is not list or not _texts(names):
             raise BadRequest("NodeNames is not a list of texts")
-        return Asked(pod, names if len(set(names)) == len(names) else list(dict.fromkeys(names)), None)
+        return Asked(pod, names, None)
     if nodes is None:
         raise BadRequest("neither NodeNames nor Nodes is given")
     items = nodes.get("items") if isinstance(nodes, dict) else None
@@ -69,6 +97,20 @@ def read_asked(body: bytes) -> Asked:
         raise BadRequest("Nodes.items is not a list")
     listed = {_name_of(item): item for item in items or ()}
     return Asked(pod, list(listed), listed)
+
+
+class LatestAsked:
+    """Reads what is asked; most of `prioritize` are the very bytes of the `filter` before, which are read only once."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[bytes, Asked] | None = None
+
+    def read(self, body: bytes) -> Asked:
+        """As `read_asked`; what is read may be the object that was given before, which nobody changes."""
+        latest = self._latest
+        if latest is None or latest[0] != body:
+            latest = self._latest = (body, read_asked(body))
+        return latest[1]
 
 
 def read_victims(body: bytes) -> AskedVictims:
@@ -111,26 +153,51 @@ def filter_answer(asked: Asked, refused: Mapping[str, str]) -> bytes:
     return orjson.dumps({"Nodes": {"metadata": {}, "items": items}, "NodeNames": None, **answer})
 
 
-def priority_answer(names: Iterable[str], scores: Iterable[int]) -> bytes:
+def priority_answer(scored: Scored) -> bytes:
     """HostPriorityList: every host once, each with a whole number of 0 to 10."""
-    return b"[" + b",".join([_LINES[name][score] for name, score in zip(names, scores, strict=True)]) + b"]"
+    told = _LATEST.of(scored.known).of(scored.places, scored.scores) if len(scored.places) else b""
+    if scored.neutral:
+        listed = orjson.dumps(scored.neutral)[2:-2]  # between two names nothing but this can stand: quotes are escaped
+        also = b'{"Host":"%b","Score":%d}' % (listed.replace(b'","', b'","Score":%d},{"Host":"' % NEUTRAL), NEUTRAL)
+        told = told + b"," + also if told else also
+    return b"[" + told + b"]"
 
 
-class _Lines(dict[str, tuple[bytes, ...]]):
-    """Host -> its line for each score. The same few thousand lines are all that is ever answered."""
+class _Lines:
+    """The lines of all nodes as bytes of one length, so that an answer is put together by copying alone.
 
-    MOST = 100_000
+    Shorter names are followed by spaces. The score stands first, where it is at the same place in every line.
+    """
 
-    def __missing__(self, host: str) -> tuple[bytes, ...]:
-        if len(self) >= self.MOST:
-            self.clear()
-        name = orjson.dumps(host)  # its own answers keep a page of memory each, however short they are
-        lines = tuple(b'{"Host":%b,"Score":%d}' % (name, score) for score in range(11))
-        self[host] = lines
-        return lines
+    SCORE = slice(10, 12)
+    SCORES = np.array([list(b"%2d" % score) for score in range(11)], dtype=np.uint8)
+
+    def __init__(self, names: Sequence[str]) -> None:
+        lines = [b',{"Score":  ,"Host":%b}' % orjson.dumps(name) for name in names]
+        width = max(map(len, lines))
+        self._lines = np.frombuffer(b"".join(line.ljust(width) for line in lines), dtype=np.uint8).reshape(-1, width)
+
+    def of(self, places: Integers, scores: Integers) -> bytes:
+        """The lines of some nodes, at least one, with commas between them."""
+        told = self._lines.take(places, axis=0)
+        told[:, self.SCORE] = self.SCORES.take(scores, axis=0)
+        return told.tobytes()[1:]
 
 
-_LINES = _Lines()
+class _LatestLines:
+    """The lines of the nodes that were answered about last; they change when nodes come or go."""
+
+    def __init__(self) -> None:
+        self._held: tuple[Sequence[str], _Lines] | None = None
+
+    def of(self, names: Sequence[str]) -> _Lines:
+        held = self._held
+        if held is None or held[0] is not names:
+            held = self._held = (names, _Lines(names))
+        return held[1]
+
+
+_LATEST = _LatestLines()
 
 
 def preemption_answer(asked: AskedVictims, kept: Iterable[str]) -> bytes:
@@ -172,6 +239,14 @@ def _object(args: Json, name: str) -> Json:
     if not isinstance(found, dict):
         raise BadRequest(f"{name.capitalize()} is not an object")
     return found
+
+
+def _texts(values: list[Any]) -> bool:
+    try:
+        "".join(values)  # the quickest that looks at each
+    except TypeError:
+        return False
+    return True
 
 
 def _name_of(node: object) -> str:

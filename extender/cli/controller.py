@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from extender.controller import Controller, Manners
 from extender.gangs.decide import Patience
+from extender.waking import Waker
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cluster.connection import Api, connect
@@ -37,6 +38,13 @@ LEASE = "phasewise-controller"
 @click.option(
     "--period", "period_s", type=DURATION, default="5s", help="Longest time between two looks at the cluster."
 )
+@click.option(
+    "--retry-after",
+    "retry_s",
+    type=DURATION,
+    default="30s",
+    help="A pod that the extender refused every node is tried again after so long; 0: when the scheduler likes.",
+)
 @click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests a second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
@@ -47,6 +55,7 @@ def command(
     lease_namespace: str,
     bind_within_s: float,
     period_s: float,
+    retry_s: float,
     qps: float,
     burst: int,
     kubeconfig: Path | None,
@@ -56,7 +65,8 @@ def command(
 
     A gang is named by the label phasewise.dev/gang and its size by phasewise.dev/gang-size; the groups of JobSet,
     Kubeflow, Volcano, Coscheduling, Kueue and plain Jobs are known by their own labels. Events on the pods say why a
-    gang waits. Every option may stand in the environment: PHASEWISE_CONTROLLER_QPS=20.
+    gang waits. Pods that the extender refused every node are tried again now and then. Every option may stand in the
+    environment: PHASEWISE_CONTROLLER_QPS=20.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     ended = threading.Event()
@@ -66,22 +76,33 @@ def command(
     api = connect(kubeconfig, context, qps=qps, burst=burst, user_agent=agent)
     election = _election(api, lease_namespace) if leader_elect else None
     manners = Manners(period_s=period_s, patience=Patience(bind_within_s))
-    controller = Controller(api, (lambda: election.leads) if election is not None else (lambda: True), manners)
+
+    def leads() -> bool:
+        return election is None or election.leads
+
+    controller = Controller(api, leads, manners)
+    waker = Waker(api, leads, retry_s) if retry_s else None
+    probes = {"/healthz": lambda: True, "/readyz": lambda: not controller.not_ready()}
+    server = serve(address, _metrics(controller, waker), probes)
+    parts = [part for part in (election, controller, waker) if part is not None]
+    for part in parts:
+        part.start()
+    ended.wait()
+    for part in reversed(parts):
+        part.stop()
+    server.shutdown()
+
+
+def _metrics(controller: Controller, waker: Waker | None) -> CollectorRegistry:
     registry = CollectorRegistry()
     for name, words, value in (
         ("gangs_admitted", "Gangs let in since the start.", lambda: controller.admitted),
         ("gangs_waiting", "Gangs at the gate.", lambda: controller.waiting),
+        ("pods_woken", "Times a refused pod was tried again.", lambda: waker.woken if waker else 0),
+        ("watches_failing", "Watches without contact.", lambda: controller.failing + (waker.failing if waker else 0)),
     ):
         Gauge(f"phasewise_controller_{name}", words, registry=registry).set_function(value)
-    server = serve(address, registry, {"/healthz": lambda: True, "/readyz": lambda: not controller.not_ready()})
-    if election is not None:
-        election.start()
-    controller.start()
-    ended.wait()
-    controller.stop()
-    if election is not None:
-        election.stop()
-    server.shutdown()
+    return registry
 
 
 def _election(api: Api, namespace: str) -> LeaderElection:

@@ -1,33 +1,53 @@
-"""`phasewise extender explain`: one request answered without a server."""
+"""`phasewise extender explain`: why a pod went where it went, or where it would go."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import orjson
 from rich.console import Console
 from rich.table import Table
 
+from extender.asking import Asking
 from extender.cli.options import judging_options
-from extender.decisions import Decision
 from extender.settings import Settings
 from extender.trial import Trial, dumped, listed
 from recommender import __version__
 from recommender.cli.common import say
 from recommender.cluster.connection import connect
+from recommender.errors import Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
+Told = Mapping[str, Any]
+"""A decision as plain data, see `Decision.told`."""
+
+NAMED = 4
+"""Of nodes that have the same said of them."""
+
 
 @click.command(name="explain", context_settings={"show_default": True})
-@click.argument("request", type=FILE)
+@click.argument("what", metavar="REQUEST|NAMESPACE/POD")
+@click.option(
+    "--server",
+    envvar="PHASEWISE_EXTENDER_SERVER",
+    default="http://127.0.0.1:8943",
+    help="Where the extender answers that is asked about NAMESPACE/POD.",
+)
+@click.option("--authority", type=FILE, help="Its certificate is of this authority (PEM).  [default: the system's]")
+@click.option("--certificate", type=FILE, help="Our certificate (PEM), where it asks for one.")
+@click.option("--key", type=FILE, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option(
     "--cluster",
     "dumps",
     type=FILE,
     multiple=True,
-    help="A dump: kubectl get nodes,pods,phaseprofiles -A -o json. Repeatable.  [default: ask the API server]",
+    help="Judge REQUEST on a dump: kubectl get nodes,pods,phaseprofiles -A -o json. Repeatable.  "
+    "[default: on what the API server says]",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
@@ -35,7 +55,11 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--json", "as_json", is_flag=True, help="As JSON, like /explain of the server.")
 @judging_options
 def command(
-    request: Path,
+    what: str,
+    server: str,
+    authority: Path | None,
+    certificate: Path | None,
+    key: Path | None,
     dumps: tuple[Path, ...],
     kubeconfig: Path | None,
     context: str | None,
@@ -43,11 +67,31 @@ def command(
     as_json: bool,
     settings: Settings,
 ) -> None:
-    """Say which nodes a pod would be refused, how the others are scored, and why.
+    """Say which nodes a pod is refused, how the others are scored, and why.
 
-    REQUEST is what a scheduler sends ({"Pod": ..., "NodeNames": [...]}), or a pod as `kubectl get pod -o json` prints
-    it, which is judged on all nodes.
+    NAMESPACE/POD asks the running extender what it decided, and what the scheduler made of it.
+
+    REQUEST is a file with what a scheduler sends ({"Pod": ..., "NodeNames": [...]}), or with a pod as `kubectl get pod
+    -o json` prints it, which is judged on all nodes: now, without a server, as if it were not placed yet.
     """
+    namespace, _, pod = what.partition("/")
+    file = Path(what).is_file()
+    if file:
+        told = judged(Path(what), settings, dumps, kubeconfig, context, most)
+    elif namespace and pod and "/" not in pod and not dumps:
+        told = Asking(server, authority, certificate, key).explain(namespace, pod, most)
+    else:
+        raise Misuse(f"{what}: there is no such file, and a pod is written NAMESPACE/POD.")
+    if as_json:
+        click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    else:
+        show(told, decided=not file)
+
+
+def judged(
+    request: Path, settings: Settings, dumps: Sequence[Path], kubeconfig: Path | None, context: str | None, most: int
+) -> Told:
+    """What would be decided on a request now."""
     trial = Trial(settings)
     if dumps:
         for file in dumps:
@@ -56,32 +100,49 @@ def command(
         trial.take(listed(connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")))
     for problem in trial.broken:
         say(f"left out: {problem}")
-    decision = trial.decide(trial.question_of(request.read_bytes(), request))
-    if as_json:
-        click.echo(orjson.dumps(decision.told(most), option=orjson.OPT_INDENT_2))
-    else:
-        show(decision, most)
+    return trial.decide(trial.question_of(request.read_bytes(), request)).told(most)
 
 
-def show(decision: Decision, most: int) -> None:
-    """A table of nodes and reasons, the best first."""
-    told = decision.told(most)
-    console = Console(soft_wrap=True)
-    weights = ", ".join(f"{name} {weight:g}" for name, weight in told["weights"].items() if weight)
+def show(told: Told, *, decided: bool) -> None:
+    """What was decided in a few lines, then a table of nodes and reasons, the best first.
+
+    `decided` by a server for a scheduler; otherwise it is only what would be.
+    """
+    console = Console(soft_wrap=True, highlight=False)
     console.print(f"{told['pod']}: workload {told['workload']}, expected use from {told['demandFrom'] or 'nothing'}")
-    if not told["nodes"] and not told["refused"]:
-        favourite = f"the only node left: {told['advised']}" if told["advised"] else "none of ours: all nodes are equal"
-        console.print(favourite)
-        return
-    if weights:
+    if decided:
+        advised = f" ({told['advised']} was advised)" if told["advised"] not in ("", told["bound"]) else ""
+        console.print(f"{'on ' + told['bound'] + ': ' if told['bound'] else ''}{told['outcome']}{advised}")
+        asked = datetime.fromtimestamp(told["askedSeconds"], UTC)
+        tries = "once" if told["attempts"] == 1 else f"{told['attempts']} times"
+        console.print(f"asked {tries}, last at {asked:%H:%M:%S} UTC, about {told['nodesAsked']} nodes")
+    else:
+        console.print(f"judged now, on {told['nodesAsked']} nodes, as if it were not placed yet")
+    if not told["nodes"]:
+        if told["advised"]:
+            console.print(f"the only node left: {told['advised']}")
+        elif not told["refused"]:
+            console.print("none of ours, or no node is known: all nodes are equal")
+    elif weights := ", ".join(f"{name} {weight:g}" for name, weight in told["weights"].items() if weight):
         console.print(f"weights: {weights}")
     table = Table(box=None, pad_edge=False)
     table.add_column("NODE", no_wrap=True)
     table.add_column("SCORE", justify="right")
     table.add_column("WHY", overflow="fold")
+    alike: dict[tuple[str, str], list[str]] = {}
     for node in told["nodes"]:
         why = [f"{name} {said['value']:.2f}: {said['why']}" for name, said in node["scorers"].items()]
-        table.add_row(node["node"], str(node["score"]), "\n".join(why))
-    for name, reason in told["refused"].items():
-        table.add_row(name, "-", reason)
-    console.print(table)
+        alike.setdefault((str(node["score"]), "\n".join(why)), []).append(node["node"])
+    for (score, words), names in alike.items():
+        _row(table, names, len(names), score, words)
+    for reason, count in told["reasons"].items():
+        _row(table, [node for node, why in told["refused"].items() if why == reason], count, "no", reason)
+    if table.row_count:
+        console.print(table)
+
+
+def _row(table: Table, names: Sequence[str], count: int, score: str, words: str) -> None:
+    """One for a node, or for all nodes of which the same is said: some of them are named."""
+    if count > 1:
+        words += f"\n{', '.join(names[:NAMED])}{', ...' if count > NAMED else ''}"
+    table.add_row(names[0] if count == 1 else f"{count} nodes", score, words)

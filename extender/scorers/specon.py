@@ -23,9 +23,9 @@ def judge(question: Question) -> Opinion | None:
     --------
     Workers that hold 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
     """
-    places, snapshot = question.places, question.snapshot
-    held = snapshot.categories[:, places]
-    use = (snapshot.load[CPU, 0, places] * snapshot.per_unit[CPU, places]).clip(0.0, 1.0)
+    snapshot = question.snapshot
+    held = question.here(snapshot.categories)
+    use = question.here(snapshot.load[CPU, 0] * snapshot.per_unit[CPU]).clip(0.0, 1.0)
     scores = s_of(held)
     facts = {"S": scores, **dict(zip(("pc", "wc", "cc"), held, strict=True))}
     return Opinion(_smallest_best(scores + TIE * use), facts)

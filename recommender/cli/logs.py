@@ -34,13 +34,13 @@ class JsonLines(logging.Formatter):
         return orjson.dumps(line, default=str, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
 
 
-def set_up_logging(form: str, level: str) -> None:
-    """Log to stderr; `form` is `text` or `json`, `level` one of `LEVELS`."""
+def set_up_logging(log_format: str, log_level: str) -> None:
+    """Log to stderr; `log_format` is `text` or `json`, `log_level` one of `LEVELS`."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JsonLines() if log_format == "json" else logging.Formatter(TEXT))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(log_level.upper())
     # Below warnings these speak of their own inner life, not of the cluster.
     for foreign in ("numba", "urllib3", "matplotlib"):
         logging.getLogger(foreign).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""PhaseProfiles: read by a watch, written on difference only."""
+"""PhaseProfiles: whose they are by a watch, what they keep by a list at the start, and how they are written."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-
-import orjson
 
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
@@ -20,25 +18,42 @@ PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 CLASS_PREFIX = "class."
 
 
+HEADLINE = ("phase", "since", "next", "when", "confidence", "category", "cpu", "memory", "why", "conditions")
+"""What a status may cease to say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A PhaseProfile; `status` as the API server gave it, kept as JSON: its objects would take ten times as much."""
+    """A PhaseProfile as the watch knows it: that it is there, and whose it is. What it keeps is for a start only."""
+
+    key: ObjectKey
+    owner_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a PhaseProfile keeps over a restart.
+
+    Attributes
+    ----------
+    owner_uid
+        Of the VPA; empty for a workload class.
+    state
+        None where it keeps nothing.
+    updated
+        When it was changed, as written; empty where it does not say.
+    """
 
     key: ObjectKey
     owner_uid: str
     is_class: bool
-    status_json: bytes
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        """Read anew each time it is asked for."""
-        status: dict[str, Any] = orjson.loads(self.status_json)
-        return status
+    state: str | None
+    updated: str
 
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    """A PhaseProfile from its JSON.
+    """Whose a PhaseProfile is, from its JSON.
 
     Raises
     ------
@@ -47,8 +62,27 @@ def read_profile(raw: Fields) -> Profile:
     """
     metadata = raw.child("metadata")
     owners = [owner.text("uid") for owner in metadata.children("ownerReferences")]
-    is_class = raw.child("spec").raw.get("class") is True
-    return Profile(read_key(metadata), owners[0] if owners else "", is_class, orjson.dumps(raw.child("status").raw))
+    return Profile(read_key(metadata), owners[0] if owners else "")
+
+
+@reads("PhaseProfile")
+def read_kept(raw: Fields) -> Kept:
+    """What a PhaseProfile keeps, from its JSON.
+
+    Raises
+    ------
+    BadObject
+        A field has the wrong form; named.
+    """
+    profile, status = read_profile(raw.raw), raw.child("status").raw
+    state, updated = status.get("state"), status.get("updated")
+    return Kept(
+        profile.key,
+        profile.owner_uid,
+        raw.child("spec").raw.get("class") is True,
+        state if isinstance(state, str) else None,
+        updated if isinstance(updated, str) else "",
+    )
 
 
 def class_profile_key(key: ObjectKey) -> ObjectKey:
@@ -63,10 +97,12 @@ class ProfileWriter:
         self._api = api
 
     def write(self, vpa: Vpa, status: Mapping[str, Any], present: Profile | None) -> bool:
-        """Make the profile say this; False when it does already, or when it goes: with its VPA or its namespace.
+        """Make the profile say this; False when it goes: with its VPA or its namespace.
 
         Parameters
         ----------
+        status
+            Of the headline what is not in it is taken away; anything else that is not in it (`state`) stays.
         present
             As last seen; None when there is none. One of a VPA that had the name before is taken over.
 
@@ -75,15 +111,13 @@ class ProfileWriter:
         ApiError
             It could not be written; nothing was, as far as can be known.
         """
-        if present is not None and present.owner_uid == vpa.uid and dict(present.status) == dict(status):
-            return False
         path = path_of(PROFILES, *vpa.key)
         try:
             if present is None:
                 self._create(vpa)
             elif present.owner_uid != vpa.uid:
                 self._api.patch(path, {"metadata": {"ownerReferences": [_owner(vpa)]}})
-            self._api.patch(f"{path}/status", [{"op": "add", "path": "/status", "value": dict(status)}])
+            self._api.patch(f"{path}/status", {"status": {**dict.fromkeys(HEADLINE), **status}})
         except NotFound:  # deleted meanwhile; the next round sees that
             return False
         return True

@@ -98,7 +98,7 @@ class Fields:
         for value in values.values():
             if type(value) is not str:
                 raise BadField(self.at(name), "has a value that is not a text")
-        return {key: intern(value) for key, value in values.items()}
+        return {intern(key): intern(value) for key, value in values.items()}
 
     def time_s(self, name: str) -> float | None:
         """An RFC 3339 time in unix seconds."""

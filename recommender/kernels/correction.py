@@ -11,32 +11,20 @@ from numpy.typing import NDArray
 
 from recommender.kernels.demand import Grid, cheapest_knot
 
+Ledger = NDArray[np.float64]
+"""One resource of one container, float64 (N_LEDGER,): what holds, what was expected of it, and what came."""
 
-class Ledger(NamedTuple):
-    """One resource of one container: what holds, what was expected of it, and what came.
-
-    Attributes
-    ----------
-    allocated
-        float64 (1,): cores or bytes that hold now; NaN before the first decision.
-    expected
-        float64 (1,): share of samples expected to violate under it.
-    haste
-        float64 (1,): natural logarithm of the factor on the price of a violation.
-    over, samples
-        int64 (1,): violating samples and all samples of the running cycle.
-    """
-
-    allocated: NDArray[np.float64]
-    expected: NDArray[np.float64]
-    haste: NDArray[np.float64]
-    over: NDArray[np.int64]
-    samples: NDArray[np.int64]
+ALLOCATED, EXPECTED, HASTE, OVER, SAMPLES, N_LEDGER = 0, 1, 2, 3, 4, 5
+"""Places in a ledger: cores or bytes that hold now (NaN before the first decision), the share of samples expected to
+violate under it, the natural logarithm of the factor on the price of a violation, and of the running cycle the
+violating samples and all samples."""
 
 
 def fresh_ledger() -> Ledger:
     """Before the first decision."""
-    return Ledger(np.full(1, np.nan), np.zeros(1), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    ledger = np.zeros(N_LEDGER)
+    ledger[ALLOCATED] = np.nan
+    return ledger
 
 
 class Pace(NamedTuple):
@@ -104,24 +92,24 @@ def decide_in_turn(
     number = 0
     for position in range(len(used) + 1):
         while number < len(decisions) and decisions[number] == position:
-            if ledger.samples[0] > 0:
-                surprise = ledger.over[0] / ledger.samples[0] - ledger.expected[0]
-                ledger.haste[0] = min(max(ledger.haste[0] + pace.gain * surprise, pace.lowest), pace.highest)
-                ledger.over[0], ledger.samples[0] = 0, 0
-            own_price = price[0] * math.exp(ledger.haste[0])
+            if ledger[SAMPLES] > 0:
+                surprise = ledger[OVER] / ledger[SAMPLES] - ledger[EXPECTED]
+                ledger[HASTE] = min(max(ledger[HASTE] + pace.gain * surprise, pace.lowest), pace.highest)
+                ledger[OVER], ledger[SAMPLES] = 0, 0
+            own_price = price[0] * math.exp(ledger[HASTE])
             best, covered = cheapest_knot(pooled[number], grid, references[number], own_price, price[1])
             cheapest = references[number] * grid.level[best]
-            ledger.allocated[0] = max(min(cheapest, bounds[number, 1]), bounds[number, 0])
-            ledger.expected[0] = 1.0 - covered
-            outcome[number, 0] = ledger.allocated[0]
+            ledger[ALLOCATED] = max(min(cheapest, bounds[number, 1]), bounds[number, 0])
+            ledger[EXPECTED] = 1.0 - covered
+            outcome[number, 0] = ledger[ALLOCATED]
             outcome[number, 1] = covered
-            outcome[number, 2] = ledger.haste[0]
+            outcome[number, 2] = ledger[HASTE]
             number += 1
-        if position == len(used) or math.isnan(used[position]) or math.isnan(ledger.allocated[0]):
+        if position == len(used) or math.isnan(used[position]) or math.isnan(ledger[ALLOCATED]):
             continue
-        ledger.samples[0] += 1
-        if used[position] > pace.tolerance * ledger.allocated[0]:
-            ledger.over[0] += 1
+        ledger[SAMPLES] += 1
+        if used[position] > pace.tolerance * ledger[ALLOCATED]:
+            ledger[OVER] += 1
 
 
 @njit(cache=True, nogil=True)

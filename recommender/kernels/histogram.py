@@ -178,6 +178,39 @@ def request_of(amount: float, margin: float, floor: float, ceiling: float) -> fl
 
 
 @njit(cache=True, nogil=True)
+def estimate(
+    cpu: Histogram,
+    memory: Histogram,
+    epsilon: tuple[float, float],
+    rules: Estimation,
+    floors: tuple[float, float],
+    shares: tuple[float, float, float],
+    factors: tuple[float, float, float],
+    requests: NDArray[np.float64],
+) -> None:
+    """Requests at several percentiles, each times a factor, never below the floor.
+
+    Parameters
+    ----------
+    cpu, memory
+        OUT: they remember where a percentile stood.
+    epsilon, floors
+        Of CPU and memory; floors in millicores and bytes.
+    shares, factors
+        One for each request.
+    requests
+        OUT float64 (3, 2): cores and bytes.
+    """
+    for number in range(len(shares)):
+        for resource in range(2):
+            per_unit = 1000.0 if resource == 0 else 1.0
+            found = percentile(cpu if resource == 0 else memory, epsilon[resource], shares[number])
+            base = request_of(math.floor(found * per_unit), rules.margin, 0.0, rules.ceiling)
+            amount = min(base * factors[number], rules.ceiling) if base > 0.0 else 0.0
+            requests[number, resource] = max(math.floor(amount), floors[resource]) / per_unit
+
+
+@njit(cache=True, nogil=True)
 def add_memory(
     histogram: Histogram,
     buckets: Buckets,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from recommender.errors import BadInput
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import MEMORY, VIOLATION_TOLERANCE, FloatArray
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray
 
 HOUR_S = 3600.0
 
@@ -38,7 +38,7 @@ class Book:
     less_memory_since_s
         Since when less memory is wanted than is published.
     violations, judged
-        float64 (2,) and a number of samples, both fading.
+        Of CPU and memory, and a number of samples, both fading.
     oom_floor_bytes, oom_s
         What a kill for memory showed to be needed, and when that was.
     guess
@@ -49,7 +49,7 @@ class Book:
     published: FloatArray = field(default_factory=lambda: np.full(2, np.nan))
     changed_s: deque[float] = field(default_factory=deque)
     less_memory_since_s: float | None = None
-    violations: FloatArray = field(default_factory=lambda: np.zeros(2))
+    violations: tuple[float, float] = (0.0, 0.0)
     judged: float = 0.0
     oom_floor_bytes: float = 0.0
     oom_s: float = 0.0
@@ -59,17 +59,20 @@ class Book:
         """The history session of one of its containers."""
         return self.history.session(who)
 
-    def judge(self, used: FloatArray, requests: FloatArray) -> None:
+    def judge(self, used: FloatArray, requests: Sequence[float]) -> None:
         """Count one sample, float64 (2,), against what the container had at the time; NaN where it requests nothing."""
-        over = used > requests * VIOLATION_TOLERANCE
-        self.violations = self.violations * FORGETTING + over
+        cpu, memory = self.violations
+        self.violations = (
+            cpu * FORGETTING + (used[CPU] > requests[CPU] * VIOLATION_TOLERANCE),
+            memory * FORGETTING + (used[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE),
+        )
         self.judged = self.judged * FORGETTING + 1.0
 
     @property
-    def violation_ratio(self) -> FloatArray:
-        """float64 (2,): share of the judged samples that violated, the latest counting most."""
-        ratio: FloatArray = self.violations / max(self.judged, 1.0)
-        return ratio
+    def violation_ratio(self) -> tuple[float, float]:
+        """Share of the judged samples that violated, CPU and memory, the latest counting most."""
+        judged = max(self.judged, 1.0)
+        return self.violations[CPU] / judged, self.violations[MEMORY] / judged
 
     def want(self, memory_bytes: float, now_s: float) -> None:
         """Note how much memory is wanted now, so that less of it is had only after a while."""
@@ -108,7 +111,7 @@ class Book:
         return {
             "changed_s": list(self.changed_s),
             "less_memory_since_s": self.less_memory_since_s,
-            "violations": self.violations.tolist(),
+            "violations": [float(share) for share in self.violations],
             "judged": self.judged,
             "oom_floor_bytes": self.oom_floor_bytes,
             "oom_s": self.oom_s,
@@ -133,5 +136,5 @@ class Book:
         except (KeyError, TypeError, ValueError) as error:
             problem = f"the kept state of a VPA does not fit ({error!r})"
             raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
-        self.violations, self.changed_s = violations, changed_s
+        self.violations, self.changed_s = (float(violations[CPU]), float(violations[MEMORY])), changed_s
         self.judged, self.oom_floor_bytes, self.oom_s = numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from recommender.cluster.checkpoints import CheckpointKey, Checkpoints, WriteReport
@@ -21,7 +21,7 @@ from recommender.cluster.profiles import PROFILES, read_profile
 from recommender.cluster.reflector import Reflector
 from recommender.cluster.scales import Scales
 from recommender.cluster.store import OnChange
-from recommender.cluster.targets import Targets
+from recommender.cluster.targets import Resolution, Targets
 from recommender.cluster.training_jobs import TrainingJobs
 from recommender.cluster.vpa_status import Condition
 from recommender.cluster.vpa_writer import VpaWriter
@@ -77,11 +77,14 @@ class ClusterView:
         self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
         self._histories: dict[CheckpointKey, HistogramSession] = {}
         self._loaded: dict[ObjectKey, str] = {}
+        self._selected: dict[ObjectKey, tuple[Resolution, Selection]] = {}
+        self._room: dict[Hashable, Sequence[Pair]] = {}
+        self._room_version = -1
         within = scope.namespace
         self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
         self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile))
-        self._profile_store = ProfileStore(api, self._profiles)
+        self._profile_store = ProfileStore(api, scope, self._profiles)
         self._training_jobs = TrainingJobs(api, self._workload_changed, within, scope.only)
         self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload]]] = []
         self.reflectors: tuple[Reflector[Any], ...] = (
@@ -118,7 +121,7 @@ class ClusterView:
         return bool(profiles) and all(reflector.synced for reflector in self.reflectors)
 
     def load_histories(self) -> None:
-        """Read the checkpoints of the VPAs that have come since the last call; a broken one is reported and left out.
+        """Read checkpoints and profiles of the VPAs that have come since the last call; broken ones are left out.
 
         Until theirs are read, `vpas` does not name them: what we knew of them would be written over what stands there.
 
@@ -131,10 +134,12 @@ class ClusterView:
         for gone in [key for key, uid in self._loaded.items() if ours.get(key) != uid]:
             del self._loaded[gone]
             self._targets.forget(gone)
+            self._selected.pop(gone, None)
             self._checkpoints.forget(gone)
         fresh = ours.keys() - self._loaded.keys()
         if not fresh:
             return
+        self._profile_store.load(fresh)
         self._histories = {key: past for key, past in self._histories.items() if key.vpa in self._loaded}
         for checkpoint in self._checkpoints.load(fresh):
             try:
@@ -174,8 +179,12 @@ class ClusterView:
         found = self._targets.resolve(vpa.key, vpa.target)
         if found.transient:
             raise Unreachable(found.problem or "its target is looked up in one of the next rounds")
-        classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in found.pods}
-        return Selection(found.pods, classes, found.problem or None)
+        before, selection = self._selected.get(vpa.key, (None, None))
+        if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
+            classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in found.pods}
+            selection = Selection(found.pods, classes, found.problem or None)
+            self._selected[vpa.key] = found, selection
+        return selection
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
         """What containers used lately."""
@@ -189,7 +198,13 @@ class ClusterView:
         """Allocatable of the nodes that the first of these pods may run on, as far as selector and taints tell."""
         if not pods:
             return []
-        return [node.allocatable for node in self._nodes.snapshot().values() if _may_run(pods[0], node)]
+        if self._room_version != self._nodes.version:
+            self._room, self._room_version = {}, self._nodes.version
+        asks = tuple(pods[0].node_selector.items()), pods[0].tolerations
+        if asks not in self._room:
+            nodes = self._nodes.snapshot().values()
+            self._room[asks] = tuple(node.allocatable for node in nodes if _may_run(pods[0], node))
+        return self._room[asks]
 
     def publish(
         self,

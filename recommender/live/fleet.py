@@ -9,6 +9,7 @@ a workload class whose runs are known, the earlier runs are asked, and oftener w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
 from recommender.policies.demand_curve import CurveRecorder
-from recommender.policies.proactive import ProactivePolicy
+from recommender.policies.proactive import ProactivePolicy, decide_together
 from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray, IntArray, PhaseTrace
 
 LONGEST_GAP_CYCLES = 4
@@ -144,12 +145,22 @@ class Fleet:
 
         None, and the decision before stays, when there is nothing new to say.
         """
-        decision = self._as_its_class(member, now_s)
-        if decision is None and self._forecast_due(member):
-            decision = self._as_forecast(member)
-        if decision is not None:
-            member.decision = decision
-        return decision
+        return self.decide_all([member], now_s)[0]
+
+    def decide_all(self, members: Sequence[Member], now_s: float) -> list[Decision | None]:
+        """`decide` for many, those whom the forecast decides for together."""
+        decisions = [self._as_its_class(member, now_s) for member in members]
+        open_ones = [
+            place
+            for place, (member, made) in enumerate(zip(members, decisions, strict=True))
+            if made is None and self._forecast_due(member)
+        ]
+        for place, made in zip(open_ones, self._as_forecast([members[place] for place in open_ones]), strict=True):
+            decisions[place] = made
+        for member, decision in zip(members, decisions, strict=True):
+            if decision is not None:
+                member.decision = decision
+        return decisions
 
     def expect(self, runs: ClassRuns | None, age_s: float, now_s: float) -> Decision | None:
         """What a container that nothing is known of but its class and age is to have; None when nobody knows."""
@@ -190,17 +201,22 @@ class Fleet:
         if found is None:
             return None
         run_s = runs.typical_s if found.alike >= ENOUGH_RUNS else np.inf
-        return Decision(now_s, found.allocation, CLASS, _why(found, ahead_s), run_s)
+        return Decision(now_s, found.allocation, CLASS, partial(_why, found, ahead_s), run_s)
 
-    def _as_forecast(self, member: Member) -> Decision:
-        """Ask the forecast for what comes after the latest sample."""
-        block = self._block(member, member.undecided, np.array([member.undecided]))
-        allocation = member.proactive.advance(block)[-1]
+    def _as_forecast(self, members: Sequence[Member]) -> list[Decision]:
+        """Ask the forecast for what comes after the latest sample of each."""
+        if not members:
+            return []
+        blocks = [self._block(member, member.undecided, np.array([member.undecided])) for member in members]
+        allocations = decide_together([member.proactive for member in members], blocks)
+        return [self._made(member, allocation) for member, allocation in zip(members, allocations, strict=True)]
+
+    def _made(self, member: Member, allocation: FloatArray) -> Decision:
         member.undecided, member.phase_changed = 0, False
         # The first cycle is cut short by some of it, or all that start together would be due together for ever.
         early = 0 if member.decision else member.slot % max(1, self.cycle_samples // 2)
         member.decided_cell = member.last_cell - early
-        return Decision((member.last_cell + 1) * self.step_s, allocation, FORECAST, member.proactive.explain())
+        return Decision((member.last_cell + 1) * self.step_s, allocation, FORECAST, member.proactive.explain)
 
     # -- what is known of a member ---------------------------------------------------------------------------------
 

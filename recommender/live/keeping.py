@@ -27,8 +27,8 @@ _COUNTED = ("start_cell", "first_cell", "last_cell", "samples", "phase", "previo
 
 
 def pack(content: Mapping[str, Any]) -> str:
-    """Content ready for JSON as one short text."""
-    return base64.b64encode(zlib.compress(orjson.dumps(content), 9)).decode("ascii")
+    """Content ready for JSON as one short text; arrays are written as their own type is, so float32 in seven digits."""
+    return base64.b64encode(zlib.compress(orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY), 6)).decode("ascii")
 
 
 def unpack(text: str, whose: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def keep(fleet: Fleet, member: Member) -> dict[str, Any]:
         **{name: getattr(member, name) for name in _COUNTED},
         "step_s": fleet.step_s,
         "model": fleet.model.origin,
-        "usage": _short(fleet.recent(member).tolist()),
+        "usage": _short(fleet.recent(member)),
         "curve": curve_content(fleet.curves.curve(member.slot)),
         "track": _short(fleet.tracker.remembered(member.slot)),
         "session": _short(member.proactive.remembered()),
@@ -119,14 +119,14 @@ def restore(fleet: Fleet, member: Member, kept: Mapping[str, Any]) -> None:
     member.since_cell, member.phase_changed = counted["since_cell"], False
 
 
-def _whole(numbers: NDArray[np.float32]) -> list[int | None]:
-    return [None if np.isnan(number) else round(float(number)) for number in numbers]
+def _whole(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(np.round(numbers))
 
 
 def _short(value: Any) -> Any:
     """Seven digits of each number: what a meter tells is less, and a PhaseProfile must stay small."""
-    if isinstance(value, float):
-        return float(f"{value:.7g}")
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value, np.float32) if value.dtype.kind == "f" else value
     if isinstance(value, list):
         return [_short(entry) for entry in value]
     if isinstance(value, dict):

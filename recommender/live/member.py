@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -76,8 +76,8 @@ class Decision:
         float64 (2,): cores and bytes.
     policy
         `FORECAST` or `CLASS`.
-    why
-        What it was made of; `rule` in words.
+    explain
+        Tells what it was made of; `rule` in words. Asked when somebody wants to know.
     run_s
         How long such a run takes, when enough earlier ones went on alike to say that memory is needed no more; else
         infinite.
@@ -86,7 +86,7 @@ class Decision:
     at_s: float
     allocation: FloatArray
     policy: str
-    why: Mapping[str, Any]
+    explain: Callable[[], Mapping[str, Any]]
     run_s: float = math.inf
 
 

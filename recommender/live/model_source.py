@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from recommender import artifacts
 from recommender import model as models
@@ -45,6 +46,13 @@ class Loaded:
     model: PhaseModel
     digest: str
     written_s: float | None
+
+
+class Refusal(NamedTuple):
+    """Why a newer model is not used, in words, and since when (unix seconds)."""
+
+    words: str
+    since_s: float
 
 
 class ModelSource(Protocol):
@@ -182,10 +190,23 @@ class ModelWatch:
         Where models come from.
     tell
         Told of a model that is in use from now on, and of what is wrong with one that was refused.
+    clock
+        Unix seconds.
+
+    Attributes
+    ----------
+    refusal
+        Why the source's model is not used; None while it is.
     """
 
-    def __init__(self, source: ModelSource, tell: Callable[[Loaded | None, str], None]) -> None:
-        self._source, self._tell = source, tell
+    def __init__(
+        self,
+        source: ModelSource,
+        tell: Callable[[Loaded | None, str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source, self._tell, self._clock = source, tell, clock
+        self.refusal: Refusal | None = None
         self._seen: Hashable | None = None
         self.in_use: Loaded
 
@@ -211,7 +232,7 @@ class ModelWatch:
             self.in_use = BundledModel().load()
         self._tell(self.in_use, "")
         if problem:
-            self._tell(None, problem)
+            self._refuse(problem)
         return self.in_use
 
     def stop(self) -> None:
@@ -242,8 +263,12 @@ class ModelWatch:
                 return
             self._seen = version
             log.warning("the new model is refused, %s goes on: %s", self.in_use.model.origin, error)
-            self._tell(None, str(error))
+            self._refuse(str(error))
             return
-        self._seen, self.in_use = version, loaded
+        self._seen, self.in_use, self.refusal = version, loaded, None
         log.info("a new model is in use: %s (%s)", loaded.model.origin, loaded.digest[:12])
         self._tell(loaded, "")
+
+    def _refuse(self, problem: str) -> None:
+        self.refusal = Refusal(problem, self._clock())
+        self._tell(None, problem)

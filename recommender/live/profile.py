@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from recommender.live.classes import Classes, demand_content
 from recommender.live.fleet import Fleet
 from recommender.live.keeping import LONGEST_TEXT, keep, pack
 from recommender.live.member import Member
+from recommender.live.model_source import Refusal
 from recommender.live.moments import moment
 from recommender.live.progress import category_of, progress_of
 from recommender.live.recommend import Advice
@@ -28,39 +29,54 @@ LIKELY = 0.05
 """Next phases less probable than this are left out."""
 
 
-def signature_of(workload: Workload, fleet: Fleet) -> object:
-    """What a profile is made from: it is made, and written, again when this is another one.
+MODEL_REFUSED = "ModelRefused"
+"""The condition of a PhaseProfile while a newer model is not used. VPAs do not say so: they would go on saying it under
+another recommender, which keeps conditions that it does not know."""
 
-    At least once a cycle it is, so that what is kept over a restart is no older.
-    """
+
+class Known(NamedTuple):
+    """What profiles are made from, besides their workloads."""
+
+    fleet: Fleet
+    classes: Classes
+    refusal: Refusal | None = None
+
+
+def signature_of(workload: Workload, known: Known) -> object:
+    """What a profile is made from: it is made, and written, again when this is another one."""
     members = [member for found in workload.members.values() for member in found]
     targets = {name: (*advice.estimate.target.tolist(), advice.doubt) for name, advice in workload.advice.items()}
     return (
         workload.vpa.uid,
         workload.vpa.generation,
         targets,
-        sorted((member.instance, member.phase, member.last_cell // fleet.cycle_samples) for member in members),
-        {name: book.oom_s for name, book in workload.books.items()},
+        sorted((member.instance, member.phase) for member in members),
+        known.refusal,
         {uid: growth.category for uid, growth in workload.growth.items()},
     )
 
 
-def profile_of(workload: Workload, fleet: Fleet, classes: Classes) -> Json:
+def profile_of(workload: Workload, known: Known, *, keeps: bool = True) -> Json:
     """The status of a workload's PhaseProfile, bounded in size whatever the number of pods.
 
-    It holds moments, not durations, so that it stays true while nothing changes.
+    It holds moments, not durations, so that it stays true while nothing changes. With `keeps` it holds also what is
+    needed to go on after a restart.
     """
+    fleet = known.fleet
     chosen = sorted(workload.advice.items(), key=lambda item: -float(item[1].estimate.target[CPU]))
     status: Json = {
         "observedGeneration": workload.vpa.generation,
         "model": fleet.model.origin,
         "containers": [
-            _container(*found, fleet) | _demand(workload, found[0], classes)
+            _container(*found, fleet) | _demand(workload, found[0], known.classes)
             for found in sorted(chosen, key=_name)[:MOST_CONTAINERS]
         ],
         "pods": _pods(workload),
-        "state": _state(workload, fleet),
     }
+    if known.refusal is not None:
+        status["conditions"] = [_refused(known.refusal, fleet)]
+    if keeps:
+        status["state"] = _state(workload, fleet)
     if (category := category_of(workload)) is not None:
         status["category"] = category.value
     if chosen:
@@ -84,6 +100,16 @@ def _container(name: str, advice: Advice, fleet: Fleet) -> Json:
     entry["confidence"] = round(fleet.confidence(member), 1)
     entry["next"] = _next(member, fleet)
     return entry
+
+
+def _refused(refusal: Refusal, fleet: Fleet) -> Json:
+    return {
+        "type": MODEL_REFUSED,
+        "status": "True",
+        "reason": "Refused",
+        "message": f"{fleet.model.origin} goes on: {refusal.words}"[: 2 * LONGEST_WORDS],
+        "lastTransitionTime": moment(refusal.since_s),
+    }
 
 
 def _pods(workload: Workload) -> list[Json]:
@@ -139,7 +165,7 @@ def _why(advice: Advice) -> Json:
         why["forecastCpuCores"] = round(float(advice.forecast[CPU]), 3)
         why["forecastMemoryBytes"] = round(float(advice.forecast[MEMORY]))
     if advice.decision is not None and advice.doubt is None:
-        why["rule"] = str(advice.decision.why.get("rule", ""))[: 2 * LONGEST_WORDS]
+        why["rule"] = str(advice.decision.explain().get("rule", ""))[: 2 * LONGEST_WORDS]
     return why
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from recommender.cluster.objects import Pair
 from recommender.cluster.vpa_status import Condition, published_in
 from recommender.live.workload import Workload
 from recommender.policies.constraints import SharedLimits, constrain_again
+from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, FloatArray
 
 PROVIDED, NO_PODS, UNSUPPORTED, UNSURE, DEPRECATED = (
@@ -21,6 +24,38 @@ PROVIDED, NO_PODS, UNSUPPORTED, UNSURE, DEPRECATED = (
 
 DEFERRED = "Deferred"
 """The reason of a pod's condition PodResizePending while its node has no room."""
+
+
+class Status(NamedTuple):
+    """What the status of a workload's VPA is to say.
+
+    Attributes
+    ----------
+    signature
+        What it was made from.
+    recommendations
+        What is new; `entries` holds also what stands of before, by container name.
+    """
+
+    workload: Workload
+    signature: object
+    recommendations: Sequence[ContainerRecommendation]
+    entries: Mapping[str, ContainerRecommendation]
+    conditions: Mapping[str, Condition | None]
+
+
+def said_of(workload: Workload, room: tuple[Pair, ...]) -> object:
+    """What a status is made from: while it is the same, and the status stood, it need not be made again."""
+    advised = tuple(
+        (name, advice.doubt, *(amounts.tobytes() for amounts in _amounts(advice.estimate)))
+        for name, advice in workload.advice.items()
+    )
+    vpa = workload.vpa
+    return vpa, vpa.resource_version, tuple(workload.selection.pods), workload.selection.problem, room, advised
+
+
+def _amounts(estimate: Estimate) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return estimate.lower, estimate.target, estimate.upper
 
 
 def containers_of(workload: Workload) -> set[str]:

@@ -7,13 +7,12 @@ rails after it like the forecast itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, RESOURCES, FloatArray
+from recommender.records import CPU, MEMORY, RESOURCES, Amounts, FloatArray
 from recommender.units import BYTES_PER_MIB
 
 
@@ -60,17 +59,17 @@ class Situation:
     working_set_bytes
         The largest present one among them; NaN where none is known.
     applied
-        float64 (2,): the target in force, NaN where there is none.
+        Cores and bytes: the target in force, NaN where there is none.
     less_memory_since_s
         Since when less memory was wanted than is applied; None when it is not.
     violations
-        float64 (2,): share of the judged samples that violated lately, per resource.
+        Share of the judged samples that violated lately, per resource.
     judged
         How many samples that is a share of.
     histogram, confidence
         What the default recommender would say, and how many days of history that rests on.
     requests
-        float64 (2,): the most that one of the containers has now, NaN where nothing is requested.
+        Cores and bytes: the most that one of the containers has now, NaN where nothing is requested.
     oom_floor_bytes
         What must be had since a container was killed for memory; 0 without such an event.
     recent_changes
@@ -86,33 +85,37 @@ class Situation:
     now_s: float
     doubt: str | None
     working_set_bytes: float
-    applied: FloatArray
+    applied: Sequence[float]
     less_memory_since_s: float | None
-    violations: FloatArray
+    violations: Sequence[float]
     judged: int
     histogram: Estimate | None
     confidence: float
-    requests: FloatArray
+    requests: Sequence[float]
     oom_floor_bytes: float
     recent_changes: int
     deferred_s: float = 0.0
     pinned: bool = False
-    run_s: float = np.inf
+    run_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A target on its way to being published: float64 (2,) cores and bytes, and what each rail did to it."""
+    """A target on its way to being published: cores and bytes, and what each rail did to it.
 
-    target: FloatArray
+    Plain numbers, for there are ten thousand of them at each round, and an array of two takes longer to make than all
+    that is done to it.
+    """
+
+    target: Amounts
     notes: tuple[tuple[str, str], ...] = field(default=())
     confident: bool = True
 
-    def moved(self, rail: str, target: FloatArray, words: str) -> Draft:
+    def moved(self, rail: str, target: Amounts, words: str) -> Draft:
         """The draft with another target, if it is another one."""
-        if np.array_equal(target, self.target, equal_nan=True):
+        if all(map(_same, target, self.target)):
             return self
-        return replace(self, target=target, notes=(*self.notes, (rail, words)))
+        return Draft(target, (*self.notes, (rail, words)), self.confident)
 
 
 Rail = Callable[[Draft, Situation, RailOptions], Draft]
@@ -123,28 +126,33 @@ FEW_SAMPLES = 40
 """A share of fewer samples than these is chance."""
 
 
+def overspent(violations: Sequence[float], judged: float, options: RailOptions) -> bool:
+    """Whether even the wider margin violates."""
+    return judged >= FEW_SAMPLES and any(
+        share > 2.0 * most for share, most in zip(violations, options.target_violation, strict=True)
+    )
+
+
 def fallback(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """In doubt, or once even the wider margin violates, what the default recommender would say."""
     doubt = situation.doubt
-    spent = _spent(situation)
-    if doubt is None and (spent > 2.0 * np.array(options.target_violation)).any():
-        doubt = f"violations of {_shares(spent)} although the margin was widened"
+    if doubt is None and overspent(situation.violations, situation.judged, options):
+        doubt = f"violations of {_shares(situation.violations)} although the margin was widened"
     if doubt is None:
         return draft
     if situation.histogram is None:
-        return replace(
-            draft, confident=False, notes=(*draft.notes, ("fallback", f"{doubt}; no history to fall back on"))
-        )
-    words = f"{doubt}: as the default recommender has it"
-    return replace(draft.moved("fallback", situation.histogram.target, words), confident=False)
+        words = f"{doubt}; no history to fall back on"
+        return replace(draft, confident=False, notes=(*draft.notes, ("fallback", words)))
+    moved = draft.moved("fallback", _pair(situation.histogram.target), f"{doubt}: as the default recommender has it")
+    return Draft(moved.target, moved.notes, confident=False)
 
 
 def no_shrinking_on_a_guess(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """In doubt and with little history, a container keeps what it has: old pods are updated whatever the bounds say."""
-    nothing_known = bool(np.isnan(draft.target).any())
+    nothing_known = math.isnan(draft.target[CPU]) or math.isnan(draft.target[MEMORY])
     if draft.confident or nothing_known or situation.confidence >= LITTLE_HISTORY_DAYS:
         return draft
-    target = np.fmax(draft.target, situation.requests)
+    target = _each(_larger, draft.target, situation.requests)
     return draft.moved("no shrinking on a guess", target, "not below what it has, until there is an hour of history")
 
 
@@ -153,21 +161,24 @@ def room_to_show(draft: Draft, situation: Situation, options: RailOptions) -> Dr
 
     Its use tells nothing of its demand then, and no violation would ever show.
     """
-    had = situation.requests[CPU]
+    had = float(situation.requests[CPU])
     if not situation.pinned or not draft.target[CPU] < had * options.widen:
         return draft
-    target = np.array([had * options.widen, draft.target[MEMORY]])
+    target = (had * options.widen, draft.target[MEMORY])
     return draft.moved("room to show", target, "it uses just the CPU that it has, and may want more")
 
 
 def violation_budget(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """More of a resource than forecast, while its violations are above what is accepted."""
-    spent = _spent(situation) > np.array(options.target_violation)
-    target = np.where(spent, draft.target * options.widen, draft.target)
-    which = " and ".join(name for name, over in zip(RESOURCES, spent, strict=True) if over)
-    return draft.moved(
-        "violation budget", target, f"{which}: violations above the target, {options.widen:g} times the forecast"
+    spent = tuple(share > most for share, most in zip(_spent(situation), options.target_violation, strict=True))
+    if not any(spent):
+        return draft
+    cpu_cores, memory_bytes = (
+        amount * options.widen if over else amount for amount, over in zip(draft.target, spent, strict=True)
     )
+    which = " and ".join(name for name, over in zip(RESOURCES, spent, strict=True) if over)
+    words = f"{which}: violations above the target, {options.widen:g} times the forecast"
+    return draft.moved("violation budget", (cpu_cores, memory_bytes), words)
 
 
 def working_set(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
@@ -176,7 +187,7 @@ def working_set(draft: Draft, situation: Situation, options: RailOptions) -> Dra
     if not least > draft.target[MEMORY]:
         return draft
     words = f"{options.memory_margin:.0%} above the present working set"
-    return draft.moved("working set", _with_memory(draft.target, least), words)
+    return draft.moved("working set", (draft.target[CPU], least), words)
 
 
 def slow_shrink(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
@@ -190,11 +201,11 @@ def slow_shrink(draft: Draft, situation: Situation, options: RailOptions) -> Dra
     since, late_s = situation.less_memory_since_s, min(options.shrink_after_s, situation.run_s / 10.0)
     if since is None or situation.now_s - since < late_s:
         words = f"kept until less has been wanted for {late_s:.0f} s"
-        return draft.moved("slow shrink", _with_memory(draft.target, applied), words)
+        return draft.moved("slow shrink", (draft.target[CPU], applied), words)
     least = applied * (1.0 - options.shrink_step)
-    if draft.target[MEMORY] >= least or np.isfinite(situation.run_s):
+    if draft.target[MEMORY] >= least or math.isfinite(situation.run_s):
         return draft
-    return draft.moved("slow shrink", _with_memory(draft.target, least), f"{options.shrink_step:.0%} at a time")
+    return draft.moved("slow shrink", (draft.target[CPU], least), f"{options.shrink_step:.0%} at a time")
 
 
 def oom_bump(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
@@ -202,15 +213,15 @@ def oom_bump(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     if not situation.oom_floor_bytes > draft.target[MEMORY]:
         return draft
     words = f"a container was killed for memory: at least {situation.oom_floor_bytes / BYTES_PER_MIB:.0f} MiB"
-    return draft.moved("OOM bump", _with_memory(draft.target, situation.oom_floor_bytes), words)
+    return draft.moved("OOM bump", (draft.target[CPU], situation.oom_floor_bytes), words)
 
 
 def resize_limit(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """Not more changes an hour than are allowed; memory that must rise always may."""
     if situation.recent_changes < options.resizes_per_hour:
         return draft
-    target = np.where(np.isnan(situation.applied), draft.target, situation.applied)
-    target[MEMORY] = max(target[MEMORY], draft.target[MEMORY])
+    cpu_cores, memory_bytes = _each(_unless_unknown, draft.target, situation.applied)
+    target = cpu_cores, max(memory_bytes, draft.target[MEMORY])
     words = f"{situation.recent_changes} changes within the last hour: {options.resizes_per_hour} are allowed"
     return draft.moved("resize limit", target, words)
 
@@ -220,7 +231,7 @@ def room(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     if situation.deferred_s < options.wait_for_room_s:
         return draft
     words = f"no room on the node for {situation.deferred_s:.0f} s: as it has now, for the present"
-    return draft.moved("room", np.fmin(draft.target, situation.requests), words)
+    return draft.moved("room", _each(_smaller, draft.target, situation.requests), words)
 
 
 RAILS: tuple[Rail, ...] = (
@@ -236,21 +247,43 @@ RAILS: tuple[Rail, ...] = (
 )
 
 
-def guarded(forecast: FloatArray, situation: Situation, options: RailOptions) -> Draft:
-    """The forecast after all rails: float64 (2,), NaN where neither forecast nor history say anything."""
-    draft = Draft(np.array(forecast, dtype=np.float64))
+def guarded(forecast: Sequence[float] | FloatArray, situation: Situation, options: RailOptions) -> Draft:
+    """The forecast (cores and bytes) after all rails; NaN where neither forecast nor history say anything."""
+    draft = Draft(_pair(forecast))
     for rail in RAILS:
         draft = rail(draft, situation, options)
     return draft
 
 
-def _spent(situation: Situation) -> FloatArray:
-    return situation.violations if situation.judged >= FEW_SAMPLES else np.zeros(2)
+def _spent(situation: Situation) -> Sequence[float]:
+    return situation.violations if situation.judged >= FEW_SAMPLES else (0.0, 0.0)
 
 
-def _shares(spent: FloatArray) -> str:
+def _shares(spent: Sequence[float]) -> str:
     return f"{spent[CPU]:.1%} (CPU) and {spent[MEMORY]:.1%} (memory)"
 
 
-def _with_memory(target: FloatArray, memory_bytes: float) -> FloatArray:
-    return np.array([target[CPU], memory_bytes])
+def _pair(amounts: Sequence[float] | FloatArray) -> Amounts:
+    return float(amounts[CPU]), float(amounts[MEMORY])
+
+
+def _each(choose: Callable[[float, float], float], one: Sequence[float], other: Sequence[float]) -> Amounts:
+    return choose(one[CPU], float(other[CPU])), choose(one[MEMORY], float(other[MEMORY]))
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _larger(one: float, other: float) -> float:
+    """The larger one, or the one that is known."""
+    return other if math.isnan(one) or other > one else one
+
+
+def _smaller(one: float, other: float) -> float:
+    """The smaller one, or the one that is known."""
+    return other if math.isnan(one) or other < one else one
+
+
+def _unless_unknown(one: float, other: float) -> float:
+    return one if math.isnan(other) else other

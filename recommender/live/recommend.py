@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ from recommender.live.band import BandOptions, band, guessed, held
 from recommender.live.book import Book
 from recommender.live.fleet import Fleet
 from recommender.live.member import CLASS, Decision, Member
-from recommender.live.rails import Draft, RailOptions, Situation, guarded
+from recommender.live.rails import Draft, RailOptions, Situation, guarded, overspent
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, FloatArray
 
@@ -94,20 +95,23 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
     doubt = _doubt(present, forecast)
     if doubt is not None:
         for member in members:
-            fleet.remember(member)
-    history = book.history.estimate()
+            if member.unremembered:
+                fleet.remember(member)
+    judged = int(book.judged)
+    doubtful = doubt is not None or overspent(book.violation_ratio, judged, options.rails)
+    history = book.history.estimate() if doubtful else None  # nobody asks for it otherwise
     book.want(_wanted_memory(forecast, doubt, history), now_s)
     situation = Situation(
         now_s=now_s,
         doubt=doubt,
         working_set_bytes=max((float(m.latest[MEMORY]) for m in members), default=np.nan),
-        applied=book.published,
+        applied=book.published.tolist(),
         less_memory_since_s=book.less_memory_since_s,
         violations=book.violation_ratio,
-        judged=int(book.judged),
+        judged=judged,
         histogram=history,
-        confidence=book.history.confidence(),
-        requests=present.requests,
+        confidence=book.history.confidence() if doubtful else np.inf,
+        requests=present.requests.tolist(),
         oom_floor_bytes=book.oom_floor(now_s),
         recent_changes=book.recent_changes(now_s),
         deferred_s=present.deferred_s,
@@ -115,34 +119,18 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
         run_s=max((made.run_s for made in _decisions(present)), default=np.inf),
     )
     draft = guarded(forecast, situation, options.rails)
-    if np.isnan(draft.target).any():
+    if any(map(math.isnan, draft.target)):
         return None
+    target = np.array(draft.target)
     if not draft.confident and history is not None:
         # Nobody is disturbed for a guess: as wide as the default recommender's own bounds, which narrow with history.
-        wide = Estimate(np.fmin(history.lower, draft.target), draft.target, np.fmax(history.upper, draft.target))
+        wide = Estimate(np.fmin(history.lower, target), target, np.fmax(history.upper, target))
         book.guess = wide = guessed(wide, book.guess, options.band)
         return Advice(wide, draft, forecast, leading, decision, doubt)
     book.guess = None
-    published = band(held(draft.target, book.published, options.band), options.band)
+    published = band(held(target, book.published, options.band), options.band)
     estimate = Estimate(published.lower, published.target, published.upper)
     return Advice(estimate, draft, forecast, leading, decision, doubt)
-
-
-def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
-    """What is left behind at shutdown: by container, the default recommender's upper bound as target.
-
-    A passing phase must not be what pods are made with while nobody watches. The upper bound is cut at the target
-    times ten, since with little history it says nothing.
-    """
-    left: dict[str, Estimate] = {}
-    for name, book in books.items():
-        estimate = book.history.estimate()
-        if estimate is None or np.isnan(book.published).all():
-            continue
-        upper = np.minimum(estimate.upper, 10.0 * estimate.target)
-        target = np.fmax(np.fmax(upper, book.published), [0.0, book.oom_floor_bytes])
-        left[name] = Estimate(estimate.lower, target, np.fmax(estimate.upper, target))
-    return left
 
 
 def _largest_demand(present: Present) -> tuple[FloatArray, Member | None, Decision | None]:
@@ -151,7 +139,11 @@ def _largest_demand(present: Present) -> tuple[FloatArray, Member | None, Decisi
     all_of_them: list[tuple[Member | None, Decision]] = [*decisions, *((None, made) for made in present.expected)]
     if not all_of_them:
         return np.full(2, np.nan), None, None
-    demand: FloatArray = np.max([made.allocation for _, made in all_of_them], axis=0)
+    demand = (
+        np.maximum.reduce([made.allocation for _, made in all_of_them])
+        if len(all_of_them) > 1
+        else (all_of_them[0][1].allocation)
+    )
     _, decision = max(all_of_them, key=_cpu_cores)
     return demand, max(decisions, key=_cpu_cores)[0] if decisions else None, decision
 
@@ -168,7 +160,7 @@ def _doubt(present: Present, forecast: FloatArray) -> str | None:
     """Why the forecast is not to be trusted; None when it is."""
     if not present.members and not present.expected:
         return "no running container"
-    if np.isnan(forecast).any():
+    if math.isnan(forecast[CPU]) or math.isnan(forecast[MEMORY]):
         return "too little history"
     decided = [member for member in present.members if member.decision is not None]
     unknown = sum(member.phase == UNKNOWN_PHASE and _by_phase(member) for member in decided)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -20,25 +21,26 @@ from recommender.live.fleet import LONGEST_GAP_CYCLES, Fleet
 from recommender.live.homes import Home, Homes
 from recommender.live.lead_time import LeadTime
 from recommender.live.member import CLASS, Instance, Member, Newcomer, Sample
-from recommender.live.profile import profile_of, signature_of
+from recommender.live.model_source import Refusal
+from recommender.live.parting import with_safe_values
+from recommender.live.profile import Known
 from recommender.live.progress import Progress
+from recommender.live.publisher import Publisher
 from recommender.live.publishing import (
     DEFERRED,
-    beside,
-    conditions_of,
     containers_of,
     deferred_s,
     requests_of,
-    standing,
 )
-from recommender.live.rails import Draft
-from recommender.live.recommend import Advice, Options, Present, advise, safe_values
+from recommender.live.recommend import Options, Present, advise
+from recommender.live.showing import Showing
 from recommender.live.tally import Report
 from recommender.live.view import Place, View
 from recommender.live.workload import Workload
-from recommender.policies.constraints import SharedLimits, constrain, fit_largest_node, integer_cpu_containers
+from recommender.live.writers import Writers
+from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, ContainerRecommendation
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,10 @@ class Recommender:
         A workload class that nothing was run of for so long is forgotten.
     progress
         Where jobs tell how their training comes along; nowhere when nobody gives one.
+    writers
+        How many statuses are written at a time.
+    profiles_a_round
+        How many PhaseProfiles are written in a round at most.
     clock, stopwatch
         Unix seconds for what is written; a monotonic one for durations.
     """
@@ -79,6 +85,8 @@ class Recommender:
         lead_time: LeadTime | None = None,
         class_ttl_s: float = np.inf,
         progress: Progress | None = None,
+        writers: int = 1,
+        profiles_a_round: float = np.inf,
     ) -> None:
         self.view, self.options, self.limits = view, options, limits
         self.clock, self.stopwatch = clock, stopwatch
@@ -86,6 +94,10 @@ class Recommender:
         self.fleet, self.classes = make_fleet(self._welcome, self._resume), ClassKeeper(view, class_ttl_s)
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.progress = Progress() if progress is None else progress
+        self._publisher = Publisher(view, limits, self.lead_time, clock, Writers(writers))
+        self._showing = Showing(view, profiles_a_round)
+        self.refusal: Refusal | None = None
+        """Why a newer model is not used, to be shown; None while none is refused."""
         self._homes = Homes()
         self._books: dict[Instance, Book] = {}
 
@@ -114,21 +126,26 @@ class Recommender:
         """Bring the histories of a VPA up to the latest samples, for a checkpoint."""
         for members in workload.members.values():
             for member in members:
-                self.fleet.remember(member)
+                if member.unremembered:
+                    self.fleet.remember(member)
 
-    def leave_safe_values(self) -> Report:
-        """Publish what is safe while nobody watches, and keep what is known, before the process ends."""
+    def leave_safe_values(self, profiles_until_s: float = np.inf) -> Report:
+        """Publish what is safe while nobody watches, and keep what is known, before the process ends.
+
+        Time may be short: what is farthest below what is safe comes first, and all values before any profile.
+
+        Parameters
+        ----------
+        profiles_until_s
+            By the stopwatch: no profile is begun later.
+        """
         report = Report()
-        for key, workload in self.workloads.items():
-            with report.sparing(str(key)):
-                self.remember(workload)
-                doubt = "the recommender was stopped"
-                workload.advice = {
-                    name: Advice(estimate, Draft(estimate.target), np.full(2, np.nan), None, None, doubt)
-                    for name, estimate in safe_values(workload.books).items()
-                }
-        self._publish(report)
-        self._show(report)
+        workloads = with_safe_values(self.workloads.values(), self.remember, report)
+        self._publisher.publish(workloads, report)
+        report.unsaid = sum(str(workload.vpa.key) in report.problems for workload in workloads)
+        profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
+        self._publisher.write_until(profiles_until_s, self.stopwatch, profiles, report)
+        self.classes.show(report)
         return report
 
     # -- the steps -------------------------------------------------------------------------------------------------
@@ -209,9 +226,14 @@ class Recommender:
 
     def _forecast(self, report: Report) -> None:
         now_s, self.fleet.lead_s = self.clock(), self.lead_time.seconds
-        for member in self.fleet.due(now_s):
-            with report.sparing(str(member.instance)):
-                report.decisions += self.fleet.decide(member, now_s) is not None
+        due = self.fleet.due(now_s)
+        try:
+            report.decisions += sum(made is not None for made in self.fleet.decide_all(due, now_s))
+        except Exception:  # of all together: then one by one, so that only whose fault it is goes without
+            log.exception("forecasts")
+            for member in due:
+                with report.sparing(str(member.instance)):
+                    report.decisions += self.fleet.decide(member, now_s) is not None
         for key, workload in self.workloads.items():
             with report.sparing(str(key)):
                 self.classes.expect(workload, self.fleet, self._homes, now_s)
@@ -221,30 +243,20 @@ class Recommender:
         self._assign_members()
         for key, workload in self.workloads.items():
             with report.sparing(str(key)):
-                workload.advice = {}
+                workload.advice, waits_s = {}, deferred_s(workload, now_s)
                 for name in sorted(self._spoken_of(workload)):
                     present = Present(
                         workload.members.get(name, ()),
                         workload.expected.get(name, ()),
                         requests_of(workload, name),
-                        deferred_s(workload, now_s),
+                        waits_s,
                     )
                     advice = advise(self.fleet, present, self._book(workload, name), now_s, self.options)
                     if advice is not None:
                         workload.advice[name] = advice
 
     def _publish(self, report: Report) -> None:
-        for key, workload in self.workloads.items():
-            with report.sparing(str(key)):
-                recommendations = self._constrained(workload)
-                limits = self.limits.within(key.namespace)
-                entries = standing(workload, limits) | {entry.container: entry for entry in recommendations}
-                self.view.publish(workload.vpa, list(entries.values()), conditions_of(workload, entries))
-                now_s = self.clock()
-                for recommendation in recommendations:
-                    book = workload.books[recommendation.container]
-                    report.published += book.publish(np.array(recommendation.uncapped), now_s)
-                    self._await_resizes(recommendation, workload, now_s)
+        self._publisher.publish(self.workloads.values(), report)
 
     def _let_go(self, report: Report) -> None:
         """Forget containers whose pod is gone or done; a run that came to a good end is learned."""
@@ -262,12 +274,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """The PhaseProfile of each workload, and of each class, of which something changed."""
-        for key, workload in self.workloads.items():
-            with report.sparing(f"PhaseProfile {key}"):
-                signature = signature_of(workload, self.fleet)
-                if signature != workload.shown:
-                    self.view.show(workload.vpa, profile_of(workload, self.fleet, self.classes.known))
-                    workload.shown = signature
+        self._showing.show(self.workloads.values(), self._shown(), self.clock(), report)
         self.classes.show(report)
         self.classes.tidy(self._homes, self.clock(), report)
 
@@ -294,6 +301,9 @@ class Recommender:
             with _starting_anew():
                 keeping.restore(fleet, member, kept)
 
+    def _shown(self) -> Known:
+        return Known(self.fleet, self.classes.known, self.refusal)
+
     def _book(self, workload: Workload, container: str) -> Book:
         if container not in workload.books:
             book = Book(HistogramAggregate(self.view.history(workload.vpa.key, container)))
@@ -314,9 +324,9 @@ class Recommender:
     def _judge(self, member: Member, report: Report) -> None:
         """Hold the latest sample of a container against what it has."""
         home, book = self._homes[member.instance], self._books[member.instance]
-        had = np.array(home.container.requests)
+        had = home.container.requests
         member.pinned = member.pinned + 1 if home.uses_all(float(member.latest[CPU])) else 0
-        if np.isnan(book.published).all() or np.isnan(had).all():
+        if all(map(math.isnan, book.published)) or all(map(math.isnan, had)):
             return
         book.judge(member.latest, had)
         if member.runs is not None and member.decision is not None and member.decision.policy == CLASS:
@@ -337,21 +347,6 @@ class Recommender:
         if workload.selection.problem:
             return set()
         return containers_of(workload) or set(workload.books) | set(workload.expected)
-
-    def _constrained(self, workload: Workload) -> tuple[ContainerRecommendation, ...]:
-        vpa, limits = workload.vpa, self.limits.within(workload.vpa.key.namespace)
-        whole = integer_cpu_containers(vpa.annotations, workload.advice) if limits.integer_cpu else frozenset()
-        estimates = {name: advice.estimate for name, advice in workload.advice.items()}
-        recommendations = constrain(estimates, vpa.policy_for, limits, whole)
-        return fit_largest_node(recommendations, beside(workload), self.view.room(workload.selection.pods))
-
-    def _await_resizes(self, recommendation: ContainerRecommendation, workload: Workload, now_s: float) -> None:
-        """From now on the updater is waited for."""
-        for pod in workload.selection.pods:
-            state = pod.container(recommendation.container)
-            if state is not None and state.running:
-                instance = Instance(pod.key.namespace, pod.uid, state.name)
-                self.lead_time.published(instance, recommendation.target, state.requests, now_s)
 
 
 @contextmanager

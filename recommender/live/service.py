@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from recommender.cluster.checkpoints import WriteReport
 from recommender.cluster.errors import ClusterError
 from recommender.live.auto_keeper import AutoKeeper
 from recommender.live.cluster_view import ClusterView
@@ -31,9 +32,9 @@ LEAST_UNHEALTHY_S = 30.0
 UNSYNCED_S = 0.2
 """Between two looks whether the caches are synced."""
 
-ROUND_ENDS_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 3.0, 6.5, 7.5
-"""After the word to stop: until when the running round may ask the API server, safe values and checkpoints may be
-written, and the process waits for both. The rest of ten seconds is for giving back the lease."""
+ROUND_ENDS_WITHIN_S, PROFILES_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 3.0, 5.0, 6.5, 7.5
+"""After the word to stop: until when the running round may ask the API server, profiles may be begun, safe values and
+checkpoints may be written, and the process waits. The rest of ten seconds is for giving back the lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ class Service:
             self._recommender = self._make_recommender()
             self._finished_s = time.monotonic()  # reading the past took its time
         self._models.renew(self._recommender.fleet.adopt)
+        self._recommender.refusal = self._models.refusal
         self._round(self._recommender)
         self._finished_s = time.monotonic()
         self._memory.tidy(self._finished_s)
@@ -195,8 +197,11 @@ class Service:
             return
         until_s = self._stopped_s + VALUES_WITHIN_S
         self._view.hurry(until_s)
-        self._say(recommender.leave_safe_values())
-        self._keep(recommender, until_s - time.monotonic(), 0.0)
+        report = recommender.leave_safe_values(self._stopped_s + PROFILES_WITHIN_S)
+        self._say(report)
+        kept = self._keep(recommender, until_s - time.monotonic(), 0.0)
+        told = (len(recommender.workloads) - report.unsaid, report.unsaid, report.unshown, kept.left)
+        log.info("safe values left behind for %d VPAs, for %d not; not written: %d profiles, %d checkpoints", *told)
 
     def _clear_away(self) -> None:
         if time.monotonic() - self._cleared_s < self._timing.clear_away_s:
@@ -217,7 +222,7 @@ class Service:
             log.info("%s: well again", about, extra={"about": about})
         self._said = report.problems
 
-    def _keep(self, recommender: Recommender, within_s: float, every_s: float) -> None:
+    def _keep(self, recommender: Recommender, within_s: float, every_s: float) -> WriteReport:
         now_s = time.time()
         statuses = {
             key: partial(_statuses, recommender, workload, now_s)
@@ -228,6 +233,7 @@ class Service:
         self._telemetry.checkpoints_written(report.written, report.failed, report.left)
         for problem in report.problems:
             log.warning("%s", problem)
+        return report
 
 
 def _statuses(recommender: Recommender, workload: Workload, now_s: float) -> dict[str, Status]:

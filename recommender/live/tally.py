@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -37,6 +37,8 @@ class Report:
         Kills for memory of our containers.
     runs
         Runs that came to their end and were learned.
+    unsaid, unshown
+        Statuses that could not be left behind at the end, and PhaseProfiles that changed and were not written yet.
     judged
         Samples held against what the container had.
     violating, used, slack
@@ -54,6 +56,8 @@ class Report:
     resizes_s: list[float] = field(default_factory=list)
     kills: int = 0
     runs: int = 0
+    unsaid: int = 0
+    unshown: int = 0
     judged: int = 0
     violating: FloatArray = field(default_factory=lambda: np.zeros(2))
     used: FloatArray = field(default_factory=lambda: np.zeros(2))
@@ -75,12 +79,14 @@ class Report:
         """How many resizes were seen done."""
         return len(self.resizes_s)
 
-    def judge(self, used: FloatArray, had: FloatArray) -> None:
+    def judge(self, used: FloatArray, had: Sequence[float]) -> None:
         """Count one sample, float64 (2,), against what its container had at the time; NaN where it requests nothing."""
         self.judged += 1
-        self.violating += used > had * VIOLATION_TOLERANCE
-        self.used += used
-        self.slack += np.nan_to_num(np.maximum(had - used, 0.0))
+        for place, amount in enumerate(used.tolist()):
+            self.violating[place] += amount > had[place] * VIOLATION_TOLERANCE
+            self.used[place] += amount
+            if had[place] > amount:
+                self.slack[place] += had[place] - amount
 
     def changed(self, change: PhaseChange, graph: PhaseGraph | None) -> None:
         """Count a change of phase, and whether it was foretold."""

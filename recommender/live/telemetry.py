@@ -66,6 +66,7 @@ class Telemetry:
         self.waiting = Gauge("phasewise_checkpoints_waiting", "VPAs whose checkpoint is overdue.", registry=registry)
         for outcome in ("written", "failed"):
             self.checkpoints.labels(outcome)
+        self.unshown = Gauge("phasewise_profiles_waiting", "PhaseProfiles that changed and wait.", registry=registry)
 
     def _quality(self, registry: CollectorRegistry) -> None:
         self.predicted = Counter("phasewise_targets_changed", "Resizes predicted: new targets.", registry=registry)
@@ -137,6 +138,7 @@ class Telemetry:
         self._judge(report)
         self.problems.set(len(report.problems))
         self.containers.set(containers)
+        self.unshown.set(report.unshown)
         states = dict.fromkeys(STATES, 0)
         for workload in workloads:
             states[_state_of(workload)] += 1

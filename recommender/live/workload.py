@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,8 +36,12 @@ class Workload:
     kept
         What its PhaseProfile kept over a restart, until it was taken over: `books` by container name, `members` by
         `pod uid/container`, `growth` by pod uid.
-    shown
-        What its PhaseProfile was last made from.
+    said
+        What its status was last made from, once it stood.
+    shown, shown_s
+        What its PhaseProfile was last made from, and when (unix seconds).
+    kept_of, kept_s
+        The same of what is kept over a restart.
     """
 
     vpa: Vpa
@@ -48,7 +53,11 @@ class Workload:
     workload_class: str | None = None
     growth: dict[str, Growth] = field(default_factory=dict)
     kept: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    said: object = None
     shown: object = None
+    shown_s: float = -math.inf
+    kept_of: object = None
+    kept_s: float = -math.inf
 
     def take_over(self, kept: Mapping[str, Any]) -> None:
         """Go on with what the profile kept; what does not fit is left out."""

@@ -122,8 +122,8 @@ class PhaseTracker:
         return state.label[slots]
 
     def remembered(self, slot: int) -> dict[str, Any]:
-        """What is known of one container, ready for JSON."""
-        return {name: getattr(self.state, name)[slot].tolist() for name in TrackState.__slots__}
+        """What is known of one container, as arrays and numbers."""
+        return {name: getattr(self.state, name)[slot] for name in TrackState.__slots__}
 
     def restore(self, slot: int, remembered: Mapping[str, Any]) -> None:
         """Go on with what `remembered` said.

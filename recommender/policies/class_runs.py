@@ -152,7 +152,7 @@ class ClassRuns:
             return None
         duration_s = max(run.duration_s for run in self.runs)
         step_s = max(min(run.step_s for run in self.runs), duration_s / POINTS)
-        moments = np.arange(0.0, duration_s, step_s)
+        moments = step_s * np.arange(np.ceil(duration_s / step_s - 1e-9))
         levels = np.full((len(self.runs), len(moments), 2), np.nan, np.float32)
         for number, run in enumerate(self.runs):
             at = (moments / run.step_s).astype(np.int64)

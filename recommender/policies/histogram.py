@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from recommender.kernels import histogram as kernel
-from recommender.records import CPU, MEMORY, Block, ContainerFacts, FloatArray
+from recommender.records import Block, ContainerFacts, FloatArray
 from recommender.units import BYTES_PER_MIB
 
 DAY_S = 86400.0
@@ -33,7 +33,10 @@ ESTIMATION = kernel.Estimation(
 )
 
 FLOORS = (ESTIMATION.floor_millicores, ESTIMATION.floor_bytes)
-LOWER_PERCENTILE, UPPER_PERCENTILE = 0.5, 0.95
+SHARES = (0.5, ESTIMATION.percentile, 0.95)
+"""Percentiles of the lower bound, the target and the upper bound."""
+
+EPSILONS = (CPU_BUCKETS.epsilon, MEMORY_BUCKETS.epsilon)
 CONFIDENCE_INTERVAL_S = DAY_S
 
 FIRST_REFERENCE_S = -719_162 * DAY_S
@@ -94,6 +97,8 @@ class HistogramSession:
     shared
         Another container's session whose histograms this one adds to, as replicas of one workload do.
     """
+
+    __slots__ = ("cpu", "decided", "memory", "state")
 
     def __init__(self, shared: HistogramSession | None = None) -> None:
         self.cpu: kernel.Histogram = empty_histogram(CPU_BUCKETS) if shared is None else shared.cpu
@@ -179,23 +184,8 @@ def estimate_of(
         Least millicores and bytes of each; by default those of the only container of a pod.
     """
     widths = ((1 + 0.001 / confidence) ** -2.0, 1 + 1 / confidence) if confidence > 0 else (0.0, np.inf)
-    return Estimate(
-        lower=_request(cpu, memory, floors, LOWER_PERCENTILE, widths[0]),
-        target=_request(cpu, memory, floors, ESTIMATION.percentile, 1.0),
-        upper=_request(cpu, memory, floors, UPPER_PERCENTILE, widths[1]),
-    )
-
-
-def _request(
-    cpu: kernel.Histogram, memory: kernel.Histogram, floors: tuple[float, float], share: float, factor: float
-) -> FloatArray:
-    request = np.empty(2)
-    for resource, histogram, buckets, per_unit, floor in (
-        (CPU, cpu, CPU_BUCKETS, 1000.0, floors[CPU]),
-        (MEMORY, memory, MEMORY_BUCKETS, 1.0, floors[MEMORY]),
-    ):
-        found = kernel.percentile(histogram, buckets.epsilon, share)
-        base = kernel.request_of(np.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
-        amount = min(base * factor, ESTIMATION.ceiling) if base > 0 else 0.0
-        request[resource] = max(np.floor(amount), floor) / per_unit
-    return request
+    requests = np.empty((3, 2))
+    kernel.estimate(
+        cpu, memory, EPSILONS, ESTIMATION, floors, SHARES, (widths[0], 1.0, widths[1]), requests
+    )  # fmt: skip
+    return Estimate(*requests)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,52 @@ class ProactivePolicy:
     def start(self, container: ContainerFacts) -> ProactiveSession:
         return ProactiveSession(self, container)
 
+    def foresee(self, past: FloatArray, workload: str | None) -> Foreseen:
+        """What similar moments led to, for the facts of many moments, float64 (m, N_PAST), of one workload class."""
+        leaves = self.demand.leaves(past, workload)
+        pooled = [np.empty((len(past), len(grid.knots)), np.float32) for grid in self.grids]
+        for curves, found in zip(self.curves, pooled, strict=True):
+            pool_leaves(leaves, curves, found)
+        references = [self.demand.references(past, resource) for resource in range(2)]
+        return Foreseen(leaves, pooled, references, self._bounds(past))
+
+    def _bounds(self, past: FloatArray) -> FloatArray:
+        """float64 (2, m, 2): per resource, at least and at most; they bind where what was learned cannot be trusted."""
+        peaks, ever = cycle_peaks(past), ever_peaks(past)
+        unknown = (past[:, facts_of.PHASE_NOW] == UNKNOWN_PHASE)[:, np.newaxis]
+        at_least = np.where(unknown | (peaks > FAR_OFF * self.highest), peaks, 0.0)
+        at_most = np.where(FAR_OFF * ever < self.lowest, HEADROOM * ever, np.inf)
+        return np.ascontiguousarray(np.stack([at_least, at_most], axis=2).transpose(1, 0, 2))
+
+
+class Foreseen(NamedTuple):
+    """What similar moments led to.
+
+    Attributes
+    ----------
+    leaves
+        int32 (m, t): the leaf of each tree.
+    pooled, references
+        Per resource, float32 (m, g): expected samples at or below each knot; float64 (m,): what knots are relative to.
+    bounds
+        float64 (2, m, 2): per resource, at least and at most.
+    """
+
+    leaves: NDArray[np.int32]
+    pooled: Sequence[NDArray[np.float32]]
+    references: Sequence[FloatArray]
+    bounds: FloatArray
+
+    def only(self, row: int) -> Foreseen:
+        """Of one moment."""
+        here = slice(row, row + 1)
+        return Foreseen(
+            self.leaves[here],
+            [pooled[here] for pooled in self.pooled],
+            [references[here] for references in self.references],
+            np.ascontiguousarray(self.bounds[:, here]),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
@@ -91,8 +137,8 @@ class Reasons:
     ----------
     past
         float64 (N_PAST,): the facts.
-    leaves
-        int32 (t,): the leaf of each tree.
+    moments
+        How many training moments its leaves hold on average.
     bounds
         float64 (2, 2): at least and at most, per resource (rows).
     outcomes
@@ -100,13 +146,15 @@ class Reasons:
     """
 
     past: FloatArray
-    leaves: NDArray[np.int32]
+    moments: float
     bounds: FloatArray
     outcomes: FloatArray
 
 
 class ProactiveSession:
     """One container's past, what was learned of it, and how far that was off."""
+
+    __slots__ = ("container", "ledgers", "past", "policy", "reasons")
 
     def __init__(self, policy: ProactivePolicy, container: ContainerFacts) -> None:
         self.policy, self.container = policy, container
@@ -115,60 +163,43 @@ class ProactiveSession:
         self.reasons: Reasons | None = None
 
     def advance(self, block: Block) -> FloatArray:
-        if block.phases is None:
-            raise Misuse("phase.proactive needs a model. Give one with --model, or leave the policy out.")
         past = np.empty((len(block.decisions), facts_of.N_PAST))
-        usage = np.ascontiguousarray(block.usage)
-        read_past(usage, block.phases.labels, block.decisions, self.past, past)
-        leaves = self.policy.demand.leaves(past, self.container.workload)
-        bounds = self._bounds(past)
+        self.read(block, past)
+        foreseen = self.policy.foresee(past, self.container.workload)
         outcomes = np.empty((2, len(past), 3))
-        for resource in range(2):
-            self._decide(resource, usage, block, past, leaves, bounds[resource], outcomes[resource])
-        if len(past):
-            self.reasons = Reasons(past[-1], leaves[-1], bounds[:, -1], outcomes[:, -1])
+        self.decide(block, past, foreseen, outcomes)
         return np.ascontiguousarray(outcomes[:, :, 0].T)
 
-    def _decide(
-        self,
-        resource: int,
-        usage: FloatArray,
-        block: Block,
-        past: FloatArray,
-        leaves: NDArray[np.int32],
-        bounds: FloatArray,
-        outcomes: FloatArray,
-    ) -> None:
-        policy = self.policy
-        pooled = np.empty((len(past), len(policy.grids[resource].knots)), np.float32)
-        pool_leaves(leaves, policy.curves[resource], pooled)
-        correction.decide_in_turn(
-            np.ascontiguousarray(usage[:, resource]),
-            block.decisions,
-            pooled,
-            policy.demand.references(past, resource),
-            bounds,
-            policy.grids[resource],
-            (policy.prices[resource], policy.demand.fairness),
-            policy.pace,
-            self.ledgers[resource],
-            outcomes,
-        )
+    def read(self, block: Block, past: FloatArray) -> None:
+        """Take in samples; `past` is OUT float64 (d, N_PAST): the facts before each decision."""
+        if block.phases is None:
+            raise Misuse("phase.proactive needs a model. Give one with --model, or leave the policy out.")
+        read_past(np.ascontiguousarray(block.usage), block.phases.labels, block.decisions, self.past, past)
 
-    def _bounds(self, past: FloatArray) -> FloatArray:
-        """float64 (2, d, 2): per resource, at least and at most; they bind where what was learned cannot be trusted."""
-        peaks, ever = cycle_peaks(past), ever_peaks(past)
-        unknown = (past[:, facts_of.PHASE_NOW] == UNKNOWN_PHASE)[:, np.newaxis]
-        at_least = np.where(unknown | (peaks > FAR_OFF * self.policy.highest), peaks, 0.0)
-        at_most = np.where(FAR_OFF * ever < self.policy.lowest, HEADROOM * ever, np.inf)
-        return np.ascontiguousarray(np.stack([at_least, at_most], axis=2).transpose(1, 0, 2))
+    def decide(self, block: Block, past: FloatArray, foreseen: Foreseen, outcomes: FloatArray) -> None:
+        """Decide, one decision after the other; `outcomes` is OUT float64 (2, d, 3), see `Reasons`."""
+        policy = self.policy
+        for resource in range(2):
+            correction.decide_in_turn(
+                np.ascontiguousarray(block.usage[:, resource]),
+                block.decisions,
+                foreseen.pooled[resource],
+                foreseen.references[resource],
+                foreseen.bounds[resource],
+                policy.grids[resource],
+                (policy.prices[resource], policy.demand.fairness),
+                policy.pace,
+                self.ledgers[resource],
+                outcomes[resource],
+            )
+        if len(past):
+            moments = float(policy.demand.leaf_moments[foreseen.leaves[-1]].mean())
+            # Copies, of arrays that hold many moments.
+            self.reasons = Reasons(past[-1].copy(), moments, foreseen.bounds[:, -1].copy(), outcomes[:, -1].copy())
 
     def remembered(self) -> dict[str, Any]:
-        """What was learned of the container so far, ready for JSON."""
-        return {
-            **{name: array.tolist() for name, array in self.past._asdict().items()},
-            "ledgers": [[entry.tolist() for entry in ledger] for ledger in self.ledgers],
-        }
+        """What was learned of the container so far, as arrays."""
+        return {**self.past._asdict(), "ledgers": list(self.ledgers)}
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
         """Go on with what `remembered` said.
@@ -180,10 +211,7 @@ class ProactiveSession:
         """
         try:
             past = facts_of.Past(*(_like(fresh, remembered[name]) for name, fresh in self.past._asdict().items()))
-            ledgers = [
-                correction.Ledger(*(_like(fresh, entry) for fresh, entry in zip(ledger, entries, strict=True)))
-                for ledger, entries in zip(self.ledgers, remembered["ledgers"], strict=True)
-            ]
+            ledgers = [_like(*pair) for pair in zip(self.ledgers, remembered["ledgers"], strict=True)]
         except (KeyError, TypeError, ValueError) as error:
             raise BadArtifact(f"the kept state of a container does not fit ({error}); it starts anew") from error
         self.past, self.ledgers = past, ledgers
@@ -203,7 +231,7 @@ class ProactiveSession:
             "dwell_samples": round(float(np.exp(reasons.past[facts_of.PHASE_DWELL]))),
             "context": context,
             "context_moments": count,
-            "similar_moments": round(float(demand.leaf_moments[reasons.leaves].mean()), 1),
+            "similar_moments": round(reasons.moments, 1),
             "workload": self.container.workload if demand.runs.knows(self.container.workload) else None,
             "target_violation": list(self.policy.targets),
             "quantile": [round(float(share), 4) for share in reasons.outcomes[:, 1]],
@@ -235,3 +263,38 @@ def _like(fresh: NDArray[Any], kept: Any) -> NDArray[Any]:
     if array.shape != fresh.shape:
         raise ValueError(f"shape {array.shape} where {fresh.shape} was expected")
     return array
+
+
+def decide_together(sessions: Sequence[ProactiveSession], blocks: Sequence[Block]) -> FloatArray:
+    """One decision of each of many containers of one policy: what `advance` would return, in a few calls for all.
+
+    Parameters
+    ----------
+    blocks
+        The samples of each; one decision in each.
+
+    Returns
+    -------
+    float64 (m, 2)
+        Cores and bytes.
+    """
+    past = np.empty((len(sessions), facts_of.N_PAST))
+    for row, (session, block) in enumerate(zip(sessions, blocks, strict=True)):
+        session.read(block, past[row : row + 1])
+    allocations = np.empty((len(sessions), 2))
+    for workload, rows in _by_class(sessions).items():
+        foreseen = sessions[0].policy.foresee(past[rows], workload)
+        for place, row in enumerate(rows):
+            outcomes = np.empty((2, 1, 3))
+            sessions[row].decide(blocks[row], past[row : row + 1], foreseen.only(place), outcomes)
+            allocations[row] = outcomes[:, 0, 0]
+    return allocations
+
+
+def _by_class(sessions: Sequence[ProactiveSession]) -> dict[str | None, list[int]]:
+    """Which are of each class that the model knows; None for all others."""
+    rows: dict[str | None, list[int]] = {}
+    for row, session in enumerate(sessions):
+        workload = session.container.workload
+        rows.setdefault(workload if session.policy.demand.runs.knows(workload) else None, []).append(row)
+    return rows

@@ -26,7 +26,7 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     parts: list[RenderableType] = [Text(name, style="bold")]
-    parts += [Text(f"{kind}: {words}") for kind, words in _conditions(vpa)]
+    parts += [Text(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
     for container in profile.get("containers", []):
         parts.append(_container(container, published.get(container.get("name"), {})))
     parts.append(_pods(profile.get("pods", [])))
@@ -87,7 +87,7 @@ def _entries(vpa: Json) -> list[Json]:
     return entries
 
 
-def _conditions(vpa: Json) -> Iterator[tuple[str, str]]:
-    for condition in vpa.get("conditions") or []:
+def _conditions(status: Json) -> Iterator[tuple[str, str]]:
+    for condition in status.get("conditions") or []:
         words = " ".join(word for word in (condition.get("reason"), condition.get("message")) if word)
         yield condition["type"], f"{condition['status']}{'. ' + words if words else ''}"

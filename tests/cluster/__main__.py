@@ -34,7 +34,7 @@ def cluster() -> None:
     All of it listens on loopback, needs no container engine, and is gone after `down`. Example:
 
     \b
-      scripts/cluster up --nodes 20 --vpa --prometheus
+      scripts/cluster up --nodes 20 --vpa --prometheus --extender
       export KUBECONFIG=...          (the line that `up` prints)
       kubectl get nodes              (or .../kubectl, printed too)
       scripts/cluster down
@@ -50,6 +50,7 @@ def cluster() -> None:
 @click.option("--default-recommender", is_flag=True, help="The VPA's own recommender.")
 @click.option("--metrics-server", is_flag=True, help="metrics.k8s.io; comes with --vpa.")
 @click.option("--prometheus", is_flag=True, help="Prometheus and kube-state-metrics.")
+@click.option("--extender", is_flag=True, help="Our scheduler and what belongs to it, as manifests/extender say.")
 def up(
     nodes: int,
     real_node: bool,
@@ -59,6 +60,7 @@ def up(
     default_recommender: bool,
     metrics_server: bool,
     prometheus: bool,
+    extender: bool,
 ) -> None:
     """Start the cluster, and say how to reach it.
 
@@ -86,6 +88,8 @@ def up(
             step("VPA updater and admission controller", made.vpa_updater)
         if default_recommender:
             step("VPA recommender", made.vpa_recommender)
+        if extender:
+            step("scheduler, extender, gang controller and webhook", lambda: made.extender(own_ports=True))
     except BaseException:
         stderr.print("[red]Taking down what was started.[/]")
         made.down()
@@ -94,6 +98,8 @@ def up(
     facts = {"kubeconfig": str(made.kubeconfig("admin")), "kubectl": str(made.binaries["kubectl"])}
     if prometheus:
         facts["prometheus"] = made.prometheus().url
+    if extender:
+        facts["extender"] = made.extender().url
     (made.folder / "facts.json").write_text(json.dumps(facts))
     print_facts(facts)
 
@@ -172,6 +178,8 @@ def print_facts(facts: dict[str, str]) -> None:
         click.echo(f"alias kubectl={kubectl}")
     if prometheus := facts.get("prometheus"):
         click.echo(f"# Prometheus: {prometheus}")
+    if extender := facts.get("extender"):
+        click.echo(f"# Extender: {extender}")
 
 
 def table_of(rows: list[tuple[str, psutil.Process | None]]) -> Table:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.cluster import autoscaling, observing, scheduling
+from tests.cluster import autoscaling, installing, observing, scheduling
 from tests.cluster.building import Binaries, build_all
 from tests.cluster.control_plane import NODE_GRACE_S, start_control_plane
 from tests.cluster.observing import Prometheus
@@ -34,17 +34,24 @@ class Cluster(Rig):
         super().__init__(name or f"tests-{os.getpid()}", binaries or build_all())
         self.real_nodes: dict[str, RealNode] = {}
         self._prometheus: Prometheus | None = None
+        self._extender: installing.Extender | None = None
         self._groups = 0
 
-    def up(self, *, node_grace_s: float = NODE_GRACE_S) -> Cluster:
+    def up(
+        self, *, node_grace_s: float = NODE_GRACE_S, features: Sequence[str] = (), apis: Sequence[str] = ()
+    ) -> Cluster:
         """Start the control plane and return once pods can be created.
 
         Parameters
         ----------
         node_grace_s
             How long a node may be silent before it counts as NotReady.
+        features, apis
+            Feature gates of the API server and the schedulers that are off by default, and groups with their version
+            that are not served by default.
         """
-        start_control_plane(self, node_grace_s)
+        self.features = tuple(features)
+        start_control_plane(self, node_grace_s, apis)
         return self
 
     def down(self, logs_to: Path | None = None) -> None:
@@ -148,6 +155,19 @@ class Cluster(Rig):
     ) -> Server:
         """A second kube-scheduler for pods with `schedulerName: <name>`, calling the HTTP extender at the URL given."""
         return scheduling.start_scheduler(self, name, extender=extender, verbs=verbs)
+
+    def extender(self, *, own_ports: bool = False) -> installing.Extender:
+        """Our scheduler, extender, gang controller and webhook, as `manifests/extender` installs them."""
+        if self._extender is None:
+            self._extender = installing.install_extender(self, own_ports=own_ports)
+        return self._extender
+
+    def remove_extender(self) -> None:
+        """End what `extender` started; its objects stay, but for the webhook, which nobody could answer."""
+        if self._extender is not None:
+            self._extender.stop()
+            self._extender = None
+            self.kubectl("delete", "mutatingwebhookconfiguration", "phasewise-webhook")
 
     # -- faults ----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,15 @@ FAST_CLIENT = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 NODE_GRACE_S = 50.0
 """As upstream."""
 
-OURS = ("recommender", "extender", "controller")
-AUDITED = tuple(f"system:serviceaccount:kube-system:phasewise-{part}" for part in OURS)
+OURS = ("recommender", "extender", "controller", "webhook")
+ALONE = "-alone"
+"""Behind the name of an account that has the rights of one manifest and no others."""
+
+AUDITED = tuple(f"system:serviceaccount:kube-system:phasewise-{part}{end}" for part in OURS for end in ("", ALONE))
 """Accounts whose requests the API server writes down, so that tests can hold their roles against what they do."""
 
 
-def start_control_plane(rig: Rig, node_grace_s: float) -> None:
+def start_control_plane(rig: Rig, node_grace_s: float, apis: Sequence[str] = ()) -> None:
     """Start all four and return once pods can be created.
 
     The controllers are started after the API server is ready: earlier, they would be refused for want of the roles it
@@ -36,7 +40,7 @@ def start_control_plane(rig: Rig, node_grace_s: float) -> None:
     """
     rig.authority.serving("serving", LOOPBACK, "localhost", "metrics-server.kube-system.svc")
     etcd = _start_etcd(rig)
-    apiserver = _start_apiserver(rig)
+    apiserver = _start_apiserver(rig, apis)
     etcd.wait_ready()
     apiserver.wait_ready()
     rig.apply(_kubelet_access())
@@ -52,6 +56,11 @@ def serving_certificate(rig: Rig) -> tuple[str, str]:
         f"--tls-cert-file={rig.authority.folder / 'serving.crt'}",
         f"--tls-private-key-file={rig.authority.folder / 'serving.key'}",
     )
+
+
+def feature_gates(rig: Rig) -> tuple[str, ...]:
+    """The flag for a server of Kubernetes where some are on that are off by default."""
+    return (f"--feature-gates={','.join(f'{name}=true' for name in rig.features)}",) if rig.features else ()
 
 
 def _start_etcd(rig: Rig) -> Server:
@@ -75,7 +84,7 @@ def _start_etcd(rig: Rig) -> Server:
     return rig.start("etcd", command, ready=rig.answers(f"{clients}/health", "etcd-client"), wait=False)
 
 
-def _start_apiserver(rig: Rig) -> Server:
+def _start_apiserver(rig: Rig, apis: Sequence[str]) -> Server:
     etcd_certificate, etcd_key = rig.certificate("etcd-client")
     kubelet_certificate, kubelet_key = rig.certificate("apiserver-kubelet-client")
     front_proxy = Authority(rig.folder / "pki" / "front-proxy")
@@ -112,6 +121,8 @@ def _start_apiserver(rig: Rig) -> Server:
         f"--kubelet-client-certificate={kubelet_certificate}",
         f"--kubelet-client-key={kubelet_key}",
         "--kubelet-preferred-address-types=InternalIP",
+        *feature_gates(rig),
+        *(f"--runtime-config={api}=true" for api in apis),
     ]
     return rig.start("kube-apiserver", command, ready=rig.answers(f"{rig.url}/readyz", "admin"), wait=False)
 
@@ -136,7 +147,7 @@ def _start_controller_manager(rig: Rig, node_grace_s: float) -> Server:
 def _start_scheduler(rig: Rig) -> Server:
     port = rig.ports.free()
     file = rig.kubeconfig("kube-scheduler", "system:kube-scheduler")
-    command = [rig.binaries["kube-scheduler"], *_own_endpoint(rig, port, file), *FAST_CLIENT]
+    command = [rig.binaries["kube-scheduler"], *_own_endpoint(rig, port, file), *FAST_CLIENT, *feature_gates(rig)]
     return rig.start("kube-scheduler", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/healthz"), wait=False)
 
 

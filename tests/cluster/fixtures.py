@@ -15,6 +15,7 @@ import pytest
 
 if TYPE_CHECKING:  # what the fixtures make takes seconds to import, and every run of pytest loads this module
     from tests.cluster.cluster import Cluster
+    from tests.cluster.installing import Extender
     from tests.cluster.observing import Prometheus
     from tests.cluster.real_node.node import RealNode
     from tests.cluster.simulated.nodes import SimulatedNodes
@@ -94,6 +95,13 @@ def vpa(cluster: Cluster) -> Cluster:
     """The cluster, with the VPA's updater and admission controller acting on it."""
     cluster.vpa_updater()
     return cluster
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster) -> Iterator[Extender]:
+    """Our scheduler, extender, gang controller and webhook, as `manifests/extender` installs them."""
+    yield cluster.extender()
+    cluster.remove_extender()
 
 
 @pytest.hookimpl(hookwrapper=True)

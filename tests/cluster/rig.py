@@ -47,6 +47,8 @@ class Rig:
         Everything the cluster writes, logs included. It goes when the cluster goes, unless logs are asked for.
     servers
         The servers started so far by name, in the order of their start.
+    features
+        Feature gates that are on besides the defaults.
     """
 
     def __init__(self, name: str, binaries: Binaries) -> None:
@@ -56,6 +58,7 @@ class Rig:
         self.ports = Ports()
         self.authority = Authority(self.folder / "pki")
         self.servers: dict[str, Server] = {}
+        self.features: tuple[str, ...] = ()
         self.etcd_port = self.ports.free()
         self.url = f"https://{LOOPBACK}:{self.ports.free()}"
         self._clients: dict[str, client.ApiClient] = {}
@@ -172,13 +175,18 @@ class Rig:
             raise KubectlFailed(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
         return done.stdout
 
-    def requests_of(self, user: str) -> set[tuple[str, str, str]]:
-        """What one of `control_plane.AUDITED` asked of the API server: (verb, group, resource or resource/part)."""
+    def requests_of(self, user: str, agent: str = "") -> set[tuple[str, str, str]]:
+        """What one of `control_plane.AUDITED` asked of the API server: (verb, group, resource or resource/part).
+
+        With `agent` only what was asked by a program of that name: some share an account.
+        """
         log = self.folder / "logs" / "audit.jsonl"
         asked = set()
         for line in log.read_text().splitlines():
             event = json.loads(line)
-            if event["user"]["username"] == user and (about := event.get("objectRef")):
+            if event["user"]["username"] != user or not event.get("userAgent", "").startswith(agent):
+                continue
+            if about := event.get("objectRef"):
                 part = f"/{about['subresource']}" if "subresource" in about else ""
                 asked.add((event["verb"], about.get("apiGroup", ""), f"{about['resource']}{part}"))
         return asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ def start_scheduler(
     http_timeout_s: float = 30.0,
     ignorable: bool = False,
     percentage_of_nodes_to_score: int = 100,
+    profile: Mapping[str, Any] | None = None,
 ) -> Server:
     """Start a kube-scheduler for pods with `schedulerName: <name>`; one that runs otherwise configured is started anew.
 
@@ -44,10 +45,13 @@ def start_scheduler(
         Pods are placed without the extender when its `filter` fails (else they wait). Its `prioritize` may always fail.
     percentage_of_nodes_to_score
         Share of the nodes that the extender is asked about in clusters of more than a hundred.
+    profile
+        `plugins` and `pluginConfig` of its profile, where they are not upstream's.
     """
     file = rig.folder / "schedulers" / f"{name}.yaml"
     kubeconfig = rig.kubeconfig(f"scheduler-{name}", SCHEDULER_USER)
     configuration = _configuration(name, kubeconfig, percentage_of_nodes_to_score)
+    configuration["profiles"][0] |= profile or {}
     if extender is not None:
         timeout = f"{round(http_timeout_s * 1000)}ms"
         offered = {f"{verb}Verb": verb for verb in verbs}

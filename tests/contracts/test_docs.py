@@ -76,6 +76,15 @@ def test_every_script_in_the_readme_is_there_and_can_be_run(path: str) -> None:
     assert (ROOT / path).stat().st_mode & 0o111
 
 
+def test_the_walk_through_of_placing_jobs_is_the_one_that_a_test_walks() -> None:
+    """The commands stand above the example, from where the test takes them."""
+    example = (ROOT / "manifests" / "examples" / "placement-jobs.yaml").read_text()
+    walked = [command for command in re.findall(r"^#   (.+)$", example, re.MULTILINE) if "research" in command]
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
+    written = [re.sub(r"  +# .*$", "", line) for line in blocks.splitlines() if "research" in line]
+    assert written in ([], walked)
+
+
 @pytest.mark.parametrize("path", re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README))
 def test_every_picture_in_the_readme_is_there(path: str) -> None:
     assert (ROOT / path).stat().st_size > 10_000

@@ -29,7 +29,7 @@ class Face:
 
     def post(self, verb: str, body: Any) -> Any:
         text = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.client.post(f"/{verb}", data=text, content_type="application/json")
+        return self.client.post(f"/{verb}", data=text, content_type="application/json", buffered=True)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_a_pod_of_another_scheduler_gets_neutral_scores(face: Face) -> None:
 
 def test_a_node_not_known_yet_is_neither_preferred_nor_left_out(face: Face) -> None:
     told = face.post("prioritize", asked(pod_json("new"), ["brand-new", "a", "b"])).get_json()
-    assert [entry["Host"] for entry in told] == ["brand-new", "a", "b"]
-    assert told[0]["Score"] == 5
+    assert sorted(entry["Host"] for entry in told) == ["a", "b", "brand-new"]
+    assert {entry["Host"]: entry["Score"] for entry in told}["brand-new"] == 5
     only = face.post("prioritize", asked(pod_json("new"), ["brand-new"])).get_json()
     assert only == [{"Host": "brand-new", "Score": 5}]
 
@@ -97,10 +97,59 @@ def test_a_fault_of_ours_is_a_500_and_leaks_nothing(face: Face, monkeypatch: pyt
     assert b"secret" not in answer.data
 
 
+def test_a_fault_after_the_answer_shows_and_harms_nobody(
+    face: Face, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("late")
+
+    monkeypatch.setattr(face.world.placer, "expect", fail)
+    assert face.post("filter", asked(pod_json("p"))).get_json()["NodeNames"] == ["a", "b"]
+    assert "late" in caplog.text
+    assert face.post("prioritize", asked(pod_json("p"))).status_code == 200
+
+
 def test_what_is_not_there_is_answered_in_the_same_form(face: Face) -> None:
     assert face.client.get("/filter").status_code == 405
+    assert face.client.get("/filter").get_json()["Error"]
     assert face.client.post("/nothing").get_json()["Error"]
     assert face.client.post("/filter/").status_code == 404, "a redirect would cost a round trip, or the body"
+
+
+def test_what_was_judged_ahead_is_what_would_have_been_judged_and_counts_only_while_nothing_changed(face: Face) -> None:
+    pod = pod_json("p", cpu="2")
+    ahead, behind = Face(), Face()
+    for one in (ahead, behind):
+        one.world.put(pod_json("x", node="a", cpu="1"))
+    ahead.post("filter", asked(pod))
+    scores = ahead.post("prioritize", asked(pod)).get_json()
+    assert scores == behind.post("prioritize", asked(pod)).get_json()
+    assert max(scores, key=lambda each: each["Score"])["Host"] == "b"
+    face.post("filter", asked(pod))
+    face.world.put(*(pod_json(f"y{number}", node="b", cpu="2") for number in range(4)))
+    changed = face.post("prioritize", asked(pod)).get_json()
+    assert max(changed, key=lambda each: each["Score"])["Host"] == "a"
+
+
+def test_a_pod_that_the_watch_has_shown_is_not_read_again_but_one_that_changed_is(face: Face) -> None:
+    def seen(version: str, memory: str) -> Any:
+        pod = pod_json("p", memory=memory)
+        pod["metadata"]["resourceVersion"] = version
+        return pod
+
+    face.world.put(seen("7", "1Gi"))
+    face.world.read_pod = None  # type: ignore[assignment]
+    assert face.post("filter", asked(seen("7", "1Gi"))).get_json()["NodeNames"] == ["a", "b"]
+    assert face.world.placer._pod(seen("7", "1Gi")) is face.world.state.waiting("uid-p")
+    assert face.post("filter", asked(seen("8", "64Gi"))).get_json()["NodeNames"] == []
+
+
+def test_a_node_that_is_named_twice_is_answered_once(face: Face) -> None:
+    told = face.post("prioritize", asked(pod_json("new"), ["b", "x", "a", "b", "x"])).get_json()
+    assert sorted(entry["Host"] for entry in told) == ["a", "b", "x"]
+    theirs = pod_json("theirs", scheduler="default-scheduler")
+    told = face.post("prioritize", asked(theirs, ["b", "a", "b"])).get_json()
+    assert sorted(entry["Host"] for entry in told) == ["a", "b"]
 
 
 def test_explain_tells_what_was_decided(face: Face) -> None:

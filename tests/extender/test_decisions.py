@@ -72,7 +72,7 @@ def test_the_event_says_in_one_line_why() -> None:
     advised = world.place(pod_json("p"))
     world.put(pod_json("p", node=advised))
     note = note_of(decided(world, "p"))
-    assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 0.975 (peaks at")
+    assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 0.99 (peaks at")
     event = event_of(decided(world, "p"), NOON_S)
     assert event["involvedObject"]["uid"] == "uid-p"
     assert len(event["message"]) <= LONGEST_NOTE

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 import yaml
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.installing import documents
 from tests.cluster.processes import Server
-from tests.cluster.recording_extender import Json
 from tests.cluster.scheduling import start_scheduler
 from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import create, template
+from tests.cluster.simulated.pods import create
 from tests.cluster.waiting import wait_until
+from tests.extender.placing import EARLY, LATE, explained, job, judged_by_history, number, placed, profile, together
 
 ROOT = Path(__file__).parents[2]
 VERBS = ("filter", "prioritize", "preempt")
 KNOWN_NODES = "phasewise_extender_known_nodes "
-EARLY, LATE = [12.0] * 12 + [1.0] * 12, [1.0] * 12 + [12.0] * 12
-"""Cores in the coming hour, in cells of 150 s: two jobs of one kind need 24 of a node's 16 at once, an early and a late
-one never more than 13."""
 
 
 @pytest.fixture(scope="module")
@@ -66,69 +62,6 @@ def extender(cluster: Cluster, account: Path, port: int) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def twenty(cluster: Cluster) -> SimulatedNodes:
     return cluster.start_nodes(20, cpu="16", memory="64Gi")
-
-
-def job(nodes: SimulatedNodes, workload: str = "", **more: Any) -> Json:
-    labels = {"phasewise.dev/workload": workload} if workload else {}
-    needs = {"cpu": "1", "memory": "1Gi"}
-    return template(nodes.selector, requests=needs, labels=labels, schedulerName="phasewise", **more)
-
-
-def profile(
-    cluster: Cluster, namespace: str, workload: str, cores: list[float], memory_bytes: list[float] | None = None
-) -> None:
-    """The profile that the recommender would have written of a class; of memory 1 GiB unless told otherwise."""
-    memory_bytes = memory_bytes or [2.0**30] * len(cores)
-    demand = {"stepSeconds": 150, "runs": 3, "cpuCores": cores, "memoryBytes": memory_bytes}
-    body = {
-        "apiVersion": "phasewise.dev/v1alpha1",
-        "kind": "PhaseProfile",
-        "metadata": {"name": f"class.{workload}", "namespace": namespace},
-        "spec": {"class": True},
-    }
-    cluster.apply(body)
-    status = {"status": {"containers": [{"name": "main", "demand": demand}]}}
-    patch = ("patch", "pp", body["metadata"]["name"], "-n", namespace, "--subresource=status", "--type=merge", "-p")
-    cluster.kubectl(*patch, json.dumps(status))
-
-
-def judged_by_history(url: str, namespace: str, workload: str) -> bool:
-    """Whether a pod of this class, asked about out of turn, is judged by what was learned of it."""
-    labels = {"phasewise.dev/workload": workload}
-    pod = {"metadata": {"name": "probe", "namespace": namespace, "uid": f"probe-{workload}", "labels": labels}}
-    asked = {"Pod": {**pod, "spec": {"containers": [{"name": "main"}]}}, "NodeNames": []}
-    requests.post(f"{url}/filter", json=asked, timeout=5).raise_for_status()
-    return bool(explained(url, namespace, "probe")["demandFrom"] == "history")
-
-
-def placed(cluster: Cluster, namespace: str, count: int, prefix: str = "") -> dict[str, str]:
-    """Wait until so many pods (whose names begin so) are bound; pod -> node."""
-
-    def look() -> dict[str, str]:
-        answer = cluster.core.list_namespaced_pod(namespace, _preload_content=False)
-        pods = [(pod["metadata"]["name"], pod["spec"].get("nodeName")) for pod in json.loads(answer.data)["items"]]
-        found = {name: node for name, node in pods if node and name.startswith(prefix)}
-        return found if len(found) == count else {}
-
-    return wait_until(look, f"{count} pods to be bound", timeout_s=90)
-
-
-def explained(url: str, namespace: str, pod: str) -> dict[str, Any]:
-    answer = requests.get(f"{url}/explain/{namespace}/{pod}", timeout=5)
-    answer.raise_for_status()
-    told: dict[str, Any] = answer.json()
-    return told
-
-
-def number(url: str, metric: str) -> float:
-    lines = requests.get(f"{url}/metrics", timeout=5).text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(metric))
-
-
-def together(where: Mapping[str, str], kind: str) -> int:
-    """The most pods of a kind on one node."""
-    nodes = [node for pod, node in where.items() if pod.startswith(kind)]
-    return max(nodes.count(node) for node in nodes)
 
 
 def test_forty_jobs_at_once_go_where_their_peaks_do_not_meet_and_each_can_be_explained(
@@ -262,25 +195,6 @@ def test_nodes_that_come_and_go_in_a_burst_are_followed(
     assert not set(where.values()) & set(more.names)
 
 
-def test_while_the_api_server_is_away_it_answers_from_what_it_saw_and_goes_on_afterwards(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, extender: str
-) -> None:
-    create(cluster, namespace, "before", job(twenty))
-    placed(cluster, namespace, 1)
-    pod = json.loads(cluster.kubectl("get", "pod", "before", "-n", namespace, "-o", "json"))
-    pod["metadata"]["uid"] = "somebody-else"
-    with cluster.without("kube-apiserver"):
-        asked = {"Pod": pod, "NodeNames": list(twenty.names)}
-        scores = requests.post(f"{extender}/prioritize", json=asked, timeout=5).json()
-        assert {entry["Host"] for entry in scores} == set(twenty.names)
-        assert requests.get(f"{extender}/readyz", timeout=5).status_code == 200
-    wait_until(lambda: create(cluster, namespace, "after", job(twenty)), "the API server to be back", timeout_s=60)
-    placed(cluster, namespace, 2)
-    wait_until(
-        lambda: explained(extender, namespace, "after")["bound"], "the watch to go on after the restart", timeout_s=90
-    )
-
-
 def test_bodies_too_large_too_slow_and_cut_short_hold_nobody(extender: str, port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as slow:
         slow.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
@@ -358,7 +272,7 @@ def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Pat
 
 def test_it_asks_for_nothing_but_what_its_role_allows_and_uses_all_of_it(cluster: Cluster, extender: str) -> None:
     user = "system:serviceaccount:kube-system:phasewise-extender"
-    asked = cluster.requests_of(user)
+    asked = cluster.requests_of(user, "phasewise-extender/")
     watched = {
         ("", "pods"), ("", "nodes"), ("", "replicationcontrollers"), ("apps", "deployments"), ("apps", "statefulsets"),
         ("apps", "daemonsets"), ("apps", "replicasets"), ("batch", "jobs"), ("batch", "cronjobs"),
@@ -371,11 +285,8 @@ def test_it_asks_for_nothing_but_what_its_role_allows_and_uses_all_of_it(cluster
     assert allowed <= asked, allowed - asked
 
 
-def test_the_manifests_are_taken_by_the_api_server_and_the_scheduler(cluster: Cluster, tmp_path: Path) -> None:
-    folder = ROOT / "manifests" / "extender"
-    assert "deployment.apps/phasewise-scheduler" in cluster.kubectl("apply", "--dry-run=server", "-f", folder)
-    documents = yaml.safe_load_all((folder / "scheduler.yaml").read_text())
-    configuration = next(each for each in documents if each["kind"] == "ConfigMap")["data"]["config.yaml"]
+def test_the_schedulers_configuration_is_taken_by_the_scheduler(cluster: Cluster, tmp_path: Path) -> None:
+    configuration = next(each for each in documents() if each["kind"] == "ConfigMap")["data"]["config.yaml"]
     client = {"clientConnection": {"kubeconfig": str(cluster.kubeconfig("admin"))}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(yaml.safe_load(configuration) | client))
     command = [cluster.binaries["kube-scheduler"], f"--config={tmp_path / 'config.yaml'}", "--secure-port=0"]

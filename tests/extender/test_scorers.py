@@ -73,8 +73,22 @@ def test_complement_puts_an_early_peak_beside_a_late_one() -> None:
     opinion = complement.judge(world.question(pod_json("new", workload="late"), ["early", "late"]))
     assert opinion is not None
     assert opinion.facts["cpu"].tolist() == pytest.approx([7 / 8, 12 / 8])
-    assert opinion.values[0] > 0.5 > opinion.values[1], "12 of 8 cores would be asked for beside its like"
+    assert opinion.values[0] > 0.8, "spared"
+    assert opinion.values[1] < 0.3, "12 of 8 cores would be asked for beside its like"
     assert world.place(pod_json("new", workload="late")) == "early"
+
+
+@pytest.mark.parametrize("asks", [{}, {"phasewise.dev/placement": "pack", "phasewise.dev/data": "d"}])
+def test_no_other_scorer_leads_a_pod_to_a_node_that_it_overloads_while_another_is_spared(asks: dict[str, str]) -> None:
+    """All others are for `full`: the job's other pods and its data are there, and nobody who still learns."""
+    job = {"batch.kubernetes.io/job-name": "j"}
+    world = World(None, node_json("full", labels={"data.phasewise.dev/d": ""}), node_json("spared"))
+    world.put(pod_json("j-0", cpu="7", memory="28Gi", node="full", labels=job))
+    world.put(profile_json("done", {"uid-j-0": "converged"}))
+    for number in range(8):
+        world.put(pod_json(f"learner-{number}", cpu="750m", memory="1Gi", node="spared"))
+    assert world.place(pod_json("j-1", cpu="1", memory="4Gi", labels=job, annotations=asks)) == "full", "it just fits"
+    assert world.place(pod_json("j-1", cpu="1100m", memory="4Gi", labels=job, annotations=asks)) == "spared"
 
 
 def test_complement_fears_missing_memory_more_than_missing_cpu() -> None:

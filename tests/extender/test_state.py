@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from extender.curves import resampled
+from extender.curves import LONGEST, added, flat, resampled
 from extender.grid import Grid
 from extender.node_table import SPAN
 from extender.settings import Settings
@@ -24,9 +24,50 @@ def cpu_on(world: World, node: str) -> list[float]:
 def test_a_pod_counts_by_the_time_since_it_started() -> None:
     world = World(None, node_json("a"), class_json("ramp", [1.0, 2.0, 3.0], [1.0] * 3))
     world.put(pod_json("p", node="a", workload="ramp", started="2027-01-15T07:57:30Z"))
-    assert cpu_on(world, "a")[:3] == [2.0, 3.0, 3.0], "it started a cell ago; after its last cell that holds"
+    assert cpu_on(world, "a")[:4] == [2.0, 3.0, 0.0, 0.0], "it started a cell ago, and should end as others did"
     world.clock.now_s += 150.0
-    assert cpu_on(world, "a")[:2] == [3.0, 3.0]
+    assert cpu_on(world, "a")[:2] == [3.0, 0.0]
+
+
+def test_a_pod_that_outlives_the_runs_it_is_judged_by_goes_on_counting() -> None:
+    world = World(None, node_json("a"), class_json("ramp", [1.0, 2.0], [1.0, 4.0]))
+    world.put(pod_json("p", node="a", workload="ramp"))
+    assert cpu_on(world, "a")[:3] == [1.0, 2.0, 0.0]
+    world.clock.now_s += 300.0
+    assert set(cpu_on(world, "a")) == {2.0}
+    world.clock.now_s += 7200.0
+    assert set(cpu_on(world, "a")) == {2.0}
+    world.state.drop_pod("uid-p")
+    assert set(cpu_on(world, "a")) == {0.0}
+
+
+@pytest.mark.parametrize("step_s", [5.0 / 3.0, 1.1, 150.0])
+def test_a_pod_weighed_again_does_not_grow_older_whatever_the_length_of_a_cell(step_s: float) -> None:
+    world = World(Settings(grid=Grid(step_s)), node_json("a"), class_json("k", [1.0, 2.0, 3.0, 4.0], [1.0] * 4, step_s))
+    world.put(pod_json("p", node="a", workload="k"))
+    for runs in range(5):
+        again = class_json("k", [1.0, 2.0, 3.0, 4.0], [1.0] * 4, step_s)
+        again["status"]["containers"][0]["demand"]["runs"] = runs
+        world.put(again)
+    assert cpu_on(world, "a")[:5] == [1.0, 2.0, 3.0, 4.0, 0.0]
+
+
+def test_memory_is_given_up_later_than_cpu_and_what_is_requested_never() -> None:
+    curve = resampled(150.0, [1.0, 2.0, 1.0, 1.0], [5.0, 6.0, 7.0, 8.0], Grid())
+    assert curve is not None
+    assert curve.expected(2, 6).tolist() == [[1.0, 1.0, 0.0, 0.0, 0.0, 0.0], [7.0, 8.0, 8.0, 8.0, 0.0, 0.0]]
+    assert curve.expected(-1, 2).tolist() == [[1.0, 1.0], [5.0, 5.0]]
+    assert curve.over(3, 3).tolist() == [[1.0] * 3, [8.0] * 3]
+    assert flat(1.0, 2.0).expected(5, 2).tolist() == [[1.0, 1.0], [2.0, 2.0]]
+    both = added([curve, flat(1.0, 0.0)]).capped(2.0, 7.0)
+    assert both.expected(3, 4).tolist() == [[2.0, 0.0, 0.0, 0.0], [7.0, 7.0, 7.0, 0.0]], "they end together"
+
+
+def test_a_curve_longer_than_is_kept_is_not_taken_to_end() -> None:
+    curve = resampled(600.0, [1.0] * 2000, [1.0] * 2000, Grid())
+    assert curve is not None
+    assert curve.length == LONGEST
+    assert curve.expected(LONGEST, 1).tolist() == [[1.0], [1.0]]
 
 
 def test_a_placement_just_advised_counts_at_once_and_only_once_when_it_is_seen() -> None:
@@ -141,13 +182,17 @@ def test_sums_kept_over_a_thousand_changes_are_those_of_adding_up_anew(seed: int
             world.put(pod_json(name, node=node, workload=kind))
             cpu, memory = curves[kind]
             start = grid.cell(world.clock.now_s)
-            residents[f"uid-{name}"] = reference.Resident(node, cpu, [gib * GIB for gib in memory], start)
+            residents[f"uid-{name}"] = reference.Resident(
+                node, cpu, [gib * GIB for gib in memory], start, never_ends=False
+            )
         elif what < 9 and residents:
             uid = list(residents)[int(rng.integers(len(residents)))]
             world.state.drop_pod(uid)
             del residents[uid]
         else:
             world.clock.now_s += float(rng.uniform(0, SPAN * 400))
+        if not number % 7:
+            world.state.snapshot()  # the next one is made from this one and from what has changed
     snapshot = world.state.snapshot()
     assert len(snapshot.index) > 64, "the arrays have grown"
     for node, place in snapshot.index.items():
@@ -168,6 +213,52 @@ def test_a_demand_curve_on_cells_is_that_of_its_slow_twin(step_s: float) -> None
                                  (15.0, [math.inf], [1.0]), (15.0, [1.0], [math.nan])])  # fmt: skip
 def test_a_demand_curve_that_is_nonsense_is_none(bad: tuple[float, list[float], list[float]]) -> None:
     assert resampled(*bad, Grid()) is None
+
+
+def test_a_pod_seen_where_it_was_advised_to_go_changes_nothing_and_anything_else_does() -> None:
+    world = World(None, node_json("a"), node_json("b"))
+    advised = world.place(pod_json("p"))
+    before = world.state.snapshot()
+    world.put(pod_json("p", node=advised))
+    assert world.state.snapshot() is before
+    assert world.state.advised == 0
+    world.put(pod_json("p", node=advised, cpu="2"))
+    assert cpu_on(world, advised)[0] == 2.0
+    before = world.state.snapshot()
+    world.put(class_json("k", [3.0], [1.0]))
+    assert world.state.snapshot() is not before, "pods not placed yet may be judged otherwise now"
+
+
+def test_a_node_that_goes_leaves_no_gap_and_the_others_keep_what_is_theirs() -> None:
+    world = World(None, *(node_json(name, cpu=cpu) for name, cpu in (("a", "1"), ("b", "2"), ("c", "4"))))
+    world.put(pod_json("p", node="b", cpu="1"), pod_json("q", node="c", cpu="3"))
+    world.state.drop_node("a")
+    snapshot = world.state.snapshot()
+    assert sorted(snapshot.index.values()) == [0, 1]
+    assert [snapshot.names[place] for place in snapshot.index.values()] == list(snapshot.index)
+    assert {name: snapshot.allocatable[0, place] for name, place in snapshot.index.items()} == {"b": 2.0, "c": 4.0}
+    assert (cpu_on(world, "b")[0], cpu_on(world, "c")[0]) == (1.0, 3.0)
+    world.put(node_json("a"))
+    assert cpu_on(world, "a")[0] == 0.0
+
+
+def test_the_fullest_node_is_that_with_the_largest_share_within_the_time_asked_for() -> None:
+    world = World(None, node_json("a", cpu="10"), node_json("b", cpu="4"), class_json("late", [1.0, 8.0], [1.0, 1.0]))
+    world.put(pod_json("p", node="a", workload="late"), pod_json("q", node="b", cpu="2"))
+    snapshot = world.state.snapshot()
+    assert snapshot.fullest(150.0)[0] == pytest.approx(0.5)
+    assert snapshot.fullest(300.0)[0] == pytest.approx(0.8)
+    assert World().state.snapshot().fullest(150.0).tolist() == [0.0, 0.0]
+
+
+def test_nodes_are_found_by_name_and_all_of_them_are_everywhere() -> None:
+    snapshot = World(None, node_json("a"), node_json("b"), node_json("c")).state.snapshot()
+    places, unknown = snapshot.find(["c", "new", "a"])
+    assert ({snapshot.names[place] for place in places}, len(places), unknown) == ({"c", "a"}, 2, ["new"])
+    places, unknown = snapshot.find(["c", "new", "c", "new"])
+    assert ([snapshot.names[place] for place in places], unknown) == (["c"], ["new"])
+    assert snapshot.find(["c", "a", "b"])[0] is snapshot.everywhere
+    assert snapshot.find([])[0].size == 0
 
 
 def test_the_default_hold_outlasts_a_burst() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,8 @@ def asked(**fields: object) -> bytes:
     return json.dumps({"Pod": POD, "Nodes": None, "NodeNames": None, **fields}).encode()
 
 
-def test_names_are_read_in_any_case_each_once_in_their_order() -> None:
-    assert wire.read_asked(asked(NodeNames=["b", "a", "b"])).names == ["b", "a"]
+def test_names_are_read_in_any_case_in_their_order() -> None:
+    assert wire.read_asked(asked(NodeNames=["b", "a"])).names == ["b", "a"]
     lower = json.dumps({"pod": POD, "nodes": None, "nodenames": ["b"]}).encode()
     assert wire.read_asked(lower).names == ["b"]
     assert wire.read_asked(asked(NodeNames=[])).names == []
@@ -52,11 +53,39 @@ names = st.lists(st.text(min_size=1, max_size=30), unique=True, max_size=30)
 @given(names, st.data())
 def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw: st.DataObject) -> None:
     hosts = [host for host in hosts if host.isprintable()]
-    scores = [draw.draw(st.integers(0, 10)) for _ in hosts]
-    told = wire.priority_answer(hosts, scores)
-    assert b"." not in told.translate(None, delete=json.dumps(hosts, ensure_ascii=False).encode())
-    assert [(entry["Host"], entry["Score"]) for entry in json.loads(told)] == list(zip(hosts, scores, strict=True))
-    assert all(type(entry["Score"]) is int for entry in json.loads(told))
+    judged = [place for place in range(len(hosts)) if draw.draw(st.booleans())]
+    scores = [draw.draw(st.integers(0, 10)) for _ in judged]
+    neutral = [f"{host}-new" for host in hosts if draw.draw(st.booleans())]
+    scored = wire.Scored(tuple(hosts), np.array(judged, dtype=np.intp), np.array(scores, dtype=np.intp), neutral)
+    told = wire.priority_answer(scored)
+    assert b"." not in told.translate(None, delete=json.dumps(hosts + neutral, ensure_ascii=False).encode())
+    entries = json.loads(told)
+    assert all(type(entry["Score"]) is int and entry.keys() == {"Host", "Score"} for entry in entries)
+    assert len(entries) == len(judged) + len(neutral)
+    assert {entry["Host"]: entry["Score"] for entry in entries} == scored.by_name()
+    assert scored.by_name() == dict.fromkeys(neutral, 5) | {
+        hosts[place]: score for place, score in zip(judged, scores, strict=True)
+    }
+
+
+def test_an_answer_looks_like_this() -> None:
+    scored = wire.Scored(("a", "node-b"), np.array([1, 0]), np.array([10, 7]), ["c", 'd","'])
+    assert wire.priority_answer(scored) == (
+        b'[{"Score":10,"Host":"node-b"},{"Score": 7,"Host":"a"}     ,'
+        b'{"Host":"c","Score":5},{"Host":"d\\",\\"","Score":5}]'
+    )
+    assert wire.priority_answer(wire.Scored()) == b"[]"
+
+
+def test_the_same_bytes_are_read_once_and_others_anew() -> None:
+    asked_of_us, body = wire.LatestAsked(), asked(NodeNames=["a"])
+    first = asked_of_us.read(body)
+    assert asked_of_us.read(bytes(bytearray(body))) is first
+    assert asked_of_us.read(asked(NodeNames=["b"])).names == ["b"]
+    assert asked_of_us.read(body).names == ["a"]
+    with pytest.raises(BadRequest):
+        asked_of_us.read(b"{")
+    assert asked_of_us.read(body).names == ["a"]
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=10), st.lists(st.text(min_size=1, max_size=10)), max_size=5))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from extender.decisions import Decisions
 from extender.placer import Placer
 from extender.question import Question
@@ -135,7 +137,7 @@ class World:
 
     def prioritize(self, pod: Json, names: Sequence[str] | None = None) -> dict[str, int]:
         asked = list(names or self.names)
-        return dict(zip(asked, self.placer.prioritize(Asked(pod, asked, None)), strict=True))
+        return self.placer.prioritize(Asked(pod, asked, None)).by_name()
 
     def place(self, pod: Json) -> str:
         """Ask as a scheduler does, and say where the pod is advised to go."""
@@ -150,5 +152,5 @@ class World:
         """What the scorers are asked about a pod."""
         read = self.read_pod(pod)
         look = self.state.look(read)
-        places = look.snapshot.places(list(names or self.names))
+        places = np.array([look.snapshot.index[name] for name in names or self.names])
         return Question(read, look.footprint, look.snapshot, places, look.peers)

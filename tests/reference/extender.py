@@ -9,12 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Resident:
-    """A pod on a node: its demand by cell since it started (the last holds), and in which cell that was."""
+    """A pod on a node: its demand by cell since it started, and in which cell that was.
+
+    Learned from runs that ended, it is over after the last cell, and for memory after half as long again; of a pod that
+    is there all the same, and of demand that `never_ends`, the last holds.
+    """
 
     node: str
     cpu_cores: Sequence[float]
     memory_bytes: Sequence[float]
     start_cell: int
+    never_ends: bool = True
 
 
 def load_of(node: str, residents: Sequence[Resident], first_cell: int, cells: int) -> list[tuple[float, float]]:
@@ -24,9 +29,12 @@ def load_of(node: str, residents: Sequence[Resident], first_cell: int, cells: in
         cpu_cores = memory_bytes = 0.0
         for pod in residents:
             if pod.node == node:
-                age = max(0, cell - pod.start_cell)
-                cpu_cores += pod.cpu_cores[min(age, len(pod.cpu_cores) - 1)]
-                memory_bytes += pod.memory_bytes[min(age, len(pod.memory_bytes) - 1)]
+                age, length = max(0, cell - pod.start_cell), len(pod.cpu_cores)
+                holds = pod.never_ends or first_cell - pod.start_cell >= length
+                if holds or age < length:
+                    cpu_cores += pod.cpu_cores[min(age, length - 1)]
+                if holds or age < length + length // 2:
+                    memory_bytes += pod.memory_bytes[min(age, length - 1)]
         told.append((cpu_cores, memory_bytes))
     return told
 
@@ -56,11 +64,18 @@ def complement(
     cpu_excess = sum(max(0.0, share - 1.0) for share in fill[0]) / len(fill[0])
     overload = cpu_excess + 4.0 * max(max(0.0, share - 1.0) for share in fill[1])
     if overload > 0:
-        return 0.5 / (1.0 + 10.0 * overload)
+        return 0.3 / (1.0 + 10.0 * overload)
     even = (
         sum(sum(shares) / len(shares) / peak if peak > 0 else 1.0 for shares, peak in zip(fill, peaks, strict=True)) / 2
     )
-    return 0.5 + 0.3 * even + 0.2 * (1.0 - min(1.0, max(peaks)))
+    risk = sum(expected_excess(share - 1.0, 0.15) for share in fill[0]) / len(fill[0])
+    return 0.8 + 0.08 / (1.0 + 10.0 * risk) + 0.08 * (1.0 - min(1.0, max(peaks))) + 0.04 * even
+
+
+def expected_excess(excess: float, doubt: float, steps: int = 2000) -> float:
+    """The mean of what is above zero of a number that lies anywhere within `doubt` of `excess`, by adding it up."""
+    moments = (excess + doubt * (2 * (step + 0.5) / steps - 1) for step in range(steps))
+    return sum(max(0.0, moment) for moment in moments) / steps
 
 
 def points(totals: Mapping[str, float]) -> dict[str, int]:

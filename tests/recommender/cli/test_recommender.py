@@ -63,13 +63,13 @@ Given = Callable[..., dict[str, Any]]
 def test_a_flag_goes_before_the_environment_that_before_the_file_and_that_before_the_default(
     given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert given()["interval_s"] == 15.0
+    assert given()["rounds.interval_s"] == 15.0
     file = config(tmp_path, "interval: 10s\nmemory-margin: 0.2\n")
-    assert given("--config", file)["interval_s"] == 10.0
+    assert given("--config", file)["rounds.interval_s"] == 10.0
     monkeypatch.setenv("PHASEWISE_RECOMMENDER_INTERVAL", "5s")
-    assert given("--config", file)["interval_s"] == 5.0
+    assert given("--config", file)["rounds.interval_s"] == 5.0
     held = given("--config", file, "--interval", "2s")
-    assert held["interval_s"] == 2.0
+    assert held["rounds.interval_s"] == 2.0
     assert held["rails.memory_margin"] == 0.2
 
 
@@ -77,7 +77,7 @@ def test_the_file_itself_may_be_named_in_the_environment(
     given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHASEWISE_RECOMMENDER_CONFIG", str(config(tmp_path, "name: ours\n")))
-    assert given()["name"] == "ours"
+    assert given()["whose.name"] == "ours"
 
 
 EXAMPLES = {
@@ -190,11 +190,11 @@ def test_defaults_are_those_of_the_settings_themselves(given: Given) -> None:
     assert held["band.half_width"] == band.half_width
     assert held["writing.checkpoint_interval_s"] == timing.checkpoint_interval_s == 60.0
     assert held["writing.clear_away_s"] == timing.clear_away_s == 600.0
-    assert held["interval_s"] == timing.interval_s == 15.0
+    assert held["rounds.interval_s"] == timing.interval_s == 15.0
     assert held["limits.least_millicores"] / 1000 == limits.pod_minimum[0] == 0.025
     assert held["limits.least_mib"] * 2**20 == limits.pod_minimum[1] == 250 * 2**20
     assert (held["limits.oom_bump_up_ratio"], held["limits.oom_min_bump_up_bytes"]) == (1.2, 104857600)
-    assert (held["qps"], held["burst"], held["address"]) == (50, 100, ":8942")
+    assert (held["reached.qps"], held["reached.burst"], held["address"]) == (50, 100, ":8942")
     times = [held[f"replicas.{name}"] for name in ("lease_duration_s", "renew_deadline_s", "retry_s")]
     assert times == [15, 10, 2]
     assert held["replicas.shard"] == Shard(0, 1)

@@ -40,6 +40,22 @@ def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
     }
 
 
+@pytest.mark.parametrize("cpu", ["250000000n", "250000u", "250m", "0.25"])
+@pytest.mark.parametrize("memory", ["1048576Ki", "1Gi", "1073741824", "1073741824000m"])
+def test_what_is_written_as_usual_and_otherwise_is_the_same(cpu: str, memory: str) -> None:
+    container = {"name": "a", "usage": {"cpu": cpu, "memory": memory}}
+    found = usage_of({"items": [pod_metrics([container])]}).samples
+    assert found[ContainerKey("n", "p", "a")] == (1787385600.0, 10.5, 0.25, 2.0**30)
+
+
+@pytest.mark.parametrize("cpu", ["-5n", "5 n", "_5n", "n", "٥n", 5, None, ["5n"]])
+def test_what_looks_as_usual_and_is_not_is_read_with_care(cpu: Any) -> None:
+    container = {"name": "a", "usage": {"cpu": cpu, "memory": "1Ki"}}
+    report = usage_of({"items": [pod_metrics([container])]})
+    told = [use.cpu_cores for use in report.samples.values()]
+    assert report.broken or math.isnan(told[0]) or told == [cpu]
+
+
 def test_a_missing_resource_is_absent_and_never_zero() -> None:
     containers = [
         {"name": "a", "usage": {"memory": "1Ki"}},

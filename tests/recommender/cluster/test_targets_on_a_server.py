@@ -22,37 +22,12 @@ from recommender.cluster.targets import Resolution, Targets
 from recommender.cluster.workload_class import workload_class
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import wait_until
+from tests.recommender.cluster.custom_kinds import definition
 
 Json = dict[str, Any]
 GROUP = "targets.test"
 GANGS = (f"{GROUP}/v1", "gangs")
 SPEC = {"containers": [{"name": "main", "image": "none"}]}
-
-
-def definition(group: str, kind: str, plural: str, *, scalable: bool) -> Json:
-    subresources: Json = {"status": {}}
-    if scalable:
-        subresources["scale"] = {
-            "specReplicasPath": ".spec.replicas",
-            "statusReplicasPath": ".status.replicas",
-            "labelSelectorPath": ".status.selector",
-        }
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1", "served": True, "storage": True, "subresources": subresources,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
-    }  # fmt: skip
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [version],
-        },
-    }
 
 
 class Watched:
@@ -100,9 +75,9 @@ def watched(cluster: Cluster, api: Api, namespace: str) -> Iterator[Watched]:
 @pytest.fixture(scope="module")
 def custom_resources(cluster: Cluster, api: Api) -> None:
     cluster.apply(
-        definition(GROUP, "Gang", "gangs", scalable=True),
-        definition(GROUP, "Lump", "lumps", scalable=False),
-        definition("kubeflow.org", "PyTorchJob", "pytorchjobs", scalable=False),
+        definition(f"{GROUP}/v1", "Gang", scalable=True),
+        definition(f"{GROUP}/v1", "Lump"),
+        definition("kubeflow.org/v1", "PyTorchJob"),
     )
     for resource in (GANGS, (f"{GROUP}/v1", "lumps"), ("kubeflow.org/v1", "pytorchjobs")):
         wait_until(lambda resource=resource: api.get(path_of(resource)), f"{resource} to be served")

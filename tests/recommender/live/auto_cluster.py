@@ -62,28 +62,3 @@ def write_by_hand(cluster: Cluster, namespace: str, name: str, kind: str, target
         "updatePolicy": {"updateMode": "Off"},
     }
     make(cluster, namespace, "autoscaling.k8s.io/v1", "VerticalPodAutoscaler", name, spec)
-
-
-def definition(group: str, version: str, kind: str) -> Json:
-    """The custom resource of a training kind: no scale, anything in spec and status."""
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    plural = f"{kind.lower()}s"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
-                }
-            ],
-        },
-    }

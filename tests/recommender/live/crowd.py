@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.recommender.cluster.test_targets_on_a_server import definition
+from tests.recommender.cluster.custom_kinds import definition
 from tests.recommender.live.behaviours import CASES, Case, Container
 from tests.recommender.live.scene import Json, Scene
 
@@ -56,10 +56,7 @@ def acted_on(case: Case) -> Case:
 def make_custom_kinds(scene: Scene) -> None:
     """Serve the custom kinds, and give each an object."""
     scene.cluster.apply(
-        *(
-            definition(version.split("/")[0], kind, plural, scalable=scalable)
-            for kind, (version, plural, scalable) in CUSTOM.items()
-        )
+        *(definition(version, kind, scalable=scalable) for kind, (version, _, scalable) in CUSTOM.items())
     )
     for version, plural, _ in CUSTOM.values():
         group = version.split("/")[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import requests
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server
@@ -36,6 +37,22 @@ def start_recommender(cluster: Cluster, account: Path, *options: str, name: str 
 
     environment = {"PYTHONPATH": str(ROOT)}
     return cluster.start(name, [*command, *FAST, *options], ready=ready, environment=environment, wait=wait)
+
+
+def address_of(server: Server) -> str:
+    """Where a started recommender answers: its metrics and probes."""
+    return server.command[server.command.index("--address") + 1]
+
+
+def metric(server: Server, sample_name: str, **labels: str) -> float:
+    """The value of a sample of its metrics, those of all label values added up where none are given."""
+    text = requests.get(f"http://{address_of(server)}/metrics", timeout=30).text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == sample_name and labels.items() <= sample.labels.items()
+    )
 
 
 class Requests:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import orjson
 import pytest
 
 from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_vpa
@@ -130,7 +131,9 @@ class Day:
     ) -> None:
         for tenant in self.tenants.values():
             if tenant.vpa is vpa:
-                tenant.vpa = replace(vpa, status=status_of(vpa, recommendations, conditions, self.now_s))
+                tenant.vpa = replace(
+                    vpa, status_json=orjson.dumps(status_of(vpa, recommendations, conditions, self.now_s))
+                )
 
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         self.states[vpa.key] = profile["state"]

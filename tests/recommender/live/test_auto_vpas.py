@@ -283,6 +283,14 @@ def worlds(draw: st.DrawFn) -> World:
     return world.add(*made)
 
 
+def label_of(world: World, workload: Workload) -> str | None:
+    """Its own, else that of the set of Jobs that it is of, else its namespace's."""
+    by = workload.owner
+    above = world.workloads.get(Ref.of_owner(by)) if by is not None and by.kind == "JobSet" else None
+    of_set = None if above is None else above.labels.get(AUTO)
+    return workload.labels.get(AUTO, of_set or world.namespace.labels.get(AUTO))
+
+
 @settings(max_examples=15, deadline=None)
 @given(worlds(), worlds())
 def test_it_comes_to_rest_and_nobody_has_two(world: World, later: World) -> None:
@@ -296,7 +304,7 @@ def test_it_comes_to_rest_and_nobody_has_two(world: World, later: World) -> None
     for vpa in world.vpas.values():
         workload = world.workloads.get(Ref.of(vpa.target.api_version, vpa.target.kind, vpa.target.name))
         if is_made_by(vpa, "phasewise") and workload is not None and vpa.owner is not None:
-            assert workload.labels.get(AUTO, world.namespace.labels.get(AUTO)) == "true"
+            assert label_of(world, workload) == "true"
             words = "" if workload.kind in WELL_KNOWN else NOT_ACTED_UPON
             assert is_as_wanted(vpa, WantedVpa(vpa.key.name, workload, "phasewise", Settings(), words))
     assert notes.create == []

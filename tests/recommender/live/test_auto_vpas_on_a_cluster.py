@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 import yaml
 
 from recommender.cluster.quantities import parse_quantity
@@ -23,11 +21,11 @@ from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.usage import Usage, drive_usage
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources
+from tests.recommender.cluster.custom_kinds import definition
 from tests.recommender.live.auto_cluster import (
     NOBODY,
     Json,
     a_job,
-    definition,
     label,
     make,
     make_job,
@@ -36,29 +34,19 @@ from tests.recommender.live.auto_cluster import (
     wait_for_names,
     write_by_hand,
 )
-
-ROOT = Path(__file__).parents[3]
-ACCOUNT = "phasewise-recommender"
+from tests.recommender.live.process import MANIFESTS, USER, install, start_recommender
 
 
 @pytest.fixture(scope="module")
 def rights(vpa: Cluster, metrics_server: Cluster) -> Path:
     """The kubeconfig of the service account that the manifests give the recommender."""
-    vpa.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "recommender" / "rbac.yaml")
-    return metrics_server.service_account("kube-system", ACCOUNT)
+    return install(metrics_server)
 
 
 @pytest.fixture(scope="module")
 def recommender(cluster: Cluster, rights: Path) -> Iterator[Server]:
     """The recommender, with a name of its own in this cluster."""
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", rights, "--address", address]
-    fast = ["--interval", "1s", "--step", "10s", "--cycle", "5m"]
-
-    def ready() -> bool:
-        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
-
-    server = cluster.start("auto-vpas", [*command, *fast], ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    server = start_recommender(cluster, rights, name="auto-vpas")
     yield server
     server.stop()
 
@@ -167,7 +155,7 @@ def test_a_kind_that_is_installed_later_is_found_and_its_pods_too(
 ) -> None:
     plural = f"{kind.lower()}s"
     cluster.kubectl("delete", "crd", f"{plural}.{group}", "--ignore-not-found")
-    cluster.apply(definition(group, version, kind))
+    cluster.apply(definition(f"{group}/{version}", kind))
     cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}", "--timeout=30s")
     wait_until(lambda: make(cluster, team, f"{group}/{version}", kind, "llm", {}) is None, f"a {kind} to be taken")
     name = f"llm.{kind.lower()}"
@@ -195,7 +183,7 @@ def test_a_kind_that_is_installed_later_is_found_and_its_pods_too(
 
 
 def test_a_kind_that_is_taken_away_is_no_longer_asked_for(cluster: Cluster, team: str, recommender: Server) -> None:
-    crd = definition("kubeflow.org", "v1", "MPIJob")
+    crd = definition("kubeflow.org/v1", "MPIJob")
     cluster.apply(crd)
     log = recommender.log
     wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
@@ -234,7 +222,7 @@ def test_a_jobs_pod_is_resized_in_place_without_anybody_writing_a_vpa(
 
 
 def test_the_examples_are_taken_and_the_one_without_a_vpa_gets_one(cluster: Cluster, recommender: Server) -> None:
-    examples = ROOT / "manifests" / "examples"
+    examples = MANIFESTS / "examples"
     try:
         cluster.apply(examples / "training-auto.yaml", examples / "training-with-vpa.yaml")
         made = wait_for_names(cluster, "training", "train-1.job")["train-1.job"]
@@ -254,14 +242,14 @@ def test_its_rights_are_enough_and_each_of_them_is_used(cluster: Cluster, team: 
     wait_until(lambda: vpas(cluster, team)["a.job"]["spec"]["updatePolicy"]["updateMode"] == "Off", "the new mode")
     label(cluster, team, "job/a", f"{AUTO}=false")
     wait_for_names(cluster, team)
-    asked = cluster.requests_of(f"system:serviceaccount:kube-system:{ACCOUNT}")
+    asked = cluster.requests_of(USER)
     autoscalers = {(verb, "autoscaling.k8s.io", "verticalpodautoscalers") for verb in ("create", "patch", "delete")}
     assert autoscalers | {(verb, "", "namespaces") for verb in ("list", "watch")} <= asked
     assert not re.search("(?i)forbidden", recommender.log.read_text())
 
 
 def test_the_kinds_that_are_watched_are_those_of_the_manifests() -> None:
-    documents = list(yaml.safe_load_all((ROOT / "manifests" / "recommender" / "rbac.yaml").read_text()))
+    documents = list(yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text()))
     (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
     groups = {group for group, _ in KINDS}
     granted = {

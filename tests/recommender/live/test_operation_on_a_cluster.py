@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 import requests
-from prometheus_client.parser import text_string_to_metric_families
 
 from recommender.live.shards import shard_of
 from tests.cluster.cluster import Cluster
@@ -21,52 +19,29 @@ from tests.cluster.simulated.usage import Usage, drive_usage
 from tests.cluster.vpa_objects import create_vpa
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources, roll_out
+from tests.recommender.live.process import NAME, address_of, install, metric, start_recommender
 
-ROOT = Path(__file__).parents[3]
-NAME = "phasewise-recommender"
-
-Start = Callable[..., tuple[Server, str]]
+Start = Callable[..., Server]
 
 
 @pytest.fixture(scope="module")
 def account(vpa: Cluster, metrics_server: Cluster) -> Path:
     """The kubeconfig of the service account that the manifests give the recommender."""
-    vpa.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "recommender" / "rbac.yaml")
-    return metrics_server.service_account("kube-system", NAME)
+    return install(metrics_server)
 
 
 @pytest.fixture
 def start(cluster: Cluster, account: Path) -> Iterator[Start]:
-    """Start a recommender with more options; returns it and its address. It is ended with the test."""
+    """Start a recommender with more options. It is ended with the test."""
     started: list[Server] = []
 
-    def started_with(*options: str, name: str = NAME) -> tuple[Server, str]:
-        address = f"127.0.0.1:{cluster.ports.free()}"
-        command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", account, "--address", address]
-        fast = ["--interval", "1s", "--step", "10s", "--cycle", "5m", "--log-format", "json"]
-
-        def ready() -> bool:
-            return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
-
-        environment = {"PYTHONPATH": str(ROOT)}
-        server = cluster.start(name, [*command, *fast, *options], ready=ready, environment=environment)
-        started.append(server)
-        return server, address
+    def started_with(*options: str, name: str = NAME) -> Server:
+        started.append(start_recommender(cluster, account, "--log-format", "json", *options, name=name))
+        return started[-1]
 
     yield started_with
     for server in started:
         server.stop()
-
-
-def metric(address: str, sample_name: str, **labels: str) -> float:
-    """The value of a sample, those of all label values added up where none are given."""
-    text = requests.get(f"http://{address}/metrics", timeout=2).text
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == sample_name and labels.items() <= sample.labels.items()
-    )
 
 
 def status_of(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
@@ -108,8 +83,8 @@ def test_a_vpa_that_is_given_to_us_later_keeps_the_history_of_who_had_it_before(
         },
     }
     cluster.apply(known)
-    _, address = start("--checkpoint-interval", "1s")
-    wait_until(lambda: metric(address, "phasewise_rounds_total") > 1, "rounds without it", timeout_s=60)
+    server = start("--checkpoint-interval", "1s")
+    wait_until(lambda: metric(server, "phasewise_rounds_total") > 1, "rounds without it", timeout_s=60)
     ours = [{"op": "add", "path": "/spec/recommenders", "value": [{"name": "phasewise"}]}]
     cluster.kubectl("patch", "vpa", "moved", "-n", namespace, "--type=json", "-p", json.dumps(ours))
 
@@ -119,25 +94,25 @@ def test_a_vpa_that_is_given_to_us_later_keeps_the_history_of_who_had_it_before(
 
     wait_until(lambda: samples() != 5000, "our first checkpoint of it", timeout_s=120)
     assert samples() > 5000
-    assert metric(address, "phasewise_checkpoint_writes_total", outcome="written") >= 1
-    assert metric(address, "phasewise_api_requests_total", verb="PATCH", code="200") >= 1
+    assert metric(server, "phasewise_checkpoint_writes_total", outcome="written") >= 1
+    assert metric(server, "phasewise_api_requests_total", verb="PATCH", code="200") >= 1
 
 
 def test_of_two_replicas_one_acts_and_the_other_takes_over_at_once(
     cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
 ) -> None:
     a_workload(cluster, simulated_nodes, namespace, "watched")
-    first, at_first = start("--leader-elect", name=f"{NAME}-a")
-    wait_until(lambda: metric(at_first, "phasewise_leader") == 1, "the first to lead", timeout_s=30)
+    first = start("--leader-elect", name=f"{NAME}-a")
+    wait_until(lambda: metric(first, "phasewise_leader") == 1, "the first to lead", timeout_s=30)
     wait_until(lambda: status_of(cluster, namespace, "watched"), "a word on the VPA", timeout_s=120)
-    _, at_second = start("--leader-elect", name=f"{NAME}-b")
-    assert metric(at_second, "phasewise_rounds_total") == 0
-    assert requests.get(f"http://{at_second}/healthz", timeout=2).status_code == 200
+    second = start("--leader-elect", name=f"{NAME}-b")
+    assert metric(second, "phasewise_rounds_total") == 0
+    assert requests.get(f"http://{address_of(second)}/healthz", timeout=2).status_code == 200
     began_s = time.monotonic()
     first.stop()
     assert time.monotonic() - began_s < 10.0
-    wait_until(lambda: metric(at_second, "phasewise_rounds_total") >= 1, "the second's rounds", timeout_s=10)
-    assert metric(at_second, "phasewise_leader") == 1
+    wait_until(lambda: metric(second, "phasewise_rounds_total") >= 1, "the second's rounds", timeout_s=10)
+    assert metric(second, "phasewise_leader") == 1
 
 
 def test_shards_share_the_cluster_and_each_vpa_has_one_of_them(
@@ -150,9 +125,9 @@ def test_shards_share_the_cluster_and_each_vpa_has_one_of_them(
     for name in names.values():
         create_vpa(cluster, name, "alone")  # of a Deployment that does not exist: whoever owns it says so
     lease = ["--lease-namespace", names[0], "--kubeconfig", str(cluster.kubeconfig("admin"))]
-    _, at_first = start("--shard", "0/2", "--leader-elect", *lease, name=f"{NAME}-a")
+    first = start("--shard", "0/2", "--leader-elect", *lease, name=f"{NAME}-a")
     wait_until(lambda: status_of(cluster, names[0], "alone"), "a word of the first shard", timeout_s=60)
-    wait_until(lambda: metric(at_first, "phasewise_rounds_total") > 2, "some rounds", timeout_s=30)
+    wait_until(lambda: metric(first, "phasewise_rounds_total") > 2, "some rounds", timeout_s=30)
     assert status_of(cluster, names[1], "alone") == {}
     start("--shard", "1/2", "--leader-elect", *lease, name=f"{NAME}-b")
     wait_until(lambda: status_of(cluster, names[1], "alone"), "a word of the second shard", timeout_s=60)
@@ -168,13 +143,13 @@ def test_told_to_stop_while_the_api_server_hangs_it_ends_within_ten_seconds(
     cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
 ) -> None:
     a_workload(cluster, simulated_nodes, namespace, "stuck")
-    server, address = start("--leader-elect")
-    wait_until(lambda: metric(address, "phasewise_rounds_total") > 1, "rounds", timeout_s=60)
+    server = start("--leader-elect")
+    wait_until(lambda: metric(server, "phasewise_rounds_total") > 1, "rounds", timeout_s=60)
     api_server = cluster.servers["kube-apiserver"]
     api_server.pause()  # it takes connections and answers nothing
     try:
         wait_until(
-            lambda: requests.get(f"http://{address}/healthz", timeout=2).status_code in (200, 503),
+            lambda: requests.get(f"http://{address_of(server)}/healthz", timeout=2).status_code in (200, 503),
             "a probe to be answered meanwhile",
             timeout_s=10,
         )

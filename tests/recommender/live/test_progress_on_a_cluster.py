@@ -20,7 +20,7 @@ from tests.cluster.simulated.usage import Usage, drive_usage
 from tests.cluster.vpa_objects import create_vpa
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources, roll_out
-from tests.recommender.live.process import ROOT, install, start_recommender
+from tests.recommender.live.process import ROOT, address_of, install, start_recommender
 
 TOKEN = "of-the-jobs-of-this-test"  # noqa: S105 - an invented one
 LEARNS_THEN_STANDS = """\
@@ -103,7 +103,7 @@ def test_an_annotation_and_a_push_tell_as_much(
         pods[name] = roll_out(cluster, namespace, name, spec)[0].metadata.name
         drive_usage(cluster, namespace, pods[name], Usage(0.4, 2.0**30, averaged_over_s=10))
         create_vpa(cluster, namespace, name, update_mode="Off")
-    url = f"http://{ours.command[ours.command.index('--address') + 1]}/progress"
+    url = f"http://{address_of(ours)}/progress"
     body = {"namespace": namespace, "pod": pods["pushing"]}
     steps = iter(range(1, 1000))
 

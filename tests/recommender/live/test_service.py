@@ -80,13 +80,14 @@ class Rounds:
             raise self.error
         return Report()
 
-    def leave_safe_values(self) -> Report:
+    def leave_safe_values(self, profiles_until_s: float) -> Report:
         self.left += 1
         return Report()
 
 
 class Models:
     renewed = 0
+    refusal = None
 
     def renew(self, adopt: Callable[[Any], None]) -> None:
         self.renewed += 1

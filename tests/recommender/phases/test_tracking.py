@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def test_a_container_goes_on_after_a_restart_from_what_was_kept(seed: int) -> No
     before, after = PhaseTracker(DETECTOR), PhaseTracker(DETECTOR)
     first = tracked(before, [run[:50]])[0]
     after.grow(3)
-    after.restore(2, json.loads(json.dumps(before.remembered(0))))
+    after.restore(2, orjson.loads(orjson.dumps(before.remembered(0), option=orjson.OPT_SERIALIZE_NUMPY)))
     rest = [int(after.observe(np.array([2]), run[t : t + 1])[0]) for t in range(50, 80)]
     assert first + rest == whole
 

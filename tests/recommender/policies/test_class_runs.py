@@ -102,6 +102,16 @@ def test_the_expected_run_is_the_mean_cpu_of_those_still_running_and_the_largest
     assert (expected.levels[:, 1] / MIB).tolist() == [200, 100, 50]
 
 
+@pytest.mark.parametrize("buckets", [123, 146, 200])
+def test_runs_too_long_for_their_own_step_are_expected_from_their_start_to_their_end(buckets: int) -> None:
+    """The step of the expected run is then no round number; some of them once gave a bucket after the end."""
+    long = DemandCurve(2.0, np.ones((buckets, 2), np.float32))
+    expected = ClassRuns([a_run([1.0], [1.0], 1.0), long]).expected()
+    assert expected is not None
+    assert np.isfinite(expected.levels).all()
+    assert expected.duration_s == pytest.approx(2.0 * buckets)
+
+
 def varied(rng: np.random.Generator) -> DemandCurve:
     """A run of the class, a quarter faster or slower, its levels up to a tenth off."""
     pace, level = rng.uniform(0.8, 1.25), rng.uniform(0.9, 1.1, 2)

@@ -31,3 +31,11 @@ def test_a_pod_without_a_sample_is_told_without_a_phase() -> None:
     words = words_of({"name": "job-1", "uid": "u", "category": "Progressing"})
     assert "unknown" in words
     assert "Progressing" in words
+
+
+def test_a_model_that_is_refused_is_told() -> None:
+    refused = {"type": "ModelRefused", "status": "True", "reason": "Refused", "message": "bundled goes on: damaged"}
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(told("ns/job", {"conditions": [refused]}, {}))
+    assert "ModelRefused: True. Refused bundled goes on: damaged" in captured.get()

@@ -1,0 +1,111 @@
+"""From options to the parts of a running recommender, and their life: started, told to stop, given back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry
+
+from recommender.cli.live_rounds import Rounds, Whose
+from recommender.cli.replicas import give_back
+from recommender.cluster.connection import Api
+from recommender.cluster.lease import LeaderElection
+from recommender.cluster.rate import TokenBucket
+from recommender.live.auto_keeper import AutoKeeper
+from recommender.live.auto_view import AutoView
+from recommender.live.cluster_view import ClusterView
+from recommender.live.fleet import Fleet
+from recommender.live.lead_time import LeadTime
+from recommender.live.member import Instance, Member, Newcomer
+from recommender.live.model_source import ModelWatch
+from recommender.live.prior_history import PriorHistory
+from recommender.live.progress import Progress
+from recommender.live.recommend import Options
+from recommender.live.round import Recommender
+from recommender.live.scope import Scope
+from recommender.live.service import Service
+from recommender.live.showing import FEW
+from recommender.live.warm_up import warm_up
+from recommender.policies.constraints import SharedLimits
+
+AUTO_QPS, AUTO_BURST = 50.0, 200
+"""For the VPAs that we make: a thousand new jobs must not hold up the statuses either."""
+
+PROFILES_SHARE = 0.2
+"""Of the requests that may be sent between two rounds: PhaseProfiles; statuses and checkpoints need theirs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """Makes the recommender's state, each time this process begins to lead."""
+
+    view: ClusterView
+    models: ModelWatch
+    rounds: Rounds
+    options: Options
+    limits: SharedLimits
+    progress: Progress
+    prior: PriorHistory | None
+    qps: float
+
+    def __call__(self) -> Recommender:
+        if self.prior is not None:
+            self.prior.load(self.view)
+        return Recommender(
+            self.view,
+            self._fleet,
+            self.options,
+            self.limits,
+            clock=time.time,
+            stopwatch=time.monotonic,
+            lead_time=LeadTime(self.rounds.lead_time_s, self.rounds.step_s),
+            class_ttl_s=self.rounds.class_ttl_s,
+            progress=self.progress,
+            writers=self.rounds.workers,
+            profiles_a_round=max(FEW, PROFILES_SHARE * self.qps * self.rounds.interval_s),
+        )
+
+    def _fleet(self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Fleet, Member, int], None]) -> Fleet:
+        rounds = self.rounds
+        made = Fleet(self.models.in_use.model, rounds.step_s, rounds.cycle_samples, welcome, resume)
+        made.memory_ahead_s = rounds.memory_horizon_s
+        return made
+
+
+def checked(models: ModelWatch, rounds: Rounds) -> str:
+    """Load the model, compile what is compiled; returns words on it."""
+    model = models.first().model
+    warm_up(model, rounds.step_s, rounds.cycle_samples)
+    return f"{model.origin}: {model.detector.n_phases} phases; options are sound, all is compiled"
+
+
+def keeper_of(
+    server: Api, view: ClusterView, scope: Scope, whose: Whose, registry: CollectorRegistry, leads: Callable[[], bool]
+) -> AutoKeeper:
+    """What makes VPAs for labelled workloads."""
+    apart = server.apart(TokenBucket(AUTO_QPS, AUTO_BURST))
+    return AutoKeeper(apart, AutoView(server, view, scope), whose.name, registry, leads)
+
+
+def run_until_told(
+    service: Service, ended: threading.Event, endpoints: ThreadingHTTPServer, election: LeaderElection | None
+) -> None:
+    """Run until SIGTERM or Ctrl-C; then give back what is ours."""
+
+    def end(*_: object) -> None:
+        ended.set()
+        service.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    try:
+        service.run()
+    finally:
+        if election:
+            give_back(election)
+        endpoints.shutdown()

@@ -1,0 +1,190 @@
+"""The options of the live recommender that say whose pods, how often, how far ahead, and what is asked for it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from recommender import __version__
+from recommender.cli.common import DURATION, STEP
+from recommender.cli.live_options import grouped
+from recommender.cli.live_prometheus import LivePrometheus
+from recommender.cluster.connection import Api, Observer, connect
+from recommender.errors import Misuse
+from recommender.live.prior_history import PriorHistory
+from recommender.live.usage import Usage, metrics_api_usage
+from recommender.sources.prometheus_access import Access
+from recommender.sources.prometheus_queries import UsageSettings
+
+_whose, _how, _source = (grouped(group) for group in ("Which VPAs", "Rounds and forecasts", "Cluster and model"))
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Which VPAs are ours, and whether we make some."""
+
+    name: str
+    only_namespace: str | None
+    ignored: frozenset[str]
+    auto: bool
+
+
+WHOSE_OPTIONS = (
+    _whose("--name", "--recommender-name", "name", default="phasewise", help="VPAs that say this name are ours."),
+    _whose(
+        "--only-namespace", "--vpa-object-namespace", "only_namespace", help="The only one to look at.  [default: all]"
+    ),
+    _whose(
+        "--ignore-namespace",
+        "--ignored-vpa-object-namespaces",
+        "ignored",
+        multiple=True,
+        help="Leave the VPAs of this one (or of a comma list) alone. Repeatable.",
+    ),
+    _whose("--auto/--no-auto", default=True, help="Make VPAs for jobs and workloads labelled phasewise.dev/auto=true."),
+)
+
+
+def make_whose(name: str, only_namespace: str | None, ignored: tuple[str, ...], auto: bool) -> Whose:
+    hidden = frozenset(part.strip() for text in ignored for part in text.split(",") if part.strip())
+    return Whose(name, only_namespace or None, hidden, auto)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How often, on which grid, how far ahead, and what comes of it."""
+
+    interval_s: float
+    step_s: float
+    cycle_s: float
+    lead_time_s: float | None
+    memory_horizon_s: float
+    class_ttl_s: float
+    publish: str
+    workers: int
+
+    @property
+    def cycle_samples(self) -> int:
+        return round(self.cycle_s / self.step_s)
+
+    @property
+    def observe_only(self) -> bool:
+        return self.publish == "observe"
+
+
+ROUND_OPTIONS = (
+    _how(
+        "--interval", "--recommender-interval", "interval_s", type=DURATION, default="15s", help="Time between rounds."
+    ),
+    _how("--step", "step_s", type=DURATION, default="15s", help="Grid of samples; no finer than the source."),
+    _how("--cycle", "cycle_s", type=DURATION, default="10m", help="How long a forecast holds."),
+    _how(
+        "--lead-time",
+        "lead_time_s",
+        type=DURATION,
+        show_default="measured from past resizes",
+        help="How long before a phase its target is published.",
+    ),
+    _how(
+        "--memory-horizon",
+        "memory_horizon_s",
+        type=DURATION,
+        show_default="the rest of the run",
+        help="Memory does not fall below what is expected within so long.",
+    ),
+    _how(
+        "--profile-ttl",
+        "class_ttl_s",
+        type=DURATION,
+        default="30d",
+        help="What was learned of a workload class is forgotten when nothing of it ran for so long.",
+    ),
+    _how(
+        "--publish",
+        type=click.Choice(["vpa", "observe"]),
+        default="vpa",
+        help="`observe` computes and shows everything, and writes PhaseProfiles only.",
+    ),
+    _how(
+        "--update-worker-count",
+        "workers",
+        default=10,
+        type=click.IntRange(1),
+        help="So many statuses are written at a time.",
+    ),
+)
+
+
+def make_rounds(memory_horizon_s: float | None, cycle_s: float, step_s: float, **given: object) -> Rounds:
+    if cycle_s < step_s:
+        raise Misuse(f"--cycle {cycle_s:g}s is shorter than --step {step_s:g}s. A forecast holds for several samples.")
+    return Rounds(memory_horizon_s=memory_horizon_s or math.inf, cycle_s=cycle_s, step_s=step_s, **given)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Where the API server is, and how fast it may be asked."""
+
+    kubeconfig: Path | None
+    context: str | None
+    qps: float
+    burst: int
+
+    def connect(self, observe: Observer) -> Api:
+        agent = f"phasewise-recommender/{__version__}"
+        return connect(self.kubeconfig, self.context, qps=self.qps, burst=self.burst, user_agent=agent, observe=observe)
+
+
+SERVER_OPTIONS = (
+    _source("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]"),
+    _source("--context", help="Context of the kubeconfig.  [default: its current one]"),
+    _source(
+        "--kube-api-qps", "qps", default=50.0, type=click.FloatRange(1), help="Requests to the API server a second."
+    ),
+    _source("--kube-api-burst", "burst", default=100, type=click.IntRange(1), help="Requests at once after a pause."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The Prometheus that is asked for use and for the past, if one is."""
+
+    url: str | None
+    history_s: float
+    resolution_s: float
+
+    def sources(
+        self, server: Api, only_namespace: str | None, access: Access, settings: UsageSettings, step_s: float
+    ) -> tuple[Usage, PriorHistory | None, threading.Event]:
+        """Where use comes from, what loads the past, and what ends the wait for either."""
+        ended = threading.Event()
+        if not self.url:
+            return metrics_api_usage(server, only_namespace), None, ended
+        asked = LivePrometheus.of(self.url, access, settings, only_namespace)
+        prior = asked.prior(self.history_s, self.resolution_s, step_s, ended)
+        return asked.usage(prior), prior, ended
+
+
+PROMETHEUS_OPTIONS = (
+    _source("--prometheus", "url", help="Take usage from this Prometheus.  [default: metrics.k8s.io]"),
+    _source(
+        "--history",
+        "--history-length",
+        "history_s",
+        type=STEP,
+        default="8d",
+        metavar="DURATION|none",
+        help="So much of the past is asked of the Prometheus at the start; without it, checkpoints are what is known.",
+    ),
+    _source(
+        "--history-resolution",
+        "resolution_s",
+        type=DURATION,
+        default="1h",
+        help="What one value of that past stands for.",
+    ),
+)

@@ -1,0 +1,107 @@
+"""The cluster of the bench: a control plane, simulated nodes, and pods made and cleared away fast."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from placement_bench.recordings import demand_of_classes
+from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.paths import PODS, path_of
+from recommender.cluster.profiles import PROFILES
+from tests.cluster.cluster import Cluster
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.pods import template
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKLOAD_LABEL = "phasewise.dev/workload"
+AT_A_TIME = 8
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What all rows of the bench use."""
+
+    cluster: Cluster
+    api: Api
+    watch: PodWatch
+    pool: ThreadPoolExecutor
+
+    def namespace(self) -> str:
+        """One for the pods of a row."""
+        return self.cluster.namespace("placement")
+
+    def publish(self, namespace: str, speed: float) -> None:
+        """Write the PhaseProfiles of all recorded classes, as the live recommender would (`demand_of_classes`)."""
+        for workload, demand in demand_of_classes(speed).items():
+            name = f"class.{workload}"
+            body: Json = {"apiVersion": PROFILES[0], "kind": "PhaseProfile"}
+            body |= {"metadata": {"name": name, "namespace": namespace}, "spec": {"class": True}}
+            self.api.create(path_of(PROFILES, namespace), body)
+            status = {"status": {"containers": [{"name": "main", "demand": demand}]}}
+            self.api.patch(path_of(PROFILES, namespace, name, "status"), status)
+
+    def submit(self, namespace: str, pods: Iterable[Json]) -> None:
+        """Make pods, some at a time, and return once all are there."""
+        list(self.pool.map(lambda made: self.submit_one(namespace, made), pods))
+
+    def submit_one(self, namespace: str, made: Json) -> None:
+        """Make one pod."""
+        self.api.create(path_of(PODS, namespace), made)
+
+    def clear(self, namespaces: Sequence[str]) -> None:
+        """Delete all pods, at once and without grace; return when the watch has seen them go."""
+        for namespace in namespaces:
+            self.cluster.core.delete_collection_namespaced_pod(namespace, grace_period_seconds=0)
+        wait_for(lambda: all_gone(self.watch, namespaces), "the pods to go")
+        for namespace in namespaces:
+            self.watch.forget(namespace)
+
+
+def pod(
+    name: str,
+    scheduler: str,
+    nodes: SimulatedNodes,
+    needs: tuple[float, float],
+    *,
+    workload: str = "",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Json:
+    """A pod of one container that asks for (cpu_cores, memory_bytes) on one of these nodes."""
+    own = {BENCH_LABEL: "", **({WORKLOAD_LABEL: workload} if workload else {}), **(labels or {})}
+    made = template(
+        nodes.selector,
+        requests={"cpu": f"{round(needs[0] * 1000)}m", "memory": str(round(needs[1]))},
+        labels=own,
+        annotations=annotations,
+        schedulerName=scheduler,
+        restartPolicy="Never",
+        **spec,
+    )
+    return {"metadata": {"name": name, **made["metadata"]}, "spec": made["spec"]}
+
+
+@contextmanager
+def a_place(logs_to: Path | None = None) -> Iterator[Place]:
+    """A cluster with our resources and roles; gone afterwards."""
+    cluster = Cluster(f"bench-{os.getpid()}")
+    try:
+        cluster.up()
+        manifests = ROOT / "manifests"
+        cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
+        api = connect(cluster.kubeconfig("admin"), user_agent="bench_placement", qps=5000, burst=5000)
+        watch = PodWatch(api).start()
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            yield Place(cluster, api, watch, pool)
+        watch.stop()
+    finally:
+        cluster.down(logs_to)

@@ -1,0 +1,144 @@
+"""Recorded jobs come to simulated nodes, once for every scheduler at the same time; what they then ask for follows."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from placement_bench.arrivals import Arrival
+from placement_bench.load import Run
+from placement_bench.opinions import Pair
+from placement_bench.pace import Pace
+from placement_bench.place import Place, pod
+from placement_bench.recordings import Recording
+from placement_bench.schedulers import Who
+from placement_bench.watching import wait_for
+from tests.cluster.simulated.nodes import SimulatedNodes
+
+YOUNG_S = 30.0
+"""A pod younger than this (seconds of the jobs, `Pace.stretch` of them in a recorded one) has no metrics yet."""
+PATIENCE_S = 300.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The nodes, and what is asked for.
+
+    Attributes
+    ----------
+    node
+        (cpu_cores, memory_bytes) of each.
+    requested
+        Share of the declared CPU and memory that pods request: clusters that overcommit admit pods so.
+    """
+
+    node: Pair
+    requested: Pair
+
+    def needs(self, recording: Recording, share: float | None = None) -> Pair:
+        """What a job's pod requests; `share` stands for `requested` when given."""
+        cores, memory_bytes = recording.declared
+        of_cores, of_memory = self.requested if share is None else (share, share)
+        return cores * of_cores, memory_bytes * of_memory
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One scheduler on nodes of its own."""
+
+    who: Who
+    nodes: SimulatedNodes
+    namespace: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.who.title}, {len(self.nodes.names)} nodes"
+
+
+@dataclass(frozen=True)
+class Played:
+    """What became of the jobs on a lane; `waited_s` are recorded seconds from a job's arrival to its binding."""
+
+    runs: Sequence[Run]
+    waited_s: Sequence[float]
+
+
+class CurrentUse:
+    """What the nodes of a lane are used for at this moment, by the recordings; who plays tells it of the jobs."""
+
+    def __init__(self, place: Place, pace: Pace, shape: Shape) -> None:
+        self._place, self._pace, self._shape = place, pace, shape
+        self.jobs: Mapping[str, Arrival] = {}
+
+    def uses(self, namespace: str, asked: str, names: Sequence[str], favoured: Mapping[str, str]) -> np.ndarray:
+        """See `opinions.Uses`."""
+        now_s, index = time.monotonic(), {name: number for number, name in enumerate(names)}
+        use = np.tile(np.array(self._shape.needs(self.jobs[asked].recording))[:, None], len(names))
+        seen = self._place.watch.bound(namespace)
+        unseen = favoured.keys() - {bound.pod for bound in seen}
+        started = self._place.watch.started(namespace)
+        ages_s = [(now_s - started.get(bound.pod, now_s)) * self._pace.speed for bound in seen]
+        there = [(bound.pod, bound.node, age_s) for bound, age_s in zip(seen, ages_s, strict=True)]
+        for name, node, age_s in (*there, *((name, favoured[name], 0.0) for name in unseen)):
+            if node in index:
+                use[:, index[node]] += self._of(self.jobs[name].recording, age_s)
+        return use
+
+    def _of(self, recording: Recording, age_s: float) -> np.ndarray:
+        if age_s * self._pace.stretch < YOUNG_S:
+            return np.array(self._shape.needs(recording))
+        return recording.usage[int(age_s)] if age_s < recording.duration_s else np.zeros(2)
+
+
+def play(
+    place: Place, lanes: Sequence[Lane], jobs: Sequence[Arrival], pace: Pace, shape: Shape, chance: np.random.Generator
+) -> Mapping[Lane, Played]:
+    """Let the same jobs come on all lanes, wait until the last has ended, and clear the lanes.
+
+    Which lane gets its pods first differs from moment to moment, so that none is always served last.
+    """
+    began_s = time.monotonic()
+    for at_s, together in groupby(jobs, key=lambda job: job.at_s):
+        time.sleep(max(0.0, began_s + at_s / pace.speed - time.monotonic()))
+        group = list(together)
+        order = [lanes[number] for number in chance.permutation(len(lanes))]
+        list(place.pool.map(lambda lane: _submit(place, lane, group, pace, shape), order))  # noqa: B023
+    wait_for(lambda: all(_ended(place, lane, len(jobs)) for lane in lanes), "the jobs to end", PATIENCE_S)
+    played = {lane: _played(place, lane, jobs, began_s, pace) for lane in lanes}
+    place.clear([lane.namespace for lane in lanes])
+    return played
+
+
+def _submit(place: Place, lane: Lane, jobs: Sequence[Arrival], pace: Pace, shape: Shape) -> None:
+    for job in jobs:
+        runs_for_s = math.ceil(job.recording.duration_s / pace.speed)
+        made = pod(
+            job.name,
+            lane.who.scheduler,
+            lane.nodes,
+            shape.needs(job.recording, lane.who.requested),
+            workload=job.recording.workload,
+            annotations={"phasewise.dev/runs-for-s": str(runs_for_s)},
+        )
+        place.submit_one(lane.namespace, made)
+
+
+def _ended(place: Place, lane: Lane, count: int) -> bool:
+    pods = place.watch.pods(lane.namespace)
+    return len(pods) == count and all(pod.ended for pod in pods.values())
+
+
+def _played(place: Place, lane: Lane, jobs: Sequence[Arrival], began_s: float, pace: Pace) -> Played:
+    by_name, numbers = {job.name: job for job in jobs}, {name: n for n, name in enumerate(lane.nodes.names)}
+    started = place.watch.started(lane.namespace)
+    runs, waited_s = [], []
+    for bound in place.watch.bound(lane.namespace):
+        job = by_name[bound.pod]
+        runs.append(Run(job.name, job.recording, numbers[bound.node], (started[bound.pod] - began_s) * pace.speed))
+        waited_s.append((bound.at_s - began_s) * pace.speed - job.at_s)
+    return Played(runs, waited_s)

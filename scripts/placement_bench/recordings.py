@@ -1,0 +1,88 @@
+"""The recorded jobs: those that teach what a class needs, and others of the same classes that are played."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from recommender.live.classes import demand_content
+from recommender.policies.class_runs import ClassRuns
+from recommender.policies.demand_curve import CurveRecorder, DemandCurve
+from recommender.records import UsageSeries
+from recommender.sources.files import open_source
+
+TEACH, PLAY = "fit", "replay"
+"""The parts of the recordings. Of each class four runs teach and two others are played: nothing that is played was seen
+by whoever makes the demand curves."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One run of a job.
+
+    Attributes
+    ----------
+    usage
+        (samples, 2): cores and bytes, one sample a recorded second.
+    declared
+        (cpu_cores, memory_bytes) that its user asked for.
+    """
+
+    name: str
+    workload: str
+    usage: np.ndarray
+    declared: tuple[float, float]
+
+    @property
+    def duration_s(self) -> float:
+        """Recorded seconds."""
+        return float(len(self.usage))
+
+
+@cache
+def recordings(part: str) -> Sequence[Recording]:
+    """All runs of a part, by name."""
+    folder = resources.files("recommender.data") / "recordings"
+    with resources.as_file(folder / f"{part}.parquet") as file, open_source([file]) as source:
+        return sorted((_recording(series) for series in source), key=lambda recording: recording.name)
+
+
+def _recording(series: UsageSeries) -> Recording:
+    present = series.present
+    if series.requests is None:
+        raise ValueError(f"{series.container}: the recording does not say what was requested")
+    cores, memory_bytes = series.requests[present][0].tolist()
+    return Recording(series.container, str(series.workload), series.usage[present], (cores, memory_bytes))
+
+
+@cache
+def demand_of_classes(speed: float) -> Mapping[str, Mapping[str, Any]]:
+    """Class -> the demand that the live recommender publishes of it, once the teaching runs have ended.
+
+    Made by the recommender's own code: a curve recorded sample by sample of each run, put together by `ClassRuns`.
+
+    Parameters
+    ----------
+    speed
+        Recorded seconds in a second of the bench: the curves' clock goes as fast as the jobs that are played.
+    """
+    runs: dict[str, list[DemandCurve]] = defaultdict(list)
+    for recording in recordings(TEACH):
+        runs[recording.workload].append(curve_of(recording, speed))
+    told = {workload: demand_content(ClassRuns(curves)) for workload, curves in runs.items()}
+    return {workload: demand for workload, demand in told.items() if demand is not None}
+
+
+def curve_of(recording: Recording, speed: float) -> DemandCurve:
+    """What the recommender keeps of a run that it saw from start to end, played `speed` times as fast as recorded."""
+    recorder, slot = CurveRecorder(1.0 / speed), np.zeros(1, dtype=np.int64)
+    recorder.grow(1)
+    for position, sample in enumerate(recording.usage):
+        recorder.observe(slot, np.array([position]), sample[None])
+    return recorder.curve(0)

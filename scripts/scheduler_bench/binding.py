@@ -1,0 +1,161 @@
+"""Pods bound per second by a real kube-scheduler that calls no extender, a stand-in, or ours."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import urllib3
+from scale_bench.objects import AT_A_TIME
+
+from scheduler_bench import objects
+from scheduler_bench.machine import Others
+from scheduler_bench.place import SCHEDULER, Answering, Place
+from tests.cluster.scheduling import start_scheduler
+from tests.cluster.waiting import wait_until
+
+NAMESPACE = "team-00"
+KINDS = ("none", "bare", "gunicorn", "scores", "ours")
+"""No extender, two that answer at once with nothing, one that answers at once with the same score for all, and ours."""
+
+VERBS = ("filter", "prioritize", "preempt")
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+LEFT_OUT = 0.1
+"""The share of the pods bound first that is not counted: caches fill, connections are made."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One burst: pods bound a second, the CPU of extender and scheduler a pod, and the cores that others used."""
+
+    kind: str
+    pods_per_s: float
+    extender_cpu_ms: float
+    scheduler_cpu_ms: float
+    others_cores: float
+
+
+def bind_burst(place: Place, kind: str, pods: int, number: int) -> Round:
+    """Pods wait for a scheduler that is then started; once all are bound it is ended, and they are deleted.
+
+    Raises
+    ------
+    RuntimeError
+        Ours was not asked about every pod.
+    """
+    _create(place, pods, number)
+    with _asked(place, kind) as (extender, url), _Bound(place) as seen:
+        before_s = extender.cpu_s if extender else 0.0
+        scheduler = start_scheduler(place.cluster, SCHEDULER, extender=url, verbs=VERBS, weight=20)
+        try:
+            others = Others()
+            wait_until(lambda: len(seen.moments) >= pods, f"{pods} pods to be bound", timeout_s=300, every_s=0.05)
+            cores, scheduler_s = others.cores, scheduler.cpu_seconds
+            extender_s = extender.cpu_s - before_s if extender else 0.0
+            if kind == "ours" and extender:
+                _check(extender, pods)
+        finally:
+            scheduler.stop()
+    _clear(place)
+    moments = sorted(seen.moments.values())
+    first = int(LEFT_OUT * pods)
+    rate = (pods - 1 - first) / (moments[pods - 1] - moments[first])
+    return Round(kind, rate, 1e3 * extender_s / pods, 1e3 * scheduler_s / pods, cores)
+
+
+@contextlib.contextmanager
+def _asked(place: Place, kind: str) -> Iterator[tuple[Answering | None, str | None]]:
+    """The extender of a kind while it runs, and where the scheduler asks it."""
+    if kind == "none":
+        yield None, None
+    elif kind == "ours":
+        with place.extender() as ours:
+            yield ours, ours.url
+    else:
+        with place.stub("bare" if kind == "bare" else "gunicorn") as stub:
+            yield stub, f"{stub.url}/scores" if kind == "scores" else stub.url
+
+
+def _check(ours: Answering, pods: int) -> None:
+    asked = ours.metric('phasewise_extender_calls_total{status="200"')
+    if asked < 2 * pods:
+        raise RuntimeError(f"ours was asked {asked:.0f} times about {pods} pods")
+
+
+class _Bound:
+    """The moments (monotonic seconds) at which pods were seen bound, by a watch that is sent names alone."""
+
+    def __init__(self, place: Place) -> None:
+        self.moments: dict[str, float] = {}
+        certificate, key = place.cluster.certificate("admin")
+        self._pool = urllib3.PoolManager(
+            ca_certs=str(place.cluster.authority.file), cert_file=str(certificate), key_file=str(key)
+        )
+        self._url = f"{place.cluster.url}/api/v1/namespaces/{NAMESPACE}/pods?watch=1&fieldSelector=spec.nodeName!="
+        self._ended = False
+        self._answer = self._watch("")
+        self._thread = threading.Thread(target=self._read, name="bound", daemon=True)
+
+    def __enter__(self) -> _Bound:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has ended by itself
+            self._answer.shutdown()
+        self._thread.join()
+        self._answer.close()
+
+    def _watch(self, version: str) -> urllib3.BaseHTTPResponse:
+        url = f"{self._url}&resourceVersion={version}" if version else self._url
+        return self._pool.request("GET", url, headers={"Accept": METADATA_ONLY}, preload_content=False, retries=False)
+
+    def _read(self) -> None:
+        """A server that is short of time ends the watches of those who do not keep up; they then ask for the rest."""
+        version = ""
+        while not self._ended:
+            with contextlib.suppress(urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError):
+                for event in _lines(self._answer):
+                    if event["type"] == "ERROR":
+                        version = ""
+                        break
+                    told = event["object"]["metadata"]
+                    self.moments.setdefault(told["name"], time.monotonic())
+                    version = told["resourceVersion"]
+            if not self._ended:
+                self._answer = self._watch(version)
+
+
+def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
+    rest = b""
+    for chunk in answer.stream(1 << 16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (orjson.loads(line) for line in lines if line)
+
+
+def _create(place: Place, pods: int, round_number: int) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+    def create(number: int) -> None:
+        place.wire.send("POST", path, objects.pod(f"burst-{round_number}-{number}", number * objects.NAMESPACES))
+
+    with ThreadPoolExecutor(AT_A_TIME) as workers:
+        for _ in workers.map(create, range(pods)):
+            pass
+
+
+def _clear(place: Place) -> None:
+    pods = place.cluster.core
+    pods.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
+    wait_until(
+        lambda: not orjson.loads(pods.list_namespaced_pod(NAMESPACE, limit=1, _preload_content=False).data)["items"],
+        "the pods to go",
+        timeout_s=120,
+    )

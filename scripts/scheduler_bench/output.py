@@ -1,0 +1,120 @@
+"""The bench's tables, its goals and its JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from scheduler_bench.binding import KINDS, Round
+from scheduler_bench.calls import Times
+from scheduler_bench.large import Held
+
+BIND_SHARE = 0.95
+P99_MS = {1_000: 2.0, 5_000: 5.0}
+PSS_MIB = 400e6 / 2**20
+"""The goals: of the pods bound with an extender that answers at once; of calls by node names; of the whole service."""
+
+TITLES = {
+    "none": "no extender",
+    "bare": "nothing at once, no HTTP server",
+    "gunicorn": "nothing at once",
+    "scores": "all alike at once",
+    "ours": "ours",
+}
+
+
+def show(
+    console: Console, facts: Mapping[str, Any], rounds: Sequence[Round], times: Sequence[Times], held: Sequence[Held]
+) -> None:
+    """What was measured, beside what it is compared with."""
+    console.print(f"{facts['date']}, {facts['machine']}", highlight=False)
+    if rounds:
+        console.print(_binding(rounds, facts))
+    if times:
+        console.print(_calls(times))
+    if held:
+        console.print(_memory(held))
+
+
+def medians(rounds: Sequence[Round]) -> dict[str, float]:
+    """Pods bound a second by kind: the median of its rounds."""
+    found = {kind: [each.pods_per_s for each in rounds if each.kind == kind] for kind in KINDS}
+    return {kind: statistics.median(rates) for kind, rates in found.items() if rates}
+
+
+def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
+    middle = medians(rounds)
+    title = f"pods bound per second, {facts['nodes']} nodes, bursts of {facts['pods']}; median of the rounds"
+    made = Table(title=title, title_justify="left")
+    shares = [kind for kind in KINDS if kind != "ours" and kind in middle]
+    numbers = ("pods/s", "rounds", *(f"of {TITLES[kind]}" for kind in shares), "CPU ms a pod: its, scheduler's")
+    for column in ("extender", *numbers, "others' cores"):
+        made.add_column(column, justify="left" if column == "extender" else "right")
+    for kind, rate in middle.items():
+        own = [each for each in rounds if each.kind == kind]
+        cpu_ms = (
+            statistics.median(ms) for ms in zip(*((r.extender_cpu_ms, r.scheduler_cpu_ms) for r in own), strict=True)
+        )
+        made.add_row(
+            TITLES[kind],
+            f"{rate:.0f}",
+            " ".join(f"{each.pods_per_s:.0f}" for each in own),
+            *(f"{rate / middle[other]:.1%}" for other in shares),
+            ", ".join(f"{ms:.2f}" for ms in cpu_ms),
+            " ".join(f"{each.others_cores:.1f}" for each in own),
+        )
+    return made
+
+
+def _calls(times: Sequence[Times]) -> Table:
+    made = Table(title="a call, milliseconds; the constant has the size of the answer", title_justify="left")
+    for column in ("node names", "server", "verb", "calls", "p50", "p90", "p99", "most", "goal p99", "others' cores"):
+        made.add_column(column, justify="left" if column in ("server", "verb") else "right")
+    for one in times:
+        goal = P99_MS.get(one.names) if one.server == "ours" else None
+        figures = (f"{ms:.2f}" for ms in (one.p50_ms, one.p90_ms, one.p99_ms, one.most_ms))
+        made.add_row(
+            f"{one.names:,}",
+            one.server,
+            one.verb,
+            str(one.calls),
+            *figures,
+            f"{goal:g}" if goal else "",
+            f"{one.others_cores:.1f}",
+        )
+    return made
+
+
+def _memory(held: Sequence[Held]) -> Table:
+    made = Table(title="memory of the whole service, MiB (PSS of all its processes)", title_justify="left")
+    for column in ("nodes", "pods", "synced after", "once synced", "after the calls", "RSS, sum", "goal"):
+        made.add_column(column, justify="right")
+    for one in held:
+        goal = f"{PSS_MIB:.0f}" if (one.nodes, one.pods) == (5_000, 50_000) else ""
+        made.add_row(
+            f"{one.nodes:,}", f"{one.pods:,}", f"{one.synced_s:.1f} s", f"{one.synced.pss_mib:.0f}",
+            f"{one.used.pss_mib:.0f}", f"{one.used.rss_mib:.0f}", goal,
+        )  # fmt: skip
+    return made
+
+
+def write_json(
+    file: Path, facts: Mapping[str, Any], rounds: Sequence[Round], times: Sequence[Times], held: Sequence[Held]
+) -> None:
+    """Everything, for programs."""
+    goals = {"bind_share": BIND_SHARE, "p99_ms": {str(names): ms for names, ms in P99_MS.items()}, "pss_mib": PSS_MIB}
+    content = {
+        **facts,
+        "goals": goals,
+        "binding": {"median_pods_per_s": medians(rounds), "rounds": [asdict(each) for each in rounds]},
+        "calls": [asdict(each) for each in times],
+        "memory": [{**asdict(each), "synced": each.synced._asdict(), "used": each.used._asdict()} for each in held],
+    }
+    file.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))

@@ -1,0 +1,119 @@
+"""Where it is measured: a cluster, plain requests to it, and the servers that are compared."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import requests
+from scale_bench.objects import Wire
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import Server, ServerFailed
+from tests.cluster.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+STUB = Path(__file__).with_name("stub.py")
+SCHEDULER = "phasewise"
+READY_WITHIN_S = 300.0
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster, and a faster way to its API than its client library."""
+
+    cluster: Cluster
+    wire: Wire
+
+    @classmethod
+    def on(cls, cluster: Cluster) -> Place:
+        """On a cluster that is up: our resources are made known, and the account of our role is there."""
+        manifests = ROOT / "manifests"
+        cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
+        return cls(cluster, Wire(cluster))
+
+    @contextmanager
+    def extender(self) -> Iterator[Answering]:
+        """Ours, as in the default install, on the rights of its role; it knows the whole cluster."""
+        account = self.cluster.service_account("kube-system", "phasewise-extender")
+        command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address"]
+        with self._answering("extender", command, ready="readyz") as answering:
+            yield answering
+
+    @contextmanager
+    def stub(self, kind: str) -> Iterator[Answering]:
+        """One of the stand-ins of `stub`."""
+        with self._answering(f"stub-{kind}", [STUB, kind], ready="constant/2") as answering:
+            yield answering
+
+    @contextmanager
+    def _answering(self, name: str, command: list[str | Path], *, ready: str) -> Iterator[Answering]:
+        port = self.cluster.ports.free()
+        address = f"127.0.0.1:{port}" if name == "extender" else str(port)
+        environment = {"PYTHONPATH": str(ROOT)}
+        server = self.cluster.start(name, [sys.executable, *command, address], environment=environment)
+        answering = Answering(server, port)
+        try:
+            wait_until(lambda: answering.answers(ready), f"{name} to answer", timeout_s=READY_WITHIN_S)
+            yield answering
+        finally:
+            self.cluster.dismiss(name)
+
+
+@dataclass(frozen=True)
+class Answering:
+    """An extender or a stand-in that answers on a port."""
+
+    server: Server
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where schedulers ask it."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def answers(self, path: str) -> bool:
+        """Whether a path is answered by 200; an error when the process has ended.
+
+        Raises
+        ------
+        ServerFailed
+            It runs no more; with the end of its log.
+        """
+        if not self.server.running:
+            raise ServerFailed(f"{self.server.name} has ended.\n{self.server.tail()}")
+        return requests.get(f"{self.url}/{path}", timeout=10).status_code == 200
+
+    def metric(self, name: str) -> float:
+        """The sum over all series of a metric whose text begins so."""
+        page = requests.get(f"{self.url}/metrics", timeout=30).text
+        return sum(float(value) for value in re.findall(rf"^{re.escape(name)}.* (\S+)$", page, re.MULTILINE))
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of all its processes so far."""
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes())
+
+    @property
+    def memory(self) -> Memory:
+        """What all its processes hold now."""
+        told = [process.memory_full_info() for process in self._processes()]
+        return Memory(sum(one.pss for one in told) / MIB, sum(one.rss for one in told) / MIB)
+
+    def _processes(self) -> list[psutil.Process]:
+        first = psutil.Process(self.server.pid)
+        return [first, *first.children(recursive=True)]
+
+
+class Memory(NamedTuple):
+    """Of several processes together: `pss_mib` counts what they share once, `rss_mib` once for each."""
+
+    pss_mib: float
+    rss_mib: float

@@ -1,0 +1,99 @@
+"""Stand-ins for an extender, as processes of their own: what a scheduler and a machine could do at best.
+
+    stub.py gunicorn PORT       the HTTP server of ours, answering at once
+    stub.py bare PORT           a loop over one socket, answering at once: less than any HTTP server can do
+
+Both leave out everything: no JSON is read, no pod, no node is known, nothing is judged, kept or counted. `filter` gives
+the names back as they came, `prioritize` answers an empty list; `scores/prioritize` the same score for every name,
+which any extender that scores has to say at least; `constant/<bytes>` so many bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+NAMES = b'"NodeNames":'
+LENGTH = re.compile(rb"\r\nContent-Length: *(\d+)")
+ONE_SCORE = b'","Score":5},{"Host":"'
+
+
+def answer(path: str, body: bytes) -> bytes:
+    """What is said, by the path asked for."""
+    if path.endswith("/filter"):
+        return b'{"NodeNames":' + _names(body) + b"}"
+    if path.startswith("/constant/"):
+        return constant(int(path.rpartition("/")[2]))
+    return _all_the_same(body) if path == "/scores/prioritize" else b"[]"
+
+
+def _all_the_same(body: bytes) -> bytes:
+    """The same score for every name."""
+    return b'[{"Host":' + _names(body)[1:-1].replace(b'","', ONE_SCORE) + b',"Score":5}]'
+
+
+def _names(body: bytes) -> bytes:
+    begins = body.find(NAMES) + len(NAMES)
+    return body[begins : body.find(b"]", begins) + 1]
+
+
+@lru_cache
+def constant(size: int) -> bytes:
+    """So many bytes of JSON."""
+    return b"[" + b" " * (size - 2) + b"]"
+
+
+def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """The same under any WSGI server."""
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    told = answer(environ["PATH_INFO"], body)
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(told)))])
+    return [told]
+
+
+def serve_bare(port: int) -> None:
+    """A thread for each connection, each a loop over its socket."""
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        while True:
+            connection, _ = listening.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=_serve, args=(connection,), daemon=True).start()
+
+
+def _serve(connection: socket.socket) -> None:
+    rest = b""
+    with connection:
+        while True:
+            while (ends := rest.find(b"\r\n\r\n")) < 0:
+                if not (got := connection.recv(1 << 20)):
+                    return
+                rest += got
+            head, rest = rest[:ends], rest[ends + 4 :]
+            found = LENGTH.search(head)
+            length = int(found[1]) if found else 0
+            while len(rest) < length:
+                rest += connection.recv(1 << 20)
+            body, rest = rest[:length], rest[length:]
+            told = answer(head.split(b" ", 2)[1].decode(), body)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told)
+            )
+
+
+def main(server: str, port: int) -> None:
+    if server == "bare":
+        serve_bare(port)
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from extender.serving import Server, Serving  # noqa: PLC0415  the bare one needs nothing of the project
+
+    Server(Serving(f"127.0.0.1:{port}"), lambda: application, lambda: None).run()  # type: ignore[arg-type,return-value]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

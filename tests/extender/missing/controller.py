@@ -1,0 +1,143 @@
+"""What is missed of the gang controller when it may not do something."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from extender.admitting import Admitter
+from extender.cli.controller import LEASE
+from extender.controller import Controller, Manners
+from extender.gangs.names import GATE
+from extender.gangs.reading import read_member
+from recommender.cluster.errors import Forbidden
+from recommender.cluster.lease import Candidate, LeaderElection
+from tests.cluster.simulated.pods import create, read, template
+from tests.cluster.waiting import wait_until
+from tests.extender.missing.stage import Json, Stage, Symptom
+
+KUBEFLOW = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
+QUICK = Manners(period_s=0.3, told_again_s=0.5, size_s=0.5)
+
+
+@contextlib.contextmanager
+def controller(stage: Stage) -> Iterator[Controller]:
+    made = Controller(stage.api, lambda: True, QUICK).start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        everything = stage.cluster.core.list_namespaced_pod(stage.namespace).items
+        for pod in everything:
+            stage.cluster.core.delete_namespaced_pod(pod.metadata.name, stage.namespace, grace_period_seconds=0)
+
+
+def waiting_pod(
+    stage: Stage, name: str, cpu: str = "1", owner: Json | None = None, labels: Mapping[str, str] | None = None
+) -> str:
+    """A pod at the gate that nobody else will place."""
+    pod = template(
+        stage.nodes.selector,
+        requests={"cpu": cpu},
+        labels=labels,
+        schedulingGates=[{"name": GATE}],
+        schedulerName="nobody",
+    )
+    if owner is not None:
+        pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    return create(stage.cluster, stage.namespace, name, pod)
+
+
+@contextlib.contextmanager
+def acts_on_nothing(stage: Stage) -> Iterator[Symptom]:
+    """It never acts, and /readyz fails."""
+    with controller(stage) as running:
+        waiting_pod(stage, "waits")
+        yield lambda: stage.refused in running.not_ready() or (running.not_ready() and stage.gated("waits"))
+
+
+@contextlib.contextmanager
+def sees_no_change(stage: Stage) -> Iterator[Symptom]:
+    """A metric says that a watch has no contact, and the log which."""
+    with controller(stage) as running:
+        yield lambda: not running.not_ready() and running.failing == 1 and stage.said
+
+
+@contextlib.contextmanager
+def opens_no_gate(stage: Stage) -> Iterator[Symptom]:
+    """A gang that fits stays at the gate, and the log says why."""
+    with controller(stage):
+        waiting_pod(stage, "fits")
+        yield lambda: stage.said and stage.gated("fits")
+
+
+@contextlib.contextmanager
+def knows_no_race(stage: Stage) -> Iterator[Symptom]:
+    """A gate whose place has changed since it was seen is not opened."""
+    name = waiting_pod(stage, "raced")
+    seen = read(stage.cluster, stage.namespace, name)
+    seen["spec"]["schedulingGates"].insert(0, {"name": "example.com/opened-meanwhile"})
+
+    def stays_shut() -> bool:
+        try:
+            Admitter(stage.api, lambda: True).open([read_member(seen)])
+        except Forbidden as error:
+            return stage.refused in str(error) and stage.gated(name)
+        assert not stage.gated(name)
+        return False
+
+    yield stays_shut
+
+
+@contextlib.contextmanager
+def says_nothing(stage: Stage) -> Iterator[Symptom]:
+    """A gang that never fits is not told so."""
+    with controller(stage):
+        waiting_pod(stage, "huge", cpu="1000")
+        yield lambda: stage.said and not stage.events("huge")
+
+
+@contextlib.contextmanager
+def size_not_known(stage: Stage) -> Iterator[Symptom]:
+    """A gang whose size only its job tells is not let in, and its pod says so."""
+    with controller(stage):
+        name = member_of_job(stage) if stage.right.group == "batch" else member_of_other_job(stage)
+        yield lambda: "GangInvalid" in stage.events(name) and stage.gated(name)
+
+
+def member_of_job(stage: Stage) -> str:
+    """The pod of a Job of one, as Kubernetes makes it."""
+    pod = template(
+        stage.nodes.selector, schedulingGates=[{"name": GATE}], schedulerName="nobody", restartPolicy="Never"
+    )
+    metadata = {"name": "one", "namespace": stage.namespace}
+    stage.cluster.apply({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": pod}})
+    made = wait_until(lambda: stage.cluster.core.list_namespaced_pod(stage.namespace).items, "the job's pod")
+    return str(made[0].metadata.name)
+
+
+def member_of_other_job(stage: Stage) -> str:
+    """A pod of a JobSet or a Kubeflow job of one."""
+    resource, group = stage.right.resource, stage.right.group
+    if resource == "jobsets":
+        version, kind, label = "v1alpha2", "JobSet", "jobset.sigs.k8s.io/jobset-name"
+        spec: Json = {"replicatedJobs": [{"name": "main", "template": {"spec": {"parallelism": 1}}}]}
+    else:
+        version, label = "v1", "training.kubeflow.org/job-name"
+        kind = next(kind for kind in KUBEFLOW if f"{kind.lower()}s" == resource)
+        spec = {f"{kind[:-3].lower()}ReplicaSpecs": {"Worker": {"replicas": 1}}}
+    metadata = {"name": "one", "namespace": stage.namespace}
+    job = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
+    made = stage.cluster.custom.create_namespaced_custom_object(group, version, stage.namespace, resource, job)
+    owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": "one", "uid": made["metadata"]["uid"]}
+    return waiting_pod(stage, "member", owner=owner, labels={label: "one"})
+
+
+@contextlib.contextmanager
+def never_acts(stage: Stage) -> Iterator[Symptom]:
+    """A replica that shall elect a leader with others never leads."""
+    stage.forget_lease(LEASE)
+    candidate = Candidate(stage.api, "kube-system", LEASE, "me")
+    election = LeaderElection(candidate, on_won=lambda: None, on_lost=lambda: None).start()
+    yield lambda: stage.refused in election.problem and not election.leads
+    election.stop()

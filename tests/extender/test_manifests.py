@@ -1,0 +1,140 @@
+"""The extender's manifests say what the programs do: their commands are understood, their probes served, their rights
+are those of the account that runs them, and the image holds what they name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from extender.cli.controller import LEASE as CONTROLLER_LEASE
+from extender.cli.main import cli
+from extender.gangs.names import GROUPS
+from extender.service import LEASE as EXTENDER_LEASE
+from tests.cluster.cluster import Cluster
+from tests.cluster.installing import MANIFESTS, ROOT, documents
+from tests.cluster.rights import rights_in, roles_in
+
+FOLDER = MANIFESTS / "extender"
+OBJECTS = documents()
+PODS = {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in OBJECTS if each["kind"] == "Deployment"}
+CONTAINERS = {container["name"]: container for spec in PODS.values() for container in spec["containers"]}
+OURS = [pytest.param(each, id=name) for name, each in CONTAINERS.items() if each["command"][0] == "phasewise"]
+EXAMPLES = sorted((MANIFESTS / "examples").glob("placement-*.yaml"))
+
+
+def options_of(command: list[str]) -> Mapping[str, Any]:
+    """What the program takes a container's command for; nothing is run."""
+    group: click.Command = cli
+    context, rest = click.Context(cli), command[1:]
+    while isinstance(group, click.Group):
+        name, *rest = rest
+        found = group.get_command(context, name)
+        assert found is not None, name
+        group = found
+    return group.make_context(group.name, list(rest)).params
+
+
+def test_a_pod_is_that_of_scheduler_and_extender_and_two_others_stand_alone() -> None:
+    assert sorted(CONTAINERS) == ["controller", "extender", "scheduler", "webhook"]
+    assert {container["name"] for container in PODS["phasewise-scheduler"]["containers"]} == {"scheduler", "extender"}
+
+
+@pytest.mark.parametrize("container", OURS)
+def test_its_command_is_understood_and_it_answers_where_it_is_probed(container: Mapping[str, Any]) -> None:
+    host, _, port = options_of(container["command"])["address"].rpartition(":")
+    for kind in ("livenessProbe", "readinessProbe"):
+        probe = container[kind]
+        if host == "127.0.0.1":  # nobody outside the pod could ask
+            assert f"127.0.0.1:{port}/" in probe["exec"]["command"][-1]
+        else:
+            assert probe["httpGet"]["port"] in {each["name"] for each in container["ports"]}
+            assert [str(each["containerPort"]) for each in container["ports"]] == [port]
+    assert port in re.findall(r"^EXPOSE (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[0].split()
+
+
+@pytest.mark.parametrize("container", OURS)
+def test_its_image_is_that_of_the_project_and_holds_its_command(container: Mapping[str, Any]) -> None:
+    assert container["image"] == "phasewise:latest"
+    words = " ".join(each for each in container["command"] if not each.startswith("--"))
+    assert f"{words} --help > /dev/null" in (ROOT / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
+def test_nothing_may_become_root_and_what_is_ours_has_a_limit_of_memory(container: Mapping[str, Any]) -> None:
+    confined = container["securityContext"]
+    assert confined["readOnlyRootFilesystem"] is True
+    assert confined["allowPrivilegeEscalation"] is False
+    assert confined["capabilities"]["drop"] == ["ALL"]
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert container["resources"].get("limits", {}).keys() <= {"memory"}
+    assert "limits" in container["resources"] or container["name"] == "scheduler"
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_every_account_and_volume_is_there_and_nothing_is_placed_by_our_own_scheduler(name: str) -> None:
+    spec = PODS[name]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["serviceAccountName"] in {o["metadata"]["name"] for o in OBJECTS if o["kind"] == "ServiceAccount"}
+    mounted = {mount["name"] for each in spec["containers"] for mount in each.get("volumeMounts", ())}
+    assert mounted == {volume["name"] for volume in spec.get("volumes", ())}
+    assert spec.get("schedulerName", "default-scheduler") == "default-scheduler"
+
+
+def test_leases_are_those_that_the_programs_hold() -> None:
+    held = {"rbac.yaml": EXTENDER_LEASE, "controller.yaml": CONTROLLER_LEASE, "scheduler.yaml": "phasewise-scheduler"}
+    for file, name in held.items():
+        rights = rights_in(roles_in(FOLDER / file))
+        assert {right.name for right in rights if right.resource == "leases" and right.verb != "create"} == {name}
+
+
+def test_the_scheduler_asks_the_extender_beside_it() -> None:
+    configuration = yaml.safe_load(next(o for o in OBJECTS if o["kind"] == "ConfigMap")["data"]["config.yaml"])
+    (asked,) = configuration["extenders"]
+    assert asked["urlPrefix"] == f"http://{options_of(CONTAINERS['extender']['command'])['address']}"
+    (profile,) = configuration["profiles"]
+    assert (profile["schedulerName"],) == options_of(CONTAINERS["extender"]["command"])["schedulers"]
+    assert profile["schedulerName"] == options_of(CONTAINERS["webhook"]["command"])["scheduler"]
+    assert configuration["leaderElection"]["resourceName"] == "phasewise-scheduler"
+
+
+def test_the_webhook_is_asked_about_all_groups_that_the_controller_knows() -> None:
+    hook = next(o for o in OBJECTS if o["kind"] == "MutatingWebhookConfiguration")["webhooks"][0]
+    assert set(re.findall(r"'([^']+)'", hook["matchConditions"][0]["expression"])) == {name for name, _ in GROUPS}
+    service = hook["clientConfig"]["service"]
+    host = f"{service['name']}.{service['namespace']}.svc"
+    assert host in options_of(CONTAINERS["webhook"]["command"])["names"]
+
+
+def test_the_examples_speak_of_what_is_there() -> None:
+    words = "\n".join(file.read_text() for file in EXAMPLES)
+    for file in re.findall(r"manifests/[\w./-]+\.yaml", words):
+        assert (ROOT / file).is_file(), file
+    objects = [each for file in EXAMPLES for each in yaml.safe_load_all(file.read_text())]
+    learned = {each["metadata"]["name"].removeprefix("class.") for each in objects if each["kind"] == "PhaseProfile"}
+    jobs = {each["metadata"]["name"] for each in objects if each["kind"] == "Job"}
+    assert learned == jobs - {"ring"}, "the gang is judged by its requests"
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_its_pods_are_allowed_where_the_strictest_standard_holds(cluster: Cluster, name: str, namespace: str) -> None:
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    spec = {key: value for key, value in PODS[name].items() if key not in ("serviceAccountName", "priorityClassName")}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ours", "namespace": namespace}, "spec": spec}
+    created = cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(pod))
+    assert json.loads(created)["metadata"]["name"] == "ours"
+
+
+def test_the_api_server_takes_all_of_it_to_the_letter(cluster: Cluster) -> None:
+    """Strict: a field that it does not know is an error. The namespace of the examples has to be there for that."""
+    cluster.kubectl("apply", "-f", MANIFESTS / "crd" / "phaseprofiles.yaml")
+    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", FOLDER)
+    cluster.core.create_namespace({"metadata": {"name": "research"}})
+    for file in EXAMPLES:
+        cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", file)
+    cluster.core.delete_namespace("research")

@@ -1,0 +1,71 @@
+"""Pod groups of Kubernetes itself (alpha in 1.36) are left to the scheduler, and the extender answers it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from extender.gangs.names import GATE
+from tests.cluster.cluster import Cluster
+from tests.cluster.simulated.pods import create, read, template
+from tests.cluster.versions import kubernetes_version
+from tests.cluster.waiting import wait_until
+from tests.extender.placing import explained
+
+pytestmark = pytest.mark.skipif(
+    not kubernetes_version().startswith("1.36."), reason="the API of pod groups is another in each version"
+)
+GROUP = {
+    "apiVersion": "scheduling.k8s.io/v1alpha2",
+    "kind": "PodGroup",
+    "metadata": {"name": "native"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}},
+}
+
+
+@pytest.fixture(scope="module")
+def alpha(cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster with pod groups, and ours installed on it."""
+    made = Cluster(f"{cluster.folder.name}-alpha", cluster.binaries)
+    try:
+        yield made.up(features=("GenericWorkload", "GangScheduling"), apis=("scheduling.k8s.io/v1alpha2",))
+    finally:
+        made.down(logs_to=cluster.folder / "logs" / "alpha")
+
+
+def test_the_gate_is_opened_at_once_and_the_scheduler_waits_for_the_group(alpha: Cluster) -> None:
+    nodes = alpha.start_nodes(3, cpu="8", memory="32Gi")
+    installed = alpha.extender()
+    namespace = alpha.namespace("native")
+    alpha.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(GROUP))
+    member = template(
+        nodes.selector,
+        requests={"cpu": "1", "memory": "1Gi"},
+        labels={"phasewise.dev/gang": "native"},
+        schedulerName="phasewise",
+        schedulingGates=[{"name": GATE}],
+        schedulingGroup={"podGroupName": "native"},
+    )
+    names = [f"member-{number}" for number in range(4)]
+
+    def open_and_waiting(name: str) -> bool:
+        spec = read(alpha, namespace, name)["spec"]
+        return not spec.get("schedulingGates") and not spec.get("nodeName")
+
+    for name in names[:3]:
+        create(alpha, namespace, name, member)
+        wait_until(lambda name=name: open_and_waiting(name), f"the gate of {name} to be opened", every_s=0.05)
+    assert all(open_and_waiting(name) for name in names[:3]), "three are no group of four"
+    create(alpha, namespace, names[3], member)
+    wait_until(
+        lambda: all(read(alpha, namespace, name)["spec"].get("nodeName") for name in names),
+        "the whole group to be bound",
+        timeout_s=60,
+    )
+    wait_until(lambda: explained(installed.url, namespace, names[3])["bound"], "the extender to see it")
+    for name in names:
+        told = explained(installed.url, namespace, name)
+        assert told["nodesAsked"] == 3
+        assert "phasewise.dev/gang-node" not in (read(alpha, namespace, name)["metadata"].get("annotations") or {})

@@ -1,0 +1,110 @@
+"""Pods that were refused every node are tried again, not too often and never too many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from extender.filter import MEMORY_REASON
+from extender.waking import ANNOTATION, MOST_AT_ONCE, Refused, Waker, read_refused
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import NotFound, ServerFailed
+from recommender.cluster.objects import ObjectKey
+from tests.extender.worlds import Clock, Json, pod_json
+
+SAID = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
+
+
+class PlayedApi:
+    """Remembers which pods were changed and how; fails where it was told to."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+        self.bodies: list[Mapping[str, Any]] = []
+        self.fails: dict[str, Exception] = {}
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> None:
+        name = path.rpartition("/")[2]
+        if failure := self.fails.get(name):
+            raise failure
+        self.woken.append(name)
+        self.bodies.append(body)
+
+
+def refused(name: str) -> Refused:
+    return Refused(ObjectKey("team", name), f"uid-{name}")
+
+
+def waker(api: PlayedApi, clock: Clock, leads: bool = True) -> Waker:
+    return Waker(cast(Api, api), lambda: leads, 30.0, clock=clock, monotonic=clock)
+
+
+def waiting(message: str, **more: Any) -> Json:
+    pod = pod_json("p", **more)
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
+    return pod
+
+
+def test_a_pod_is_woken_after_a_rest_and_again_after_the_next() -> None:
+    api, clock = PlayedApi(), Clock()
+    made = waker(api, clock)
+    for step_s, times in ((0.0, 0), (29.0, 0), (1.0, 1), (29.0, 1), (1.0, 2)):
+        clock.now_s += step_s
+        made.look([refused("p")])
+        assert len(api.woken) == times
+    assert api.bodies[0]["metadata"]["uid"] == "uid-p"
+    assert list(api.bodies[0]["metadata"]["annotations"]) == [ANNOTATION]
+
+
+def test_of_many_those_that_rest_longest_go_first_and_only_some_at_once() -> None:
+    api, clock = PlayedApi(), Clock()
+    made = waker(api, clock)
+    crowd = [refused(f"p{number}") for number in range(12)]
+    made.look(crowd)
+    clock.now_s += 30.0
+    for looks in (1, 2, 3):
+        made.look(crowd)
+        assert len(api.woken) == min(12, looks * MOST_AT_ONCE)
+    assert len(set(api.woken)) == 12
+
+
+def test_one_that_is_gone_stops_none_of_the_others_and_a_failed_write_waits_for_the_next_rest() -> None:
+    api, clock = PlayedApi(), Clock()
+    made = waker(api, clock)
+    both = [refused("gone"), refused("there")]
+    api.fails = {"gone": NotFound("gone")}
+    made.look(both)
+    clock.now_s += 30.0
+    made.look(both)
+    assert api.woken == ["there"]
+    api.fails = {"there": ServerFailed("no")}
+    clock.now_s += 30.0
+    with pytest.raises(ServerFailed):
+        made.look([refused("there")])
+    made.look([refused("there")])
+    assert made.woken == 1
+
+
+def test_without_leading_nobody_is_woken() -> None:
+    api, clock = PlayedApi(), Clock()
+    made = waker(api, clock, leads=False)
+    made.look([refused("p")])
+    clock.now_s += 60.0
+    made.look([refused("p")])
+    assert api.woken == []
+
+
+@pytest.mark.parametrize(
+    ("pod", "waits"),
+    [
+        pytest.param(waiting(SAID), True, id="refused by the forecast"),
+        pytest.param(waiting("0/2 nodes are available: 2 Insufficient cpu."), False, id="refused by others"),
+        pytest.param(waiting(SAID, node="n"), False, id="bound meanwhile"),
+        pytest.param(waiting(SAID, schedulingGates=[{"name": "x"}]), False, id="at a gate"),
+        pytest.param(pod_json("p"), False, id="not tried yet"),
+    ],
+)
+def test_it_concerns_pods_that_the_extender_keeps_waiting(pod: Json, waits: bool) -> None:
+    assert (read_refused(pod) is not None) == waits

@@ -1,0 +1,108 @@
+"""The default recommender's arguments: understood as they are, or refused with what to write instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from recommender.cli.grouped import keys_of
+from recommender.cli.recommender import command
+from recommender.cli.upstream_flags import AT_DEFAULT, RENAMED, WITHOUT_EFFECT, translated
+from recommender.errors import Misuse
+
+SHIPPED = """--v=4 --stderrthreshold=info --recommender-interval=1m0s --storage=checkpoint --leader-elect=true
+--memory-saver --update-worker-count=10 --recommendation-margin-fraction=0.15 --target-cpu-percentile=0.90
+--memory-histogram-decay-half-life=1440m --humanize-memory=false --kube-api-qps=50.0 --feature-gates=PerVPAConfig=true
+--pod-recommendation-min-cpu-millicores 15 --prometheus-address http://prometheus:9090 --profiling"""
+
+UPSTREAM = """
+recommender-name recommender-interval address storage checkpoints-gc-interval checkpoints-timeout min-checkpoints
+memory-saver update-worker-count recommendation-margin-fraction pod-recommendation-min-cpu-millicores
+pod-recommendation-min-memory-mb target-cpu-percentile recommendation-lower-bound-cpu-percentile
+recommendation-upper-bound-cpu-percentile target-memory-percentile recommendation-lower-bound-memory-percentile
+recommendation-upper-bound-memory-percentile confidence-interval-cpu confidence-interval-memory humanize-memory
+round-cpu-millicores round-memory-bytes memory-aggregation-interval memory-aggregation-interval-count
+memory-histogram-decay-half-life cpu-histogram-decay-half-life oom-bump-up-ratio oom-min-bump-up-bytes
+cpu-integer-post-processor-enabled container-recommendation-max-allowed-cpu container-recommendation-max-allowed-memory
+prometheus-address prometheus-insecure prometheus-cadvisor-job-name prometheus-query-timeout prometheus-bearer-token
+prometheus-bearer-token-file username password history-length history-resolution history-cpu-metric
+history-memory-metric pod-label-prefix metric-for-pod-labels pod-namespace-label pod-name-label
+container-namespace-label container-pod-name-label container-name-label use-external-metrics
+external-metrics-cpu-metric external-metrics-memory-metric kubeconfig kube-api-qps kube-api-burst profiling
+vpa-object-namespace ignored-vpa-object-namespaces leader-elect leader-elect-lease-duration
+leader-elect-renew-deadline leader-elect-retry-period leader-elect-resource-lock leader-elect-resource-name
+leader-elect-resource-namespace feature-gates v stderrthreshold
+"""
+"""Every flag of 1.8 (pkg/recommender/config)."""
+
+SWITCHES = {"--leader-elect": [], "--auto": ["--no-auto"]}
+
+
+def ours(*arguments: str) -> list[str]:
+    return list(translated(arguments, SWITCHES))
+
+
+def test_every_flag_of_the_default_recommender_is_one_of_ours_or_dealt_with() -> None:
+    keys = {key for option in command.params if isinstance(option, click.Option) for key in keys_of(option)}
+    dealt_with = {*RENAMED, *WITHOUT_EFFECT, *AT_DEFAULT, "storage", "prometheus-address", "prometheus-insecure"}
+    assert not dealt_with & keys, "a name of ours must reach our option"
+    assert [flag for flag in UPSTREAM.split() if flag not in keys | dealt_with] == []
+    assert {name for name, _ in RENAMED.values()} <= keys
+
+
+def test_the_arguments_that_upstream_ships_start_ours() -> None:
+    context = command.make_context("recommender", SHIPPED.split())
+    held = context.params
+    assert held["rounds.interval_s"] == 60.0
+    assert held["replicas.leader_elect"] is True
+    assert held["rounds.workers"] == 10
+    assert held["limits.least_millicores"] == 15.0
+    assert held["asked.url"] is None  # its storage is a checkpoint: the address has no effect there either
+
+
+def test_its_prometheus_is_ours_once_its_storage_is() -> None:
+    given = ("--storage=prometheus", "--prometheus-address=http://p:9090", "--history-length=8d", "--username=me")
+    assert ours(*given) == ["--history-length=8d", "--user=me", "--prometheus=http://p:9090"]
+    assert ours("--storage", "prometheus") == ["--prometheus=http://prometheus.monitoring.svc"]
+    assert ours("--prometheus-insecure", "--container-pod-name-label=pod") == ["--label=pod=pod", "--insecure"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("--leader-elect=true",), ["--leader-elect"]),
+        (("--leader-elect=false",), []),
+        (("--auto=F",), ["--no-auto"]),
+        (("-v=4", "-v", "2", "--name", "a"), ["--name", "a"]),
+        (("--memory-saver", "--name=a"), ["--name=a"]),
+        (("--config=x", "word", "-", "--interval", "1s"), ["--config=x", "word", "-", "--interval", "1s"]),
+    ],
+)
+def test_flags_may_be_written_as_go_takes_them(given: tuple[str, ...], expected: list[str]) -> None:
+    assert ours(*given) == expected
+
+
+def refusals() -> Iterator[tuple[str, str]]:
+    for name, (_, remedy) in AT_DEFAULT.items():
+        yield f"--{name}=17", remedy
+    yield "--storage=floppy", "--prometheus URL"
+    yield "--leader-elect=perhaps", "neither true nor false"
+
+
+@pytest.mark.parametrize(("argument", "words"), list(refusals()))
+def test_what_has_no_counterpart_is_refused_with_what_to_write_instead(argument: str, words: str) -> None:
+    with pytest.raises(Misuse, match=re.escape(words)) as refused:
+        ours(argument)
+    name = argument.partition("=")[0]
+    assert name in str(refused.value)
+    assert str(refused.value).endswith(".")
+
+
+def test_a_secret_is_not_quoted() -> None:
+    for name in ("prometheus-bearer-token", "password"):
+        with pytest.raises(Misuse) as refused:
+            ours(f"--{name}=hunter2")
+        assert "hunter2" not in str(refused.value)

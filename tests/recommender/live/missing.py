@@ -1,0 +1,243 @@
+"""Where a right of the recommender is taken away, and the part of it that needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from recommender.cluster.checkpoints import Checkpoints
+from recommender.cluster.connection import Api, connect
+from recommender.cluster.errors import Forbidden
+from recommender.cluster.lease import Candidate
+from recommender.cluster.made_vpas import Settings as Making
+from recommender.cluster.made_vpas import VpaMaker, WantedVpa
+from recommender.cluster.metrics_api import read_usage
+from recommender.cluster.objects import ObjectKey, Vpa, read_vpa
+from recommender.cluster.ownership import Workload, reader_of
+from recommender.cluster.pod_logs import read_log
+from recommender.cluster.profiles import ProfileWriter, read_profile
+from recommender.cluster.scales import Outcome, Scales
+from recommender.cluster.vpa_writer import VpaWriter
+from recommender.live.auto_view import AutoView
+from recommender.live.cluster_view import ClusterView
+from recommender.live.scope import Scope
+from recommender.live.usage import metrics_api_usage
+from recommender.records import ContainerRecommendation
+from tests.cluster.cluster import Cluster
+from tests.cluster.rights import Account, Right
+from tests.cluster.workloads import create_pod, pod_spec, resources
+from tests.recommender.live.process import NAME
+
+VPA_GROUP, PHASEWISE, LEASES = "autoscaling.k8s.io", "phasewise.dev", ("coordination.k8s.io", "leases")
+VPAS, CHECKPOINTS = "verticalpodautoscalers", "verticalpodautoscalercheckpoints"
+LONG_AGO_S = 1e9
+"""More than a checkpoint that nobody writes is kept."""
+
+Json = dict[str, Any]
+Try = Callable[[], object]
+"""Does what takes the right; raises what the API server says."""
+
+
+@dataclass
+class Stage:
+    """Where a case plays: a namespace with a Deployment `app` and a VPA of that name."""
+
+    cluster: Cluster
+    account: Account
+    namespace: str
+    right: Right
+    log: pytest.LogCaptureFixture
+    api: Api = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.api = connect(self.account.kubeconfig, user_agent="rights")
+
+    @property
+    def refused(self) -> str:
+        """What the API server says."""
+        resource = "deployments/scale" if self.right.resource == "*/scale" else self.right.resource
+        return f'cannot {self.right.verb} resource "{resource}"'
+
+    def vpa(self, **changed: Any) -> Vpa:
+        raw = self.cluster.custom.get_namespaced_custom_object(VPA_GROUP, "v1", self.namespace, VPAS, "app")
+        raw["metadata"] |= changed
+        return read_vpa(raw)
+
+    def workload(self) -> Workload:
+        raw = client.AppsV1Api(self.cluster.client()).read_namespaced_deployment(
+            "app", self.namespace, _preload_content=False
+        )
+        found = reader_of("Deployment")(raw.json())
+        assert found is not None
+        return found
+
+
+# -- what it watches ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def watched(stage: Stage) -> Iterator[Callable[[], bool]]:
+    """All that it watches runs; True until whatever was refused is in contact again."""
+    scope = Scope(namespace=None)
+    view = ClusterView(stage.api, scope, metrics_api_usage(stage.api), observe_only=True)
+    auto = AutoView(stage.api, view, scope)
+    auto.start()
+    view.start()
+    optional = stage.right.group in ("kubeflow.org", "jobset.x-k8s.io", PHASEWISE)
+    waits = stage.right.verb == "list" and not optional
+
+    def refused() -> bool:
+        kept = not (auto.synced and view.synced)
+        return stage.refused in stage.log.text and kept == waits and "in contact again" not in stage.log.text
+
+    try:
+        yield refused
+    finally:
+        auto.stop()
+        view.stop()
+
+
+# -- what it does ------------------------------------------------------------------------------------------------------
+
+
+def write_late(stage: Stage) -> Try:
+    """Somebody else wrote the VPA since it was seen: it is read again."""
+    seen = stage.vpa(resourceVersion="1")
+    return lambda: VpaWriter(stage.api, time.time).publish(seen, [recommendation()], {})
+
+
+def recommendation() -> ContainerRecommendation:
+    amount = (0.5, float(1 << 30))
+    return ContainerRecommendation("main", amount, amount, amount, amount)
+
+
+def write_status(stage: Stage) -> Try:
+    return lambda: VpaWriter(stage.api, time.time).publish(stage.vpa(), [recommendation()], {})
+
+
+def wanted(stage: Stage, mode: str = "Off") -> WantedVpa:
+    return WantedVpa("made.deployment", stage.workload(), "phasewise", Making(mode))
+
+
+def make_vpa(stage: Stage) -> Try:
+    return lambda: VpaMaker(stage.api).create(wanted(stage))
+
+
+def change_vpa(stage: Stage) -> Try:
+    return lambda: VpaMaker(stage.api).change(stage.vpa(), wanted(stage, "Initial"))
+
+
+def remove_vpa(stage: Stage) -> Try:
+    seen = stage.vpa()
+    return lambda: VpaMaker(stage.api).remove(seen)
+
+
+def checkpoints(stage: Stage) -> Checkpoints:
+    return Checkpoints(stage.api, "phasewise", time.monotonic)
+
+
+def list_checkpoints(stage: Stage) -> Try:
+    return lambda: checkpoints(stage).load([ObjectKey(stage.namespace, "app")])
+
+
+def write_checkpoint(stage: Stage) -> Try:
+    status = {"version": "v3", "lastUpdateTime": "2026-01-01T00:00:00Z"}
+
+    def write() -> None:
+        report = checkpoints(stage).write(
+            {ObjectKey(stage.namespace, "app"): lambda: {"main": status}}, time.monotonic() + 5.0
+        )
+        if report.problems:
+            raise Forbidden("; ".join(report.problems))
+
+    return write
+
+
+def name_of_another(stage: Stage) -> Try:
+    """A checkpoint of another container has the name that ours would have: it is read before it is left alone."""
+    raw = checkpoint("app-main", stage, container="another")
+    stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
+    return write_checkpoint(stage)
+
+
+def checkpoint(name: str, stage: Stage, container: str = "main") -> Json:
+    labels = {"phasewise.dev/recommender": "phasewise"}
+    return {
+        "apiVersion": f"{VPA_GROUP}/v1",
+        "kind": "VerticalPodAutoscalerCheckpoint",
+        "metadata": {"name": name, "namespace": stage.namespace, "labels": labels},
+        "spec": {"vpaObjectName": "app", "containerName": container},
+        "status": {"version": "v3", "lastUpdateTime": "2020-01-01T00:00:00Z"},
+    }
+
+
+def delete_checkpoint(stage: Stage) -> Try:
+    raw = checkpoint("app-main", stage)
+    stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
+
+    def delete() -> None:
+        stage.log.clear()
+        ours = {ObjectKey(stage.namespace, "app")}
+        checkpoints(stage).collect(ours, ours, LONG_AGO_S * 2)
+        if stage.refused in stage.log.text:
+            raise Forbidden(stage.log.text)
+
+    return delete
+
+
+def write_profile(stage: Stage) -> Try:
+    return lambda: ProfileWriter(stage.api).write(stage.vpa(), {"phase": "1"}, None)
+
+
+def take_over_profile(stage: Stage) -> Try:
+    """There is one of a VPA that had the name before."""
+    metadata = {"name": "app", "namespace": stage.namespace}
+    raw = {"apiVersion": "phasewise.dev/v1alpha1", "kind": "PhaseProfile", "metadata": metadata, "spec": {}}
+    where = (PHASEWISE, "v1alpha1", stage.namespace, "phaseprofiles")
+    present = read_profile(stage.cluster.custom.create_namespaced_custom_object(*where, raw))
+    return lambda: ProfileWriter(stage.api).write(stage.vpa(), {"phase": "1"}, present)
+
+
+def forget_class(stage: Stage) -> Try:
+    return lambda: ProfileWriter(stage.api).delete_class(ObjectKey(stage.namespace, "seldom"))
+
+
+def read_a_log(stage: Stage) -> Try:
+    create_pod(stage.cluster, stage.namespace, "talks", pod_spec({"no": "node"}, resources({"cpu": "1"})))
+    return lambda: read_log(stage.api, ObjectKey(stage.namespace, "talks"), "main", None, 5.0)
+
+
+def look_up_scale(stage: Stage) -> Try:
+    def look() -> None:
+        scales = Scales(stage.api, time.monotonic, random.Random(1))  # noqa: S311  # jitter
+        answer = scales.of(stage.namespace, "apps/v1", "Deployment", "app")
+        if answer.outcome is Outcome.FAILED:
+            raise Forbidden(answer.error)
+
+    return look
+
+
+def read_metrics(stage: Stage) -> Try:
+    return lambda: read_usage(stage.api)
+
+
+def lead(stage: Stage) -> Try:
+    coordination = client.CoordinationV1Api(stage.cluster.client())
+    with contextlib.suppress(ApiException):
+        coordination.delete_namespaced_lease(NAME, "kube-system")
+    if stage.right.verb == "update":
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        coordination.create_namespaced_lease("kube-system", {"metadata": {"name": NAME}, "spec": spec})
+    return Candidate(stage.api, "kube-system", NAME, "me").attempt
+
+
+Act = Callable[[Stage], Try]
+"""Sets the scene, and says what is to be tried in it."""

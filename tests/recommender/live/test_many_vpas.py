@@ -1,0 +1,232 @@
+"""Many VPAs: what is written in a round, and what is left behind when time is short."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recommender import model as models
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects import Vpa
+from recommender.cluster.vpa_status import Condition
+from recommender.live.fleet import Fleet
+from recommender.live.member import Instance, Member, Newcomer, Sample
+from recommender.live.model_source import Refusal
+from recommender.live.recommend import Options
+from recommender.live.round import Recommender
+from recommender.live.showing import FEW
+from recommender.live.view import Place
+from recommender.live.writers import Writers
+from recommender.policies.constraints import SharedLimits
+from recommender.policies.histogram import HistogramSession
+from recommender.records import ContainerRecommendation
+from tests.recommender.live.test_round import GIB, Records, a_pod, a_vpa
+
+MODEL = models.load(models.BUNDLED)
+VPAS = 30
+
+
+class Many(Records):
+    """Thirty VPAs of a pod each, and a list of all that was written in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in self.names():
+            self.raw[name] = a_vpa(name)
+            self.pods[name] = [a_pod(f"{name}-1", cpu="1", memory="512Mi")]
+        self.sent: list[tuple[str, str]] = []
+        self.silent_after: int | None = None
+        self.writing, self.most_at_a_time, self.lock = 0, 0, threading.Lock()
+        self.together = threading.Barrier(1)
+
+    @staticmethod
+    def names() -> list[str]:
+        return [f"job{number:02d}" for number in range(VPAS)]
+
+    def publish(
+        self,
+        vpa: Vpa,
+        recommendations: Sequence[ContainerRecommendation],
+        conditions: Mapping[str, Condition | None],
+    ) -> None:
+        self.together.wait(5.0)
+        with self.lock:
+            if self.silent_after is not None and len(self.sent) >= self.silent_after:
+                raise Unreachable("not asked, as the process ends")
+            self.sent.append(("status", vpa.key.name))
+        super().publish(vpa, recommendations, conditions)
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        self.sent.append(("profile", vpa.key.name))
+        super().show(vpa, profile)
+
+    def written(self, kind: str) -> list[str]:
+        """The names of what was written since the last look."""
+        return [name for what, name in self.sent if what == kind]
+
+
+@pytest.fixture
+def many() -> Many:
+    return Many()
+
+
+def recommender(many: Many, **more: Any) -> Recommender:
+    return Recommender(
+        many,
+        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
+        Options(),
+        SharedLimits(),
+        clock=lambda: many.now_s,
+        stopwatch=lambda: many.now_s,
+        **more,
+    )
+
+
+def go_on(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.5, memory_gib: float = 0.25) -> None:
+    for _ in range(rounds):
+        many.now_s += 1.0
+        for name in many.names():
+            many.used.append((Place("ns", f"{name}-1", "main"), Sample(many.now_s, cpu_cores, memory_gib * GIB)))
+        ours.run()
+
+
+def test_profiles_are_written_a_few_a_round_and_each_has_its_turn(many: Many) -> None:
+    ours = recommender(many, profiles_a_round=7)
+    seen: set[str] = set()
+    for _ in range(5):
+        many.sent.clear()
+        go_on(ours, many, 1)
+        shown = many.written("profile")
+        assert len(shown) <= 7
+        assert not seen & set(shown[: VPAS - len(seen)]), "none has a second turn before all had one"
+        seen |= set(shown)
+    assert seen == set(many.names())
+
+
+def test_what_is_kept_goes_along_with_few_and_with_many_only_once_a_cycle(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40)  # a cycle has 30 samples
+    assert VPAS > FEW
+    kept = {name: sum("state" in profile for profile in told) for name, told in many.profiles.items()}
+    assert set(kept.values()) <= {2, 3, 4}  # the first time, when the container was decided for, once a cycle
+    many.profiles.clear()
+    ours.refusal = Refusal("it is damaged", many.now_s)
+    go_on(ours, many, 1)
+    assert len(many.profiles) == VPAS
+    without = [name for name, told in many.profiles.items() if "state" not in told[-1]]
+    assert len(without) > VPAS / 2
+
+
+def test_a_status_that_stood_is_not_made_again(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 60)
+    many.sent.clear()
+    go_on(ours, many, 1)
+    assert many.written("status") == []
+    many.raw["job03"]["metadata"]["resourceVersion"] = "7"  # somebody wrote to it
+    go_on(ours, many, 1)
+    assert many.written("status") == ["job03"]
+
+
+def test_several_statuses_are_written_at_a_time(many: Many) -> None:
+    ours = recommender(many, writers=5)
+    many.together = threading.Barrier(5)  # nobody goes on until five have come
+    go_on(ours, many, 1)
+    assert len(many.written("status")) == VPAS
+
+
+def test_one_that_cannot_be_written_stops_no_other_and_is_tried_again(many: Many) -> None:
+    ours = recommender(many, writers=4)
+    many.silent_after = 10
+    go_on(ours, many, 1)
+    assert len(many.written("status")) == 10
+    many.silent_after = None
+    go_on(ours, many, 1)
+    assert set(many.written("status")) == set(many.names())
+
+
+def test_with_little_time_the_most_urgent_values_are_left_behind_and_the_rest_is_counted(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40)
+    workloads = {key.name: workload for key, workload in ours.workloads.items()}
+    for number, name in enumerate(reversed(many.names())):  # the last are the farthest below what is safe
+        book = workloads[name].books["main"]
+        book.published = book.published * [1.0, 1.0 - number / (2 * VPAS)]
+    many.sent.clear()
+    many.silent_after = 12
+    report = ours.leave_safe_values(profiles_until_s=many.now_s - 1.0)
+    assert many.written("status") == many.names()[:12]
+    assert report.unsaid == VPAS - 12
+    assert report.unshown > 0 and many.written("profile") == []
+
+
+def test_a_refused_model_is_told_by_every_profile_once_and_gone_with_the_next_good_one(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40)
+    ours.refusal = Refusal("the folder is damaged", many.now_s)
+    go_on(ours, many, 1)
+    (told,) = {str(profiles[-1]["conditions"]) for profiles in many.profiles.values()}
+    assert "ModelRefused" in told and "bundled goes on: the folder is damaged" in told
+    many.profiles.clear()
+    go_on(ours, many, 1)
+    assert len(many.profiles) < VPAS / 2, "said once"
+    ours.refusal = None
+    go_on(ours, many, 1)
+    assert all("conditions" not in profiles[-1] for profiles in many.profiles.values())
+    assert len(many.profiles) == VPAS
+
+
+def test_of_bystanders_without_a_vpa_nothing_is_kept(many: Many) -> None:
+    """As the default recommender has it with --memory-saver."""
+    ours = recommender(many)
+    for _ in range(3):
+        many.used += [(Place("ns", f"bystander-{n}", "main"), Sample(many.now_s, 0.5, GIB)) for n in range(50)]
+        go_on(ours, many, 1)
+    assert {instance.pod_uid for instance in ours.fleet.members} == {f"uid-{name}-1" for name in many.names()}
+    assert len(ours.fleet.rows) < 50
+
+
+def test_writers_return_what_came_of_each_in_order() -> None:
+    def fails() -> None:
+        raise Unreachable("no")
+
+    for number in (1, 3):
+        first, second, third = Writers(number).run([lambda: 1, fails, lambda: 3])
+        assert (first(), third()) == (1, 3)
+        with pytest.raises(Unreachable):
+            second()
+
+
+def test_many_decided_for_together_are_decided_for_as_one_by_one() -> None:
+    """To the last bit: the dry run asks one after the other."""
+    rng = np.random.default_rng(0)
+    levels = rng.uniform(0.1, 2.0, size=12)
+
+    def fleet() -> Fleet:
+        return Fleet(MODEL, 15.0, 40, lambda _: Newcomer(None, HistogramSession()))
+
+    together, apart = fleet(), fleet()
+    for cell in range(90):
+        now_s = 15.0 * cell
+        used = levels * np.where(rng.random(12) < 0.1, rng.uniform(0.2, 5.0, 12), 1.0)
+        samples = [
+            (Instance("ns", f"pod-{place}", "main"), Sample(now_s, float(cores), float(cores) * GIB))
+            for place, cores in enumerate(used)
+        ]
+        for each in (together, apart):
+            each.observe(samples)
+        together.decide_all(together.due(now_s), now_s)
+        for member in apart.due(now_s):
+            apart.decide(member, now_s)
+    decided = [_allocations(each) for each in (together, apart)]
+    assert len(decided[0]) == 12
+    assert decided[0] == decided[1]
+
+
+def _allocations(fleet: Fleet) -> list[tuple[str, list[float]]]:
+    members: list[Member] = sorted(fleet, key=lambda member: member.instance)
+    return [(m.instance.pod_uid, m.decision.allocation.tolist()) for m in members if m.decision is not None]

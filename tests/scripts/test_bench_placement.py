@@ -1,0 +1,254 @@
+"""The placement bench: its recordings, its arithmetic by hand, its opinions, and a small run on a cluster."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from placement_bench import output, plots
+from placement_bench.arrivals import in_groups, scattered
+from placement_bench.burst import Burst, demand_on, judged
+from placement_bench.gangs import Gangs, Repetition
+from placement_bench.gangs import _judged as gangs_judged
+from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, lines_of
+from placement_bench.load import Run, load, overload
+from placement_bench.opinions import AtRandom, ByCurrentUse
+from placement_bench.pace import Pace
+from placement_bench.played import Played, Shape
+from placement_bench.recordings import PLAY, TEACH, Recording, curve_of, demand_of_classes, recordings
+from placement_bench.schedulers import CAUTIOUS, LEAST, OURS, ours_profile
+from placement_bench.watching import Bound
+from rich.console import Console
+
+from extender.grid import Grid
+from tests.cluster.recording_extender import Call
+from tests.cluster.rig import clusters_folder
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_placement"
+GIB = 2.0**30
+
+
+def recording(cores: list[float], gib: list[float], name: str = "a-r01") -> Recording:
+    return Recording(name, name[0], np.column_stack([cores, np.array(gib) * GIB]), (2.0, 4 * GIB))
+
+
+# -- recordings --------------------------------------------------------------------------------------------------------
+
+
+def test_no_run_both_teaches_and_is_played_and_every_class_does_both() -> None:
+    taught, played = recordings(TEACH), recordings(PLAY)
+    assert not {run.name for run in taught} & {run.name for run in played}
+    assert {run.workload for run in taught} == {run.workload for run in played} == set(demand_of_classes(1.0))
+    assert len(taught) + len(played) == 108
+
+
+def test_a_curve_is_what_the_recommender_keeps_of_a_run_at_the_pace_of_the_bench() -> None:
+    curve = curve_of(recording([0.5, 1.0], [1.0, 2.0]), speed=4.0)
+    assert curve.step_s == 0.25
+    assert curve.levels.tolist() == [[0.5, GIB], [1.0, 2 * GIB]]
+    slow, fast = demand_of_classes(1.0)["vae-torch"], demand_of_classes(4.0)["vae-torch"]
+    assert slow["cpuCores"] == fast["cpuCores"]
+    assert slow["stepSeconds"] == pytest.approx(4.0 * fast["stepSeconds"], abs=0.002)
+
+
+def test_the_extenders_hour_and_cycle_shrink_as_the_jobs_do() -> None:
+    assert (Pace(30.0, 4.0).horizon_s, Pace(30.0, 4.0).cycle_s) == (30.0, 5.0)
+
+
+# -- arrivals ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_jobs_come_in_groups_or_one_by_one() -> None:
+    groups, single = in_groups(40, 15, 60.0, seed=3), scattered(40, 180.0, seed=3)
+    assert [job.recording.name for job in groups] == [job.recording.name for job in single]
+    assert [job.at_s for job in groups] == [0.0] * 15 + [60.0] * 15 + [120.0] * 10
+    assert single[0].at_s == 0.0 < single[1].at_s < single[-1].at_s < 180.0
+    assert len({job.recording.name for job in groups}) == 36, "every run once before any comes twice"
+    assert in_groups(40, 15, 60.0, seed=4) != groups
+
+
+# -- load --------------------------------------------------------------------------------------------------------------
+
+
+def test_overload_is_what_is_asked_for_beyond_a_node_and_an_oom_counts_once() -> None:
+    one, two = recording([1.0, 2.0, 2.0], [1.0, 3.0, 3.0]), recording([2.0, 2.0], [2.0, 2.0])
+    runs = [Run("x", one, 0, 0.4), Run("y", two, 0, 1.0), Run("z", two, 1, 1.0)]
+    assert load(runs, 3)[0].tolist() == [[1.0, 0.0, 0.0], [4.0, 2.0, 0.0], [4.0, 2.0, 0.0]]
+    told = overload(runs, 3, (3.0, 4 * GIB))
+    assert (told.cpu_core_s, told.ooms, told.memory_gib_s) == (2.0, 1, 2.0)
+    assert (told.nodes_used, told.nodes_busy) == (2, pytest.approx(5 / 3))
+    assert overload([], 3, (3.0, 4 * GIB)).cpu_core_s == 0.0
+
+
+def test_a_pod_requests_a_share_of_what_was_declared() -> None:
+    shape = Shape((4.0, 8 * GIB), (0.25, 0.5))
+    assert shape.needs(recording([1.0], [1.0])) == (0.5, 2 * GIB)
+    assert shape.needs(recording([1.0], [1.0]), CAUTIOUS.requested) == (0.8, 1.6 * GIB)
+
+
+# -- opinions ----------------------------------------------------------------------------------------------------------
+
+
+def asked(pod: str, *names: str) -> Call:
+    return Call("prioritize", {"Pod": {"metadata": {"name": pod, "namespace": "n"}}, "NodeNames": list(names)})
+
+
+def test_chance_favours_each_node_in_turn() -> None:
+    at_random = AtRandom(np.random.default_rng(0))
+    answers = [at_random.of(asked(f"p{number}", "a", "b")) for number in range(20)]
+    assert {max(told, key=lambda each: each["Score"])["Host"] for told in answers} == {"a", "b"}  # type: ignore[arg-type, return-value]
+
+
+def test_by_current_use_the_least_used_node_is_best_and_its_own_favourites_are_told_until_they_are_seen() -> None:
+    told: list[dict[str, str]] = []
+
+    def uses(namespace: str, pod: str, names: object, favoured: object) -> np.ndarray:
+        told.append(dict(favoured))  # type: ignore[call-overload]
+        return np.array([[1.0, 2.0], [GIB, GIB]])
+
+    by_use = ByCurrentUse(uses, (4.0, 8 * GIB))
+    assert by_use.of(asked("p", "a", "b")) == [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}]
+    by_use.of(asked("q", "a", "b"))
+    by_use.of(asked("p", "a", "b"))
+    by_use.forget("n")
+    by_use.of(asked("r", "a", "b"))
+    assert told == [{}, {"p": "a"}, {"q": "a"}, {}]
+
+
+def test_our_rows_are_configured_as_our_manifests_are() -> None:
+    profile, weight = ours_profile()
+    assert weight == 20
+    assert profile["plugins"]["score"]["disabled"]
+
+
+# -- the burst ---------------------------------------------------------------------------------------------------------
+
+
+def judged_order(order: str, nodes: str = "ab", overtaking: int = 0) -> Burst:
+    """Pods of which two fit on a node."""
+    shape = Shape((2.5 * float(demand_on(Grid())["vae-torch"][0].max()), 100 * GIB), (0.25, 0.25))
+    bound = [Bound(f"p{number}", node, float(number)) for number, node in enumerate(order)]
+    return judged(LEAST, bound, {one.pod: "vae-torch" for one in bound}, list(nodes), shape, overtaking)
+
+
+def test_a_pod_counts_as_avoidable_where_another_node_had_room() -> None:
+    told = judged_order("aaabc", "abc")
+    assert (told.avoidable, told.overloaded, told.nodes_over, told.took_s) == (1, 1, 1, 4.0)
+    told = judged_order("aabbab")
+    assert (told.avoidable, told.overloaded, told.nodes_over) == (0, 2, 2)
+
+
+def test_a_pod_whose_binding_overtook_that_of_one_decided_before_it_is_not_blamed() -> None:
+    assert judged_order("aaabb").avoidable == 1
+    assert judged_order("aaabb", overtaking=2).avoidable == 0, "it may have been decided last, when b was full too"
+    assert judged_order("aaaccbb", "abcd", overtaking=2).avoidable == 1
+
+
+# -- gangs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_is_bound_in_part_where_another_comes_between_or_the_rest_never_follows() -> None:
+    def bound(order: str) -> list[Bound]:
+        return [Bound(f"{letter}000-{number}", "n", 1.0 + number) for number, letter in enumerate(order)]
+
+    assert gangs_judged(bound("aaaaaabbbbbb"), 0.0) == Repetition(2, 0, 12.0, 5.0)
+    between = gangs_judged(bound("aaabaaabbbbb"), 0.0)
+    assert (between.finished, between.alone) == (2, 2)
+    stuck = gangs_judged(bound("ababababab"), 0.0)
+    assert (stuck.finished, stuck.alone, math.isnan(stuck.took_s)) == (0, 2, True)
+    assert Gangs(LEAST, [stuck, between], 1).deadlocks == 1
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+def results() -> list[Result]:
+    shape, found = (3.0, 4 * GIB), []
+    for who, nodes in ((LEAST, (0, 0)), (OURS, (0, 1))):
+        for seed in (1, 2):
+            one = recording([2.0] * 10 * seed, [1.0] * 10 * seed)
+            runs = [Run(name, one, node, 0.0) for name, node in zip("xy", nodes, strict=True)]
+            found.append(Result(GROUPS, seed, who, 2, overload(runs, 2, shape), 0.5, Played(runs, [0.0, 1.0])))
+    return found
+
+
+def test_the_mean_over_seeds_is_held_against_the_best_other() -> None:
+    least, ours = lines_of(results())
+    assert (least.cpu_core_s, least.spread, least.ratio, least.ooms) == (15.0, 5.0, 1.0, 0.0)
+    assert (ours.cpu_core_s, ours.ratio, ours.nodes_busy) == (0.0, 0.0, 2.0)
+
+
+def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
+    told, lines = Console(width=150, record=True, file=io.StringIO()), lines_of(results())
+    gangs = [Gangs(OURS, [Repetition(2, 0, 1.5, 0.1)], 1)]
+    for table in (output.jobs_table(lines, "jobs"), output.gangs_table(gangs, "gangs")):
+        told.print(table)
+    text = re.sub(" +", " ", told.export_text())
+    assert "15.0 ± 5.0 │ 1.00" in text
+    assert "1 of 1 │ 0 of 1 │ 0 │ 1.50 s" in text
+    output.write_json(tmp_path / "r.json", {"date": "today"}, [], results(), lines, gangs)
+    read = orjson.loads((tmp_path / "r.json").read_bytes())
+    assert [play["who"] for play in read["plays"]] == [LEAST.title] * 2 + [OURS.title] * 2
+    plots.draw(plots.shown(results(), GROUPS, 2), 3.0, tmp_path / "r.png")
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    assert {each.seed for each in plots.shown(results(), GROUPS, 2)} == {1}
+
+
+def test_a_plan_gives_both_patterns_the_same_time() -> None:
+    plan = Plan(jobs=20, group=5, every_s=30.0, nodes=(2,), seeds=(0,))
+    assert plan.arrivals(GROUPS, 0)[-1].at_s == 90.0
+    assert plan.arrivals("one by one", 0)[-1].at_s < 120.0
+
+
+def test_misuse_is_said_before_anything_is_started() -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), "--rows", "best"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no row best; there are burst, jobs, gangs" in done.stderr
+
+
+def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told() -> None:
+    few = [replace(line, nodes=1) for line in lines_of(results())]
+    many = [replace(line, nodes=3, cpu_core_s=2 * line.cpu_core_s) for line in lines_of(results())]
+    assert fewer_nodes([*few, *many]) == [
+        "in groups: Phasewise on 1 nodes overloads no more than default (LeastAllocated) on 3 (0.0 and 30.0 core-s)"
+    ]
+
+
+# -- a small run on a cluster ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_a_small_run_goes_through_all_rows(tmp_path: Path) -> None:
+    sizes = ["--pods", "12", "--burst-nodes", "6", "--jobs", "4", "--group", "2", "--every", "10", "--nodes", "2"]
+    sizes += ["--seeds", "1", "--speed", "16", "--repetitions", "1"]
+    files = ["--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "r.png")]
+    process = subprocess.Popen([sys.executable, str(SCRIPT), *sizes, *files], stdout=subprocess.PIPE, text=True)
+    told = process.communicate(timeout=600)[0]
+    assert process.returncode == 0, told
+    read = orjson.loads((tmp_path / "r.json").read_bytes())
+    assert [row["pods"] for row in read["burst"]] == [12] * 3
+    assert all(len(play["runs"]) == 4 for play in read["plays"])
+    assert [row["repetitions"][0]["finished"] for row in read["gangs"]] == [0, 2]
+    assert (tmp_path / "r.png").exists()
+    assert not (clusters_folder() / f"bench-{process.pid}").exists()
+
+
+@pytest.mark.cluster
+def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
+    command = [sys.executable, str(SCRIPT), "--rows", "gangs"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("starting" in line for line in iter(process.stderr.readline, ""))
+        process.send_signal(signal.SIGINT)
+        assert "all that was started is ended" in process.stderr.read()
+    assert process.returncode == 130
+    assert not (clusters_folder() / f"bench-{process.pid}").exists()

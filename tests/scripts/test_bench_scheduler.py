@@ -1,0 +1,151 @@
+"""The scheduler bench: how it asks and counts, its stand-ins, and a tiny run on a cluster."""
+
+from __future__ import annotations
+
+import io
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+from scheduler_bench import objects, output, stub
+from scheduler_bench.binding import Round
+from scheduler_bench.caller import Caller
+from scheduler_bench.calls import Times
+from scheduler_bench.filling import fill, waiting
+from scheduler_bench.large import Held
+from scheduler_bench.place import Memory, Place
+
+from extender.reading import pod_reader, profile_reader, read_node
+from extender.settings import Settings
+from tests.cluster.rig import clusters_folder
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_scheduler"
+TINY = ["--nodes", "6", "--pods", "40", "--rounds", "1", "--sizes", "5,8", "--pods-a-node", "2", "--calls", "20"]
+
+
+@pytest.fixture
+def bare() -> Iterator[int]:
+    """The port of the barest stand-in, in a thread that ends with the tests."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    threading.Thread(target=stub.serve_bare, args=(port,), daemon=True).start()
+    for _ in range(100):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.01)
+    yield port
+
+
+def test_the_caller_reads_whole_answers_of_any_size_over_one_connection(bare: int) -> None:
+    question = orjson.dumps({"Pod": {}, "Nodes": None, "NodeNames": ["a", "b"]})
+    with Caller(bare) as caller:
+        filtered = caller.post("filter", question)
+        assert (filtered.status, orjson.loads(filtered.body)) == (200, {"NodeNames": ["a", "b"]})
+        assert caller.post("prioritize", question).body == b"[]"
+        scores = orjson.loads(caller.post("scores/prioritize", question).body)
+        assert scores == [{"Host": "a", "Score": 5}, {"Host": "b", "Score": 5}]
+        for size in (2, 70_000, 1_000_000):
+            assert len(caller.post(f"constant/{size}", question).body) == size
+        assert filtered.seconds > 0
+
+
+def test_the_objects_are_those_that_the_extender_reads() -> None:
+    settings = Settings()
+    raw = objects.pod("p", 7, node=objects.node_name(3))
+    pod = pod_reader(lambda _: (), settings.schedulers)(raw)
+    assert (pod.node, pod.workload, pod.ours) == (read_node(objects.node(3)).name, objects.workload_of(7), True)
+    profile, status = objects.learned("team-00", 0)
+    assert profile_reader(settings.grid)({**profile, **status}).curves["main"].peak[0] > 3.0
+    jobs = {(objects.namespace_of(number), objects.job_of(number)) for number in range(2000)}
+    assert len(jobs) == 2000 / objects.PODS_OF_A_JOB
+
+
+class Recorded:
+    """Takes the place of requests to an API server."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+
+    def send(self, method: str, path: str, body: Any, kind: str = "") -> Any:
+        self.sent.append((f"{method} {path}", body))
+        return {**body, "metadata": {**body["metadata"], "uid": "u", "managedFields": [{}]}}
+
+
+def test_pods_are_bound_evenly_and_those_that_wait_are_told_as_a_scheduler_tells_them() -> None:
+    wire = Recorded()
+    place = Place(None, wire)  # type: ignore[arg-type]
+    with Progress(console=Console(file=io.StringIO())) as progress:
+        fill(place, progress, range(4), range(12), 4)
+        pods = waiting(place, progress, range(100, 103))
+    assert Counter(request for request, _ in wire.sent)["POST /api/v1/nodes"] == 4
+    nodes = Counter(body["spec"].get("nodeName") for _, body in wire.sent if "spec" in body)
+    assert nodes == {**{objects.node_name(number): 3 for number in range(4)}, None: 3}
+    assert len(pods) == 3
+    assert all(pod["metadata"]["uid"] and "managedFields" not in pod["metadata"] for pod in pods)
+
+
+def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path) -> None:
+    rates = {
+        "none": (900.0, 1000.0, 1100.0),
+        "bare": (500.0,),
+        "gunicorn": (400.0,),
+        "scores": (395.0,),
+        "ours": (390.0, 380.0, 500.0),
+    }
+    rounds = [Round(kind, rate, 1.0, 2.0, 0.0) for kind, told in rates.items() for rate in told]
+    times = [Times.of("ours", "filter", 1000, [0.001] * 99 + [0.003], 0.1)]
+    held = [Held(5000, 50_000, 30.0, Memory(200.0, 220.0), Memory(210.0, 230.0))]
+    facts = {"date": "2026-01-15", "machine": "x, 2 cores", "nodes": 500, "pods": 1000}
+    console = Console(width=150, record=True, file=io.StringIO())
+    output.show(console, facts, rounds, times, held)
+    text = console.export_text()
+    assert output.medians(rounds)["ours"] == 390.0
+    for words in ("97.5%", "39.0%", "78.0%", "98.7%", "1.00", "210", "381"):
+        assert words in text, words
+    output.write_json(tmp_path / "r.json", facts, rounds, times, held)
+    told = orjson.loads((tmp_path / "r.json").read_bytes())
+    assert told["memory"][0]["used"] == {"pss_mib": 210.0, "rss_mib": 230.0}
+    assert told["binding"]["median_pods_per_s"]["none"] == 1000.0
+
+
+@pytest.mark.parametrize("options", [["--sizes", "1"], ["--sizes", "a"], ["--kinds", "theirs"], ["--rounds", "0"]])
+def test_what_cannot_be_meant_ends_with_2(options: list[str]) -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+
+
+@pytest.mark.cluster
+def test_a_tiny_run_measures_everything_once(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, str(SCRIPT), *TINY, "--json", str(tmp_path / "r.json")])
+    assert process.wait(timeout=600) == 0
+    told = orjson.loads((tmp_path / "r.json").read_bytes())
+    assert list(told["binding"]["median_pods_per_s"]) == ["none", "bare", "gunicorn", "scores", "ours"]
+    assert [(each["nodes"], each["pods"]) for each in told["memory"]] == [(5, 10), (8, 16)]
+    assert {(each["names"], each["server"], each["calls"]) for each in told["calls"]} == {
+        (size, who, 20) for size in (5, 8) for who in ("ours", "constant")
+    }
+    assert not list(clusters_folder().glob(f"bench-*-{process.pid}"))
+
+
+@pytest.mark.cluster
+def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
+    command = [sys.executable, str(SCRIPT), *TINY, "--only", "binding", "--rounds", "50"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.startswith("round 1") for line in iter(process.stderr.readline, ""))
+        process.send_signal(signal.SIGINT)
+        assert "all that was started is ended" in process.stderr.read()
+    assert process.returncode == 130
+    assert not list(clusters_folder().glob(f"bench-*-{process.pid}"))
