@@ -13,6 +13,9 @@ from recommender.live.tally import Report
 from recommender.live.workload import Workload
 from recommender.policies.histogram import Estimate
 
+AT_ONCE = 100
+"""So many are made ready, then written: the first are out before the last are worked out."""
+
 GRAVITY = np.array([0.1, 1.0])
 """Of CPU and memory that is missing: pods with too little CPU are late, with too little memory they are killed."""
 
@@ -33,8 +36,9 @@ def with_safe_values(
             remember(workload)
             values = safe_values(workload.books)
             workload.advice = {name: _advice(estimate) for name, estimate in values.items()}
-            urgency.append((-shortfall(workload.books, values), workload.vpa.key, workload))
-    return [workload for *_, workload in sorted(urgency, key=lambda entry: entry[:2])]
+            unused = workload.vpa.update_mode == "Off"  # nobody makes or resizes pods by it
+            urgency.append((unused, -shortfall(workload.books, values), workload.vpa.key, workload))
+    return [workload for *_, workload in sorted(urgency, key=lambda entry: entry[:3])]
 
 
 def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:

@@ -22,7 +22,7 @@ from recommender.live.homes import Home, Homes
 from recommender.live.lead_time import LeadTime
 from recommender.live.member import CLASS, Instance, Member, Newcomer, Sample
 from recommender.live.model_source import Refusal
-from recommender.live.parting import with_safe_values
+from recommender.live.parting import AT_ONCE, with_safe_values
 from recommender.live.profile import Known
 from recommender.live.progress import Progress
 from recommender.live.publisher import Publisher
@@ -141,7 +141,8 @@ class Recommender:
         """
         report = Report()
         workloads = with_safe_values(self.workloads.values(), self.remember, report)
-        self._publisher.publish(workloads, report)
+        for first in range(0, len(workloads), AT_ONCE):
+            self._publisher.publish(workloads[first : first + AT_ONCE], report)
         report.unsaid = sum(str(workload.vpa.key) in report.problems for workload in workloads)
         profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
         self._publisher.write_until(profiles_until_s, self.stopwatch, profiles, report)
