@@ -20,6 +20,8 @@ from tests.cluster.rig import clusters_folder, recorded_processes
 MINE = "mine"
 """The name of the one cluster that a person has; those of test runs have other names."""
 
+ROOT = Path(__file__).resolve().parents[2]
+
 stderr = Console(stderr=True)
 
 
@@ -35,8 +37,8 @@ def cluster() -> None:
 
     \b
       scripts/cluster up --nodes 20 --vpa --prometheus --extender
-      export KUBECONFIG=...          (the line that `up` prints)
-      kubectl get nodes              (or .../kubectl, printed too)
+      export KUBECONFIG=...          (what `up` prints; kubectl and phasewise too, where they are not on the PATH)
+      kubectl get nodes
       scripts/cluster down
     """
 
@@ -176,6 +178,8 @@ def print_facts(facts: dict[str, str]) -> None:
         click.echo(f"export KUBECONFIG={kubeconfig}")
     if (kubectl := facts.get("kubectl")) and not shutil.which("kubectl"):
         click.echo(f"alias kubectl={kubectl}")
+    if not shutil.which("phasewise"):
+        click.echo(f"alias phasewise='PYTHONPATH={ROOT} {sys.executable} -m extender'")
     if prometheus := facts.get("prometheus"):
         click.echo(f"# Prometheus: {prometheus}")
     if extender := facts.get("extender"):
