@@ -16,15 +16,13 @@ from recommender.cluster.vpa_status import Condition
 from recommender.live.fleet import Fleet
 from recommender.live.member import Instance, Member, Newcomer, Sample
 from recommender.live.model_source import Refusal
-from recommender.live.recommend import Options
 from recommender.live.round import Recommender
 from recommender.live.showing import FEW
 from recommender.live.view import Place
 from recommender.live.writers import Writers
-from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram import HistogramSession
 from recommender.records import ContainerRecommendation
-from tests.recommender.live.test_round import GIB, Records, a_pod, a_vpa
+from tests.recommender.live.test_round import GIB, Records, a_pod, a_vpa, recommender
 
 MODEL = models.load(models.BUNDLED)
 VPAS = 30
@@ -72,18 +70,6 @@ class Many(Records):
 @pytest.fixture
 def many() -> Many:
     return Many()
-
-
-def recommender(many: Many, **more: Any) -> Recommender:
-    return Recommender(
-        many,
-        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
-        Options(),
-        SharedLimits(),
-        clock=lambda: many.now_s,
-        stopwatch=lambda: many.now_s,
-        **more,
-    )
 
 
 def go_on(ours: Recommender, many: Many, rounds: int, cpu_cores: float = 0.5, memory_gib: float = 0.25) -> None:

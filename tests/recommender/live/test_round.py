@@ -129,7 +129,7 @@ def cluster() -> Records:
     return records
 
 
-def recommender(cluster: Records) -> Recommender:
+def recommender(cluster: Records, **more: Any) -> Recommender:
     return Recommender(
         cluster,
         lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
@@ -137,6 +137,7 @@ def recommender(cluster: Records) -> Recommender:
         SharedLimits(),
         clock=lambda: cluster.now_s,
         stopwatch=lambda: cluster.now_s,
+        **more,
     )
 
 
