@@ -51,10 +51,14 @@ class Papers:
         return {name: base64.b64encode(part).decode() for name, part in parts.items()}
 
     def due(self, names: Sequence[str], now_s: float) -> bool:
-        """Whether they must be renewed: they expire soon, or are not for all these names. BadCertificate as well."""
+        """Whether they must be renewed: they expire soon, begin later, or are not for all these names. BadCertificate.
+
+        Those that begin later were made by somebody whose clock was wrong.
+        """
         shown = _read(self.certificate)[0]
         left_s = shown.not_valid_after_utc.timestamp() - now_s
-        return left_s < RENEWED_S or not set(names) <= _names_of(shown)
+        begun = shown.not_valid_before_utc.timestamp() <= now_s
+        return left_s < RENEWED_S or not begun or not set(names) <= _names_of(shown)
 
 
 def new_papers(names: Sequence[str], now_s: float, former: Papers | None = None) -> Papers:

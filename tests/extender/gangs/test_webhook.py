@@ -81,6 +81,7 @@ def test_the_certificate_is_trusted_by_its_authority_and_renewed_a_month_before_
     assert not papers.due(NAMES, NOON_S + 59 * 86400)
     assert papers.due(NAMES, NOON_S + 61 * 86400)
     assert papers.due((*NAMES, "another.svc"), NOON_S)
+    assert papers.due(NAMES, NOON_S - 86400), "made by somebody whose clock was a day ahead"
 
 
 def test_the_authority_of_before_is_trusted_while_it_is_valid() -> None:
