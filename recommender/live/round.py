@@ -129,24 +129,30 @@ class Recommender:
                 if member.unremembered:
                     self.fleet.remember(member)
 
-    def leave_safe_values(self, profiles_until_s: float = np.inf) -> Report:
+    def leave_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish what is safe while nobody watches, and keep what is known, before the process ends.
 
         Time may be short: what is farthest below what is safe comes first, and all values before any profile.
 
         Parameters
         ----------
-        profiles_until_s
-            By the stopwatch: no profile is begun later.
+        values_until_s, profiles_until_s
+            By the stopwatch: no value, no profile is begun later.
         """
         report = Report()
         workloads = with_safe_values(self.workloads.values(), self.remember, report)
-        for first in range(0, len(workloads), AT_ONCE):
-            self._publisher.publish(workloads[first : first + AT_ONCE], report)
-        report.unsaid = sum(str(workload.vpa.key) in report.problems for workload in workloads)
-        profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
-        self._publisher.write_until(profiles_until_s, self.stopwatch, profiles, report)
-        self.classes.show(report)
+        tried = 0
+        while tried < len(workloads) and self.stopwatch() < values_until_s:
+            self._publisher.publish(workloads[tried : tried + AT_ONCE], report)
+            tried += AT_ONCE
+        problems = [str(workload.vpa.key) in report.problems for workload in workloads]
+        report.unsaid = sum(problems[:tried]) + len(workloads[tried:])
+        if self.stopwatch() < profiles_until_s:
+            profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
+            self._publisher.write_until(profiles_until_s, self.stopwatch, profiles, report)
+            self.classes.show(report)
+        else:  # which of them would say something new is not looked into any more
+            report.unshown = len(workloads)
         return report
 
     # -- the steps -------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ class Service:
             return
         until_s = self._stopped_s + VALUES_WITHIN_S
         self._view.hurry(until_s)
-        report = recommender.leave_safe_values(self._stopped_s + PROFILES_WITHIN_S)
+        report = recommender.leave_safe_values(until_s, self._stopped_s + PROFILES_WITHIN_S)
         self._say(report)
         kept = self._keep(recommender, until_s - time.monotonic(), 0.0)
         told = (len(recommender.workloads) - report.unsaid, report.unsaid, report.unshown, kept.left)

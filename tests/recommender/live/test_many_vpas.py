@@ -152,6 +152,15 @@ def test_with_little_time_the_most_urgent_values_are_left_behind_and_the_rest_is
     assert report.unshown > 0 and many.written("profile") == []
 
 
+def test_with_no_time_nothing_is_begun_and_all_is_counted(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40)
+    many.sent.clear()
+    report = ours.leave_safe_values(values_until_s=many.now_s, profiles_until_s=many.now_s)
+    assert many.sent == []
+    assert (report.unsaid, report.unshown) == (VPAS, VPAS)
+
+
 def test_a_refused_model_is_told_by_every_profile_once_and_gone_with_the_next_good_one(many: Many) -> None:
     ours = recommender(many)
     go_on(ours, many, 40)

@@ -80,7 +80,7 @@ class Rounds:
             raise self.error
         return Report()
 
-    def leave_safe_values(self, profiles_until_s: float) -> Report:
+    def leave_safe_values(self, values_until_s: float, profiles_until_s: float) -> Report:
         self.left += 1
         return Report()
 
