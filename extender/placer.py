@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,7 @@ class Placer:
     ) -> None:
         self._state, self._settings, self.decisions = state, settings, decisions
         self._read_pod, self._clock = read_pod, clock
+        self._advising = threading.Lock()
         self._latest: tuple[Json, Pod] | None = None
         self._expected: _Expected | None = None
 
@@ -90,17 +92,18 @@ class Placer:
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
             return Scored(neutral=list(dict.fromkeys(asked.names)))
-        expected, self._expected = self._expected, None
-        if expected is not None and expected.asked is asked and expected.snapshot is self._state.snapshot():
-            decision, unknown = expected.decision, expected.unknown
-        else:
-            decision, unknown = self._judged(pod, self._state.look(pod), asked.names)
-        if decision is None:
-            return Scored(neutral=unknown)
+        with self._advising:  # two schedulers that ask at once must not be sent to the same node
+            expected, self._expected = self._expected, None
+            if expected is not None and expected.asked is asked and expected.snapshot is self._state.snapshot():
+                decision, unknown = expected.decision, expected.unknown
+            else:
+                decision, unknown = self._judged(pod, self._state.look(pod), asked.names)
+            if decision is None:
+                return Scored(neutral=unknown)
+            self._state.advise(pod, decision.favourite)
         former = self.decisions.of(pod.uid)
         decision.asked = former.asked if former is not None else len(asked.names)
         decision.refused = former.refused if former is not None else {}
-        self._state.advise(pod, decision.favourite)
         self.decisions.put(decision, attempts=0 if former is not None else 1)
         return Scored(decision.nodes, decision.places, decision.scores, unknown)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from extender.curves import LONGEST, added, flat, resampled
 from extender.grid import Grid
 from extender.node_table import SPAN
+from extender.pod import Pod
 from extender.settings import Settings
+from extender.state import Look
 from tests.extender.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 
@@ -83,6 +87,28 @@ def test_five_pods_asked_about_in_a_burst_are_not_all_sent_to_the_same_node() ->
     world = World(None, *(node_json(f"n{number}") for number in range(5)))
     chosen = [world.place(pod_json(f"p{number}", cpu="4")) for number in range(5)]
     assert sorted(chosen) == ["n0", "n1", "n2", "n3", "n4"]
+
+
+def test_pods_asked_about_at_the_same_moment_are_not_sent_to_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two schedulers: neither judges on what it saw before the other was advised."""
+    world = World(None, *(node_json(f"n{number}") for number in range(2)))
+    look, both = world.state.look, threading.Barrier(2)
+
+    def looks_and_waits_for_the_other(pod: Pod) -> Look:
+        seen = look(pod)
+        with contextlib.suppress(threading.BrokenBarrierError):  # it never comes, since it has to wait
+            both.wait(0.1)
+        return seen
+
+    monkeypatch.setattr(world.state, "look", looks_and_waits_for_the_other)
+    pods = [pod_json(f"p{number}", cpu="6") for number in range(2)]
+    threads = [threading.Thread(target=world.prioritize, args=(pod, ["n0", "n1"])) for pod in pods]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    decisions = [world.decisions.of(pod["metadata"]["uid"]) for pod in pods]
+    assert {decision.favourite for decision in decisions if decision is not None} == {"n0", "n1"}
 
 
 def test_a_placement_elsewhere_than_advised_moves_and_one_never_seen_is_dropped_in_time() -> None:
