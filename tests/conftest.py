@@ -29,5 +29,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 hypothesis.settings.register_profile("project", deadline=None)  # a busy machine is no failure
-hypothesis.settings.register_profile("fast", deadline=None, max_examples=40)  # of scripts/test --fast
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=25)  # of scripts/test --fast
 hypothesis.settings.load_profile("project")

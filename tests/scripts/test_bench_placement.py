@@ -209,6 +209,7 @@ def test_a_plan_gives_both_patterns_the_same_time() -> None:
     assert plan.arrivals("one by one", 0)[-1].at_s < 120.0
 
 
+@pytest.mark.long
 def test_misuse_is_said_before_anything_is_started() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "--rows", "best"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

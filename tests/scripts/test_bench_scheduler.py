@@ -120,6 +120,7 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
     assert told["binding"]["median_pods_per_s"]["none"] == 1000.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [["--sizes", "1"], ["--sizes", "a"], ["--kinds", "theirs"], ["--rounds", "0"]])
 def test_what_cannot_be_meant_ends_with_2(options: list[str]) -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=False)

@@ -126,6 +126,7 @@ def test_ctrl_c_and_sigterm_leave_nothing_half_written(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == []  # noqa: PTH208  hidden names count too
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_early_is_no_error(runs_csv: Path) -> None:
     command = f"{sys.executable} -m recommender dry-run {runs_csv} --policies prev.step.max --json - | head -c 1"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
