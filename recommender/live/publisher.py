@@ -42,8 +42,7 @@ class Publisher:
         drafts = []
         for workload in workloads:
             with report.sparing(str(workload.vpa.key)):
-                draft = self._status_of(workload)
-                if draft.signature != workload.said:
+                if (draft := self._status_of(workload)) is not None:
                     drafts.append(draft)
         outcomes = self._writers.run([partial(self._send, draft) for draft in drafts])
         for draft, outcome in zip(drafts, outcomes, strict=True):
@@ -67,11 +66,12 @@ class Publisher:
                 outcome()
                 report.unshown -= 1
 
-    def _status_of(self, workload: Workload) -> Status:
+    def _status_of(self, workload: Workload) -> Status | None:
+        """None when it says the same as last time."""
         room = tuple(self._view.room(workload.selection.pods))
         signature = said_of(workload, room)
         if signature == workload.said:
-            return Status(workload, signature, (), {}, {})
+            return None
         limits = self._limits.within(workload.vpa.key.namespace)
         recommendations = _constrained(workload, limits, room)
         entries = standing(workload, limits) | {entry.container: entry for entry in recommendations}

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from scheduler_bench.place import Memory, Place
 from extender.reading import pod_reader, profile_reader, read_node
 from extender.settings import Settings
 from tests.cluster.rig import clusters_folder
+from tests.cluster.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_scheduler"
 TINY = ["--nodes", "6", "--pods", "40", "--rounds", "1", "--sizes", "5,8", "--pods-a-node", "2", "--calls", "20"]
@@ -40,11 +40,12 @@ def bare() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     threading.Thread(target=stub.serve_bare, args=(port,), daemon=True).start()
-    for _ in range(100):
+
+    def listens() -> bool:
         with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.01)
+            return tried.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(listens, "the stub to listen", every_s=0.01)
     yield port
 
 
