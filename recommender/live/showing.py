@@ -62,19 +62,21 @@ class Showing:
             due.workload.shown_s = now_s  # one that fails goes to the end of the queue
             with report.sparing(f"PhaseProfile {due.workload.vpa.key}"):
                 keeps = len(waiting) <= FEW or _is_stale(due, known.fleet, now_s)
-                self._view.show(due.workload.vpa, profile_of(due.workload, known, keeps=keeps))
-                _shown(due, now_s, keeps=keeps)
+                self._write(due, known, now_s, keeps=keeps)
 
     def parting(
         self, workloads: Iterable[Workload], known: Known, now_s: float, report: Report
     ) -> list[Callable[[], None]]:
         """What writes each, with all that is kept: before the process ends."""
+        due = self.due(workloads, known, now_s, report)
+        return [partial(self._write, each, known, now_s, keeps=True) for each in due]
 
-        def write(due: _Due) -> None:
-            self._view.show(due.workload.vpa, profile_of(due.workload, known, keeps=True))
-            _shown(due, now_s, keeps=True)
-
-        return [partial(write, due) for due in self.due(workloads, known, now_s, report)]
+    def _write(self, due: _Due, known: Known, now_s: float, *, keeps: bool) -> None:
+        workload = due.workload
+        self._view.show(workload.vpa, profile_of(workload, known, keeps=keeps))
+        workload.shown = due.signature
+        if keeps:
+            workload.kept_of, workload.kept_s = due.kept, now_s
 
 
 def _kept_of(workload: Workload) -> object:
@@ -89,9 +91,3 @@ def _is_stale(due: _Due, fleet: Fleet, now_s: float) -> bool:
     """Whether what is kept lacks something, or is older than a cycle."""
     workload, cycle_s = due.workload, fleet.cycle_samples * fleet.step_s
     return due.kept != workload.kept_of or now_s - workload.kept_s >= cycle_s
-
-
-def _shown(due: _Due, now_s: float, *, keeps: bool) -> None:
-    due.workload.shown = due.signature
-    if keeps:
-        due.workload.kept_of, due.workload.kept_s = due.kept, now_s
