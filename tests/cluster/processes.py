@@ -56,6 +56,10 @@ class ProcessRecord:
         return None
 
 
+ROOMY = {"GOGC": "300"}
+"""Go programs look for garbage when their memory has grown fourfold, not twofold: a quarter less work for an API server."""
+
+
 class Server:
     """One server process of a cluster: its command, its log, and the ways to end it.
 
@@ -94,7 +98,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | self._environment,
+                env=ROOMY | os.environ | self._environment,
                 start_new_session=True,
             )
         ProcessRecord.of(self._process.pid).write(self._record_file)

@@ -11,6 +11,9 @@ T = TypeVar("T")
 
 
 MOST_PATIENCE = 8.0
+SHARE = 1 / 25
+"""Of the time waited so far, how long to wait before looking again: what takes a minute is not looked at 600 times."""
+SELDOMEST_S = 1.0
 
 
 class NotInTime(AssertionError):
@@ -22,12 +25,14 @@ def wait_until(condition: Callable[[], T], what: str, *, timeout_s: float = 30.0
 
     An exception of the condition counts as "not yet" (a server that is not up, an object that is not there), and the
     last one is the cause of the failure when the time is over. The limit is for a machine with a core for everybody;
-    on one that has to share its cores it is as many times longer, since a busy machine is slow and not wrong.
+    on one that has to share its cores it is as many times longer, since a busy machine is slow and not wrong. The
+    first looks are `every_s` apart; later ones, and those that take long themselves, further, so as not to be the work.
     """
     began = time.monotonic()
     seen: object = "nothing yet"
     cause: Exception | None = None
     while True:
+        looked = time.monotonic()
         try:
             if seen := condition():
                 return seen
@@ -37,7 +42,8 @@ def wait_until(condition: Callable[[], T], what: str, *, timeout_s: float = 30.0
         waited_s = time.monotonic() - began
         if waited_s > timeout_s * patience():
             raise NotInTime(f"waited {waited_s:.0f} s for {what}; last seen: {str(seen)[:1000]}") from cause
-        time.sleep(every_s)
+        took_s = time.monotonic() - looked
+        time.sleep(max(every_s, min(max(took_s, SHARE * waited_s), SELDOMEST_S)))
 
 
 def patience() -> float:

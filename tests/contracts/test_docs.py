@@ -47,6 +47,7 @@ def imported_modules(*folders: str) -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_the_made_parts_of_the_readme_are_fresh() -> None:
     """In a process of its own: a command that was called before keeps the help option of that call."""
     command = [sys.executable, ROOT / "scripts" / "make-docs", "--check"]

@@ -54,6 +54,7 @@ def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
     assert policies["phase.proactive"]["cpu"]["slack_ratio"] < policies["static"]["cpu"]["slack_ratio"]
 
 
+@pytest.mark.long
 def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=3).to_csv(tmp_path / "three.csv", index=False)  # three models to train
     report = figures(phasewise("dry-run", tmp_path / "three.csv", *CYCLE, "--json", "-"))

@@ -109,6 +109,7 @@ def test_pictures_of_traces_and_variance_are_written(
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_columns_other_than_usage_and_workload_are_no_hint(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:

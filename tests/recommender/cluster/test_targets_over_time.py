@@ -148,7 +148,7 @@ def test_three_thousand_pods_are_resolved_in_a_moment() -> None:
 
 def test_of_what_has_gone_with_its_namespace_nothing_is_kept(world: World) -> None:
     before = None
-    for number in range(20):
+    for number in range(6):
         namespace, vpa = f"team-{number}", ObjectKey(f"team-{number}", "v")
         target = world.controller("Job", "job", APP, namespace=namespace)
         pod = world.pod("job-0", APP, by=owner("Job", "job", "batch/v1"), namespace=namespace)
