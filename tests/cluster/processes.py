@@ -57,7 +57,7 @@ class ProcessRecord:
 
 
 ROOMY = {"GOGC": "300"}
-"""Go programs look for garbage when their memory has grown fourfold, not twofold: a quarter less work for an API server."""
+"""Go programs collect garbage when their memory has grown fourfold, not twofold: cores are scarcer here than memory."""
 
 
 class Server:

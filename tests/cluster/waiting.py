@@ -31,19 +31,22 @@ def wait_until(condition: Callable[[], T], what: str, *, timeout_s: float = 30.0
     began = time.monotonic()
     seen: object = "nothing yet"
     cause: Exception | None = None
-    while True:
-        looked = time.monotonic()
-        try:
-            if seen := condition():
-                return seen
-            cause = None
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong before the limit means: not yet
-            cause, seen = error, f"{type(error).__name__}: {error}"
-        waited_s = time.monotonic() - began
-        if waited_s > timeout_s * patience():
-            raise NotInTime(f"waited {waited_s:.0f} s for {what}; last seen: {str(seen)[:1000]}") from cause
-        took_s = time.monotonic() - looked
-        time.sleep(max(every_s, min(max(took_s, SHARE * waited_s), SELDOMEST_S)))
+    try:
+        while True:
+            looked = time.monotonic()
+            try:
+                if seen := condition():
+                    return seen
+                cause = None
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong before the limit means: not yet
+                cause, seen = error, f"{type(error).__name__}: {error}"
+            waited_s = time.monotonic() - began
+            if waited_s > timeout_s * patience():
+                raise NotInTime(f"waited {waited_s:.0f} s for {what}; last seen: {str(seen)[:1000]}") from cause
+            took_s = time.monotonic() - looked
+            time.sleep(max(every_s, min(max(took_s, SHARE * waited_s), SELDOMEST_S)))
+    finally:
+        cause = None  # it knows this frame: the two would keep each other, and the sockets of the calls that failed
 
 
 def patience() -> float:
