@@ -11,16 +11,25 @@ from werkzeug.exceptions import HTTPException
 
 from extender import wire
 from extender.body import Bodies, BodyLimits
+from extender.latest_asked import LatestAsked
 from extender.placer import Placer
+from extender.quick import Quick
+from extender.serving import QUICK
 from extender.telemetry import Telemetry
 from extender.verbs import JSON, Rest, Verbs
+from extender.wire import Scored
 
 TOLD_NODES = 50
 """How many nodes `/explain` tells of at most, unless asked for others by `?nodes=`."""
 
 
 def create_app(
-    placer: Placer, telemetry: Telemetry, not_ready: Callable[[], str], limits: BodyLimits | None = None
+    placer: Placer,
+    telemetry: Telemetry,
+    not_ready: Callable[[], str],
+    limits: BodyLimits | None = None,
+    *,
+    differing: bool = False,
 ) -> Flask:
     """The application; it holds no state but what it was given.
 
@@ -29,25 +38,40 @@ def create_app(
     not_ready
         Why nothing can be answered yet; empty when all is well. Until then every verb is answered by 503: an empty
         answer would be taken for a refusal of all nodes.
+    differing
+        Tell schedulers of those hosts alone whose score is not the commonest, see `wire.priority_answer`.
     """
     app = Flask("extender", static_folder=None)
-    asked_of_us = wire.LatestAsked()
+    asked_of_us = LatestAsked()
+    ahead: list[tuple[Scored, bytes]] = []
 
     def filter_nodes(body: bytes) -> tuple[bytes, Rest]:
         asked = asked_of_us.read(body)
         refused = placer.filter(asked)
         telemetry.refused(len(refused))
-        return wire.filter_answer(asked, refused), None if refused else lambda: placer.expect(asked)
+        left = wire.left_of(asked, refused)
+        if refused:
+            asked_of_us.follows(left)
+        return wire.filter_answer(left, refused), lambda: expect(left)
+
+    def expect(left: wire.Asked) -> None:
+        ahead.clear()
+        if (scored := placer.expect(left)) is not None:
+            ahead[:] = [(scored, wire.priority_answer(scored, differing=differing))]
 
     def prioritize(body: bytes) -> tuple[bytes, Rest]:
-        return wire.priority_answer(placer.prioritize(asked_of_us.read(body))), placer.be_ready
+        scored = placer.prioritize(asked_of_us.read(body))
+        written = next((told for known, told in ahead if known is scored), None)
+        return written or wire.priority_answer(scored, differing=differing), placer.be_ready
 
     def preempt(body: bytes) -> tuple[bytes, Rest]:
         asked = wire.read_victims(body)
         return wire.preemption_answer(asked, placer.preempt(asked)), None
 
     verbs = {"/filter": filter_nodes, "/prioritize": prioritize, "/preempt": preempt}
-    app.wsgi_app = Verbs(app.wsgi_app, verbs, Bodies(limits or BodyLimits()), telemetry, not_ready)  # type: ignore[method-assign]
+    answering = Verbs(app.wsgi_app, verbs, Bodies(limits or BodyLimits()), telemetry, not_ready)
+    app.wsgi_app = answering  # type: ignore[method-assign]
+    app.extensions[QUICK] = Quick(answering)
 
     @app.get("/explain/<namespace>/<pod>")
     def explain(namespace: str, pod: str) -> Response:

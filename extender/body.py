@@ -59,9 +59,38 @@ class Bodies:
         if body is not None and len(body) >= (announced or 0):
             return body
         _end(connection)
+        raise self._short(began_s)
+
+    def rest(self, connection: socket.socket, begun: bytes, length: int) -> bytes:
+        """A body of this length (within the limit) that has begun to come.
+
+        Raises
+        ------
+        TooSlow, BadRequest
+            It took too long, or ended before. The connection cannot be used again then.
+        """
+        parts, missing, number, began_s = [begun], length - len(begun), next(self._numbers), time.monotonic()
+        self._reading[number] = (connection, began_s + self._limits.within_s)
+        try:
+            while missing > 0 and (got := connection.recv(missing)):
+                parts.append(got)
+                missing -= len(got)
+        except OSError:  # broken off
+            pass
+        finally:
+            self._reading.pop(number, None)
+        if missing > 0:
+            raise self._short(began_s)
+        return b"".join(parts)
+
+    def allows(self, length: int) -> bool:
+        """Whether a body of this length is within the limit."""
+        return length <= self._limits.size_bytes
+
+    def _short(self, began_s: float) -> TooSlow | BadRequest:
         if time.monotonic() - began_s >= self._limits.within_s:
-            raise TooSlow(f"the body took longer than {self._limits.within_s:g} s")
-        raise BadRequest("the body ended before its announced length")
+            return TooSlow(f"the body took longer than {self._limits.within_s:g} s")
+        return BadRequest("the body ended before its announced length")
 
     def _read(self, environ: dict[str, Any], announced: int | None) -> bytes:
         """What comes, up to the limit; less than was announced when the connection ends."""

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.kernels import points
 from extender.scorers import Opinion
-from extender.snapshot import Floats, Integers
+from extender.snapshot import Integers
 
 MOST = 10
 """`MaxExtenderPriority`."""
@@ -28,16 +29,18 @@ class Points(NamedTuple):
     favourite: int
 
 
-def total_of(opinions: Mapping[str, Opinion], weights: Mapping[str, float], nodes: int) -> Floats:
+def total_of(opinions: Mapping[str, Opinion], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
     """(nodes,): the weighted mean of the opinions there are; all the same where nobody has one that counts."""
     total, weight_in_all = np.zeros(nodes), 0.0
     for name, opinion in opinions.items():
         total += weights[name] * opinion.values
         weight_in_all += weights[name]
-    return np.round(total / weight_in_all, SAME) if weight_in_all > 0.0 else total
+    if weight_in_all > 0.0:
+        points.mean(total, weight_in_all, 10.0**SAME)
+    return total
 
 
-def points_of(totals: Floats, rank: Integers) -> Points:
+def points_of(totals: NDArray[np.float64], rank: Integers) -> Points:
     """Totals scaled over the nodes of the request.
 
     One node gets 10: the best, of equal ones the first in `rank`. All others get 9 at most, so that the scheduler,
@@ -54,12 +57,5 @@ def points_of(totals: Floats, rank: Integers) -> Points:
     --------
     S of 6, 3.5, 4 and 11 (smallest best) becomes 7, 10, 9, 0.
     """
-    low, high = totals.min(), totals.max()
-    best = (totals == high).nonzero()[0]
-    favourite = int(best[rank[best].argmin()] if len(best) > 1 else best[0])
-    if high > low:
-        scores = np.minimum(np.rint((totals - low) * (MOST / (high - low))), MOST - 1).astype(np.int64)
-    else:
-        scores = np.full(len(totals), MOST - 1, dtype=np.int64)
-    scores[favourite] = MOST
-    return Points(scores, favourite)
+    scores = np.empty(len(totals), dtype=np.int64)
+    return Points(scores, points.scale(totals, rank, MOST, scores))

@@ -45,8 +45,7 @@ def refused(question: Question, limits: Limits, freed: Floats | None = None) -> 
     snapshot = question.snapshot
     if _fits_everywhere(question, limits):
         return {}
-    cells = snapshot.grid.cells_of(limits.cycle_s)
-    per_unit = question.here(snapshot.per_unit)
+    cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), question.here(snapshot.per_unit)
     if freed is None:
         peaks = question.peak_of(cells)
     else:
@@ -69,7 +68,7 @@ def refused(question: Question, limits: Limits, freed: Floats | None = None) -> 
 def _fits_everywhere(question: Question, limits: Limits) -> bool:
     """Whether the pod would fit on the fullest node even if that were the smallest: no node need be looked at then."""
     snapshot = question.snapshot
-    demand = question.demand[:, : snapshot.grid.cells_of(limits.cycle_s)].max(axis=1)
-    at_most = snapshot.fullest(limits.cycle_s) + demand * snapshot.per_unit.max(axis=1, initial=0.0)
+    demand = question.highest_demand(snapshot.grid.cells_of(limits.cycle_s))
+    full, per_unit = snapshot.fullest(limits.cycle_s), snapshot.most_per_unit
     given = ((MEMORY, limits.memory), (CPU, limits.cpu))
-    return all(limit is None or at_most[resource] <= limit for resource, limit in given)
+    return all(limit is None or full[each] + demand[each] * per_unit[each] <= limit for each, limit in given)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
+from extender.curves import Curve
 from extender.footprint import Footprint
 from extender.grid import Grid
+from extender.kernels import sums
+from extender.names import NameTable
 from extender.pod import Node, Pair, Pod
 from extender.snapshot import Floats, Integers, Snapshot
 
@@ -63,12 +68,21 @@ class Entry:
         return self.start_cell + self.footprint.curve.length if ends else None
 
 
+@lru_cache(maxsize=4096)
+def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
+    """As `Entry.use`, in memory of its own. What is placed now is mostly of a few jobs, and of one age."""
+    return np.array(
+        curve.values if curve.steady else (curve.over if overdue else curve.expected)(first, cells), order="C"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Order:
     """What snapshots share until a node comes, changes or goes."""
 
     index: dict[str, int]
     names: tuple[str, ...]
+    table: NameTable
     rank: Integers
     allocatable: Floats
     per_unit: Floats
@@ -88,23 +102,21 @@ class NodeTable:
         self._nodes: list[Node] = []
         self._allocatable = np.full((2, FIRST_PLACES), np.nan)
         self._clear(FIRST_PLACES)
+        self._former: _Order | None = None
+        self._order: _Order | None = None
         self._forget_order()
 
     def _clear(self, places: int) -> None:
-        self._requested, self._guessed = np.zeros((2, places)), np.zeros((2, places))
         self._load = np.zeros((2, SPAN * self.grid.cells, places))
-        self._categories, self._pods = np.zeros((3, places)), np.zeros(places)
+        self._counts = np.zeros((sums.ROWS, places))
         self._latest: Snapshot | None = None
         self._touched: set[int] = set()
 
     def _forget_order(self) -> None:
         self._largest: Pair | None = None
-        self._order: _Order | None = None
+        self._former = self._order or self._former
+        self._order = None
         self._latest = None
-
-    @property
-    def _sums(self) -> tuple[Floats, ...]:
-        return self._requested, self._guessed, self._load, self._categories, self._pods
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
@@ -120,6 +132,8 @@ class NodeTable:
     def put_node(self, node: Node) -> bool:
         """Take in a node; True when the pods on all nodes must be added anew, since the arrays have grown."""
         place, grown = self.index.get(node.name), False
+        if place is not None and self._nodes[place] == node:
+            return False  # a heartbeat
         if place is None:
             place = self.index[node.name] = len(self._nodes)
             self._nodes.append(node)
@@ -144,11 +158,11 @@ class NodeTable:
         mover = self._nodes.pop()
         if place != last:
             self._nodes[place], self.index[mover.name] = mover, place
-        for numbers in (self._allocatable, *self._sums):
+        for numbers in (self._allocatable, self._load, self._counts):
             numbers[..., place] = numbers[..., last]
         self._allocatable[:, last] = np.nan
-        for sums in self._sums:
-            sums[..., last] = 0.0
+        for numbers in (self._load, self._counts):
+            numbers[..., last] = 0.0
         self._forget_order()
 
     # -- pods ------------------------------------------------------------------------------------------------------
@@ -165,30 +179,27 @@ class NodeTable:
     def count(self, place: int, entry: Entry, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
         self._touched.add(place)
-        self._load[:, :, place] += sign * entry.use(self.base, SPAN * self.grid.cells)
-        self._requested[:, place] += sign * np.asarray(entry.pod.requests)
-        self._guessed[:, place] += sign * np.asarray(entry.footprint.guessed)
-        self._pods[place] += sign
-        if entry.category != NO_CATEGORY:
-            self._categories[entry.category, place] += sign
+        use = _use(entry.footprint.curve, self.base - entry.start_cell, SPAN * self.grid.cells, entry.overdue)
+        requested, guessed = entry.pod.requests, entry.footprint.guessed
+        sums.add(self._load, self._counts, place, sign, use, requested, guessed, entry.category)
 
     def count_all(self, place: int, entries: Sequence[Entry]) -> None:
         """Add many pods to one node; several times faster than one by one."""
         if not entries:
             return
         self._touched.add(place)
-        steady, load = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells))
+        steady, load, counts = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells)), self._counts[:, place]
         for entry in entries:
             if entry.footprint.curve.steady:
                 steady += entry.footprint.curve.values
             else:
                 load += entry.use(self.base, SPAN * self.grid.cells)
             if entry.category != NO_CATEGORY:
-                self._categories[entry.category, place] += 1
+                counts[sums.CATEGORIES + entry.category] += 1
         self._load[:, :, place] += load + steady
-        self._requested[:, place] += np.sum([entry.pod.requests for entry in entries], axis=0)
-        self._guessed[:, place] += np.sum([entry.footprint.guessed for entry in entries], axis=0)
-        self._pods[place] += len(entries)
+        counts[sums.REQUESTED : sums.GUESSED] += np.sum([entry.pod.requests for entry in entries], axis=0)
+        counts[sums.GUESSED : sums.CATEGORIES] += np.sum([entry.footprint.guessed for entry in entries], axis=0)
+        counts[sums.PODS] += len(entries)
 
     # -- what others see -------------------------------------------------------------------------------------------
 
@@ -197,13 +208,14 @@ class NodeTable:
         if self._order is None:
             self._order = self._ordered()
         order, nodes = self._order, len(self._nodes)
-        latest, touched = self._latest, list(self._touched)
-        cells = slice(cell - self.base, cell - self.base + self.grid.cells)
+        latest, begins = self._latest, cell - self.base
         if latest is not None and latest.first_cell == cell:  # few nodes differ from what was seen last
-            load = latest.load.copy()
-            load[:, :, touched] = self._load[:, cells, touched]
+            load, touched = latest.load.copy(), np.array(list(self._touched), dtype=np.intp)
         else:
-            load = self._load[:, cells, :nodes].astype(np.float32)
+            load = self._load[:, begins : begins + self.grid.cells, :nodes].astype(np.float32)
+            touched = np.zeros(0, dtype=np.intp)
+        counts = np.empty((sums.ROWS, nodes))
+        sums.refresh(self._load, self._counts, begins, touched, load, counts)
         self._touched.clear()
         self._latest = Snapshot(
             grid=self.grid,
@@ -211,22 +223,21 @@ class NodeTable:
             taken_s=now_s,
             index=order.index,
             names=order.names,
+            table=order.table,
             rank=order.rank,
             allocatable=order.allocatable,
             per_unit=order.per_unit,
-            requested=self._requested[:, :nodes].copy(),
-            guessed=self._guessed[:, :nodes].copy(),
+            requested=counts[sums.REQUESTED : sums.GUESSED],
+            guessed=counts[sums.GUESSED : sums.CATEGORIES],
             load=load,
-            categories=self._categories[:, :nodes].copy(),
-            pods=self._pods[:nodes].copy(),
+            categories=counts[sums.CATEGORIES : sums.PODS],
+            pods=counts[sums.PODS],
             data=order.data,
         )
         return self._latest
 
     def _ordered(self) -> _Order:
         nodes = len(self._nodes)
-        rank = np.empty(nodes, dtype=np.intp)
-        rank[[self.index[name] for name in sorted(self.index)]] = np.arange(nodes)
         data: dict[str, Floats] = {}
         for place, node in enumerate(self._nodes):
             for data_set, share in node.data.items():
@@ -234,5 +245,14 @@ class NodeTable:
         allocatable = self._allocatable[:, :nodes].copy()
         known = np.isfinite(allocatable) & (allocatable > 0)
         per_unit = np.divide(1.0, allocatable, out=np.zeros_like(allocatable), where=known)
-        names = tuple(node.name for node in self._nodes)
-        return _Order(self.index.copy(), names, rank, allocatable, per_unit, MappingProxyType(data))
+        index, names, table, rank = self._named()
+        return _Order(index, names, table, rank, allocatable, per_unit, MappingProxyType(data))
+
+    def _named(self) -> tuple[dict[str, int], tuple[str, ...], NameTable, Integers]:
+        """All that follows from the names of the nodes alone; what was made before where they are the same."""
+        names, former = tuple(node.name for node in self._nodes), self._former
+        if former is not None and former.names == names:
+            return former.index, former.names, former.table, former.rank
+        rank = np.empty(len(names), dtype=np.intp)
+        rank[[self.index[name] for name in sorted(self.index)]] = np.arange(len(names))
+        return self.index.copy(), names, NameTable(names), rank

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from extender.combine import points_of, total_of
+import numpy as np
+
+from extender.combine import NEUTRAL, points_of, total_of
 from extender.decisions import Decision, Decisions
 from extender.errors import BadRequest
 from extender.filter import refused
@@ -20,7 +22,7 @@ from extender.settings import Settings
 from extender.snapshot import Integers, Snapshot
 from extender.state import ClusterState, Look
 from extender.weights import weights_for
-from extender.wire import Asked, AskedVictims, Scored
+from extender.wire import Asked, AskedVictims, Scored, UnreadPod
 from recommender.cluster.errors import BadObject
 
 Json = Mapping[str, Any]
@@ -48,7 +50,8 @@ class Placer:
         self._state, self._settings, self.decisions = state, settings, decisions
         self._read_pod, self._clock = read_pod, clock
         self._advising = threading.Lock()
-        self._latest: tuple[Json, Pod] | None = None
+        self._latest: tuple[Json | UnreadPod, Pod] | None = None
+        self._filtered: tuple[Asked, Question, Sequence[str]] | None = None
         self._expected: _Expected | None = None
 
     def filter(self, asked: Asked) -> Mapping[str, str]:
@@ -56,14 +59,14 @@ class Placer:
         pod = self._pod(asked.pod)
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
+            self._state.snapshot().find(asked.names)  # to see that they are names
             return held_for_others(pod, asked.names, self._state)
-        look = self._state.look(pod)
-        at_its_seat = elsewhere(pod, asked.names)
-        if at_its_seat is None:
-            found = held_for_others(pod, asked.names, self._state) | self._overloaded(pod, look, asked.names)
-        else:
-            found = at_its_seat
-        decision = Decision(pod, self._clock(), asked=len(asked.names), source=look.footprint.source, refused=found)
+        question, unknown = self._question_on(pod, asked.names)
+        self._filtered = (asked, question, unknown)
+        found = elsewhere(pod, asked.names)
+        if found is None:
+            found = held_for_others(pod, asked.names, self._state) | self._overloaded(question)
+        decision = Decision(pod, self._clock(), asked=len(asked.names), source=question.footprint.source, refused=found)
         left = [name for name in asked.names if name not in found] if len(found) >= len(asked.names) - 1 else ()
         if len(left) == 1:  # the scheduler does not ask for scores then
             decision.favourite = left[0]
@@ -71,16 +74,24 @@ class Placer:
         self.decisions.put(decision, attempts=1)
         return found
 
-    def expect(self, asked: Asked) -> None:
-        """Judge what `prioritize` will most probably be asked next: the scheduler has work of its own until then.
+    def expect(self, asked: Asked) -> Scored | None:
+        """What will be said to `prioritize`, which is asked next most probably; the scheduler has work of its own till
+        then.
 
         Nothing shows of it but that the answer is there sooner; if anything has changed until then, it counts for
         nothing.
         """
+        filtered, self._filtered = self._filtered, None
         pod = self._pod(asked.pod)
-        if len(asked.names) > 1 and self._state.is_ours(pod):
-            look = self._state.look(pod)
-            self._expected = _Expected(asked, look.snapshot, *self._judged(pod, look, asked.names))
+        if len(asked.names) < 2 or not self._state.is_ours(pod):
+            return None
+        if filtered is not None and filtered[0] is asked and filtered[1].snapshot is self._state.snapshot():
+            _, question, unknown = filtered
+        else:
+            question, unknown = self._question_on(pod, asked.names)
+        judged = self._judged(question, unknown)
+        self._expected = _Expected(asked, question.snapshot, judged)
+        return judged.scored
 
     def be_ready(self) -> None:
         """Look at the cluster before the next question comes, which is quicker then."""
@@ -91,21 +102,24 @@ class Placer:
         pod = self._pod(asked.pod)
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
-            return Scored(neutral=list(dict.fromkeys(asked.names)))
+            snapshot = self._state.snapshot()
+            places, unknown = snapshot.find(asked.names)
+            return Scored(snapshot.names, places, np.full(len(places), NEUTRAL), unknown)
         with self._advising:  # two schedulers that ask at once must not be sent to the same node
             expected, self._expected = self._expected, None
             if expected is not None and expected.asked is asked and expected.snapshot is self._state.snapshot():
-                decision, unknown = expected.decision, expected.unknown
+                judged = expected.judged
             else:
-                decision, unknown = self._judged(pod, self._state.look(pod), asked.names)
+                judged = self._judged(*self._question_on(pod, asked.names))
+            decision = judged.decision
             if decision is None:
-                return Scored(neutral=unknown)
+                return judged.scored
             self._state.advise(pod, decision.favourite)
         former = self.decisions.of(pod.uid)
         decision.asked = former.asked if former is not None else len(asked.names)
         decision.refused = former.refused if former is not None else {}
         self.decisions.put(decision, attempts=0 if former is not None else 1)
-        return Scored(decision.nodes, decision.places, decision.scores, unknown)
+        return judged.scored
 
     def preempt(self, asked: AskedVictims) -> list[str]:
         """The nodes on which evicting the proposed victims would let the pod in; those without victims are left out."""
@@ -122,24 +136,24 @@ class Placer:
         kept = worth_it(_question(pod, look, places), names, relief, self._settings.limits) | set(unknown)
         return [node for node in proposed if node in kept]
 
-    def _overloaded(self, pod: Pod, look: Look, names: Sequence[str]) -> dict[str, str]:
-        """Node -> why the pod must not go there, by the forecast.
-
-        Where most nodes are asked about it is quicker to look at all of them than to find those that are.
-        """
-        snapshot = look.snapshot
-        most = 2 * len(names) > len(snapshot.names)
-        places = snapshot.everywhere if most else snapshot.find(names)[0]
-        found: dict[str, str] = {}
-        for reason, there in refused(_question(pod, look, places), self._settings.limits).items():
-            found |= {snapshot.names[place]: reason for place in places[there].tolist()}
-        asked = found.keys() & set(names) if most and found else found
-        return {name: found[name] for name in asked}
-
-    def _judged(self, pod: Pod, look: Look, names: Sequence[str]) -> tuple[Decision | None, Sequence[str]]:
-        """The decision on the nodes that are known, None where none is; and the names of the others."""
+    def _question_on(self, pod: Pod, names: Sequence[str]) -> tuple[Question, Sequence[str]]:
+        """What the scorers are asked of the nodes that are known; and the names of the others."""
+        look = self._state.look(pod)
         places, unknown = look.snapshot.find(names)
-        return (self._decide(_question(pod, look, places)) if len(places) else None), unknown
+        return _question(pod, look, places), unknown
+
+    def _overloaded(self, question: Question) -> dict[str, str]:
+        """Node -> why the pod must not go there, by the forecast."""
+        found: dict[str, str] = {}
+        for reason, there in refused(question, self._settings.limits).items():
+            found |= {question.snapshot.names[place]: reason for place in question.places[there].tolist()}
+        return found
+
+    def _judged(self, question: Question, unknown: Sequence[str]) -> _Judged:
+        if not len(question.places):
+            return _Judged(None, Scored(neutral=unknown))
+        decision = self._decide(question)
+        return _Judged(decision, Scored(decision.nodes, decision.places, decision.scores, unknown))
 
     def _decide(self, question: Question) -> Decision:
         weights = weights_for(question.pod.words, self._settings.weights)
@@ -149,7 +163,7 @@ class Placer:
             if weight > 0.0 and (opinion := SCORERS[name].judge(question)) is not None
         }
         totals = total_of(opinions, weights, len(question.places))
-        points = points_of(totals, question.snapshot.rank[question.places])
+        points = points_of(totals, question.here(question.snapshot.rank))
         return Decision(
             question.pod,
             self._clock(),
@@ -163,18 +177,18 @@ class Placer:
             favourite=question.snapshot.names[question.places[points.favourite]],
         )
 
-    def _pod(self, raw: Json) -> Pod:
+    def _pod(self, raw: Json | UnreadPod) -> Pod:
         """The pod of a request; what the watch or the question before this one has shown already is not read again.
 
         `prioritize` follows `filter` with the very same pod, and a pod of one `resourceVersion` never changes.
         """
         latest = self._latest
-        if latest is not None and latest[0] == raw:
+        if latest is not None and (latest[0] is raw or latest[0] == raw):
             return latest[1]
         pod = self._seen(raw)
         if pod is None:
             try:
-                pod = self._read_pod(raw)
+                pod = self._read_pod(raw.read() if isinstance(raw, UnreadPod) else raw)
             except BadObject as error:
                 raise BadRequest(str(error)) from error
             if not pod.uid:
@@ -182,12 +196,18 @@ class Placer:
         self._latest = (raw, pod)
         return pod
 
-    def _seen(self, raw: Json) -> Pod | None:
-        metadata = raw.get("metadata")
-        if not isinstance(metadata, dict) or not isinstance(metadata.get("uid"), str):
+    def _seen(self, raw: Json | UnreadPod) -> Pod | None:
+        if not isinstance(raw, UnreadPod):
             return None
-        pod = self._state.waiting(metadata["uid"])
-        return pod if pod is not None and pod.version and pod.version == metadata.get("resourceVersion") else None
+        pod = self._state.waiting(raw.uid)
+        return pod if pod is not None and raw.is_known_as(pod) else None
+
+
+class _Judged(NamedTuple):
+    """The decision on the nodes that are known, None where none is; and what is said of all of them."""
+
+    decision: Decision | None
+    scored: Scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +216,7 @@ class _Expected:
 
     asked: Asked
     snapshot: Snapshot
-    decision: Decision | None
-    unknown: Sequence[str]
+    judged: _Judged
 
 
 def _question(pod: Pod, look: Look, places: Integers) -> Question:

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from extender.curves import Curve
 from extender.footprint import Footprint
+from extender.kernels import fullness
 from extender.pod import Pod
 from extender.snapshot import Floats, Integers, Snapshot
+
+
+@lru_cache(maxsize=4096)
+def _highest(curve: Curve, cells: int) -> Sequence[float]:
+    return tuple(curve.expected(0, cells).max(axis=1).tolist())
+
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+@lru_cache(maxsize=4096)
+def _ahead(curve: Curve, cells: int) -> Floats:
+    """(2, cells): what is expected from the start on. Pods of one job share a curve."""
+    return np.ascontiguousarray(curve.expected(0, cells), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -34,7 +52,11 @@ class Question:
     @cached_property
     def demand(self) -> Floats:
         """(2, cells): what the pod will use when it starts now."""
-        return self.footprint.curve.expected(0, self.snapshot.grid.cells).astype(self.snapshot.load.dtype)
+        return _ahead(self.footprint.curve, self.snapshot.grid.cells)
+
+    def highest_demand(self, cells: int) -> Sequence[float]:
+        """The highest of `demand` in the first cells, of CPU and memory each."""
+        return _highest(self.footprint.curve, cells)
 
     @cached_property
     def fill(self) -> Floats:
@@ -43,17 +65,15 @@ class Question:
 
     def fill_of(self, cells: int) -> Floats:
         """(2, cells, m): `fill` in the first cells alone."""
-        shares = self.here(self.snapshot.load[:, :cells]) + self.demand[:, :cells, None]
-        shares *= self._per_unit[:, None, :]
+        shares = self.load[:, :cells] + self.demand[:, :cells, None]
+        shares *= self.per_unit[:, None, :]
         return shares
 
     def peak_of(self, cells: int) -> Floats:
         """(2, m): the highest `fill` in the first cells."""
-        demand, load = self.demand[:, :cells], self.snapshot.load[:, :cells]
-        if self.footprint.curve.steady:
-            return (self.here(load.max(axis=1)) + demand[:, :1]) * self._per_unit
-        highest: Floats = (self.here(load) + demand[:, :, None]).max(axis=1) * self._per_unit
-        return highest
+        peaks = np.empty(self.per_unit.shape, dtype=np.float32)
+        fullness.highest(self.load, self.demand, self.per_unit, cells, peaks)
+        return peaks
 
     @cached_property
     def peak(self) -> Floats:
@@ -63,15 +83,25 @@ class Question:
     @cached_property
     def mean(self) -> Floats:
         """(2, m): the mean `fill` of the coming hour."""
-        demand = np.add.reduce(self.demand, axis=1, keepdims=True) / self.snapshot.grid.cells
-        mean: Floats = (self.here(self.snapshot.mean_load) + demand) * self._per_unit
-        return mean
+        means = np.empty(self.per_unit.shape, dtype=np.float32)
+        fullness.average(self.load, self.demand, self.per_unit, means)
+        return means
 
     @cached_property
-    def _per_unit(self) -> Floats:
+    def load(self) -> Floats:
+        """(2, cells, m)."""
+        return self.here(self.snapshot.load)
+
+    @cached_property
+    def per_unit(self) -> Floats:
         return self.here(self.snapshot.per_unit).astype(self.snapshot.load.dtype)
 
-    def here(self, of_nodes: Floats) -> Floats:
+    @cached_property
+    def held(self) -> NDArray[np.float64]:
+        """(3, m): how many training pods of each category a node holds."""
+        return np.array(self.here(self.snapshot.categories), dtype=np.float64)  # kept, and not all sums with it
+
+    def here(self, of_nodes: NDArray[Number]) -> NDArray[Number]:
         """(..., m) of (..., n): what is asked about; no copy where that is everything."""
         if self.places is self.snapshot.everywhere:
             return of_nodes

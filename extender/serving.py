@@ -6,12 +6,13 @@ import ctypes
 import gc
 import select
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from ssl import CERT_REQUIRED, SSLSocket
-from typing import Any
+from typing import Any, Protocol
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
@@ -62,23 +63,63 @@ class Serving:
     threads: int = 8
 
 
+QUICK = "phasewise-quick"
+"""Under this name Flask's `extensions` hold the `Shortcut` of an application."""
+
+
+class Shortcut(Protocol):
+    """Answers requests without the web server."""
+
+    def serve(self, connection: socket.socket) -> bool | bytes:
+        """Answer one, and say whether the connection may be used again; or give back what was read."""
+
+
 class Worker(ThreadWorker):  # type: ignore[misc]  # it comes without types
     """gunicorn's threads, each of which stays with a connection for a moment after an answer.
 
     A scheduler asks again within milliseconds. Handing the connection to the main thread and back would take as long as
-    a quarter of an answer.
+    a quarter of an answer; reading its request and writing the answer in general as long as another half: where the
+    application has a way around that (`QUICK`) it is tried first, but for the first request of a connection.
     """
 
+    _quick: Shortcut | None = None
+
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        self._quick = getattr(self.wsgi, "extensions", {}).get(QUICK)
+
     def handle(self, conn: Any) -> Any:
-        told = super().handle(conn)
+        if conn.initialized:
+            conn.sock.setblocking(True)
+        told = self._answer(conn)
         while told is True and self.alive and _more_comes(conn):
-            told = super().handle(conn)
+            told = self._answer(conn)
         return told
+
+    def _answer(self, conn: Any) -> Any:
+        """One request. A worker that ends says so in its answers, which is left to gunicorn."""
+        if self._quick is None or not self.alive or not conn.initialized or conn.is_http2 or _ahead(conn):
+            return super().handle(conn)
+        try:
+            told = self._quick.serve(conn.sock)
+        except OSError as error:
+            self.log.debug("a connection broke: %s", error)
+            return False
+        if isinstance(told, bytes):
+            conn.parser.unreader.unread(told)
+            return super().handle(conn)
+        return told
+
+
+def _ahead(conn: Any) -> bytes:
+    """What gunicorn has read of the next request."""
+    read: bytes = conn.parser.unreader.buf.getvalue()
+    return read
 
 
 def _more_comes(conn: Any) -> bool:
     """Whether the next request begins to arrive within `STAY_S`; gunicorn looks after what was read ahead."""
-    if conn.is_http2 or conn.parser.unreader.buf.getvalue():
+    if conn.is_http2 or _ahead(conn):
         return False
     if isinstance(conn.sock, SSLSocket) and conn.sock.pending():
         return True

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.grid import Grid
+from extender.kernels import fullness
+from extender.names import AsCame, NameTable
 
 Floats = NDArray[np.floating]
 Integers = NDArray[np.intp]
@@ -29,6 +31,8 @@ class Snapshot:
         Node name -> place.
     names
         Place -> node name.
+    table
+        The same for names as they came.
     rank
         (n,) place of each node in the order of names, for ties.
     allocatable, requested, guessed
@@ -51,6 +55,7 @@ class Snapshot:
     taken_s: float
     index: Mapping[str, int]
     names: Sequence[str]
+    table: NameTable
     rank: Integers
     allocatable: Floats
     per_unit: Floats
@@ -67,29 +72,31 @@ class Snapshot:
         return np.arange(len(self.names))
 
     @cached_property
-    def mean_load(self) -> Floats:
-        """(2, n): `load` in the mean of all cells."""
-        mean: Floats = np.add.reduce(self.load, axis=1)  # half the time of `mean`, by the same sums
-        mean *= 1.0 / self.grid.cells
-        return mean
+    def most_per_unit(self) -> Sequence[float]:
+        """`per_unit` of the smallest node, of CPU and memory each."""
+        return tuple(self.per_unit.max(axis=1, initial=0.0).tolist())
 
     @cached_property
-    def _fullest(self) -> dict[int, Floats]:
+    def _fullest(self) -> dict[int, Sequence[float]]:
         return {}
 
-    def fullest(self, within_s: float) -> Floats:
-        """(2,): the largest share of any node that will be used within so many seconds."""
+    def fullest(self, within_s: float) -> Sequence[float]:
+        """The largest share of any node that will be used within so many seconds, of CPU and memory each."""
         cells = self.grid.cells_of(within_s)
         if cells not in self._fullest:
-            shares = self.load[:, :cells].max(axis=1) * self.per_unit
-            self._fullest[cells] = shares.max(axis=1, initial=0.0)
+            shares = np.empty(self.per_unit.shape, dtype=np.float32)
+            nothing = np.zeros((2, cells), dtype=np.float32)
+            fullness.highest(self.load, nothing, self.per_unit.astype(np.float32), cells, shares)
+            self._fullest[cells] = tuple(shares.max(axis=1, initial=0.0).tolist())
         return self._fullest[cells]
 
     def find(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
-        """The places of nodes, each once, in whatever order; and the names that are not known, each once.
+        """The places of nodes, each once and ascending; and the names that are not known, each once.
 
         `everywhere` itself when these are all nodes.
         """
+        if isinstance(names, AsCame) and (places := self.table.find(names)) is not None:
+            return (self.everywhere if len(places) == len(self.names) else places), []
         index, unknown = self.index, []
         try:
             found = [*map(index.__getitem__, names)]

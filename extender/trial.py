@@ -15,7 +15,7 @@ from extender.placer import Placer
 from extender.reading import owners_in, pod_reader, profile_reader, read_node
 from extender.settings import Settings
 from extender.state import ClusterState
-from extender.wire import Asked, read_asked
+from extender.wire import Asked, UnreadPod, read_asked
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
 from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
@@ -71,7 +71,7 @@ class Trial:
         """
         decisions = Decisions()
         placer = Placer(self.state, self.settings, decisions, self._read_pod, time.time)
-        pod = self._read_pod(asked.pod)
+        pod = self._read_pod(asked.pod.read() if isinstance(asked.pod, UnreadPod) else asked.pod)
         self.state.drop_pod(pod.uid)
         refused = placer.filter(asked)
         left = [name for name in asked.names if name not in refused]

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from extender import wire
 from extender.body import Bodies
@@ -47,55 +47,67 @@ class Verbs:
         telemetry: Telemetry,
         not_ready: Callable[[], str],
     ) -> None:
-        self._application, self._verbs, self._bodies = application, verbs, bodies
+        self._application, self._verbs, self.bodies = application, verbs, bodies
         self._telemetry, self._not_ready = telemetry, not_ready
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
-        verb = self._verbs.get(path)
-        if verb is None:
+        if path not in self._verbs:
             return self._application(environ, start_response)
         if environ["REQUEST_METHOD"] != "POST":
-            return _answer(start_response, 405, wire.error_answer("schedulers POST"))
-        return self._call(path[1:], verb, environ, start_response)
+            told = Told(405, wire.error_answer("schedulers POST"))
+        else:
+            told = self.tell(path, lambda: self.bodies.read(environ))
+        headers = [("Content-Type", JSON), ("Content-Length", str(len(told.body)))]
+        start_response(f"{told.status} {HTTPStatus(told.status).phrase}", headers)
+        return [told.body] if told.rest is None else _Answer(told)
 
-    def _call(
-        self, name: str, verb: Verb, environ: dict[str, Any], start_response: Callable[..., Any]
-    ) -> Iterable[bytes]:
+    def __contains__(self, path: object) -> bool:
+        return path in self._verbs
+
+    def tell(self, path: str, read: Callable[[], bytes]) -> Told:
+        """The answer of a verb to the body that `read` gives, or to what it raises; never raises itself."""
         body, began_s, status = b"", time.perf_counter(), 200
         rest: Rest = None
         try:
-            body = self._bodies.read(environ)
+            body = read()
             began_s = time.perf_counter()
             if problem := self._not_ready():
                 raise NotReady(problem)
-            told, rest = verb(body)
+            told, rest = self._verbs[path](body)
         except ExtenderError as error:
             status, told = error.status, wire.error_answer(str(error))
         except Exception:  # one call that fails must not take the others with it, and must show
-            log.exception("%s failed on a body of %d bytes", name, len(body))
+            log.exception("%s failed on a body of %d bytes", path[1:], len(body))
             status, told = 500, wire.error_answer("internal error; the log says more")
-        self._telemetry.called(name, status, time.perf_counter() - began_s)
-        return _answer(start_response, status, told, rest)
+        self._telemetry.called(path[1:], status, time.perf_counter() - began_s)
+        return Told(status, told, rest)
 
 
-def _answer(start_response: Callable[..., Any], status: int, told: bytes, rest: Rest = None) -> Iterable[bytes]:
-    headers = [("Content-Type", JSON), ("Content-Length", str(len(told)))]
-    start_response(f"{status} {HTTPStatus(status).phrase}", headers)
-    return [told] if rest is None else _Answer(told, rest)
+class Told(NamedTuple):
+    """An answer, and what is to be done once it has gone out."""
+
+    status: int
+    body: bytes
+    rest: Rest = None
+
+    def do_rest(self) -> None:
+        """Do it; what fails then shows, and harms nobody: the answer is out, and the connection must stay."""
+        if self.rest is not None:
+            try:
+                self.rest()
+            except Exception:
+                log.exception("failed after an answer")
 
 
 class _Answer:
-    """An answer, and what is done after it was sent: a WSGI server closes it then."""
+    """An answer and its rest for a WSGI server, which closes it once it was sent."""
 
-    def __init__(self, told: bytes, rest: Callable[[], None]) -> None:
-        self._told, self._rest = told, rest
+    def __init__(self, told: Told) -> None:
+        self._told = told
 
     def __iter__(self) -> Iterator[bytes]:
-        yield self._told
+        yield self._told.body
 
     def close(self) -> None:
-        try:
-            self._rest()
-        except Exception:  # the answer is out; the connection must stay
-            log.exception("failed after an answer")
+        self._told.do_rest()

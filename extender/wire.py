@@ -7,6 +7,7 @@ scheduler drop all of them without a word.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +17,35 @@ import orjson
 
 from extender.combine import NEUTRAL
 from extender.errors import BadRequest
+from extender.host_lines import LATEST
+from extender.names import AsCame, texts_of
+from extender.pod import Pod
 from extender.preempt import Victims
 from extender.snapshot import Integers
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadPod:
+    """A pod's JSON, and what tells whether it is known: of one `resourceVersion` a pod never changes."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    told: bytes
+
+    def is_known_as(self, pod: Pod) -> bool:
+        """Whether it is this very pod, of this very version."""
+        return (self.uid, self.version, self.name, self.namespace) == (pod.uid, pod.version, pod.name, pod.namespace)
+
+    def read(self) -> Json:
+        """The pod as sent; BadRequest when it is no JSON object."""
+        try:
+            return _object({"pod": orjson.loads(self.told)}, "pod")
+        except orjson.JSONDecodeError as error:
+            raise BadRequest(f"Pod is not JSON: {str(error)[:120]}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +55,15 @@ class Asked:
     Attributes
     ----------
     pod
-        As sent.
+        As sent; of kube-scheduler unread, for whoever knows it already.
     names
         The nodes in their order; schedulers name each once, and whoever does not gets the same answer.
     nodes
         Name -> node as sent, by a scheduler that is not `nodeCacheCapable`; else None.
     """
 
-    pod: Json
-    names: list[str]
+    pod: Json | UnreadPod
+    names: Sequence[str]
     nodes: Mapping[str, Json] | None
 
 
@@ -75,21 +101,52 @@ class AskedVictims:
     disruptions: Mapping[str, int]
 
 
+POD_BEGIN, NAMES_BEGIN, NAMES_END = b'{"Pod":', b',"Nodes":null,"NodeNames":[', b"]}"
+"""How kube-scheduler begins, goes on behind the pod, and ends."""
+
+TEXT = rb'"([ !#-\[\]-~]+)"'
+POD_BEGINS = re.compile(
+    rb'%b\{"metadata":\{"name":%b,(?:"generateName":"[^"\\]*",)?"namespace":%b,"uid":%b,"resourceVersion":%b'
+    % (re.escape(POD_BEGIN), TEXT, TEXT, TEXT, TEXT)
+)
+
+
 def read_asked(body: bytes) -> Asked:
     """What `filter` and `prioritize` are asked.
 
     Raises
     ------
     BadRequest
-        It is no ExtenderArgs; says where.
+        It is no ExtenderArgs; says where. Names that came in the form of kube-scheduler are looked at later: whoever
+        does it first is told.
     """
+    return _as_of_schedulers(body) or _in_any_form(body)
+
+
+def _as_of_schedulers(body: bytes) -> Asked | None:
+    """The names as they came, where the body has the very form of kube-scheduler; else None.
+
+    What stands before the names is a pod, seen once someone reads it, so that the names stand at the top; and no list
+    ends among them.
+    """
+    at = body.find(NAMES_BEGIN)
+    if at < 0 or not body.endswith(NAMES_END):
+        return None
+    names = body[at + len(NAMES_BEGIN) : -len(NAMES_END)]
+    if b"]" in names or b"[" in names:
+        return None
+    if (known := POD_BEGINS.match(body)) is None:
+        return None
+    name, namespace, uid, version = (part.decode() for part in known.groups())
+    return Asked(UnreadPod(namespace, name, uid, version, body[len(POD_BEGIN) : at]), AsCame(names), None)
+
+
+def _in_any_form(body: bytes) -> Asked:
     args = _arguments(body)
     pod = _object(args, "pod")
     names, nodes = args.get("nodenames"), args.get("nodes")
     if names is not None:
-        if type(names) is not list or not _texts(names):
-            raise BadRequest("NodeNames is not a list of texts")
-        return Asked(pod, names, None)
+        return Asked(pod, texts_of(names), None)
     if nodes is None:
         raise BadRequest("neither NodeNames nor Nodes is given")
     items = nodes.get("items") if isinstance(nodes, dict) else None
@@ -97,20 +154,6 @@ def read_asked(body: bytes) -> Asked:
         raise BadRequest("Nodes.items is not a list")
     listed = {_name_of(item): item for item in items or ()}
     return Asked(pod, list(listed), listed)
-
-
-class LatestAsked:
-    """Reads what is asked; most of `prioritize` are the very bytes of the `filter` before, which are read only once."""
-
-    def __init__(self) -> None:
-        self._latest: tuple[bytes, Asked] | None = None
-
-    def read(self, body: bytes) -> Asked:
-        """As `read_asked`; what is read may be the object that was given before, which nobody changes."""
-        latest = self._latest
-        if latest is None or latest[0] != body:
-            latest = self._latest = (body, read_asked(body))
-        return latest[1]
 
 
 def read_victims(body: bytes) -> AskedVictims:
@@ -143,61 +186,51 @@ def read_victims(body: bytes) -> AskedVictims:
     return AskedVictims(pod, victims, disruptions)
 
 
-def filter_answer(asked: Asked, refused: Mapping[str, str]) -> bytes:
+def left_of(asked: Asked, refused: Mapping[str, str]) -> Asked:
+    """What is asked about the nodes that passed: the same where none was refused."""
+    if not refused:
+        return asked
+    passed = [name for name in asked.names if name not in refused]
+    return Asked(
+        asked.pod, AsCame(orjson.dumps(passed)[1:-1]) if isinstance(asked.names, AsCame) else passed, asked.nodes
+    )
+
+
+def filter_answer(left: Asked, refused: Mapping[str, str]) -> bytes:
     """ExtenderFilterResult. Refused nodes are marked as such that no eviction would change it."""
-    passed = [name for name in asked.names if name not in refused] if refused else asked.names
+    if left.nodes is None:
+        names = left.names.raw if isinstance(left.names, AsCame) else orjson.dumps(left.names)[1:-1]
+        return NAMES_PASSED % (names, orjson.dumps(refused))
     answer: Json = {"FailedNodes": {}, "FailedAndUnresolvableNodes": refused, "Error": ""}
-    if asked.nodes is None:
-        return orjson.dumps({"Nodes": None, "NodeNames": passed, **answer})
-    items = [asked.nodes[name] for name in passed]
+    items = [left.nodes[name] for name in left.names]
     return orjson.dumps({"Nodes": {"metadata": {}, "items": items}, "NodeNames": None, **answer})
 
 
-def priority_answer(scored: Scored) -> bytes:
-    """HostPriorityList: every host once, each with a whole number of 0 to 10."""
-    told = _LATEST.of(scored.known).of(scored.places, scored.scores) if len(scored.places) else b""
-    if scored.neutral:
-        listed = orjson.dumps(scored.neutral)[2:-2]  # between two names nothing but this can stand: quotes are escaped
-        also = b'{"Host":"%b","Score":%d}' % (listed.replace(b'","', b'","Score":%d},{"Host":"' % NEUTRAL), NEUTRAL)
-        told = told + b"," + also if told else also
-    return b"[" + told + b"]"
+NAMES_PASSED = b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":%b,"Error":""}'
 
 
-class _Lines:
-    """The lines of all nodes as bytes of one length, so that an answer is put together by copying alone.
+def priority_answer(scored: Scored, *, differing: bool = False) -> bytes:
+    """HostPriorityList: every host once, each with a whole number of 0 to 10.
 
-    Shorter names are followed by spaces. The score stands first, where it is at the same place in every line.
+    Parameters
+    ----------
+    differing
+        Leave out the hosts with the commonest score, and count the others from it. kube-scheduler adds what it is told
+        of a host, times the same weight for all, to its own scores; it neither looks at the range nor at who is missing
+        (`prioritizeNodes` of 1.35 and 1.36; older ones likewise). So every difference between two hosts is the same,
+        and the choice with it. One thing differs, for hosts that are equal in all: of those that were scored it draws
+        one, those left out it takes as they come, as it does without an extender. We name a single favourite, so this
+        counts only where its own scores overrule us.
     """
-
-    SCORE = slice(10, 12)
-    SCORES = np.array([list(b"%2d" % score) for score in range(11)], dtype=np.uint8)
-
-    def __init__(self, names: Sequence[str]) -> None:
-        lines = [b',{"Score":  ,"Host":%b}' % orjson.dumps(name) for name in names]
-        width = max(map(len, lines))
-        self._lines = np.frombuffer(b"".join(line.ljust(width) for line in lines), dtype=np.uint8).reshape(-1, width)
-
-    def of(self, places: Integers, scores: Integers) -> bytes:
-        """The lines of some nodes, at least one, with commas between them."""
-        told = self._lines.take(places, axis=0)
-        told[:, self.SCORE] = self.SCORES.take(scores, axis=0)
-        return told.tobytes()[1:]
-
-
-class _LatestLines:
-    """The lines of the nodes that were answered about last; they change when nodes come or go."""
-
-    def __init__(self) -> None:
-        self._held: tuple[Sequence[str], _Lines] | None = None
-
-    def of(self, names: Sequence[str]) -> _Lines:
-        held = self._held
-        if held is None or held[0] is not names:
-            held = self._held = (names, _Lines(names))
-        return held[1]
-
-
-_LATEST = _LatestLines()
+    told, base = b"", NEUTRAL if differing else 0
+    if len(scored.places):
+        base = int(np.bincount(scored.scores).argmax()) if differing else 0
+        told = LATEST.of(scored.known).of(scored.places, scored.scores, base, leave_out=differing)
+    if scored.neutral and not (differing and base == NEUTRAL):
+        listed = orjson.dumps(scored.neutral)[2:-2]  # between two names nothing but this can stand: quotes are escaped
+        score = NEUTRAL - base
+        told += b',{"Host":"%b","Score":%d}' % (listed.replace(b'","', b'","Score":%d},{"Host":"' % score), score)
+    return b"[%b]" % told[1:]
 
 
 def preemption_answer(asked: AskedVictims, kept: Iterable[str]) -> bytes:
@@ -239,14 +272,6 @@ def _object(args: Json, name: str) -> Json:
     if not isinstance(found, dict):
         raise BadRequest(f"{name.capitalize()} is not an object")
     return found
-
-
-def _texts(values: list[Any]) -> bool:
-    try:
-        "".join(values)  # the quickest that looks at each
-    except TypeError:
-        return False
-    return True
 
 
 def _name_of(node: object) -> str:

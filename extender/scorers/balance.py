@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from extender.kernels.scores import balance
 from extender.question import Question
 from extender.scorers.opinion import Facts, Opinion
 from recommender.records import CPU, MEMORY
@@ -11,8 +12,9 @@ from recommender.records import CPU, MEMORY
 
 def judge(question: Question) -> Opinion | None:
     """1 where both will be used to the same share in the mean of the coming hour, 0 where one alone is used."""
-    mean = question.mean.clip(0.0, 1.0)
-    return Opinion(1.0 - np.abs(mean[CPU] - mean[MEMORY]), {"cpu": mean[CPU], "memory": mean[MEMORY]})
+    values = np.empty(question.mean.shape[1])
+    balance(question.mean, values)
+    return Opinion(values, {"cpu": question.mean[CPU], "memory": question.mean[MEMORY]})
 
 
 def words(facts: Facts) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from extender.kernels.scores import Worth, complement
 from extender.question import Question
 from extender.scorers.opinion import Facts, Opinion
-from extender.snapshot import Floats
 from recommender.records import CPU, MEMORY
 
 SPARED = 0.8
@@ -29,29 +29,16 @@ STEEPNESS = 10.0
 """At a tenth of the node too much, a node is worth half of what it is at nearly nothing too much."""
 
 
+WORTH = Worth(SPARED, SPOILT, CALM, HEADROOM, EVENNESS, DOUBT, MEMORY_COUNTS, STEEPNESS)
+
+
 def judge(question: Question) -> Opinion | None:
     """Expected overload first: less of it is better. Where there is none, less of what there is if the forecast errs,
     then headroom, and evenness (mean over peak)."""
     peak, mean = question.peak, question.mean
-    overload, risk = np.zeros(peak.shape[1]), np.zeros(peak.shape[1])
-    near = np.flatnonzero((peak[CPU] > 1.0 - DOUBT) | (peak[MEMORY] > 1.0))
-    if near.size:
-        excess = question.fill[:, :, near] - 1.0
-        killed = MEMORY_COUNTS * excess[MEMORY].max(axis=0).clip(0.0, None)
-        overload[near] = excess[CPU].clip(0.0, None).mean(axis=0) + killed
-        risk[near] = _expected(excess[CPU]).mean(axis=0)
-    even = np.divide(mean, peak, out=np.ones_like(peak), where=peak > 0.0).mean(axis=0).clip(0.0, 1.0)
-    headroom = 1.0 - peak.max(axis=0).clip(0.0, 1.0)
-    spared = SPARED + CALM / (1.0 + STEEPNESS * risk) + HEADROOM * headroom + EVENNESS * even
-    values = np.where(overload > 0.0, SPOILT / (1.0 + STEEPNESS * overload), spared)
+    values, overload, even = np.empty((3, peak.shape[1]))
+    complement(question.load, question.demand, question.per_unit, peak, mean, WORTH, values, overload, even)
     return Opinion(values, {"cpu": peak[CPU], "memory": peak[MEMORY], "overload": overload, "even": even})
-
-
-def _expected(excess: Floats) -> Floats:
-    """The excess to be expected where the true one lies anywhere within `DOUBT` of the forecast with equal chance."""
-    reached = (excess + DOUBT).clip(0.0, 2.0 * DOUBT)
-    expected: Floats = reached * reached / (4.0 * DOUBT) + (excess - DOUBT).clip(0.0, None)
-    return expected
 
 
 def words(facts: Facts) -> str:

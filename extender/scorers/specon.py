@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from extender.kernels.scores import learning
 from extender.question import Question
 from extender.scorers.opinion import Facts, Opinion
-from extender.snapshot import Floats
 from recommender.records import CPU
 
 WEIGHTS = (2.0, 1.5, 1.0)
@@ -17,29 +17,18 @@ TIE = 0.25
 
 
 def judge(question: Question) -> Opinion | None:
-    """The smallest S gets 1, the largest 0; of equal ones the node in less use is better.
+    """S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|.
+
+    The smallest S gets 1, the largest 0; of equal ones the node in less use is better.
 
     Examples
     --------
     Workers that hold 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
     """
-    snapshot = question.snapshot
-    held = question.here(snapshot.categories)
-    use = question.here(snapshot.load[CPU, 0] * snapshot.per_unit[CPU]).clip(0.0, 1.0)
-    scores = s_of(held)
-    facts = {"S": scores, **dict(zip(("pc", "wc", "cc"), held, strict=True))}
-    return Opinion(_smallest_best(scores + TIE * use), facts)
-
-
-def s_of(held: Floats) -> Floats:
-    """S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|, of (3, m) counts."""
-    scores: Floats = WEIGHTS[0] * held[0] + WEIGHTS[1] * held[1] + WEIGHTS[2] * held[2]
-    return scores
-
-
-def _smallest_best(scores: Floats) -> Floats:
-    low, high = scores.min(), scores.max()
-    return np.ones_like(scores) if high <= low else (high - scores) / (high - low)
+    held = question.held
+    scores, values = np.empty((2, held.shape[1]))
+    learning(held, WEIGHTS, question.load[CPU, 0], question.per_unit[CPU], TIE, scores, values)
+    return Opinion(values, {"S": scores, **dict(zip(("pc", "wc", "cc"), held, strict=True))})
 
 
 def words(facts: Facts) -> str:

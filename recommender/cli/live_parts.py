@@ -22,6 +22,7 @@ from recommender.live.cluster_view import ClusterView
 from recommender.live.fleet import Fleet
 from recommender.live.lead_time import LeadTime
 from recommender.live.member import Instance, Member, Newcomer
+from recommender.live.members import Members
 from recommender.live.model_source import ModelWatch
 from recommender.live.prior_history import PriorHistory
 from recommender.live.progress import Progress
@@ -70,7 +71,7 @@ class Making:
             profiles_a_round=max(FEW, PROFILES_SHARE * self.qps * self.rounds.interval_s),
         )
 
-    def _fleet(self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Fleet, Member, int], None]) -> Fleet:
+    def _fleet(self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Members, Member, int], None]) -> Fleet:
         rounds = self.rounds
         made = Fleet(self.models.in_use.model, rounds.step_s, rounds.cycle_samples, welcome, resume)
         made.memory_ahead_s = rounds.memory_horizon_s

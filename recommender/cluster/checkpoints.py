@@ -141,9 +141,11 @@ class Checkpoints:
             if self._clock() >= deadline_s or (at_most is not None and spent >= at_most):
                 report.left = len(waiting) - place
                 break
-            for container, status in statuses[vpa]().items():
+            told = statuses[vpa]()
+            for container, status in told.items():
                 self._write_one(CheckpointKey(vpa, container), status, report)
-            self._written_s[vpa] = self._clock()
+            if told:  # of one that has nothing to tell yet, the first word is not waited for
+                self._written_s[vpa] = self._clock()
             if report.unreachable:  # the others would only wait as long, one after the other
                 report.left = len(waiting) - place - 1
                 break

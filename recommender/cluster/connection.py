@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -17,8 +17,10 @@ from urllib3.exceptions import HTTPError
 from recommender.cluster.answers import error_of_silence, error_of_status, parsed, parsed_if_json
 from recommender.cluster.credentials import Credentials
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
+from recommender.cluster.lines import Answer
 from recommender.cluster.rate import TokenBucket
 
+Response = TypeVar("Response", urllib3.BaseHTTPResponse, Answer)
 Query = Mapping[str, str | int]
 Observer = Callable[[str, int, float], None]
 """Told of each request: method, HTTP status (0 without an answer), seconds."""
@@ -32,6 +34,9 @@ LONGEST_PATIENCE_S = 5.0
 """A server that is busy asks for a second; longer waits (a disruption budget's) are the caller's to decide."""
 
 TRIES = 4
+
+TRUSTING = "?fieldValidation=Ignore"
+"""Else a server decodes each change twice to warn of unknown fields, and nobody would hear it."""
 
 JSON, JSON_PATCH, MERGE_PATCH = "application/json", "application/json-patch+json", "application/merge-patch+json"
 
@@ -78,11 +83,11 @@ class Api:
 
     def get(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """One object, or a whole list."""
-        return self._json("GET", path, query, timeout_s=timeout_s)
+        return parsed(f"GET {path}", self._read(path, query, timeout_s=timeout_s).data)
 
     def text(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> str:
         """What is no object: a log."""
-        return self._send("GET", path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
+        return self._read(path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
 
     def list_pages(self, path: str, query: Query | None = None, *, page: int = PAGE) -> Iterator[dict[str, Any]]:
         """A list in pages, each as the server gives it; `Gone` when the list took too long to be finished."""
@@ -97,7 +102,7 @@ class Api:
     def watch_lines(self, path: str, query: Query | None = None, *, silent_s: float) -> WatchLines:
         """Open a watch; `Silent` is raised while reading it once nothing, not even a bookmark, came for so long."""
         asked = f"WATCH {path}"
-        response = self._send("GET", path, {**(query or {}), "watch": 1}, timeout_s=silent_s, asked=asked, stream=True)
+        response = self._read(path, {**(query or {}), "watch": 1}, timeout_s=silent_s, asked=asked, stream=True)
         return WatchLines(response, asked)
 
     def patch(
@@ -105,52 +110,54 @@ class Api:
     ) -> dict[str, Any]:
         """Change an object: a list is a JSON Patch, an object a JSON merge patch."""
         kind = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH
-        return self._json("PATCH", path, body=body, content_type=kind, timeout_s=timeout_s)
+        return self._write("PATCH", path, body, TRUSTING, content_type=kind, timeout_s=timeout_s)
 
     def create(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Make an object; `Conflict` when it is there."""
-        return self._json("POST", path, body=body, timeout_s=timeout_s)
+        return self._write("POST", path, body, timeout_s=timeout_s)
 
     def replace(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Put an object in place of what is there; `Conflict` unless it holds the present resourceVersion."""
-        return self._json("PUT", path, body=body, timeout_s=timeout_s)
+        return self._write("PUT", path, body, timeout_s=timeout_s)
 
     def delete(self, path: str, *, uid: str = "", timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Delete an object, what it owns later; with `uid` only that very one, else `Conflict`."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             options["preconditions"] = {"uid": uid}
-        return self._json("DELETE", path, body=options, timeout_s=timeout_s)
+        return self._write("DELETE", path, options, timeout_s=timeout_s)
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        query: Query | None = None,
-        *,
-        body: object = None,
-        content_type: str = JSON,
-        timeout_s: float,
+    def _write(
+        self, method: str, path: str, body: object, query: str = "", *, content_type: str = JSON, timeout_s: float
     ) -> dict[str, Any]:
-        response = self._send(method, path, query, body=body, content_type=content_type, timeout_s=timeout_s)
-        return parsed(f"{method} {path}", response.data)
+        """What a request with a body is answered: over a kept connection, since there are thousands of them."""
+        asked, data = f"{method} {path}", orjson.dumps(body)
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        *,
-        body: object = None,
-        content_type: str = JSON,
-        timeout_s: float,
-        asked: str = "",
-        stream: bool = False,
+        def once(within_s: float) -> Answer:
+            connect_s = min(CONNECT_TIMEOUT_S, within_s)
+            headers = self._headers() | {"Content-Type": content_type}
+            lines = self._credentials.lines
+            if lines.usable:
+                return lines.ask(method, path + query, headers, data, connect_s, within_s)
+            response = self._pooled(method, path + query, headers, within_s, body=data)
+            return Answer(
+                response.status, {name.lower(): text for name, text in response.headers.items()}, response.data
+            )
+
+        return parsed(asked, self._tried(method, asked, once, timeout_s).data)
+
+    def _read(
+        self, path: str, query: Query | None, *, timeout_s: float, asked: str = "", stream: bool = False
     ) -> urllib3.BaseHTTPResponse:
-        """Send until it is answered by something else than "later" and "who are you?"; neither was carried out."""
-        asked = asked or f"{method} {path}"
-        data = None if body is None else orjson.dumps(body)
         url = path + (f"?{urlencode(query)}" if query else "")
+
+        def once(within_s: float) -> urllib3.BaseHTTPResponse:
+            return self._pooled("GET", url, self._headers(), within_s, stream=stream)
+
+        return self._tried("GET", asked or f"GET {path}", once, timeout_s)
+
+    def _tried(self, method: str, asked: str, once: Callable[[float], Response], timeout_s: float) -> Response:
+        """Ask until it is answered by something else than "later" and "who are you?"; neither was carried out."""
         renewed = False
         for tries_left in reversed(range(TRIES)):
             self._bucket.take()
@@ -158,7 +165,7 @@ class Api:
             if timeout_s <= 0:
                 raise Unreachable(f"{asked}: not asked, as the process ends")
             generation = self._credentials.generation
-            response = self._once(method, url, data, content_type, timeout_s, asked, stream)
+            response = self._observed(method, asked, once, timeout_s)
             if response.status < 300:
                 return response
             error = _error(asked, response)
@@ -171,23 +178,10 @@ class Api:
                 break
         raise error
 
-    def _once(
-        self, method: str, url: str, data: bytes | None, content_type: str, timeout_s: float, asked: str, stream: bool
-    ) -> urllib3.BaseHTTPResponse:
-        headers = {"Accept": JSON, "User-Agent": self._user_agent, **self._credentials.headers()}
-        if data is not None:
-            headers["Content-Type"] = content_type
+    def _observed(self, method: str, asked: str, once: Callable[[float], Response], timeout_s: float) -> Response:
         started_s, status = self._clock(), 0
         try:
-            response = self._credentials.pool.request(
-                method,
-                self._credentials.host + url,
-                body=data,
-                headers=headers,
-                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, timeout_s), read=timeout_s),
-                retries=False,
-                preload_content=not stream,
-            )
+            response = once(timeout_s)
             status = response.status
         except (HTTPError, OSError) as error:
             raise error_of_silence(asked, error) from error
@@ -198,6 +192,29 @@ class Api:
             if self._observe is not None:
                 self._observe(method, status, self._clock() - started_s)
         return response
+
+    def _headers(self) -> dict[str, str]:
+        return {"Accept": JSON, "User-Agent": self._user_agent, **self._credentials.headers()}
+
+    def _pooled(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        within_s: float,
+        *,
+        body: bytes | None = None,
+        stream: bool = False,
+    ) -> urllib3.BaseHTTPResponse:
+        return self._credentials.pool.request(
+            method,
+            self._credentials.host + url,
+            body=body,
+            headers=headers,
+            timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, within_s), read=within_s),
+            retries=False,
+            preload_content=not stream,
+        )
 
 
 class WatchLines:
@@ -240,7 +257,11 @@ class WatchLines:
             self._response.shutdown()
 
 
-def _error(asked: str, response: urllib3.BaseHTTPResponse) -> ApiError:
+def _error(asked: str, response: urllib3.BaseHTTPResponse | Answer) -> ApiError:
+    if isinstance(response, Answer):
+        return error_of_status(
+            asked, response.status, parsed_if_json(response.data), response.headers.get("retry-after")
+        )
     try:
         body = parsed_if_json(response.data)  # of a stream it is read only now
     except (HTTPError, OSError) as error:

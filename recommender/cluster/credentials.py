@@ -13,6 +13,7 @@ from kubernetes.config import ConfigException, load_incluster_config, load_kube_
 from urllib3.util import parse_url
 
 from recommender.cluster.errors import BadCredentials
+from recommender.cluster.lines import Lines
 
 CONNECTIONS = 32
 """Kept open at most: one a watch, and the workers that write."""
@@ -82,6 +83,7 @@ class Credentials:
             raise BadCredentials(f"{self._where()}: its certificates or proxy cannot be used") from None
         self.pool: urllib3.PoolManager = manager
         self.host: str = configuration.host.rstrip("/")
+        self.lines = Lines(manager, self.host)
         self._configuration = configuration
 
     def _load(self) -> Configuration:

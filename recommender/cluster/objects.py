@@ -93,7 +93,7 @@ class Vpa:
     recommenders
         The names of `spec.recommenders`; empty means the default one.
     status_json
-        `status` as the API server gave it, as JSON: its objects would take ten times as much.
+        `status` as the API server gave it, as JSON with sorted keys: its objects would take ten times as much.
     resource_version
         Of this very copy. Two VPAs that differ in nothing else are equal.
     """
@@ -224,7 +224,7 @@ def read_vpa(raw: Fields) -> Vpa:
         recommenders=tuple(entry.text("name") for entry in spec.children("recommenders")),
         policies=tuple(_read_policy(p) for p in spec.child("resourcePolicy").children("containerPolicies")),
         min_replicas=update.integer("minReplicas") if "minReplicas" in update else None,
-        status_json=orjson.dumps(raw.child("status").raw),
+        status_json=json_of(raw.child("status").raw),
         owner=read_controller(metadata),
         deleting="deletionTimestamp" in metadata,
         resource_version=metadata.text("resourceVersion"),
@@ -249,6 +249,11 @@ def read_node(raw: Fields) -> Node:
         ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
         unschedulable=spec.flag("unschedulable"),
     )
+
+
+def json_of(status: Mapping[str, Any]) -> bytes:
+    """A status as `Vpa.status_json` holds it: the same for equal ones."""
+    return orjson.dumps(status, option=orjson.OPT_SORT_KEYS)
 
 
 def _or_nan(value: float | None) -> float:

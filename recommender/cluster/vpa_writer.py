@@ -10,7 +10,7 @@ from typing import Any
 
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import ClusterError, Conflict, Invalid, NotFound
-from recommender.cluster.objects import Vpa, read_vpa
+from recommender.cluster.objects import ObjectKey, Vpa, json_of, read_vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpa_status import Condition, same_status, status_of
 from recommender.records import ContainerRecommendation
@@ -47,6 +47,15 @@ class VpaWriter:
         self._lock = threading.Lock()
         self.outcomes: Counter[str] = Counter()
         self.subresource = True
+        self._written: dict[ObjectKey, int] = {}
+
+    def stands(self, vpa: Vpa) -> bool:
+        """Whether its status is, to the letter, what was written there last."""
+        return self._written.get(vpa.key) == hash(vpa.status_json)
+
+    def forget(self, vpa: ObjectKey) -> None:
+        """It is gone, or another recommender's."""
+        self._written.pop(vpa, None)
 
     def publish(
         self,
@@ -113,10 +122,12 @@ class VpaWriter:
             {"op": "test", "path": "/metadata/resourceVersion", "value": vpa.resource_version},
             {"op": "add", "path": "/status", "value": status},
         ]
+        self._written.pop(vpa.key, None)
         answer = self._api.patch(path_of(VPAS, *vpa.key, "status" if subresource else None), patch)
         if not subresource and not same_status(answer.get("status") or {}, status):
             self.subresource = True  # dropped without a word: the resource has one by now
             return Outcome.CONFLICT
+        self._written[vpa.key] = hash(json_of(status))
         return Outcome.WRITTEN
 
     def _count(self, outcome: str) -> None:

@@ -20,11 +20,11 @@ violate under it, the natural logarithm of the factor on the price of a violatio
 violating samples and all samples."""
 
 
-def fresh_ledger() -> Ledger:
-    """Before the first decision."""
-    ledger = np.zeros(N_LEDGER)
-    ledger[ALLOCATED] = np.nan
-    return ledger
+def fresh_ledgers(number: int) -> NDArray[np.float64]:
+    """float64 (number, N_LEDGER): ledgers before the first decision."""
+    ledgers = np.zeros((number, N_LEDGER))
+    ledgers[:, ALLOCATED] = np.nan
+    return ledgers
 
 
 class Pace(NamedTuple):
@@ -110,6 +110,46 @@ def decide_in_turn(
         ledger[SAMPLES] += 1
         if used[position] > pace.tolerance * ledger[ALLOCATED]:
             ledger[OVER] += 1
+
+
+@njit(cache=True, nogil=True)
+def decide_each(
+    used: NDArray[np.float64],
+    borders: NDArray[np.int64],
+    pooled: NDArray[np.float32],
+    references: NDArray[np.float64],
+    bounds: NDArray[np.float64],
+    grid: Grid,
+    price: tuple[float, float],
+    pace: Pace,
+    ledgers: NDArray[np.float64],
+    outcomes: NDArray[np.float64],
+) -> None:
+    """`decide_in_turn` of many containers, with one decision of each after its samples.
+
+    Parameters
+    ----------
+    used
+        float64 (n,): the samples of all, those of one container side by side.
+    borders
+        int64 (m + 1,): where each container's begin, and the end.
+    pooled, references, bounds
+        As there, a row of each container.
+    grid, price, pace
+        As there.
+    ledgers
+        IN and OUT float64 (m, N_LEDGER).
+    outcomes
+        OUT float64 (m, 3).
+    """
+    last = np.empty(1, np.int64)
+    for row in range(len(borders) - 1):
+        begin, end, one = borders[row], borders[row + 1], slice(row, row + 1)
+        last[0] = end - begin
+        decide_in_turn(
+            used[begin:end], last, pooled[one], references[one], bounds[one],
+            grid, price, pace, ledgers[row], outcomes[one],
+        )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)

@@ -124,6 +124,35 @@ def read_past(
 
 
 @njit(cache=True, nogil=True)
+def read_each(
+    usage: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    borders: NDArray[np.int64],
+    pasts: Past,
+    facts: NDArray[np.float64],
+) -> None:
+    """`read_past` of many containers, with one decision of each after its samples.
+
+    Parameters
+    ----------
+    usage, labels
+        The samples of all, float64 (n, 2) and int64 (n,), those of one container side by side.
+    borders
+        int64 (m + 1,): where each container's begin, and the end.
+    pasts
+        IN and OUT: arrays of a `Past`, with a first axis of m.
+    facts
+        OUT float64 (m, at least N_PAST).
+    """
+    last = np.empty(1, np.int64)
+    for row in range(len(borders) - 1):
+        begin, end = borders[row], borders[row + 1]
+        last[0] = end - begin
+        past = Past(pasts.ring[row], pasts.levels[row], pasts.counts[row])
+        read_past(usage[begin:end], labels[begin:end], last, past, facts[row : row + 1])
+
+
+@njit(cache=True, nogil=True)
 def _write_facts(past: Past, row: NDArray[np.float64]) -> None:
     counts, levels = past.counts, past.levels
     row[AGE] = math.log(max(counts[PRESENT], 1))

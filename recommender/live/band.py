@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recommender.policies.histogram import Estimate
-from recommender.records import MEMORY, FloatArray
+from recommender.records import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> Float
     wanted, applied
         float64 (2,), cores and bytes; NaN in `applied` where nothing is in force.
     """
-    rises = np.array([options.hold_cpu, options.rise_memory])
-    falls = np.array([options.hold_cpu, options.hold_memory])
-    keep = (wanted <= applied * (1.0 + rises)) & (wanted >= applied * (1.0 - falls))
-    if not keep.all():
-        # An update resizes everything anyway: then memory moves along, except downwards by a trifle.
-        keep &= np.array([True, bool(wanted[MEMORY] < applied[MEMORY])])
-    return np.where(keep, applied, wanted)
+    (cpu, memory), (had_cpu, had_memory) = wanted.tolist(), applied.tolist()
+    keeps_cpu = had_cpu * (1.0 - options.hold_cpu) <= cpu <= had_cpu * (1.0 + options.hold_cpu)
+    keeps_memory = had_memory * (1.0 - options.hold_memory) <= memory <= had_memory * (1.0 + options.rise_memory)
+    if keeps_cpu and keeps_memory:
+        return applied
+    # An update resizes everything anyway: then memory moves along, except downwards by a trifle.
+    return np.array([had_cpu if keeps_cpu else cpu, had_memory if keeps_memory and memory < had_memory else memory])
 
 
 def band(target: FloatArray, options: BandOptions) -> Published:
@@ -72,8 +72,8 @@ def band(target: FloatArray, options: BandOptions) -> Published:
 
 def guessed(wanted: Estimate, before: Estimate | None, options: BandOptions) -> Estimate:
     """What to publish of a container in doubt: `before`, unless something differs enough to be worth a write."""
-    if before is None or not np.array_equal(held(wanted.target, before.target, options), before.target):
+    if before is None or held(wanted.target, before.target, options) is not before.target:
         return wanted
-    now, then = (np.concatenate([one.lower, one.upper]) for one in (wanted, before))
-    near = np.abs(now - then) <= options.hold_guess * then
-    return before if near.all() else wanted
+    now, then = (one.lower.tolist() + one.upper.tolist() for one in (wanted, before))
+    near = [abs(new - old) <= options.hold_guess * old for new, old in zip(now, then, strict=True)]
+    return before if all(near) else wanted

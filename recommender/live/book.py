@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +13,17 @@ import numpy as np
 from recommender.errors import BadInput
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, Amounts, FloatArray
 
-HOUR_S = 3600.0
+HOUR_S, DAY_S = 3600.0, 86400.0
 
 FORGETTING = 1.0 - 1.0 / 400.0
 """What a judged sample counts for after one more: some four hundred of the latest ones make up the share."""
+
+LOOKED_UP_EVERY_S = 60.0
+"""The default recommender looks at its histograms so often."""
+
+NOTHING_KNOWN: tuple[None, float] = (None, 0.0)
 
 OOM_MEMORY_S = 7 * 24 * HOUR_S
 """How long a kill for memory binds: a weekly job meets the same stage again."""
@@ -43,6 +49,10 @@ class Book:
         What a kill for memory showed to be needed, and when that was.
     guess
         What was published last while in doubt; None while not.
+    banded
+        The target advised last while not in doubt, with its band.
+    known, known_s
+        What the default recommender said when it was asked last, the days of history that rested on, and when.
     """
 
     history: HistogramAggregate = field(default_factory=HistogramAggregate)
@@ -54,13 +64,29 @@ class Book:
     oom_floor_bytes: float = 0.0
     oom_s: float = 0.0
     guess: Estimate | None = None
+    banded: Estimate | None = None
+    known: tuple[Estimate | None, float] = NOTHING_KNOWN
+    known_s: float = -math.inf
 
     def session(self, who: object) -> HistogramSession:
         """The history session of one of its containers."""
         return self.history.session(who)
 
-    def judge(self, used: FloatArray, requests: Sequence[float]) -> None:
-        """Count one sample, float64 (2,), against what the container had at the time; NaN where it requests nothing."""
+    @property
+    def known_until_s(self) -> float:
+        """How long what the default recommender said last holds, unix seconds."""
+        return self.known_s + min(LOOKED_UP_EVERY_S, 0.1 * DAY_S * self.known[1])
+
+    def look_up(self, now_s: float) -> None:
+        """What the default recommender would say now."""
+        self.known, self.known_s = (self.history.estimate(), self.history.confidence()), now_s
+
+    def let_go(self) -> None:
+        """In doubt no more: what the default recommender said would only take memory, for thousands of books."""
+        self.known, self.known_s = NOTHING_KNOWN, -math.inf
+
+    def judge(self, used: Amounts, requests: Amounts) -> None:
+        """Count one sample against what the container had at the time; NaN where it requests nothing."""
         cpu, memory = self.violations
         self.violations = (
             cpu * FORGETTING + (used[CPU] > requests[CPU] * VIOLATION_TOLERANCE),
@@ -84,10 +110,18 @@ class Book:
     def killed(self, memory_bytes: float, now_s: float) -> None:
         """A container was killed for memory; `memory_bytes` is what it is taken to have needed, bump included."""
         self.oom_floor_bytes, self.oom_s = max(self.oom_floor(now_s), memory_bytes), now_s
+        self.known_s = -math.inf
 
     def oom_floor(self, now_s: float) -> float:
         """Bytes below which memory must not fall; 0 when no kill is remembered."""
         return self.oom_floor_bytes if now_s - self.oom_s < OOM_MEMORY_S else 0.0
+
+    def stands_until(self, now_s: float) -> float:
+        """The moment (unix seconds) at which its own memory of what happened changes for the passing of time alone."""
+        until_s = self.changed_s[0] + HOUR_S if self.changed_s else math.inf
+        if self.oom_floor(now_s):
+            until_s = min(until_s, self.oom_s + OOM_MEMORY_S)
+        return until_s
 
     def publish(self, target: FloatArray, now_s: float) -> bool:
         """Note a target, float64 (2,); True when it is another one than before."""

@@ -43,6 +43,15 @@ class ClassKeeper:
                 with report.sparing(f"workload class {key}"):
                     self.known.load(key, state, used_s)
 
+    def may_expect(self, workload: Workload, fleet: Fleet) -> bool:
+        """Whether a container of it has not used anything yet, or none is there and the next ones are thought of."""
+        waiting = [pod for pod in workload.selection.pods if not pod.finished and not pod.deleting]
+        return not waiting or not all(
+            Instance(pod.key.namespace, pod.uid, container.name) in fleet.members
+            for pod in waiting
+            for container in pod.containers
+        )
+
     def expect(self, workload: Workload, fleet: Fleet, homes: Homes, now_s: float) -> None:
         """What containers that have not used anything yet will need, told by their class and age."""
         workload.expected = {}

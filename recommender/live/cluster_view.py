@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recommender.cluster.checkpoints import CheckpointKey, Checkpoints, WriteReport
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import Node, ObjectKey, Pair, Vpa, read_node, read_vpa
+from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_node, read_vpa
 from recommender.cluster.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.ownership import WELL_KNOWN, Workload, Workloads, reader_of
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
@@ -29,15 +29,13 @@ from recommender.cluster.workload_class import workload_class
 from recommender.errors import BadInput
 from recommender.live.member import Sample
 from recommender.live.profile_store import ProfileStore
+from recommender.live.room import Room
 from recommender.live.scope import Scope
 from recommender.live.usage import Patience, Usage
 from recommender.live.view import Place, Selection
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
 from recommender.records import ContainerRecommendation
-
-KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
-
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +76,10 @@ class ClusterView:
         self._histories: dict[CheckpointKey, HistogramSession] = {}
         self._loaded: dict[ObjectKey, str] = {}
         self._selected: dict[ObjectKey, tuple[Resolution, Selection]] = {}
-        self._room: dict[Hashable, Sequence[Pair]] = {}
-        self._room_version = -1
         within = scope.namespace
         self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
+        self._room = Room(self._nodes)
         self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile))
         self._profile_store = ProfileStore(api, scope, self._profiles)
         self._training_jobs = TrainingJobs(api, self._workload_changed, within, scope.only)
@@ -136,6 +133,7 @@ class ClusterView:
             self._targets.forget(gone)
             self._selected.pop(gone, None)
             self._checkpoints.forget(gone)
+            self._writer.forget(gone)
         fresh = ours.keys() - self._loaded.keys()
         if not fresh:
             return
@@ -196,15 +194,7 @@ class ClusterView:
 
     def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
         """Allocatable of the nodes that the first of these pods may run on, as far as selector and taints tell."""
-        if not pods:
-            return []
-        if self._room_version != self._nodes.version:
-            self._room, self._room_version = {}, self._nodes.version
-        asks = tuple(pods[0].node_selector.items()), pods[0].tolerations
-        if asks not in self._room:
-            nodes = self._nodes.snapshot().values()
-            self._room[asks] = tuple(node.allocatable for node in nodes if _may_run(pods[0], node))
-        return self._room[asks]
+        return self._room.of(pods)
 
     def publish(
         self,
@@ -216,6 +206,10 @@ class ClusterView:
         self._must_lead()
         if not self._observe_only:
             self._writer.publish(vpa, recommendations, conditions)
+
+    def stands(self, vpa: Vpa) -> bool:
+        """Whether the status of a VPA is what we wrote there last."""
+        return self._writer.stands(vpa)
 
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile, also when we only observe."""
@@ -299,19 +293,3 @@ class ClusterView:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._pods.changed(old, new)
         self._ooms.pod_changed(old, new)
-
-
-def _may_run(pod: Pod, node: Node) -> bool:
-    """Whether selector and taints allow it; affinity is not looked at, so that no node is left out in error."""
-    if any(node.labels.get(key) != value for key, value in pod.node_selector.items()):
-        return False
-    return all(
-        taint.effect not in KEEPS_AWAY
-        or any(
-            toleration.key in ("", taint.key)
-            and toleration.effect in ("", taint.effect)
-            and (toleration.operator == "Exists" or toleration.value == taint.value)
-            for toleration in pod.tolerations
-        )
-        for taint in node.taints
-    )

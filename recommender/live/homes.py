@@ -11,6 +11,9 @@ from recommender.live.view import Place
 from recommender.live.workload import Workload
 from recommender.records import CPU, VIOLATION_TOLERANCE
 
+DEFERRED = "Deferred"
+"""The reason of a pod's condition PodResizePending while its node has no room."""
+
 PINNED_FROM = 0.95
 """From this share of what it has on, a container is taken to use all of it."""
 
@@ -28,6 +31,11 @@ class Home(NamedTuple):
         name = self.workload.selection.workload.get(self.pod.uid)
         return None if name is None else ObjectKey(self.pod.key.namespace, name)
 
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether its node has had no room for a resize of its pod."""
+        return any(resize.reason == DEFERRED for resize in self.pod.resizes)
+
     def uses_all(self, cpu_cores: float) -> bool:
         """Whether that is just the CPU that it has: its request on a full node, or its limit."""
         request, limit = self.container.requests[CPU], self.container.limits[CPU]
@@ -35,16 +43,26 @@ class Home(NamedTuple):
 
 
 class Homes:
-    """The containers of a round."""
+    """The containers of a round.
+
+    Attributes
+    ----------
+    version
+        Another one after every change.
+    contested
+        Two workloads have spoken for one container; the first one has it.
+    """
 
     def __init__(self) -> None:
         self._homes: dict[Instance, Home] = {}
         self._places: dict[Place, Instance] = {}
+        self.version, self.contested = 0, False
 
     def clear(self) -> None:
-        """Forget them: another round begins."""
+        """Forget them all."""
         self._homes.clear()
         self._places.clear()
+        self.version, self.contested = self.version + 1, False
 
     def add(self, workload: Workload, pod: Pod) -> list[tuple[Instance, Home]]:
         """Take in a pod; returns those of its containers that no workload spoke for before."""
@@ -55,7 +73,21 @@ class Homes:
                 home = self._homes[instance] = Home(workload, pod, container)
                 self._places[Place(pod.key.namespace, pod.key.name, container.name)] = instance
                 fresh.append((instance, home))
+            else:
+                self.contested = True
+        self.version += 1
         return fresh
+
+    def drop(self, workload: Workload, pod: Pod) -> None:
+        """The pod is not there any more, or another one by now; what is another workload's stays."""
+        for container in pod.containers:
+            instance = Instance(pod.key.namespace, pod.uid, container.name)
+            if (home := self._homes.get(instance)) is not None and home.workload is workload:
+                del self._homes[instance]
+                place = Place(pod.key.namespace, pod.key.name, container.name)
+                if self._places.get(place) == instance:
+                    del self._places[place]
+        self.version += 1
 
     def at(self, place: Place) -> Instance | None:
         """The container that metrics call so."""

@@ -13,8 +13,8 @@ import orjson
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, BadInput
-from recommender.live.fleet import Fleet
 from recommender.live.member import Member
+from recommender.live.members import Members
 from recommender.policies.demand_curve import DemandCurve
 
 LONGEST_TEXT = 128 * 1024
@@ -71,7 +71,7 @@ def curve_of(content: Mapping[str, Any]) -> DemandCurve:
     return DemandCurve(step_s, np.column_stack([cpu / np.float32(1e3), memory * np.float32(1024.0)]))
 
 
-def keep(fleet: Fleet, member: Member) -> dict[str, Any]:
+def keep(fleet: Members, member: Member) -> dict[str, Any]:
     """A member ready for JSON; the forecast is brought up to its latest sample first."""
     fleet.catch_up(member)
     return {
@@ -85,7 +85,7 @@ def keep(fleet: Fleet, member: Member) -> dict[str, Any]:
     }
 
 
-def restore(fleet: Fleet, member: Member, kept: Mapping[str, Any]) -> None:
+def restore(fleet: Members, member: Member, kept: Mapping[str, Any]) -> None:
     """Let a newly made member go on where `keep` left it; what another model told is told anew from the kept rows.
 
     Raises

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactiveSession
-from recommender.records import UNKNOWN_PHASE, ContainerFacts, FloatArray
+from recommender.records import UNKNOWN_PHASE, Amounts, ContainerFacts, FloatArray
 
 FORECAST, CLASS = "phase.proactive", "workload.class"
 """Who decided: the forecast from the container's own phases, or the earlier runs of its workload class."""
@@ -64,9 +62,9 @@ class Newcomer(NamedTuple):
     started_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """What is allocated from a moment on.
+    """What is allocated from a moment on; no two are the same.
 
     Attributes
     ----------
@@ -76,8 +74,8 @@ class Decision:
         float64 (2,): cores and bytes.
     policy
         `FORECAST` or `CLASS`.
-    explain
-        Tells what it was made of; `rule` in words. Asked when somebody wants to know.
+    rule
+        Tells in words what it was made by. Asked when somebody wants to know.
     run_s
         How long such a run takes, when enough earlier ones went on alike to say that memory is needed no more; else
         infinite.
@@ -86,7 +84,7 @@ class Decision:
     at_s: float
     allocation: FloatArray
     policy: str
-    explain: Callable[[], Mapping[str, Any]]
+    rule: Callable[[], str]
     run_s: float = math.inf
 
 
@@ -110,6 +108,8 @@ class Member:
         Samples so far, gaps left out.
     since_cell
         Cell in which its present phase began.
+    latest
+        What its latest sample says, cores and bytes.
     asked_s
         When its class was asked last, unix seconds.
     pinned
@@ -131,9 +131,9 @@ class Member:
     phase: int = UNKNOWN_PHASE
     previous_phase: int = UNKNOWN_PHASE
     since_cell: int = 0
-    latest: FloatArray = field(default_factory=lambda: np.full(2, np.nan))
+    latest: Amounts = (math.nan, math.nan)
     decision: Decision | None = None
     decided_cell: int = 0
     phase_changed: bool = False
-    asked_s: float = -np.inf
+    asked_s: float = -math.inf
     pinned: int = 0

@@ -1,11 +1,12 @@
 """Memory that is not needed any more is given back: a recommender runs for months beside the pods it makes room for.
 
-Only on Linux with glibc; elsewhere nothing happens, and nothing is lost.
+Giving back to the system is done on Linux with glibc only; elsewhere nothing is lost.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,10 @@ from pathlib import Path
 COMPILER = "libllvmlite"
 """Needed while kernels are loaded, then never; 60 MB of its code would stay."""
 
-EVERY_S = 60.0
+EVERY_S = 15.0
+
+LOOKED_THROUGH_EVERY_S = 3600.0
+"""Rings among what lives long are made by errors and their tracebacks only: rare, and small."""
 
 _M_ARENA_MAX, _MADV_DONTNEED = -8, 4
 _MAPS = Path("/proc/self/smaps")
@@ -28,6 +32,9 @@ def use_few_arenas() -> None:
 class Memory:
     """Gives back now and then.
 
+    What the garbage collector found alive it does not look at again for an hour. A large cluster is millions of
+    objects, and to look through them at every other round would be a third of what a round costs.
+
     Parameters
     ----------
     every_s
@@ -36,16 +43,25 @@ class Memory:
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s, self._libc = every_s, _glibc()
-        self._done_s = float("-inf")
+        self._done_s = self._looked_s = float("-inf")
 
     def tidy(self, now_s: float) -> None:
         """What malloc holds without use, and the code of the compiler, at most once in a while (seconds, monotonic)."""
-        if self._libc is None or now_s - self._done_s < self._every_s:
+        if now_s - self._done_s < self._every_s:
             return
         self._done_s = now_s
-        self._libc.malloc_trim(0)
+        if now_s - self._looked_s >= LOOKED_THROUGH_EVERY_S:
+            self._looked_s = now_s
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        if self._libc is not None:
+            self._give_back(self._libc)
+
+    def _give_back(self, libc: ctypes.CDLL) -> None:
+        libc.malloc_trim(0)
         for begin, length in unchanged_mappings(_MAPS.read_text(), COMPILER):
-            self._libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), _MADV_DONTNEED)
+            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), _MADV_DONTNEED)
 
 
 def unchanged_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -13,10 +14,7 @@ from recommender.live.tally import Report
 from recommender.live.workload import Workload
 from recommender.policies.histogram import Estimate
 
-AT_ONCE = 100
-"""So many are made ready, then written: the first are out before the last are worked out."""
-
-GRAVITY = np.array([0.1, 1.0])
+GRAVITY = (0.1, 1.0)
 """Of CPU and memory that is missing: pods with too little CPU are late, with too little memory they are killed."""
 
 
@@ -32,7 +30,7 @@ def with_safe_values(
     """
     urgency = []
     for workload in workloads:
-        with report.sparing(str(workload.vpa.key)):
+        with report.sparing(workload.vpa.key):
             remember(workload)
             values = safe_values(workload.books)
             workload.advice = {name: _advice(estimate) for name, estimate in values.items()}
@@ -50,18 +48,32 @@ def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
     left: dict[str, Estimate] = {}
     for name, book in books.items():
         estimate = book.history.estimate()
-        if estimate is None or np.isnan(book.published).all():
+        if estimate is None or all(map(math.isnan, book.published.tolist())):
             continue
-        upper = np.minimum(estimate.upper, 10.0 * estimate.target)
-        target = np.fmax(np.fmax(upper, book.published), [0.0, book.oom_floor_bytes])
+        upper = [
+            min(most, 10.0 * amount)
+            for most, amount in zip(estimate.upper.tolist(), estimate.target.tolist(), strict=True)
+        ]
+        least = 0.0, book.oom_floor_bytes
+        target = np.array([_largest(three) for three in zip(upper, book.published.tolist(), least, strict=True)])
         left[name] = Estimate(estimate.lower, target, np.fmax(estimate.upper, target))
     return left
 
 
 def shortfall(books: Mapping[str, Book], safe: Mapping[str, Estimate]) -> float:
     """How much less than what is safe stands published, at the worst: memory by its share, CPU a tenth as grave."""
-    lacks = [np.nanmax((1.0 - books[name].published / value.target) * GRAVITY) for name, value in safe.items()]
-    return float(max(lacks, default=0.0))
+    lacks = [
+        (1.0 - stands / needed) * grave
+        for name, value in safe.items()
+        for stands, needed, grave in zip(books[name].published.tolist(), value.target.tolist(), GRAVITY, strict=True)
+        if needed > 0.0 and not math.isnan(stands)
+    ]
+    return max(lacks, default=0.0)
+
+
+def _largest(amounts: Iterable[float]) -> float:
+    """Of those that are known."""
+    return max(amount for amount in amounts if not math.isnan(amount))
 
 
 def _advice(estimate: Estimate) -> Advice:

@@ -44,15 +44,13 @@ class Known(NamedTuple):
 
 def signature_of(workload: Workload, known: Known) -> object:
     """What a profile is made from: it is made, and written, again when this is another one."""
-    members = [member for found in workload.members.values() for member in found]
-    targets = {name: (*advice.estimate.target.tolist(), advice.doubt) for name, advice in workload.advice.items()}
     return (
         workload.vpa.uid,
         workload.vpa.generation,
-        targets,
-        sorted((member.instance, member.phase) for member in members),
+        [(name, advice.doubt, advice.estimate.target.tolist()) for name, advice in workload.advice.items()],
+        [(member.instance, member.phase) for found in workload.members.values() for member in found],
         known.refusal,
-        {uid: growth.category for uid, growth in workload.growth.items()},
+        [(uid, growth.category) for uid, growth in workload.growth.items()],
     )
 
 
@@ -116,7 +114,7 @@ def _pods(workload: Workload) -> list[Json]:
     """Phases and progress of the pods, the most demanding containers first; of those without a sample, progress."""
     names = {pod.uid: pod.key.name for pod in workload.selection.pods}
     members = [member for found in workload.members.values() for member in found if member.instance.pod_uid in names]
-    members.sort(key=lambda member: (-float(np.nan_to_num(member.latest[CPU])), member.instance))
+    members.sort(key=lambda member: (-_known(member.latest[CPU]), member.instance))
     first = sorted(members[:MOST_PODS], key=lambda member: (names[member.instance.pod_uid], member.instance.container))
     entries: list[Json] = [
         {
@@ -131,6 +129,10 @@ def _pods(workload: Workload) -> list[Json]:
     without = [uid for uid in workload.growth if uid in names and all(entry["uid"] != uid for entry in entries)]
     entries += [{"name": names[uid], "uid": uid, **progress_of(workload, uid)} for uid in without]
     return entries[:MOST_PODS]
+
+
+def _known(amount: float) -> float:
+    return 0.0 if np.isnan(amount) else amount
 
 
 def _demand(workload: Workload, name: str, classes: Classes) -> Json:
@@ -165,7 +167,7 @@ def _why(advice: Advice) -> Json:
         why["forecastCpuCores"] = round(float(advice.forecast[CPU]), 3)
         why["forecastMemoryBytes"] = round(float(advice.forecast[MEMORY]))
     if advice.decision is not None and advice.doubt is None:
-        why["rule"] = str(advice.decision.explain().get("rule", ""))[: 2 * LONGEST_WORDS]
+        why["rule"] = advice.decision.rule()[: 2 * LONGEST_WORDS]
     return why
 
 

@@ -36,6 +36,7 @@ class ProfileStore:
         self._api, self._scope = api, scope
         self._writer, self._profiles = ProfileWriter(api), profiles
         self._kept: dict[ObjectKey, Kept] = {}
+        self._told = False
 
     def load(self, vpas: Collection[ObjectKey]) -> None:
         """Read what is kept of these; of those that were asked for before it is forgotten.
@@ -92,7 +93,10 @@ class ProfileStore:
         self._writer.delete_class(key)
 
     def _listed(self, namespace: str | None, field_selector: str = "") -> Iterator[Kept]:
-        """What is kept in a namespace, or in all; nothing where profiles are not installed, or not ours to read."""
+        """What is kept in a namespace, or in all; nothing where profiles are not installed, or not ours to read.
+
+        The latter is said, once: after a restart everything would start anew, and nobody would know why.
+        """
         query = {"fieldSelector": field_selector} if field_selector else None
         try:
             for page in self._api.list_pages(path_of(PROFILES, namespace), query):
@@ -104,8 +108,12 @@ class ProfileStore:
                         continue
                     if self._scope.covers(kept.key.namespace):
                         yield kept
-        except (NotFound, Forbidden):
+        except NotFound:
             return
+        except Forbidden as error:
+            if not self._told:
+                self._told = True
+                log.warning("what PhaseProfiles keep cannot be read, so all starts anew: %s", error)
 
 
 def _moment_of(words: str, default_s: float) -> float:

@@ -41,14 +41,39 @@ class Publisher:
         """Statuses in the order of the workloads; those that say the same as last time are not even made."""
         drafts = []
         for workload in workloads:
-            with report.sparing(str(workload.vpa.key)):
+            with report.sparing(workload.vpa.key):
                 if (draft := self._status_of(workload)) is not None:
                     drafts.append(draft)
         outcomes = self._writers.run([partial(self._send, draft) for draft in drafts])
         for draft, outcome in zip(drafts, outcomes, strict=True):
-            with report.sparing(str(draft.workload.vpa.key)):
+            with report.sparing(draft.workload.vpa.key):
                 outcome()
                 self._sent(draft, report)
+
+    def publish_until(
+        self, until_s: float, stopwatch: Callable[[], float], workloads: Sequence[Workload], report: Report
+    ) -> None:
+        """The same, but none is begun after a moment of the stopwatch; those that do not say it then are counted.
+
+        Each is made when its turn comes: the first are out before the last are worked out.
+        """
+
+        def say(workload: Workload) -> tuple[bool, Status | None]:
+            if stopwatch() >= until_s:
+                return False, None
+            status = self._status_of(workload)
+            if status is not None:
+                self._send(status)
+            return True, status
+
+        outcomes = self._writers.run([partial(say, workload) for workload in workloads])
+        for workload, outcome in zip(workloads, outcomes, strict=True):
+            report.unsaid += 1
+            with report.sparing(workload.vpa.key):
+                begun, status = outcome()
+                report.unsaid -= begun
+                if status is not None:
+                    self._sent(status, report)
 
     def write_until(
         self, until_s: float, stopwatch: Callable[[], float], profiles: Sequence[Callable[[], None]], report: Report
@@ -70,19 +95,31 @@ class Publisher:
         """None when it says the same as last time."""
         room = tuple(self._view.room(workload.selection.pods))
         signature = said_of(workload, room)
-        if signature == workload.said:
+        if signature == workload.said and self._stands(workload):
             return None
         limits = self._limits.within(workload.vpa.key.namespace)
         recommendations = _constrained(workload, limits, room)
         entries = standing(workload, limits) | {entry.container: entry for entry in recommendations}
         return Status(workload, signature, recommendations, entries, conditions_of(workload, entries))
 
+    def _stands(self, workload: Workload) -> bool:
+        """Whether the VPA is as it was when it was said, or nothing but that has changed."""
+        vpa, before = workload.vpa, workload.said_to
+        if before is vpa:
+            return True
+        if before is None or (
+            (before, before.resource_version) != (vpa, vpa.resource_version) and not self._view.stands(vpa)
+        ):
+            return False
+        workload.said_to = vpa
+        return True
+
     def _send(self, status: Status) -> None:
         self._view.publish(status.workload.vpa, list(status.entries.values()), status.conditions)
 
     def _sent(self, status: Status, report: Report) -> None:
         workload, now_s = status.workload, self._clock()
-        workload.said = status.signature
+        workload.said, workload.said_to = status.signature, workload.vpa
         for recommendation in status.recommendations:
             book = workload.books[recommendation.container]
             report.published += book.publish(np.array(recommendation.uncapped), now_s)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from recommender.cluster.objects import Pair
 from recommender.cluster.vpa_status import Condition, published_in
+from recommender.live.homes import DEFERRED
 from recommender.live.workload import Workload
 from recommender.policies.constraints import SharedLimits, constrain_again
-from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation, FloatArray
+from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
 
 PROVIDED, NO_PODS, UNSUPPORTED, UNSURE, DEPRECATED = (
     "RecommendationProvided",
@@ -21,9 +20,6 @@ PROVIDED, NO_PODS, UNSUPPORTED, UNSURE, DEPRECATED = (
     "LowConfidence",
     "ConfigDeprecated",
 )
-
-DEFERRED = "Deferred"
-"""The reason of a pod's condition PodResizePending while its node has no room."""
 
 
 class Status(NamedTuple):
@@ -46,16 +42,9 @@ class Status(NamedTuple):
 
 def said_of(workload: Workload, room: tuple[Pair, ...]) -> object:
     """What a status is made from: while it is the same, and the status stood, it need not be made again."""
-    advised = tuple(
-        (name, advice.doubt, *(amounts.tobytes() for amounts in _amounts(advice.estimate)))
-        for name, advice in workload.advice.items()
-    )
+    advised = [(name, advice.doubt, advice.estimate) for name, advice in workload.advice.items()]
     vpa = workload.vpa
-    return vpa, vpa.resource_version, tuple(workload.selection.pods), workload.selection.problem, room, advised
-
-
-def _amounts(estimate: Estimate) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return estimate.lower, estimate.target, estimate.upper
+    return vpa.uid, vpa.generation, vpa.annotations, workload.selection, room, advised
 
 
 def containers_of(workload: Workload) -> set[str]:
@@ -96,12 +85,15 @@ def conditions_of(workload: Workload, entries: Mapping[str, ContainerRecommendat
     }
 
 
-def requests_of(workload: Workload, container: str) -> FloatArray:
-    """float64 (2,): the most that one of its running containers has of each resource; NaN where none is requested."""
-    states = (pod.container(container) for pod in workload.selection.pods if not pod.finished)
-    had = np.array([state.requests for state in states if state is not None]).reshape(-1, 2)
-    most: FloatArray = np.fmax.reduce(had, axis=0, initial=np.nan)
-    return most
+def requests_of(workload: Workload, container: str) -> Amounts:
+    """The most that one of its running containers has of each resource; NaN where none is requested."""
+    cpu_cores = memory_bytes = math.nan
+    for pod in workload.selection.pods:
+        if not pod.finished and (state := pod.container(container)) is not None:
+            cpu, memory = state.requests
+            cpu_cores = cpu if not cpu <= cpu_cores and not math.isnan(cpu) else cpu_cores
+            memory_bytes = memory if not memory <= memory_bytes and not math.isnan(memory) else memory_bytes
+    return cpu_cores, memory_bytes
 
 
 def beside(workload: Workload) -> Amounts:
@@ -116,6 +108,8 @@ def beside(workload: Workload) -> Amounts:
 
 def deferred_s(workload: Workload, now_s: float) -> float:
     """For how long a resize of one of its pods has waited for room on its node, the longest; 0 when none does."""
+    if not any(pod.resizes for pod in workload.selection.pods):
+        return 0.0
     waits = (
         now_s - resize.since_s
         for pod in workload.selection.pods

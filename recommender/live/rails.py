@@ -103,6 +103,8 @@ class Situation:
 class Draft:
     """A target on its way to being published: cores and bytes, and what each rail did to it.
 
+    `wide_bytes` is how much memory there was when the working set with its margin fitted in; NaN where it did not.
+
     Plain numbers, for there are ten thousand of them at each round, and an array of two takes longer to make than all
     that is done to it.
     """
@@ -110,12 +112,13 @@ class Draft:
     target: Amounts
     notes: tuple[tuple[str, str], ...] = field(default=())
     confident: bool = True
+    wide_bytes: float = math.nan
 
     def moved(self, rail: str, target: Amounts, words: str) -> Draft:
         """The draft with another target, if it is another one."""
         if all(map(_same, target, self.target)):
             return self
-        return Draft(target, (*self.notes, (rail, words)), self.confident)
+        return Draft(target, (*self.notes, (rail, words)), self.confident, self.wide_bytes)
 
 
 Rail = Callable[[Draft, Situation, RailOptions], Draft]
@@ -126,11 +129,20 @@ FEW_SAMPLES = 40
 """A share of fewer samples than these is chance."""
 
 
+NOTHING_SPENT = (False, False, False, False)
+
+
+def spending(violations: Sequence[float], judged: float, options: RailOptions) -> tuple[bool, bool, bool, bool]:
+    """Whether CPU and memory violate more than is accepted, and whether each violates more than twice as much."""
+    if judged < FEW_SAMPLES:
+        return NOTHING_SPENT
+    (cpu, memory), (most_cpu, most_memory) = violations, options.target_violation
+    return cpu > most_cpu, memory > most_memory, cpu > 2.0 * most_cpu, memory > 2.0 * most_memory
+
+
 def overspent(violations: Sequence[float], judged: float, options: RailOptions) -> bool:
     """Whether even the wider margin violates."""
-    return judged >= FEW_SAMPLES and any(
-        share > 2.0 * most for share, most in zip(violations, options.target_violation, strict=True)
-    )
+    return any(spending(violations, judged, options)[2:])
 
 
 def fallback(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
@@ -170,8 +182,8 @@ def room_to_show(draft: Draft, situation: Situation, options: RailOptions) -> Dr
 
 def violation_budget(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """More of a resource than forecast, while its violations are above what is accepted."""
-    spent = tuple(share > most for share, most in zip(_spent(situation), options.target_violation, strict=True))
-    if not any(spent):
+    spent = spending(situation.violations, situation.judged, options)[:2]
+    if spent == (False, False):
         return draft
     cpu_cores, memory_bytes = (
         amount * options.widen if over else amount for amount, over in zip(draft.target, spent, strict=True)
@@ -185,7 +197,7 @@ def working_set(draft: Draft, situation: Situation, options: RailOptions) -> Dra
     """Never less memory than is in use now, with a margin."""
     least = situation.working_set_bytes * (1.0 + options.memory_margin)
     if not least > draft.target[MEMORY]:
-        return draft
+        return Draft(draft.target, draft.notes, draft.confident, draft.target[MEMORY])
     words = f"{options.memory_margin:.0%} above the present working set"
     return draft.moved("working set", (draft.target[CPU], least), words)
 
@@ -253,10 +265,6 @@ def guarded(forecast: Sequence[float] | FloatArray, situation: Situation, option
     for rail in RAILS:
         draft = rail(draft, situation, options)
     return draft
-
-
-def _spent(situation: Situation) -> Sequence[float]:
-    return situation.violations if situation.judged >= FEW_SAMPLES else (0.0, 0.0)
 
 
 def _shares(spent: Sequence[float]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from recommender.live.fleet import Fleet
 from recommender.live.member import CLASS, Decision, Member
 from recommender.live.rails import Draft, RailOptions, Situation, guarded, overspent
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, FloatArray
+from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, Amounts, FloatArray
+
+NOTHING = np.full(2, np.nan)
 
 PINNED_SAMPLES = 2
 """One sample near the request is chance."""
@@ -48,6 +51,29 @@ class Advice:
     doubt: str | None
 
 
+class Standing(NamedTuple):
+    """An advice, and as long as what it would come out the same.
+
+    Attributes
+    ----------
+    of, published
+        What it was made of: compared with what there is now, `published` as the very same array.
+    used
+        With working sets between these two.
+    until_s
+        Up to this moment (unix seconds).
+    requests
+        What its containers had.
+    """
+
+    advice: Advice | None
+    of: tuple[object, ...]
+    published: FloatArray
+    used: tuple[float, float]
+    until_s: float
+    requests: Amounts
+
+
 @dataclass(frozen=True, slots=True)
 class Present:
     """What there is of one container name under one VPA.
@@ -59,15 +85,31 @@ class Present:
     expected
         What those that have not used anything yet are to have, as far as their class is known.
     requests
-        float64 (2,): the most that one of them has now, NaN where nothing is requested.
+        Cores and bytes: the most that one of them has now, NaN where nothing is requested.
     deferred_s
         For how long a resize has waited for room on a node, the longest; 0 when none does.
     """
 
     members: Sequence[Member] = ()
     expected: Sequence[Decision] = ()
-    requests: FloatArray = field(default_factory=lambda: np.full(2, np.nan))
+    requests: Amounts = (math.nan, math.nan)
     deferred_s: float = 0.0
+
+    @property
+    def working_set_bytes(self) -> float:
+        """The largest present one; NaN where none is known."""
+        return max([member.latest[MEMORY] for member in self.members], default=math.nan)
+
+    @property
+    def run_s(self) -> float:
+        """How long a run takes, where enough earlier ones show what the rest of it needs; else infinite."""
+        made = [member.decision for member in self.members if member.decision is not None]
+        return max([decision.run_s for decision in (*made, *self.expected)], default=math.inf)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a container has used just the CPU that it has for a while, as one does that gets no more."""
+        return any(member.pinned >= PINNED_SAMPLES for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +132,31 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
     now_s
         Unix seconds.
     """
-    members = present.members
     forecast, leading, decision = _largest_demand(present)
     doubt = _doubt(present, forecast)
-    if doubt is not None:
-        for member in members:
-            if member.unremembered:
-                fleet.remember(member)
-    judged = int(book.judged)
-    doubtful = doubt is not None or overspent(book.violation_ratio, judged, options.rails)
-    history = book.history.estimate() if doubtful else None  # nobody asks for it otherwise
+    judged, violations = int(book.judged), book.violation_ratio
+    doubtful = doubt is not None or overspent(violations, judged, options.rails)
+    history, confidence = _history(fleet, present, book, now_s) if doubtful else (None, math.inf)
     book.want(_wanted_memory(forecast, doubt, history), now_s)
     situation = Situation(
         now_s=now_s,
         doubt=doubt,
-        working_set_bytes=max((float(m.latest[MEMORY]) for m in members), default=np.nan),
+        working_set_bytes=present.working_set_bytes,
         applied=book.published.tolist(),
         less_memory_since_s=book.less_memory_since_s,
-        violations=book.violation_ratio,
+        violations=violations,
         judged=judged,
         histogram=history,
-        confidence=book.history.confidence() if doubtful else np.inf,
-        requests=present.requests.tolist(),
+        confidence=confidence,
+        requests=present.requests,
         oom_floor_bytes=book.oom_floor(now_s),
         recent_changes=book.recent_changes(now_s),
         deferred_s=present.deferred_s,
-        pinned=any(member.pinned >= PINNED_SAMPLES for member in members),
-        run_s=max((made.run_s for made in _decisions(present)), default=np.inf),
+        pinned=present.pinned,
+        run_s=present.run_s,
     )
     draft = guarded(forecast, situation, options.rails)
-    if any(map(math.isnan, draft.target)):
+    if math.isnan(draft.target[CPU]) or math.isnan(draft.target[MEMORY]):
         return None
     target = np.array(draft.target)
     if not draft.confident and history is not None:
@@ -128,9 +165,31 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
         book.guess = wide = guessed(wide, book.guess, options.band)
         return Advice(wide, draft, forecast, leading, decision, doubt)
     book.guess = None
-    published = band(held(target, book.published, options.band), options.band)
-    estimate = Estimate(published.lower, published.target, published.upper)
-    return Advice(estimate, draft, forecast, leading, decision, doubt)
+    book.let_go()
+    return Advice(_banded(target, book, options), draft, forecast, leading, decision, doubt)
+
+
+def _banded(target: FloatArray, book: Book, options: Options) -> Estimate:
+    """The target, unless its change is not worth it, with the band around it: the very same while nothing moves."""
+    target = held(target, book.published, options.band)
+    if book.banded is None or book.banded.target is not target:
+        published = band(target, options.band)
+        book.banded = Estimate(published.lower, published.target, published.upper)
+    return book.banded
+
+
+def _history(fleet: Fleet, present: Present, book: Book, now_s: float) -> tuple[Estimate | None, float]:
+    """What the default recommender would say, and on how many days of history that rests.
+
+    It does so once a minute, and there is no haste in histograms: what they said holds for a tenth of the time that it
+    rests on, and for that minute at most.
+    """
+    if now_s >= book.known_until_s:
+        for member in present.members:
+            if member.unremembered:
+                fleet.remember(member)
+        book.look_up(now_s)
+    return book.known
 
 
 def _largest_demand(present: Present) -> tuple[FloatArray, Member | None, Decision | None]:
@@ -138,18 +197,13 @@ def _largest_demand(present: Present) -> tuple[FloatArray, Member | None, Decisi
     decisions = [(member, member.decision) for member in present.members if member.decision is not None]
     all_of_them: list[tuple[Member | None, Decision]] = [*decisions, *((None, made) for made in present.expected)]
     if not all_of_them:
-        return np.full(2, np.nan), None, None
-    demand = (
-        np.maximum.reduce([made.allocation for _, made in all_of_them])
-        if len(all_of_them) > 1
-        else (all_of_them[0][1].allocation)
-    )
+        return NOTHING, None, None
+    if len(all_of_them) == 1:
+        member, decision = all_of_them[0]
+        return decision.allocation, member, decision
+    demand = np.maximum.reduce([made.allocation for _, made in all_of_them])
     _, decision = max(all_of_them, key=_cpu_cores)
     return demand, max(decisions, key=_cpu_cores)[0] if decisions else None, decision
-
-
-def _decisions(present: Present) -> list[Decision]:
-    return [*(member.decision for member in present.members if member.decision is not None), *present.expected]
 
 
 def _cpu_cores(found: tuple[Member | None, Decision]) -> float:

@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.cluster.oom import bumped_memory_bytes
-from recommender.cluster.vpa_status import published_in
-from recommender.errors import BadInput
 from recommender.live import keeping
+from recommender.live.advising import Advising
 from recommender.live.book import Book
 from recommender.live.class_keeper import ClassKeeper
-from recommender.live.fleet import LONGEST_GAP_CYCLES, Fleet
-from recommender.live.homes import Home, Homes
+from recommender.live.fleet import Fleet
+from recommender.live.homes import Homes
 from recommender.live.lead_time import LeadTime
 from recommender.live.member import CLASS, Instance, Member, Newcomer, Sample
+from recommender.live.members import Members
 from recommender.live.model_source import Refusal
-from recommender.live.parting import AT_ONCE, with_safe_values
+from recommender.live.newcomers import Newcomers
+from recommender.live.parting import with_safe_values
+from recommender.live.placing import Placing
 from recommender.live.profile import Known
 from recommender.live.progress import Progress
 from recommender.live.publisher import Publisher
-from recommender.live.publishing import (
-    DEFERRED,
-    containers_of,
-    deferred_s,
-    requests_of,
-)
-from recommender.live.recommend import Options, Present, advise
+from recommender.live.recommend import Options
 from recommender.live.showing import Showing
 from recommender.live.tally import Report
 from recommender.live.view import Place, View
 from recommender.live.workload import Workload
 from recommender.live.writers import Writers
 from recommender.policies.constraints import SharedLimits
-from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE
 
 log = logging.getLogger(__name__)
@@ -49,7 +43,7 @@ class MakeFleet(Protocol):
     """Makes the fleet, given what it asks of each newcomer."""
 
     def __call__(
-        self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Fleet, Member, int], None]
+        self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Members, Member, int], None]
     ) -> Fleet: ...
 
 
@@ -91,15 +85,20 @@ class Recommender:
         self.view, self.options, self.limits = view, options, limits
         self.clock, self.stopwatch = clock, stopwatch
         self.workloads: dict[ObjectKey, Workload] = {}
-        self.fleet, self.classes = make_fleet(self._welcome, self._resume), ClassKeeper(view, class_ttl_s)
+        self._homes, self.classes = Homes(), ClassKeeper(view, class_ttl_s)
+        self._newcomers = Newcomers(view, self._homes, self.classes)
+        self.fleet = make_fleet(self._newcomers.welcome, self._newcomers.resume)
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.progress = Progress() if progress is None else progress
         self._publisher = Publisher(view, limits, self.lead_time, clock, Writers(writers))
         self._showing = Showing(view, profiles_a_round)
         self.refusal: Refusal | None = None
         """Why a newer model is not used, to be shown; None while none is refused."""
-        self._homes = Homes()
-        self._books: dict[Instance, Book] = {}
+        self._advising = Advising(self.fleet, options, self._newcomers.book)
+        self._placing = Placing(view, self._homes, self.lead_time, clock)
+        self._standing: tuple[int, int] | None = None
+        self._let_go_of: tuple[int, int] | None = None
+        self._expecting: list[Workload] = []
 
     def run(self) -> Report:
         """One round."""
@@ -141,12 +140,7 @@ class Recommender:
         """
         report = Report()
         workloads = with_safe_values(self.workloads.values(), self.remember, report)
-        tried = 0
-        while tried < len(workloads) and self.stopwatch() < values_until_s:
-            self._publisher.publish(workloads[tried : tried + AT_ONCE], report)
-            tried += AT_ONCE
-        problems = [str(workload.vpa.key) in report.problems for workload in workloads]
-        report.unsaid = sum(problems[:tried]) + len(workloads[tried:])
+        self._publisher.publish_until(values_until_s, self.stopwatch, workloads, report)
         if self.stopwatch() < profiles_until_s:
             profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
             self._publisher.write_until(profiles_until_s, self.stopwatch, profiles, report)
@@ -167,7 +161,7 @@ class Recommender:
                 if known is not None and known.vpa.uid == vpa.uid:
                     known.vpa = vpa
                     continue
-                with report.sparing(str(key)):
+                with report.sparing(key):
                     self.workloads[key] = self._new_workload(vpa, known, report)
 
     def _new_workload(self, vpa: Vpa, before: Workload | None, report: Report) -> Workload:
@@ -180,20 +174,11 @@ class Recommender:
             with report.sparing(f"PhaseProfile {vpa.key}"):
                 workload.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
         for container in self.view.remembered(vpa.key):  # so that it is spoken of also while no pod is there
-            self._book(workload, container)
+            self._newcomers.book(workload, container)
         return workload
 
     def _select_pods(self, report: Report) -> None:
-        self._homes.clear()
-        now_s = self.clock()
-        # Of two VPAs for one pod the updater obeys the older one.
-        for workload in sorted(self.workloads.values(), key=lambda one: (one.vpa.created_s, one.vpa.key)):
-            with report.sparing(str(workload.vpa.key)):
-                workload.selection = self.view.select(workload.vpa)
-            for pod in workload.selection.pods:  # the last known ones, when they cannot be told now
-                workload.workload_class = workload.selection.workload.get(pod.uid) or workload.workload_class
-                for instance, home in self._homes.add(workload, pod):
-                    self._see_resize(instance, home, now_s, report)
+        self._placing.select(self.workloads.values(), report)
 
     def _take_samples(self, report: Report) -> None:
         with report.sparing("metrics"):
@@ -207,8 +192,7 @@ class Recommender:
             report.samples = len(fresh)
             for member in fresh:
                 self._judge(member, report)
-            for change in self.fleet.changes:
-                report.changed(change, self.fleet.model.graph)
+            report.changed(self.fleet.changes, self.fleet.model.graph)
 
     def _take_kills(self, report: Report) -> None:
         with report.sparing("kills"):
@@ -222,7 +206,7 @@ class Recommender:
                 member = self.fleet.members.get(instance)
                 peak = float(np.nanmax(self.fleet.recent(member)[:, MEMORY])) if member else 0.0
                 needed = bumped_memory_bytes(kill.memory_bytes, peak, ratio, least_bytes)
-                book = self._book(workload, kill.container)
+                book = self._newcomers.book(workload, kill.container)
                 book.killed(needed, kill.when_s)
                 history = book.session(instance.pod_uid) if member else book.history.past
                 history.observe_oom(kill.when_s, needed)
@@ -238,46 +222,39 @@ class Recommender:
             report.decisions += sum(made is not None for made in self.fleet.decide_all(due, now_s))
         except Exception:  # of all together: then one by one, so that only whose fault it is goes without
             log.exception("forecasts")
-            for member in due:
-                with report.sparing(str(member.instance)):
+            for member in self.fleet.due(now_s):
+                with report.sparing(member.instance):
                     report.decisions += self.fleet.decide(member, now_s) is not None
-        for key, workload in self.workloads.items():
-            with report.sparing(str(key)):
+        self._assign_members()
+        for workload in self._expecting:
+            with report.sparing(workload.vpa.key):
                 self.classes.expect(workload, self.fleet, self._homes, now_s)
 
     def _advise(self, report: Report) -> None:
         now_s = self.clock()
-        self._assign_members()
         for key, workload in self.workloads.items():
-            with report.sparing(str(key)):
-                workload.advice, waits_s = {}, deferred_s(workload, now_s)
-                for name in sorted(self._spoken_of(workload)):
-                    present = Present(
-                        workload.members.get(name, ()),
-                        workload.expected.get(name, ()),
-                        requests_of(workload, name),
-                        waits_s,
-                    )
-                    advice = advise(self.fleet, present, self._book(workload, name), now_s, self.options)
-                    if advice is not None:
-                        workload.advice[name] = advice
+            with report.sparing(key):
+                self._advising.advise(workload, now_s)
 
     def _publish(self, report: Report) -> None:
         self._publisher.publish(self.workloads.values(), report)
 
     def _let_go(self, report: Report) -> None:
         """Forget containers whose pod is gone or done; a run that came to a good end is learned."""
+        if self._let_go_of == (self.fleet.version, self._homes.version):
+            return
         gone = []
         for member in self.fleet:
             home = self._homes.of(member.instance)
             if home is None or home.pod.finished:
                 gone.append(member.instance)
-                with report.sparing(str(member.instance)):
+                with report.sparing(member.instance):
                     report.runs += home is not None and self.classes.learn(member, home, self.fleet, self.clock())
         self.fleet.remove(gone)
         self.lead_time.keep_only(self._homes)
         for instance in gone:
-            self._books.pop(instance).history.leave(instance.pod_uid)
+            self._newcomers.books.pop(instance).history.leave(instance.pod_uid)
+        self._let_go_of = self.fleet.version, self._homes.version
 
     def _show(self, report: Report) -> None:
         """The PhaseProfile of each workload, and of each class, of which something changed."""
@@ -287,79 +264,31 @@ class Recommender:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _welcome(self, instance: Instance) -> Newcomer:
-        home = self._homes[instance]
-        book = self._books[instance] = self._book(home.workload, instance.container)
-        found = home.workload_class
-        return Newcomer(
-            None if found is None else found.name,
-            book.session(instance.pod_uid),
-            None if found is None else self.classes.known.runs(found, instance.container),
-            home.container.started_s,
-        )
-
-    def _resume(self, fleet: Fleet, member: Member, cell: int) -> None:
-        """A container that was known before a restart goes on from there."""
-        kept = self._homes[member.instance].workload.kept_member(member.instance)
-        last_cell = None if kept is None else kept.get("last_cell")
-        if kept is None or not isinstance(last_cell, int):
-            return
-        if 0 <= cell - last_cell <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
-            with _starting_anew():
-                keeping.restore(fleet, member, kept)
-
     def _shown(self) -> Known:
         return Known(self.fleet, self.classes.known, self.refusal)
 
-    def _book(self, workload: Workload, container: str) -> Book:
-        if container not in workload.books:
-            book = Book(HistogramAggregate(self.view.history(workload.vpa.key, container)))
-            if before := published_in(workload.vpa.status).get(container):
-                book.published = np.where(np.isnan(before.uncapped), before.target, before.uncapped)
-            workload.books[container] = book
-            if (kept := workload.kept_book(container)) is not None:
-                with _starting_anew():
-                    book.restore(kept)
-        return workload.books[container]
-
-    def _see_resize(self, instance: Instance, home: Home, now_s: float, report: Report) -> None:
-        deferred = any(resize.reason == DEFERRED for resize in home.pod.resizes)
-        delay_s = self.lead_time.seen(instance, home.container.requests, now_s, deferred=deferred)
-        if delay_s is not None and np.isfinite(delay_s):
-            report.resizes_s.append(delay_s)
-
     def _judge(self, member: Member, report: Report) -> None:
         """Hold the latest sample of a container against what it has."""
-        home, book = self._homes[member.instance], self._books[member.instance]
-        had = home.container.requests
-        member.pinned = member.pinned + 1 if home.uses_all(float(member.latest[CPU])) else 0
-        if all(map(math.isnan, book.published)) or all(map(math.isnan, had)):
+        home, book = self._homes[member.instance], self._newcomers.books[member.instance]
+        used, had = member.latest, home.container.requests
+        member.pinned = member.pinned + 1 if home.uses_all(used[CPU]) else 0
+        if all(map(math.isnan, book.published.tolist())) or all(map(math.isnan, had)):
             return
-        book.judge(member.latest, had)
+        book.judge(used, had)
         if member.runs is not None and member.decision is not None and member.decision.policy == CLASS:
-            over = bool(member.latest[CPU] > had[CPU] * VIOLATION_TOLERANCE)
-            member.runs.judge(over, self.options.rails.target_violation[CPU])
-        report.judge(member.latest, had)
+            member.runs.judge(used[CPU] > had[CPU] * VIOLATION_TOLERANCE, self.options.rails.target_violation[CPU])
+        report.judge(used, had)
 
     def _assign_members(self) -> None:
+        """To each workload its live containers, when one came or went, or pods are not what they were."""
+        standing = self.fleet.version, self._homes.version
+        if standing == self._standing:
+            return
+        self._standing = standing
         for workload in self.workloads.values():
-            workload.members = {}
+            workload.members, workload.expected = {}, {}
         for member in self.fleet:
             home = self._homes.of(member.instance)
             if home is not None and not home.pod.finished:
                 home.workload.members.setdefault(member.instance.container, []).append(member)
-
-    def _spoken_of(self, workload: Workload) -> set[str]:
-        """The container names of which something is to be said; of a target that cannot be read, what stands stays."""
-        if workload.selection.problem:
-            return set()
-        return containers_of(workload) or set(workload.books) | set(workload.expected)
-
-
-@contextmanager
-def _starting_anew() -> Iterator[None]:
-    """What was kept and does not fit is said, and stops neither this container nor the others."""
-    try:
-        yield
-    except BadInput as error:
-        log.warning("%s", error)
+        self._expecting = [one for one in self.workloads.values() if self.classes.may_expect(one, self.fleet)]

@@ -2,62 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
+from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, Amounts, FloatArray, IntArray
 
 
 class Rows:
     """Usage and phases by slot, the newest row last.
 
+    Each slot's rows move through an array that is wider than they are, so that an append is one row and not a shift of
+    all of them; now and then those that have come to its end are moved back to its beginning.
+
     Parameters
     ----------
     width
         How many rows are kept.
-
-    Attributes
-    ----------
-    usage
-        float64 (slots, width, 2): cores and bytes, NaN in gaps.
-    labels
-        int16 (slots, width): the phase of each.
     """
 
     def __init__(self, width: int) -> None:
-        self.width = width
-        self.usage = np.empty((0, width, 2))
-        self.labels = np.empty((0, width), np.int16)
+        self.width, self._room = width, width + max(1, width // 8)
+        self._usage = np.empty((0, self._room, 2))
+        self._labels = np.empty((0, self._room), np.int16)
+        self._end = np.empty(0, np.int64)
 
     def __len__(self) -> int:
-        return len(self.usage)
+        return len(self._usage)
 
     def grow(self, slots: int) -> None:
         """Have room for containers 0..slots - 1."""
         more = slots - len(self)
-        self.usage = np.concatenate([self.usage, np.full((more, self.width, 2), np.nan)])
-        self.labels = np.concatenate([self.labels, np.full((more, self.width), UNKNOWN_PHASE, np.int16)])
+        self._usage = np.concatenate([self._usage, np.full((more, self._room, 2), np.nan)])
+        self._labels = np.concatenate([self._labels, np.full((more, self._room), UNKNOWN_PHASE, np.int16)])
+        self._end = np.concatenate([self._end, np.full(more, self.width, np.int64)])
 
     def reset(self, slot: int) -> None:
         """Forget who was there."""
-        self.usage[slot], self.labels[slot] = np.nan, UNKNOWN_PHASE
+        self._usage[slot], self._labels[slot], self._end[slot] = np.nan, UNKNOWN_PHASE, self.width
 
     def append(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
         """One row each, float64 (m, 2) and int64 (m,); the oldest go."""
-        self.usage[slots, :-1], self.labels[slots, :-1] = self.usage[slots, 1:], self.labels[slots, 1:]
-        self.usage[slots, -1], self.labels[slots, -1] = usage, labels
+        full = slots[self._end[slots] == self._room]
+        if len(full):
+            kept = slice(self._room - self.width, self._room)
+            self._usage[full, : self.width] = self._usage[full, kept]
+            self._labels[full, : self.width] = self._labels[full, kept]
+            self._end[full] = self.width
+        ends = self._end[slots]
+        self._usage[slots, ends], self._labels[slots, ends] = usage, labels
+        self._end[slots] = ends + 1
 
     def refill(self, slot: int, usage: FloatArray) -> None:
         """The newest rows are these, float64 (n, 2), of no known phase."""
         self.reset(slot)
-        self.usage[slot, self.width - len(usage) :] = usage
+        self._usage[slot, self.width - len(usage) : self.width] = usage
 
-    def raise_latest(self, slot: int, usage: FloatArray) -> FloatArray:
-        """The newest row shows the larger of what it showed and of this, float64 (2,); returns it."""
-        raised: FloatArray = np.maximum(self.usage[slot, -1], usage)
-        self.usage[slot, -1] = raised
-        return raised
+    def raise_latest(self, slot: int, cpu_cores: float, memory_bytes: float) -> Amounts:
+        """The newest row shows the larger of what it showed and of this; returns it."""
+        newest = self._usage[slot, self._end[slot] - 1]
+        np.maximum(newest, (cpu_cores, memory_bytes), out=newest)
+        return float(newest[CPU]), float(newest[MEMORY])
 
     def latest(self, slot: int, n: int) -> tuple[FloatArray, IntArray]:
         """The newest `n` rows, oldest first: float64 (n, 2) and int64 (n,)."""
-        begin = self.width - n
-        return np.ascontiguousarray(self.usage[slot, begin:]), self.labels[slot, begin:].astype(np.int64)
+        end = self._end[slot]
+        return self._usage[slot, end - n : end].copy(), self._labels[slot, end - n : end].astype(np.int64)
+
+    def latest_of(self, slots: IntArray, numbers: IntArray) -> tuple[FloatArray, IntArray]:
+        """The newest rows of many, as many as each number says, one after the other: float64 (n, 2) and int64 (n,)."""
+        owners = np.repeat(slots, numbers)
+        before = np.cumsum(numbers) - numbers
+        places = np.repeat(self._end[slots] - numbers - before, numbers) + np.arange(len(owners))
+        return self._usage[owners, places], self._labels[owners, places].astype(np.int64)
+
+    def told_anew(self, slots: IntArray, tell: Callable[[IntArray, FloatArray], IntArray]) -> IntArray:
+        """Label all rows of these again, oldest first; returns the labels of the newest, int64 (m,)."""
+        labels = np.full(len(slots), UNKNOWN_PHASE, np.int64)
+        for back in range(self.width, 0, -1):
+            places = self._end[slots] - back
+            labels = tell(slots, self._usage[slots, places])
+            self._labels[slots, places] = labels
+        return labels

@@ -196,6 +196,7 @@ class Service:
         if recommender is None or not self._leads():
             return
         until_s = self._stopped_s + VALUES_WITHIN_S
+        self._view.stop()  # what is written now comes back by the watches, and there is no time to read it
         self._view.hurry(until_s)
         report = recommender.leave_safe_values(until_s, self._stopped_s + PROFILES_WITHIN_S)
         self._say(report)

@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple
 
 from recommender.live.fleet import Fleet
-from recommender.live.member import Instance
 from recommender.live.profile import Known, profile_of, signature_of
 from recommender.live.tally import Report
 from recommender.live.view import View
@@ -81,10 +80,8 @@ class Showing:
 
 def _kept_of(workload: Workload) -> object:
     """What must not be lost: which containers are known, and what kills for memory showed."""
-    known: set[Instance] = {
-        member.instance for found in workload.members.values() for member in found if member.decision is not None
-    }
-    return known, {name: book.oom_s for name, book in workload.books.items()}
+    known = [member.instance for found in workload.members.values() for member in found if member.decision is not None]
+    return known, [(name, book.oom_s) for name, book in workload.books.items()]
 
 
 def _is_stale(due: _Due, fleet: Fleet, now_s: float) -> bool:

@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 
 import numpy as np
 
 from recommender.errors import PhasewiseError
 from recommender.live.member import PhaseChange
 from recommender.phases.graph import PhaseGraph
-from recommender.records import VIOLATION_TOLERANCE, FloatArray
+from recommender.records import VIOLATION_TOLERANCE, Amounts, FloatArray
 
 log = logging.getLogger(__name__)
+
+
+class Sparing:
+    """A block in which things may go wrong: there are thousands at each round, and in almost all of them nothing does.
+
+    Parameters
+    ----------
+    problems
+        Where it is told what did.
+    about
+        Which object it is; its text is made only when it is needed.
+    """
+
+    __slots__ = ("_about", "_problems")
+
+    def __init__(self, problems: dict[str, str], about: object) -> None:
+        self._problems, self._about = problems, about
+
+    def __enter__(self) -> None:
+        """Nothing has gone wrong yet."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        """A round must outlive also what nobody foresaw; what ends the process does."""
+        if error is None:
+            return False
+        if isinstance(error, PhasewiseError):
+            self._problems[str(self._about)] = str(error)
+        elif isinstance(error, Exception):
+            log.exception("round: %s", self._about)
+            self._problems[str(self._about)] = f"{type(error).__name__}: {error}"
+        return isinstance(error, Exception)
 
 
 @dataclass(slots=True)
@@ -42,7 +73,7 @@ class Report:
     judged
         Samples held against what the container had.
     violating, used, slack
-        float64 (2,): how many of them violated, and sums of use and of what was had beyond it, cores and bytes.
+        CPU and memory: how many of them violated, and sums of use and of what was had beyond it, cores and bytes.
     """
 
     step_s: dict[str, float] = field(default_factory=dict)
@@ -59,43 +90,40 @@ class Report:
     unsaid: int = 0
     unshown: int = 0
     judged: int = 0
-    violating: FloatArray = field(default_factory=lambda: np.zeros(2))
-    used: FloatArray = field(default_factory=lambda: np.zeros(2))
-    slack: FloatArray = field(default_factory=lambda: np.zeros(2))
+    violating: list[int] = field(default_factory=lambda: [0, 0])
+    used: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    slack: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
-    @contextmanager
-    def sparing(self, about: str) -> Iterator[None]:
+    def sparing(self, about: object) -> Sparing:
         """Whatever goes wrong with one object stops that object only, and is reported."""
-        try:
-            yield
-        except PhasewiseError as error:
-            self.problems[about] = str(error)
-        except Exception as error:  # a round must outlive what nobody foresaw
-            log.exception("round: %s", about)
-            self.problems[about] = f"{type(error).__name__}: {error}"
+        return Sparing(self.problems, about)
 
     @property
     def resizes_done(self) -> int:
         """How many resizes were seen done."""
         return len(self.resizes_s)
 
-    def judge(self, used: FloatArray, had: Sequence[float]) -> None:
-        """Count one sample, float64 (2,), against what its container had at the time; NaN where it requests nothing."""
+    def judge(self, used: Amounts, had: Amounts) -> None:
+        """Count one sample against what its container had at the time; NaN where it requests nothing."""
         self.judged += 1
-        for place, amount in enumerate(used.tolist()):
+        for place, amount in enumerate(used):
             self.violating[place] += amount > had[place] * VIOLATION_TOLERANCE
             self.used[place] += amount
             if had[place] > amount:
                 self.slack[place] += had[place] - amount
 
-    def changed(self, change: PhaseChange, graph: PhaseGraph | None) -> None:
-        """Count a change of phase, and whether it was foretold."""
-        self.phase_changes += 1
-        shares = shares_of_next(graph, change.before, change.phase, change.samples)
-        if shares is not None:
-            hit = int(shares.argmax()) == change.following
-            self.forecast_hits += hit
-            self.forecast_misses += not hit
+    def changed(self, changes: Sequence[PhaseChange], graph: PhaseGraph | None) -> None:
+        """Count changes of phase, and of those that were foretold which came true."""
+        self.phase_changes += len(changes)
+        if graph is None:
+            return
+        before, phases, samples, following = np.array(changes, np.int64).reshape(-1, 4).T
+        known = (phases >= 0) & (phases < graph.n_phases)
+        outlook = graph.compile()
+        at = outlook.index(before[known], phases[known], np.maximum(samples[known], 1))
+        hits = int((outlook.next_phase[at].argmax(axis=1) == following[known]).sum())
+        self.forecast_hits += hits
+        self.forecast_misses += int(known.sum()) - hits
 
 
 def shares_of_next(graph: PhaseGraph | None, before: int, phase: int, samples: int) -> FloatArray | None:

@@ -36,6 +36,7 @@ class Telemetry:
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
         self._finished_s, self._written_s = stopwatch(), float("nan")
+        self._asked: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._rounds(registry)
         self._objects(registry)
         self._quality(registry)
@@ -191,8 +192,12 @@ class Telemetry:
 
     def api_request(self, method: str, status: int, duration_s: float) -> None:
         """The API server answered, or did not (status 0). For many threads."""
-        self.requests.labels(method, str(status)).inc()
-        self.request_s.labels(method).observe(duration_s)
+        known = self._asked.get((method, status))
+        if known is None:  # to look it up anew costs more than all that is counted
+            known = self.requests.labels(method, str(status)), self.request_s.labels(method)
+            self._asked[method, status] = known
+        known[0].inc()
+        known[1].observe(duration_s)
 
 
 def _state_of(workload: Workload) -> str:

@@ -68,6 +68,9 @@ class View(Protocol):
     ) -> None:
         """Make the status of a VPA say this."""
 
+    def stands(self, vpa: Vpa) -> bool:
+        """Whether the status of a VPA is known to be what we published last."""
+
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Make the PhaseProfile of a VPA say this."""
 

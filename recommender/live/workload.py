@@ -11,7 +11,7 @@ from recommender.cluster.objects import Vpa
 from recommender.growth import Growth
 from recommender.live.book import Book
 from recommender.live.member import Decision, Instance, Member
-from recommender.live.recommend import Advice
+from recommender.live.recommend import Advice, Standing
 from recommender.live.view import Selection
 
 
@@ -25,6 +25,8 @@ class Workload:
         By container name; they outlive rounds.
     advice
         What this round wants to publish, by container name.
+    standing
+        What was advised last, and as long as what it stands, by container name.
     members
         The live containers, by container name.
     expected
@@ -36,8 +38,8 @@ class Workload:
     kept
         What its PhaseProfile kept over a restart, until it was taken over: `books` by container name, `members` by
         `pod uid/container`, `growth` by pod uid.
-    said
-        What its status was last made from, once it stood.
+    said, said_to
+        What its status was last made from, once it stood, and the VPA that it was said to.
     shown, shown_s
         What its PhaseProfile was last made from, and when (unix seconds).
     kept_of, kept_s
@@ -48,12 +50,14 @@ class Workload:
     selection: Selection = field(default_factory=lambda: Selection((), {}))
     books: dict[str, Book] = field(default_factory=dict)
     advice: dict[str, Advice] = field(default_factory=dict)
+    standing: dict[str, Standing] = field(default_factory=dict)
     members: dict[str, list[Member]] = field(default_factory=dict)
     expected: dict[str, list[Decision]] = field(default_factory=dict)
     workload_class: str | None = None
     growth: dict[str, Growth] = field(default_factory=dict)
     kept: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     said: object = None
+    said_to: Vpa | None = None
     shown: object = None
     shown_s: float = -math.inf
     kept_of: object = None

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import NoReturn, TypeVar
 
-Write = Callable[[], object]
-Outcome = Callable[[], object]
-"""Returns, or raises what the write raised."""
+T = TypeVar("T")
 
 
 class Writers:
@@ -24,14 +23,14 @@ class Writers:
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def run(self, writes: Sequence[Write]) -> Sequence[Outcome]:
-        """Begin them in their order, wait for all, and return how each ended."""
+    def run(self, writes: Sequence[Callable[[], T]]) -> Sequence[Callable[[], T]]:
+        """Begin them in their order, wait for all; returns how each ended: what it returns or raises, when called."""
         if self._number < 2 or len(writes) < 2:
             return [_ended(write) for write in writes]
         waiting: SimpleQueue[int] = SimpleQueue()
         for place in range(len(writes)):
             waiting.put(place)
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, Callable[[], T]] = {}
 
         def work() -> None:
             while True:
@@ -51,7 +50,7 @@ class Writers:
         return [outcomes[place] for place in range(len(writes))]
 
 
-def _ended(write: Write) -> Outcome:
+def _ended(write: Callable[[], T]) -> Callable[[], T]:
     try:
         done = write()
     except Exception as error:  # noqa: BLE001  # raised where the outcome is looked at
@@ -59,5 +58,5 @@ def _ended(write: Write) -> Outcome:
     return lambda: done
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: Exception) -> NoReturn:
     raise error

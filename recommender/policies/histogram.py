@@ -43,9 +43,9 @@ FIRST_REFERENCE_S = -719_162 * DAY_S
 """Midnight of the first day of year 1, upstream's zero time: far enough back that the first sample moves it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """Lower bound, target and upper bound, float64 (2,) each, cores and bytes."""
+    """Lower bound, target and upper bound, float64 (2,) each, cores and bytes; equal is the very same one."""
 
     lower: FloatArray
     target: FloatArray

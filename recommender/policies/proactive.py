@@ -78,18 +78,23 @@ class ProactivePolicy:
         self.lowest = np.array([resource.lowest for resource in demand.resources])
         self.highest = np.array([resource.highest for resource in demand.resources])
         self.pace = OWN_PACE._replace(gain=self.options.gain)
+        self._nothing: Foreseen | None = None  # samples without a decision come often, and ask for nothing
 
     def start(self, container: ContainerFacts) -> ProactiveSession:
         return ProactiveSession(self, container)
 
     def foresee(self, past: FloatArray, workload: str | None) -> Foreseen:
         """What similar moments led to, for the facts of many moments, float64 (m, N_PAST), of one workload class."""
+        if not len(past) and self._nothing is not None:
+            return self._nothing
         leaves = self.demand.leaves(past, workload)
         pooled = [np.empty((len(past), len(grid.knots)), np.float32) for grid in self.grids]
         for curves, found in zip(self.curves, pooled, strict=True):
             pool_leaves(leaves, curves, found)
         references = [self.demand.references(past, resource) for resource in range(2)]
-        return Foreseen(leaves, pooled, references, self._bounds(past))
+        foreseen = Foreseen(leaves, pooled, references, self._bounds(past))
+        self._nothing = self._nothing if len(past) else foreseen
+        return foreseen
 
     def _bounds(self, past: FloatArray) -> FloatArray:
         """float64 (2, m, 2): per resource, at least and at most; they bind where what was learned cannot be trusted."""
@@ -117,16 +122,6 @@ class Foreseen(NamedTuple):
     pooled: Sequence[NDArray[np.float32]]
     references: Sequence[FloatArray]
     bounds: FloatArray
-
-    def only(self, row: int) -> Foreseen:
-        """Of one moment."""
-        here = slice(row, row + 1)
-        return Foreseen(
-            self.leaves[here],
-            [pooled[here] for pooled in self.pooled],
-            [references[here] for references in self.references],
-            np.ascontiguousarray(self.bounds[:, here]),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +154,7 @@ class ProactiveSession:
     def __init__(self, policy: ProactivePolicy, container: ContainerFacts) -> None:
         self.policy, self.container = policy, container
         self.past = fresh_past(policy.demand.cycle_samples)
-        self.ledgers = [correction.fresh_ledger() for _ in RESOURCES]
+        self.ledgers = correction.fresh_ledgers(len(RESOURCES))
         self.reasons: Reasons | None = None
 
     def advance(self, block: Block) -> FloatArray:
@@ -197,6 +192,13 @@ class ProactiveSession:
             # Copies, of arrays that hold many moments.
             self.reasons = Reasons(past[-1].copy(), moments, foreseen.bounds[:, -1].copy(), outcomes[:, -1].copy())
 
+    def take_over(self, past: facts_of.Past, ledgers: FloatArray, reasons: Reasons) -> None:
+        """What a decision for many came to for this one: copied, for they are parts of large arrays."""
+        for mine, given in zip(self.past, past, strict=True):
+            mine[:] = given
+        self.ledgers[:] = ledgers
+        self.reasons = Reasons(reasons.past.copy(), reasons.moments, reasons.bounds.copy(), reasons.outcomes.copy())
+
     def remembered(self) -> dict[str, Any]:
         """What was learned of the container so far, as arrays."""
         return {**self.past._asdict(), "ledgers": list(self.ledgers)}
@@ -211,10 +213,14 @@ class ProactiveSession:
         """
         try:
             past = facts_of.Past(*(_like(fresh, remembered[name]) for name, fresh in self.past._asdict().items()))
-            ledgers = [_like(*pair) for pair in zip(self.ledgers, remembered["ledgers"], strict=True)]
+            ledgers = _like(self.ledgers, remembered["ledgers"])
         except (KeyError, TypeError, ValueError) as error:
             raise BadArtifact(f"the kept state of a container does not fit ({error}); it starts anew") from error
         self.past, self.ledgers = past, ledgers
+
+    def rule(self) -> str:
+        """What the last decision was made by, in words."""
+        return "no decision yet" if self.reasons is None else self._rule(int(self.reasons.past[facts_of.PHASE_NOW]))
 
     def explain(self) -> Mapping[str, Any]:
         if self.reasons is None:
@@ -263,38 +269,3 @@ def _like(fresh: NDArray[Any], kept: Any) -> NDArray[Any]:
     if array.shape != fresh.shape:
         raise ValueError(f"shape {array.shape} where {fresh.shape} was expected")
     return array
-
-
-def decide_together(sessions: Sequence[ProactiveSession], blocks: Sequence[Block]) -> FloatArray:
-    """One decision of each of many containers of one policy: what `advance` would return, in a few calls for all.
-
-    Parameters
-    ----------
-    blocks
-        The samples of each; one decision in each.
-
-    Returns
-    -------
-    float64 (m, 2)
-        Cores and bytes.
-    """
-    past = np.empty((len(sessions), facts_of.N_PAST))
-    for row, (session, block) in enumerate(zip(sessions, blocks, strict=True)):
-        session.read(block, past[row : row + 1])
-    allocations = np.empty((len(sessions), 2))
-    for workload, rows in _by_class(sessions).items():
-        foreseen = sessions[0].policy.foresee(past[rows], workload)
-        for place, row in enumerate(rows):
-            outcomes = np.empty((2, 1, 3))
-            sessions[row].decide(blocks[row], past[row : row + 1], foreseen.only(place), outcomes)
-            allocations[row] = outcomes[:, 0, 0]
-    return allocations
-
-
-def _by_class(sessions: Sequence[ProactiveSession]) -> dict[str | None, list[int]]:
-    """Which are of each class that the model knows; None for all others."""
-    rows: dict[str | None, list[int]] = {}
-    for row, session in enumerate(sessions):
-        workload = session.container.workload
-        rows.setdefault(workload if session.policy.demand.runs.knows(workload) else None, []).append(row)
-    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,17 @@ from tests.cluster.simulated.nodes import SimulatedNodes
 
 OTHERS = (LEAST, MOST, CURRENT, RANDOM)
 LIMITED = (WAITS, STRICT)
-EVERYBODY = (*OTHERS, CAUTIOUS, OURS, *LIMITED)
+EVERYBODY: Mapping[str, Who] = {
+    "least": LEAST,
+    "most": MOST,
+    "current": CURRENT,
+    "random": RANDOM,
+    "cautious": CAUTIOUS,
+    "ours": OURS,
+    "waits": WAITS,
+    "strict": STRICT,
+}
+"""By the names that `--placed-by` takes."""
 GROUPS, SCATTERED = "in groups", "one by one"
 
 
@@ -51,6 +61,8 @@ class Plan:
         Numbers of nodes that each scheduler is given.
     seeds
         Which jobs, in which order.
+    placed_by
+        The schedulers.
     """
 
     jobs: int
@@ -58,6 +70,7 @@ class Plan:
     every_s: float
     nodes: Sequence[int]
     seeds: Sequence[int]
+    placed_by: Sequence[Who] = tuple(EVERYBODY.values())
 
     def arrivals(self, pattern: str, seed: int) -> Sequence[Arrival]:
         """The jobs of one play."""
@@ -88,8 +101,10 @@ def run_jobs(
     """
     use = CurrentUse(place, pace, shape)
     by_use = ByCurrentUse(use.uses, shape.node)
-    start(place, pace, by_use, plan.seeds[0])
-    lanes = [Lane(who, some_nodes(place, count, shape), place.namespace()) for count in plan.nodes for who in EVERYBODY]
+    start(place, plan.placed_by, pace, by_use, plan.seeds[0])
+    lanes = [
+        Lane(who, some_nodes(place, count, shape), place.namespace()) for count in plan.nodes for who in plan.placed_by
+    ]
     for lane in lanes:
         if lane.who in (OURS, *LIMITED):
             place.publish(lane.namespace, pace.speed)
@@ -105,15 +120,17 @@ def run_jobs(
             told(f"seed {seed}, {pattern}")
 
 
-def start(place: Place, pace: Pace, by_use: ByCurrentUse, seed: int) -> None:
-    """All schedulers, and the extenders that some of them ask."""
-    for who in (LEAST, MOST):
-        start_plain(place, who)
-    start_judged(place, RANDOM, AtRandom(np.random.default_rng(seed)))
-    start_judged(place, CURRENT, by_use)
-    for who in (OURS, *LIMITED):
-        limit = ("--cpu-limit", CPU_LIMITS[who]) if who in LIMITED else ()
-        start_asking(place, who, start_extender(place, who, pace, *limit))
+def start(place: Place, placed_by: Sequence[Who], pace: Pace, by_use: ByCurrentUse, seed: int) -> None:
+    """The schedulers, and the extenders that some of them ask."""
+    judged = {RANDOM: AtRandom(np.random.default_rng(seed)), CURRENT: by_use}
+    for who in placed_by:
+        if who in judged:
+            start_judged(place, who, judged[who])
+        elif who in (OURS, *LIMITED):
+            limit = ("--cpu-limit", CPU_LIMITS[who]) if who in LIMITED else ()
+            start_asking(place, who, start_extender(place, who, pace, *limit))
+        else:
+            start_plain(place, who)
 
 
 def some_nodes(place: Place, count: int, shape: Shape) -> SimulatedNodes:
@@ -180,6 +197,8 @@ def fewer_nodes(lines: Sequence[Line]) -> list[str]:
         of_pattern = [line for line in lines if line.pattern == pattern]
         most = max(line.nodes for line in of_pattern)
         others = [line for line in of_pattern if line.who in OTHERS and line.nodes == most]
+        if not others:
+            continue
         best = min(others, key=lambda line: (line.cpu_core_s, line.ooms))
         for who in (OURS, *LIMITED):
             no_worse = [line for line in of_pattern if line.who == who

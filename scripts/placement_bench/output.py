@@ -92,12 +92,14 @@ def write_json(
     results: Sequence[Result],
     lines: Sequence[Line],
     gangs: Sequence[Gangs],
+    offline: Sequence[Line] = (),
 ) -> None:
-    """All figures, and where and when every job ran, for programs."""
+    """All figures, and where and when every job ran (but for those without servers), for programs."""
     content = {
         **facts,
         "burst": [asdict(burst) for burst in bursts],
         "jobs": [asdict(line) for line in lines],
+        "offline": [asdict(line) for line in offline],
         "plays": [_play(result) for result in results],
         "gangs": [asdict(row) for row in gangs],
     }

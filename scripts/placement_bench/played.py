@@ -86,13 +86,16 @@ class CurrentUse:
         there = [(bound.pod, bound.node, age_s) for bound, age_s in zip(seen, ages_s, strict=True)]
         for name, node, age_s in (*there, *((name, favoured[name], 0.0) for name in unseen)):
             if node in index:
-                use[:, index[node]] += self._of(self.jobs[name].recording, age_s)
+                recording = self.jobs[name].recording
+                use[:, index[node]] += seen_use(recording, age_s, self._shape.needs(recording), self._pace)
         return use
 
-    def _of(self, recording: Recording, age_s: float) -> np.ndarray:
-        if age_s * self._pace.stretch < YOUNG_S:
-            return np.array(self._shape.needs(recording))
-        return recording.usage[int(age_s)] if age_s < recording.duration_s else np.zeros(2)
+
+def seen_use(recording: Recording, age_s: float, needs: Pair, pace: Pace) -> np.ndarray:
+    """(2,): what metrics show of a job of this age; while it is too young for that, what it requests."""
+    if age_s * pace.stretch < YOUNG_S:
+        return np.array(needs)
+    return recording.usage[int(age_s)] if age_s < recording.duration_s else np.zeros(2)
 
 
 def play(

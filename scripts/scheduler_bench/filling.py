@@ -52,7 +52,7 @@ def waiting(place: Place, progress: Progress, numbers: range) -> list[Json]:
         path = f"/api/v1/namespaces/{objects.namespace_of(number)}/pods"
         pod = place.wire.send("POST", path, objects.pod(f"waiting-{number}", number))
         del pod["metadata"]["managedFields"]
-        made.append(pod)
+        made.append({part: told for part, told in pod.items() if part not in ("kind", "apiVersion")})
 
     _told(progress, "waiting pods", numbers, create)
     return made

@@ -1,6 +1,6 @@
 """Stand-ins for an extender, as processes of their own: what a scheduler and a machine could do at best.
 
-    stub.py gunicorn PORT       the HTTP server of ours, answering at once
+    stub.py gunicorn PORT       gunicorn as ours runs it, answering at once; all requests go the way of the web server
     stub.py bare PORT           a loop over one socket, answering at once: less than any HTTP server can do
 
 Both leave out everything: no JSON is read, no pod, no node is known, nothing is judged, kept or counted. `filter` gives

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from extender.api import create_app
 from extender.body import BodyLimits
 from extender.telemetry import Telemetry
-from tests.extender.worlds import World, class_json, node_json, pod_json
+from tests.extender.worlds import World, as_schedulers_send, class_json, node_json, pod_json
 
 
 class Face:
@@ -138,10 +138,13 @@ def test_a_pod_that_the_watch_has_shown_is_not_read_again_but_one_that_changed_i
         return pod
 
     face.world.put(seen("7", "1Gi"))
-    face.world.read_pod = None  # type: ignore[assignment]
-    assert face.post("filter", asked(seen("7", "1Gi"))).get_json()["NodeNames"] == ["a", "b"]
-    assert face.world.placer._pod(seen("7", "1Gi")) is face.world.state.waiting("uid-p")
-    assert face.post("filter", asked(seen("8", "64Gi"))).get_json()["NodeNames"] == []
+    told = face.post("filter", as_schedulers_send(seen("7", "64Gi"), ["a", "b"])).get_json()
+    assert told["NodeNames"] == ["a", "b"], "of one version it is the one that was seen"
+    assert face.world.placer._latest[1] is face.world.state.waiting("uid-p")  # type: ignore[index]
+    assert face.post("filter", as_schedulers_send(seen("8", "64Gi"), ["a", "b"])).get_json()["NodeNames"] == []
+    other = seen("7", "64Gi")
+    other["metadata"]["name"] = "q"
+    assert face.post("filter", as_schedulers_send(other, ["a", "b"])).get_json()["NodeNames"] == []
 
 
 def test_a_node_that_is_named_twice_is_answered_once(face: Face) -> None:
@@ -179,3 +182,51 @@ def test_health_readiness_and_metrics(face: Face) -> None:
 def test_a_pod_of_a_megabyte_is_read_like_any_other(face: Face) -> None:
     pod = pod_json("large", annotations={"blob": "x" * 900_000})
     assert face.post("filter", asked(pod)).get_json()["NodeNames"] == ["a", "b"]
+
+
+def test_the_form_of_kube_scheduler_is_answered_as_any_other_form(face: Face) -> None:
+    pod = pod_json("p", cpu="2")
+    pod["metadata"]["resourceVersion"] = "7"
+    for names in (["a", "b"], ["b"], ["b", "brand-new", "a"], [], ["b", "a", "b"]):
+        other = Face()
+        for verb in ("filter", "prioritize"):
+            told = face.post(verb, as_schedulers_send(pod, names))
+            assert told.status_code == 200
+            assert told.get_json() == other.post(verb, {"NodeNames": names, "Pod": pod}).get_json()
+
+
+def test_where_nodes_were_refused_the_others_are_judged_ahead_too(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = pod_json("p", memory="8Gi")
+    pod["metadata"]["resourceVersion"] = "7"
+    names = ["a", "b", "c", "d"]
+    for one in (face, other := Face()):
+        one.world.put(node_json("c"), node_json("d", cpu="4"), pod_json("eats", node="a", workload="eater"))
+    told = face.post("filter", as_schedulers_send(pod, names)).get_json()
+    assert (told["NodeNames"], list(told["FailedAndUnresolvableNodes"])) == (["b", "c", "d"], ["a"])
+    monkeypatch.setattr(face.world.placer, "_judged", lambda *_: pytest.fail("judged already"))
+    scores = face.post("prioritize", as_schedulers_send(pod, told["NodeNames"])).get_json()
+    monkeypatch.undo()
+    assert scores == other.post("prioritize", as_schedulers_send(pod, told["NodeNames"])).get_json()
+    assert face.client.get("/explain/team/p").get_json()["refused"].keys() == {"a"}
+
+
+@pytest.mark.parametrize("names", [b'"a" "b"', b'"a",', b"1", b'"a",{}', b'a","b', b'"a","b', b"\xff"])
+@pytest.mark.parametrize("scheduler", ["phasewise", "default-scheduler"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize"])
+def test_what_only_looks_like_names_is_refused(face: Face, names: bytes, scheduler: str, verb: str) -> None:
+    pod = pod_json("p", scheduler=scheduler)
+    pod["metadata"]["resourceVersion"] = "7"
+    body = as_schedulers_send(pod, ["a"]).replace(b'["a"]', b"[%b]" % names)
+    assert face.post(verb, body).status_code == 400
+
+
+def test_where_hosts_with_the_commonest_score_are_left_out_a_pod_that_is_not_ours_is_told_nothing() -> None:
+    world = World(None, *(node_json(name) for name in "abcd"))
+    app = create_app(world.placer, Telemetry(CollectorRegistry()), lambda: "", differing=True)
+    client = app.test_client()
+
+    def scores(pod: Any) -> Any:
+        return client.post("/prioritize", json=asked(pod, list("abcd"))).get_json()
+
+    assert scores(pod_json("first")) == [{"Host": "a", "Score": 1}], "of four alike, one is named"
+    assert scores(pod_json("theirs", scheduler="default-scheduler")) == []

@@ -20,7 +20,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.sock, self.client = socket.socketpair()
-        self.is_http2 = False
+        self.initialized = self.is_http2 = False
         self.parser = SimpleNamespace(unreader=SimpleNamespace(buf=io.BytesIO()))
 
 
@@ -72,3 +72,61 @@ def test_what_was_read_ahead_is_left_to_gunicorn(worker: Any, connection: Connec
     connection.parser.unreader.buf.write(b"GET /")
     assert worker.handle(connection) is True
     assert worker.nr == 1
+
+
+class Shortcut:
+    """Answers what begins with `q`, takes a connection for broken at `b`, and gives everything else back."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+
+    def serve(self, connection: socket.socket) -> bool | bytes:
+        got = connection.recv(1)
+        if got == b"b":
+            raise BrokenPipeError
+        self.answered += got == b"q"
+        return True if got == b"q" else got
+
+
+@pytest.fixture
+def quick(worker: Any, connection: Connection) -> Shortcut:
+    """A worker with a way around the web server, on a connection whose first request was answered."""
+    made = worker._quick = Shortcut()
+    worker.log = SimpleNamespace(debug=lambda *_: None)
+    connection.initialized = True
+    connection.parser.unreader.unread = connection.client.sendall  # it comes again
+    return made
+
+
+def test_what_can_be_is_answered_without_the_web_server_and_the_rest_by_it(
+    worker: Any, connection: Connection, quick: Shortcut
+) -> None:
+    connection.client.sendall(b"qq")
+    assert worker.handle(connection) is True
+    assert (quick.answered, worker.nr) == (2, 0)
+    connection.sock.setblocking(False)
+    connection.client.sendall(b"y")
+    assert worker.handle(connection) is True
+    assert (quick.answered, worker.nr) == (2, 1)
+    connection.client.sendall(b"n")
+    assert worker.handle(connection) is False
+
+
+def test_a_connection_that_breaks_is_closed_and_a_worker_that_ends_leaves_its_last_word_to_gunicorn(
+    worker: Any, connection: Connection, quick: Shortcut
+) -> None:
+    connection.client.sendall(b"b")
+    assert worker.handle(connection) is False
+    worker.alive = False
+    connection.client.sendall(b"y")
+    assert worker.handle(connection) is True
+    assert (quick.answered, worker.nr) == (0, 1)
+
+
+def test_the_first_request_of_a_connection_goes_the_usual_way(
+    worker: Any, connection: Connection, quick: Shortcut
+) -> None:
+    connection.initialized = False
+    connection.client.sendall(b"n")
+    assert worker.handle(connection) is False
+    assert (quick.answered, worker.nr) == (0, 1)

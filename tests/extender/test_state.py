@@ -274,17 +274,7 @@ def test_the_fullest_node_is_that_with_the_largest_share_within_the_time_asked_f
     snapshot = world.state.snapshot()
     assert snapshot.fullest(150.0)[0] == pytest.approx(0.5)
     assert snapshot.fullest(300.0)[0] == pytest.approx(0.8)
-    assert World().state.snapshot().fullest(150.0).tolist() == [0.0, 0.0]
-
-
-def test_nodes_are_found_by_name_and_all_of_them_are_everywhere() -> None:
-    snapshot = World(None, node_json("a"), node_json("b"), node_json("c")).state.snapshot()
-    places, unknown = snapshot.find(["c", "new", "a"])
-    assert ({snapshot.names[place] for place in places}, len(places), unknown) == ({"c", "a"}, 2, ["new"])
-    places, unknown = snapshot.find(["c", "new", "c", "new"])
-    assert ([snapshot.names[place] for place in places], unknown) == (["c"], ["new"])
-    assert snapshot.find(["c", "a", "b"])[0] is snapshot.everywhere
-    assert snapshot.find([])[0].size == 0
+    assert World().state.snapshot().fullest(150.0) == (0.0, 0.0)
 
 
 def test_the_default_hold_outlasts_a_burst() -> None:

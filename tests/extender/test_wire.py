@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from extender import wire
 from extender.errors import BadRequest
+from extender.latest_asked import LatestAsked
 
 POD = {"metadata": {"name": "p", "uid": "u"}, "spec": {}}
 
@@ -30,14 +31,17 @@ def test_whole_nodes_are_given_back_as_they_came() -> None:
     nodes = [{"metadata": {"name": name, "managedFields": [1]}, "status": {}} for name in ("a", "b")]
     question = wire.read_asked(asked(Nodes={"metadata": {}, "items": nodes}))
     assert question.names == ["a", "b"]
-    answer = json.loads(wire.filter_answer(question, {"a": "why"}))
+    refused = {"a": "why"}
+    answer = json.loads(wire.filter_answer(wire.left_of(question, refused), refused))
     assert answer["Nodes"]["items"] == nodes[1:]
     assert answer["NodeNames"] is None
     assert wire.read_asked(asked(Nodes={"items": None})).names == []
 
 
 def test_a_filter_answer_names_what_passed_and_why_the_others_did_not() -> None:
-    answer = json.loads(wire.filter_answer(wire.read_asked(asked(NodeNames=["a", "b"])), {"b": "no memory"}))
+    refused = {"b": "no memory"}
+    left = wire.left_of(wire.read_asked(asked(NodeNames=["a", "b"])), refused)
+    answer = json.loads(wire.filter_answer(left, refused))
     assert answer == {
         "Nodes": None,
         "NodeNames": ["a"],
@@ -71,14 +75,32 @@ def test_every_host_is_answered_once_with_a_whole_number(hosts: list[str], draw:
 def test_an_answer_looks_like_this() -> None:
     scored = wire.Scored(("a", "node-b"), np.array([1, 0]), np.array([10, 7]), ["c", 'd","'])
     assert wire.priority_answer(scored) == (
-        b'[{"Score":10,"Host":"node-b"},{"Score": 7,"Host":"a"}     ,'
-        b'{"Host":"c","Score":5},{"Host":"d\\",\\"","Score":5}]'
+        b'[{"Host":"node-b","Score":10},{"Host":"a","Score":7},{"Host":"c","Score":5},{"Host":"d\\",\\"","Score":5}]'
     )
     assert wire.priority_answer(wire.Scored()) == b"[]"
 
 
+@given(names, st.data())
+def test_every_difference_between_hosts_is_the_same_where_the_commonest_score_is_left_out(
+    hosts: list[str], draw: st.DataObject
+) -> None:
+    hosts = [host for host in hosts if host.isprintable()]
+    scores = [draw.draw(st.integers(0, 10)) for _ in hosts]
+    neutral = [f"{host}-new" for host in hosts if draw.draw(st.booleans())]
+    places = np.arange(len(hosts))
+    scored = wire.Scored(tuple(hosts), places, np.array(scores, dtype=np.intp), neutral)
+    entries = json.loads(wire.priority_answer(scored, differing=True))
+    told = {entry["Host"]: entry["Score"] for entry in entries}
+    assert len(told) == len(entries)
+    whole = scored.by_name()
+    assert all(type(score) is int for score in told.values())
+    assert len({score - told.get(host, 0) for host, score in whole.items()}) <= 1
+    assert told.keys() <= whole.keys()
+    assert not hosts or len(hosts) - len(told.keys() & set(hosts)) == max(map(scores.count, scores))
+
+
 def test_the_same_bytes_are_read_once_and_others_anew() -> None:
-    asked_of_us, body = wire.LatestAsked(), asked(NodeNames=["a"])
+    asked_of_us, body = LatestAsked(), asked(NodeNames=["a"])
     first = asked_of_us.read(body)
     assert asked_of_us.read(bytes(bytearray(body))) is first
     assert asked_of_us.read(asked(NodeNames=["b"])).names == ["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +75,15 @@ def node_json(name: str, cpu: str = "8", memory: str = "32Gi", labels: Mapping[s
         "metadata": {"name": name, "labels": dict(labels or {})},
         "status": {"allocatable": allocatable},
     }
+
+
+def as_schedulers_send(pod: Json, names: Sequence[str]) -> bytes:
+    """ExtenderArgs in the very form of kube-scheduler: in the order of its types, without blanks."""
+    first = ("name", "generateName", "namespace", "uid", "resourceVersion")
+    metadata = {**{key: pod["metadata"][key] for key in first if key in pod["metadata"]}, **pod["metadata"]}
+    sent = {"metadata": metadata, "spec": pod["spec"], "status": pod["status"]}
+    args = {"Pod": sent, "Nodes": None, "NodeNames": list(names)}
+    return json.dumps(args, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def class_json(workload: str, cpu_cores: Sequence[float], memory_gib: Sequence[float], step_s: float = 150.0) -> Json:

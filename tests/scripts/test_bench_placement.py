@@ -15,23 +15,25 @@ import numpy as np
 import orjson
 import pytest
 from placement_bench import output, plots
-from placement_bench.arrivals import in_groups, scattered
+from placement_bench.arrivals import Arrival, in_groups, scattered
 from placement_bench.burst import Burst, demand_on, judged
 from placement_bench.gangs import Gangs, Repetition
 from placement_bench.gangs import _judged as gangs_judged
 from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, lines_of
 from placement_bench.load import Run, load, overload
+from placement_bench.offline import RETRY_S, Floor, by_current_use, by_requests, judge_of, play_offline, run_offline
 from placement_bench.opinions import AtRandom, ByCurrentUse
 from placement_bench.pace import Pace
 from placement_bench.played import Played, Shape
 from placement_bench.recordings import PLAY, TEACH, Recording, curve_of, demand_of_classes, recordings
-from placement_bench.schedulers import CAUTIOUS, LEAST, OURS, ours_profile
+from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Who, ours_profile
 from placement_bench.watching import Bound
 from rich.console import Console
 
 from extender.grid import Grid
 from tests.cluster.recording_extender import Call
 from tests.cluster.rig import clusters_folder
+from tests.cluster.waiting import NotInTime
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_placement"
 GIB = 2.0**30
@@ -168,6 +170,81 @@ def test_a_gang_is_bound_in_part_where_another_comes_between_or_the_rest_never_f
     assert Gangs(LEAST, [stuck, between], 1).deadlocks == 1
 
 
+# -- without servers ---------------------------------------------------------------------------------------------------
+
+SMALL = Shape((4.0, 8 * GIB), (0.5, 0.5))
+
+
+def job(number: int, at_s: float, cores: list[float]) -> Arrival:
+    """Of a class that nobody knows: it requests half of the two cores and 4 GiB that were declared."""
+    return Arrival(number, at_s, recording(cores, [1.0] * len(cores)))
+
+
+class FirstThatLetsIn:
+    """Takes the first node, and none at all before a moment."""
+
+    def __init__(self, from_s: float = 0.0) -> None:
+        self.from_s, self.told = from_s, list[str]()
+
+    def choose(self, floor: Floor, job: Arrival, nodes: list[int]) -> int | None:
+        return nodes[0] if floor.at_s >= self.from_s else None
+
+    def bound(self, floor: Floor, job: Arrival, node: int) -> None:
+        self.told.append(f"{job.name} on {node} at {floor.at_s:g}")
+
+    def ended(self, floor: Floor, job: Arrival) -> None:
+        self.told.append(f"{job.name} ended at {floor.at_s:g}")
+
+
+def test_who_finds_no_room_by_requests_waits_for_the_next_to_end_and_who_is_refused_is_tried_again() -> None:
+    first = FirstThatLetsIn()
+    played = play_offline([job(number, 0.0, [1.0] * 10) for number in range(5)], Floor(1, SMALL), first)
+    assert first.told[:4] == [f"job-{number:03} on 0 at 0" for number in range(4)], "four of 1 core, 2 GiB fill a node"
+    assert first.told[4:6] == ["job-000 ended at 10", "job-004 on 0 at 10"]
+    assert played.waited_s == [0.0] * 4 + [10.0]
+    late = FirstThatLetsIn(from_s=4.0)
+    assert play_offline([job(0, 0.0, [1.0])], Floor(1, SMALL), late).waited_s == [2 * RETRY_S]
+
+
+def test_a_job_that_is_larger_than_any_node_ends_the_play() -> None:
+    with pytest.raises(NotInTime, match="job-000 finds no room on 3 empty nodes"):
+        play_offline([job(0, 0.0, [1.0])], Floor(3, Shape((0.5, GIB), (0.5, 0.5))), FirstThatLetsIn())
+
+
+def test_the_other_schedulers_scores_by_hand() -> None:
+    """A pod of 1 core and 2 GiB comes; node 0 holds two such: one uses 3 cores, one is too young to tell."""
+    floor, new = Floor(2, SMALL, at_s=10.0), job(2, 10.0, [1.0])
+    floor.running = {"a": Run("a", recording([3.0] * 20, [1.0] * 20), 0, 0.0), "b": Run("b", new.recording, 0, 9.5)}
+    floor.needs = {"a": (1.0, 2 * GIB), "b": (1.0, 2 * GIB), new.name: (1.0, 2 * GIB)}
+    assert floor.with_room((2.0, 4 * GIB)) == [0, 1]
+    assert floor.with_room((2.1, 4 * GIB)) == [1]
+    assert by_requests(floor, new, most=False).tolist() == [25.0 + 100.0, 75.0 + 100.0]
+    assert by_requests(floor, new, most=True).tolist() == [75.0 + 100.0, 25.0 + 100.0]
+    assert by_current_use(floor, new, Pace()).tolist() == [1.0 - 5.0 / 4.0, 1.0 - 1.0 / 4.0]
+
+
+@pytest.mark.parametrize("who", [LEAST, MOST, CURRENT, RANDOM, OURS])
+def test_every_scheduler_has_a_stand_in_whose_play_depends_on_the_seed_alone(who: Who) -> None:
+    def play() -> list[Run]:
+        judge = judge_of(who, 3, SMALL, Pace(), 1)
+        return list(play_offline(in_groups(6, 3, 60.0, 1), Floor(3, SMALL), judge).runs)
+
+    runs = play()
+    assert len(runs) == 6
+    assert [run.node for run in play()] == [run.node for run in runs]
+
+
+def test_ours_keeps_a_pod_waiting_offline_where_it_has_a_limit_and_the_forecast_is_above_it() -> None:
+    shape = Shape((2.0, 100 * GIB), (0.25, 0.25))
+    plan = Plan(6, 6, 60.0, (1,), (0,), (OURS, STRICT))
+    found: list[Result] = []
+    run_offline(plan, Pace(), shape, found, lambda _: None)
+    ours, strict = (result for result in found if result.pattern == GROUPS)
+    assert (ours.who, strict.who) == (OURS, STRICT)
+    assert strict.overload.cpu_core_s < ours.overload.cpu_core_s
+    assert strict.waited_s > ours.waited_s
+
+
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
@@ -213,7 +290,11 @@ def test_a_plan_gives_both_patterns_the_same_time() -> None:
 def test_misuse_is_said_before_anything_is_started() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "--rows", "best"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no row best; there are burst, jobs, gangs" in done.stderr
+    assert "no best; there are burst, jobs, gangs" in done.stderr
+    command = [sys.executable, str(SCRIPT), "--placed-by", "ours,best"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no best; there are least, most, current, random, cautious, ours, waits, strict" in done.stderr
 
 
 def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told() -> None:
@@ -224,13 +305,19 @@ def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told
     ]
 
 
+def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> None:
+    ours = [result for result in results() if result.who is OURS]
+    assert math.isnan(lines_of(ours)[0].ratio)
+    assert fewer_nodes(lines_of(ours)) == []
+
+
 # -- a small run on a cluster ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster
 def test_a_small_run_goes_through_all_rows(tmp_path: Path) -> None:
     sizes = ["--pods", "12", "--burst-nodes", "6", "--jobs", "4", "--group", "2", "--every", "10", "--nodes", "2"]
-    sizes += ["--seeds", "1", "--speed", "16", "--repetitions", "1"]
+    sizes += ["--seeds", "1", "--orders", "1", "--speed", "16", "--repetitions", "1"]
     files = ["--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "r.png")]
     process = subprocess.Popen([sys.executable, str(SCRIPT), *sizes, *files], stdout=subprocess.PIPE, text=True)
     told = process.communicate(timeout=600)[0]
@@ -238,6 +325,7 @@ def test_a_small_run_goes_through_all_rows(tmp_path: Path) -> None:
     read = orjson.loads((tmp_path / "r.json").read_bytes())
     assert [row["pods"] for row in read["burst"]] == [12] * 3
     assert all(len(play["runs"]) == 4 for play in read["plays"])
+    assert {(line["pattern"], line["nodes"]) for line in read["offline"]} == {("in groups", 2), ("one by one", 2)}
     assert [row["repetitions"][0]["finished"] for row in read["gangs"]] == [0, 2]
     assert (tmp_path / "r.png").exists()
     assert not (clusters_folder() / f"bench-{process.pid}").exists()

@@ -31,7 +31,7 @@ from tests.recommender.cluster.checkpointing import (
 class Away(Api):
     """A server to which no connection can be made."""
 
-    def _once(self, *_: Any) -> Any:
+    def _observed(self, *_: Any) -> Any:
         raise Unreachable("no route")
 
 

@@ -35,8 +35,8 @@ def test_each_method_sends_what_the_api_expects(api: Api, server: FakeServer) ->
         ("GET", "/api/v1/pods?labelSelector=a%3Db%2Cc%21%3Dd", b""),
         ("POST", "/p", b'{"kind":"X"}'),
         ("PUT", "/p/x", b'{"kind":"X"}'),
-        ("PATCH", "/p/x", b'{"spec":null}'),
-        ("PATCH", "/p/x", b'[{"op":"remove","path":"/spec"}]'),
+        ("PATCH", "/p/x?fieldValidation=Ignore", b'{"spec":null}'),
+        ("PATCH", "/p/x?fieldValidation=Ignore", b'[{"op":"remove","path":"/spec"}]'),
         (
             "DELETE",
             "/p/x",

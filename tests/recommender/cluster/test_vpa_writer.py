@@ -80,6 +80,21 @@ def test_a_status_arrives_as_published_and_is_not_sent_twice(api: Api, vpa: Vpa,
     assert writer.outcomes == {"written": 1, "unchanged": 1}
 
 
+def test_what_was_written_is_known_again_until_somebody_else_writes(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
+    assert not writer.stands(vpa)
+    writer.publish(vpa, [APP], PROVIDED)
+    assert writer.stands(now(api, vpa)), "as the server gives it back"
+    assert not writer.stands(vpa), "not as it was before"
+    api.patch(path_of(VPAS, *vpa.key), {"metadata": {"labels": {"a": "b"}}})
+    assert writer.stands(now(api, vpa)), "nothing but a label has changed"
+    api.patch(path_of(VPAS, *vpa.key, "status"), {"status": {"recommendation": None}})
+    assert not writer.stands(now(api, vpa))
+    writer.publish(now(api, vpa), [APP], PROVIDED)
+    assert writer.stands(now(api, vpa))
+    writer.forget(vpa.key)
+    assert not writer.stands(now(api, vpa))
+
+
 def test_equal_values_in_other_words_are_not_written_over(api: Api, vpa: Vpa, writer: VpaWriter) -> None:
     writer.publish(vpa, [APP], PROVIDED)
     entry = "/status/recommendation/containerRecommendations/0"

@@ -150,6 +150,9 @@ class Day:
     def drop_class(self, key: ObjectKey) -> None:
         del self.class_states[key]
 
+    def stands(self, vpa: Vpa) -> bool:
+        return False
+
     def remembered(self, vpa: ObjectKey) -> Collection[str]:
         return ()
 

@@ -19,6 +19,7 @@ CASES = {
     "CPU moves alone, memory keeps what it has": ([2.0, 95.0], [1.0, 100.0], [2.0, 100.0]),
     "memory that must rise a little, rises": ([1.0, 103.0], [1.0, 100.0], [1.0, 103.0]),
     "when CPU moves, memory that wants a trifle more gets it": ([2.0, 101.0], [1.0, 100.0], [2.0, 101.0]),
+    "and CPU that wants a trifle more keeps what it has": ([1.1, 103.0], [1.0, 100.0], [1.0, 103.0]),
     "memory falls when it is worth it": ([1.0, 85.0], [1.0, 100.0], [1.0, 85.0]),
     "an unknown resource stays unknown": ([NAN, 85.0], [NAN, 100.0], [NAN, 85.0]),
 }

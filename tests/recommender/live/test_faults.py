@@ -1,4 +1,4 @@
-"""A source of samples that fails: nothing is lost, it is said, and it passes."""
+"""Something that fails, samples or the profiles: nothing is lost, it is said, and it passes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from recommender.cluster.connection import connect
+from recommender.cluster.objects import ObjectKey
+from recommender.cluster.paths import path_of
+from recommender.cluster.profiles import PROFILES, Profile, read_profile
+from recommender.cluster.reflector import Reflector
 from recommender.live.member import Sample
+from recommender.live.profile_store import ProfileStore
+from recommender.live.scope import Scope
 from recommender.live.usage import metrics_api_usage
 from recommender.live.view import Place
 from tests.recommender.cluster.fake_server import FakeServer, kubeconfig, status
@@ -64,3 +70,20 @@ def test_while_the_metrics_api_fails_what_stands_is_kept_and_all_else_goes_on(
     report = rounds(ours, cluster, 3)
     assert not report.problems
     assert report.samples == 1
+
+
+def test_profiles_that_may_not_be_listed_are_said_once_and_counted_each_time(
+    server: FakeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[int] = []
+    file = kubeconfig(tmp_path / "config", server.url)
+    api = connect(file, user_agent="t", observe=lambda method, code, seconds: asked.append(code))
+    watch: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
+    store = ProfileStore(api, Scope(), watch)
+    server.answers[:] = [status(403, "phaseprofiles is forbidden")]
+    for _ in range(2):
+        store.load([ObjectKey("ns", "job")])
+        assert store.classes(0.0) == {}
+    assert caplog.text.count("what PhaseProfiles keep cannot be read") == 1
+    assert "phaseprofiles is forbidden" in caplog.text
+    assert asked == [403] * 4

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,24 @@ def test_it_is_done_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for now_s in (0.0, 30.0, 59.0, 61.0, 100.0):
         memory.tidy(now_s)
     assert libc.trimmed == 2
+
+
+def test_what_lives_long_is_looked_through_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.me = self
+
+    monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
+    memory, old = Memory(every_s=60.0), Ring()
+    memory.tidy(0.0)
+    young, told = Ring(), weakref.ref(old)
+    young_told = weakref.ref(young)
+    del old, young
+    memory.tidy(61.0)
+    assert young_told() is None and told() is not None
+    memory.tidy(3601.0)
+    assert told() is None
+    gc.unfreeze()
 
 
 def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_a_violation_raises_the_price_by_the_gain_and_what_was_expected_does_not
         kernel.grid_of(knots, 1.05),
         (0.1, 0.0),
         correction.Pace(1.0, -1.0, 3.0, 1.05),
-        correction.fresh_ledger(),
+        correction.fresh_ledgers(1)[0],
         outcome,
     )
     np.testing.assert_allclose(outcome[:, 0], 1 / 1.05, atol=0.011)
@@ -105,7 +105,7 @@ def test_rehearsing_training_moments_is_deciding_them_in_turn(demand: DemandMode
     used = np.ascontiguousarray(series.usage[:, 0])
     free = np.tile([0.0, np.inf], (len(decisions), 1))
     correction.decide_in_turn(
-        used, decisions, pooled, references, free, grid, price, OWN_PACE, correction.fresh_ledger(), outcome
+        used, decisions, pooled, references, free, grid, price, OWN_PACE, correction.fresh_ledgers(1)[0], outcome
     )
     padded = np.concatenate([used, np.full(CYCLE, np.nan)])
     coming = padded[decisions[:, np.newaxis] + np.arange(CYCLE)]

@@ -1,0 +1,59 @@
+"""Everything that answers a scheduler done once on a cluster that is made up, so that no call waits for a compiler."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from extender import wire
+from extender.curves import Curve
+from extender.decisions import Decisions
+from extender.names import AsCame
+from extender.placer import Placer
+from extender.pod import Container, Node, Pod, Profile
+from extender.settings import Settings
+from extender.state import ClusterState
+
+NAMESPACE, WORKLOAD = "rehearsal", "learned"
+
+
+def rehearse() -> None:
+    """Load what is compiled, or compile it where that was not done before: some seconds then.
+
+    To be called before a server divides into processes, which then share it.
+    """
+    settings = Settings()
+    state = ClusterState(settings, time.time, time.monotonic)
+    placer = Placer(state, settings, Decisions(), lambda raw: _pod(raw["name"]), time.time)
+    curve = Curve(np.ones((2, settings.grid.cells)), ends=True)
+    state.put_profile(Profile(NAMESPACE, f"class.{WORKLOAD}", WORKLOAD, {"main": curve}, {}))
+    for name in ("a", "b", "c"):
+        state.put_node(Node(name, (8.0, 2.0**35), {}))
+    for names in (b'"a","b","c"', b'"b","c"'):  # all nodes, and some of them
+        asked = wire.Asked({"name": "asks"}, AsCame(names), None)
+        wire.filter_answer(asked, placer.filter(asked))
+        placer.expect(asked)
+        scored = placer.prioritize(asked)
+        for differing in (False, True):
+            wire.priority_answer(scored, differing=differing)
+
+
+def _pod(name: str) -> Pod:
+    container = Container("main", (1.0, 2.0**30), (math.nan, math.nan))
+    return Pod(
+        namespace=NAMESPACE,
+        name=name,
+        uid=name,
+        node="",
+        finished=False,
+        job="",
+        workload=WORKLOAD,
+        requests=container.requests,
+        containers=(container,),
+        gpus=0.0,
+        gpu_type="",
+        words={},
+        ours=True,
+    )
