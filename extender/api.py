@@ -24,12 +24,7 @@ TOLD_NODES = 50
 
 
 def create_app(
-    placer: Placer,
-    telemetry: Telemetry,
-    not_ready: Callable[[], str],
-    limits: BodyLimits | None = None,
-    *,
-    differing: bool = False,
+    placer: Placer, telemetry: Telemetry, not_ready: Callable[[], str], limits: BodyLimits | None = None
 ) -> Flask:
     """The application; it holds no state but what it was given.
 
@@ -38,8 +33,6 @@ def create_app(
     not_ready
         Why nothing can be answered yet; empty when all is well. Until then every verb is answered by 503: an empty
         answer would be taken for a refusal of all nodes.
-    differing
-        Tell schedulers of those hosts alone whose score is not the commonest, see `wire.priority_answer`.
     """
     app = Flask("extender", static_folder=None)
     asked_of_us = LatestAsked()
@@ -57,12 +50,12 @@ def create_app(
     def expect(left: wire.Asked) -> None:
         ahead.clear()
         if (scored := placer.expect(left)) is not None:
-            ahead[:] = [(scored, wire.priority_answer(scored, differing=differing))]
+            ahead[:] = [(scored, wire.priority_answer(scored))]
 
     def prioritize(body: bytes) -> tuple[bytes, Rest]:
         scored = placer.prioritize(asked_of_us.read(body))
         written = next((told for known, told in ahead if known is scored), None)
-        return written or wire.priority_answer(scored, differing=differing), placer.be_ready
+        return written or wire.priority_answer(scored), placer.be_ready
 
     def preempt(body: bytes) -> tuple[bytes, Rest]:
         asked = wire.read_victims(body)

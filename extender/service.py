@@ -43,14 +43,11 @@ class ServiceOptions:
     ----------
     lease_namespace
         Where the Lease lies by which replicas agree on who answers; empty for a single replica.
-    differing
-        Tell schedulers of those hosts alone whose score is not the commonest, see `wire.priority_answer`.
     """
 
     settings: Settings = field(default_factory=Settings)
     body: BodyLimits = field(default_factory=BodyLimits)
     lease_namespace: str = ""
-    differing: bool = False
 
 
 class Service:
@@ -79,7 +76,7 @@ class Service:
         self._events = EventWriter(api, clock)
         self._election = _election(api, options.lease_namespace) if options.lease_namespace else None
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
-        self.app: Flask = create_app(placer, self.telemetry, self.not_ready, options.body, differing=options.differing)
+        self.app: Flask = create_app(placer, self.telemetry, self.not_ready, options.body)
         self.telemetry.watch("ready", "1 while calls are answered.", lambda: float(not self.not_ready()))
         self.telemetry.watch("advised", "Placements advised and not yet seen.", lambda: float(self.state.advised))
         self.telemetry.watch("known_nodes", "Nodes known.", lambda: float(len(self.state.snapshot().index)))

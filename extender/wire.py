@@ -209,27 +209,12 @@ def filter_answer(left: Asked, refused: Mapping[str, str]) -> bytes:
 NAMES_PASSED = b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":%b,"Error":""}'
 
 
-def priority_answer(scored: Scored, *, differing: bool = False) -> bytes:
-    """HostPriorityList: every host once, each with a whole number of 0 to 10.
-
-    Parameters
-    ----------
-    differing
-        Leave out the hosts with the commonest score, and count the others from it. kube-scheduler adds what it is told
-        of a host, times the same weight for all, to its own scores; it neither looks at the range nor at who is missing
-        (`prioritizeNodes` of 1.35 and 1.36; older ones likewise). So every difference between two hosts is the same,
-        and the choice with it. One thing differs, for hosts that are equal in all: of those that were scored it draws
-        one, those left out it takes as they come, as it does without an extender. We name a single favourite, so this
-        counts only where its own scores overrule us.
-    """
-    told, base = b"", NEUTRAL if differing else 0
-    if len(scored.places):
-        base = int(np.bincount(scored.scores).argmax()) if differing else 0
-        told = LATEST.of(scored.known).of(scored.places, scored.scores, base, leave_out=differing)
-    if scored.neutral and not (differing and base == NEUTRAL):
+def priority_answer(scored: Scored) -> bytes:
+    """HostPriorityList: every host once, each with a whole number of 0 to 10."""
+    told = LATEST.of(scored.known).of(scored.places, scored.scores) if len(scored.places) else b""
+    if scored.neutral:
         listed = orjson.dumps(scored.neutral)[2:-2]  # between two names nothing but this can stand: quotes are escaped
-        score = NEUTRAL - base
-        told += b',{"Host":"%b","Score":%d}' % (listed.replace(b'","', b'","Score":%d},{"Host":"' % score), score)
+        told += b',{"Host":"%b","Score":%d}' % (listed.replace(b'","', b'","Score":%d},{"Host":"' % NEUTRAL), NEUTRAL)
     return b"[%b]" % told[1:]
 
 

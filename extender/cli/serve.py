@@ -31,13 +31,6 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option("--client-authority", type=PEM, help="Let in only clients with a certificate of this authority (PEM).")
 @click.option("--threads", type=click.IntRange(1, 64), default=8, help="Calls answered at a time.")
-@click.option(
-    "--hosts",
-    type=click.Choice(["all", "differing"]),
-    default="all",
-    help="Hosts that are scored: all, or those alone whose score is not the commonest, counted from it. "
-    "That is the same to kube-scheduler, which reads it several times as fast.",
-)
 @click.option("--max-body", "max_body_mib", type=click.IntRange(1, 1024), default=16, help="Largest body, MiB.")
 @click.option("--body-timeout", "body_s", type=DURATION, default="2s", help="Longest time for a body to come.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for a standby replica.")
@@ -51,7 +44,6 @@ def command(
     tls_key: Path | None,
     client_authority: Path | None,
     threads: int,
-    hosts: str,
     max_body_mib: int,
     body_s: float,
     leader_elect: bool,
@@ -71,8 +63,7 @@ def command(
     _check(address)
     if client_authority is None and not _loopback(address):
         log.warning("%s can be reached from outside, and whoever can may ask: see --client-authority", address)
-    limits = BodyLimits(max_body_mib << 20, body_s)
-    options = ServiceOptions(settings, limits, lease_namespace if leader_elect else "", hosts == "differing")
+    options = ServiceOptions(settings, BodyLimits(max_body_mib << 20, body_s), lease_namespace if leader_elect else "")
     services: list[Service] = []
 
     def api() -> Api:

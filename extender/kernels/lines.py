@@ -6,10 +6,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-TEN = np.int64(10)
-ZERO, MINUS = np.uint8(0x30), np.uint8(0x2D)
-LONGEST = 3
-"""Bytes of a score of -99 to 999."""
+TEN, ZERO, BRACE = np.int64(10), np.uint8(0x30), np.uint8(0x7D)
+LONGEST = 2
+"""Bytes of a score of 0 to 99."""
 
 
 @njit(cache=True)
@@ -18,11 +17,9 @@ def write(
     starts: NDArray[np.int64],
     places: NDArray[np.int64],
     scores: NDArray[np.int64],
-    base: int,
-    leave_out: bool,
     told: NDArray[np.uint8],
 ) -> int:
-    """Write a line of each node, the score less `base` behind it, and a brace.
+    """Write a line of each node, the score behind it, and a brace.
 
     Parameters
     ----------
@@ -30,10 +27,8 @@ def write(
         uint8, int64 (n + 1,): what stands before the score of the node at place i is `lines[starts[i]:starts[i + 1]]`.
     places, scores
         int64 (m,).
-    leave_out
-        Nodes whose score is `base`.
     told
-        OUT uint8: long enough for all lines, and four bytes more for each.
+        OUT uint8: long enough for all lines, and three bytes more for each.
 
     Returns
     -------
@@ -41,20 +36,14 @@ def write(
     """
     at = 0
     for i in range(len(places)):
-        score = scores[i] - base
-        if leave_out and score == 0:
-            continue
+        score = scores[i]
         begins, length = starts[places[i]], starts[places[i] + 1] - starts[places[i]]
         told[at : at + length] = lines[begins : begins + length]
         at += length
-        if score < 0:
-            told[at] = MINUS
-            at += 1
-            score = -score
         if score >= TEN:
             told[at] = ZERO + np.uint8(score // TEN)
             at += 1
         told[at] = ZERO + np.uint8(score % TEN)
-        told[at + 1] = 0x7D
+        told[at + 1] = BRACE
         at += 2
     return at

@@ -21,12 +21,8 @@ from tests.cluster.scheduling import start_scheduler
 from tests.cluster.waiting import wait_until
 
 NAMESPACE = "team-00"
-KINDS = ("none", "bare", "gunicorn", "scores", "ours", "differing")
-"""No extender, two that answer at once with nothing, one that answers at once with the same score for all, and ours:
-with a score for every host, and for those alone whose score is not the commonest."""
-
-OURS = {"ours": "all", "differing": "differing"}
-"""Ours by its `--hosts`."""
+KINDS = ("none", "bare", "gunicorn", "scores", "ours")
+"""No extender, two that answer at once with nothing, one that answers at once with the same score for all, and ours."""
 
 VERBS = ("filter", "prioritize", "preempt")
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -62,7 +58,7 @@ def bind_burst(place: Place, kind: str, pods: int, number: int) -> Round:
             wait_until(lambda: len(seen.moments) >= pods, f"{pods} pods to be bound", timeout_s=300, every_s=0.05)
             cores, scheduler_s = others.cores, scheduler.cpu_seconds
             extender_s = extender.cpu_s - before_s if extender else 0.0
-            if kind in OURS and extender:
+            if kind == "ours" and extender:
                 _check(extender, pods)
         finally:
             scheduler.stop()
@@ -78,8 +74,8 @@ def _asked(place: Place, kind: str) -> Iterator[tuple[Answering | None, str | No
     """The extender of a kind while it runs, and where the scheduler asks it."""
     if kind == "none":
         yield None, None
-    elif kind in OURS:
-        with place.extender(hosts=OURS[kind]) as ours:
+    elif kind == "ours":
+        with place.extender() as ours:
             yield ours, ours.url
     else:
         with place.stub("bare" if kind == "bare" else "gunicorn") as stub:

@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from scheduler_bench.binding import KINDS, OURS, Round
+from scheduler_bench.binding import KINDS, Round
 from scheduler_bench.calls import Times
 from scheduler_bench.large import Held
 
@@ -27,7 +27,6 @@ TITLES = {
     "gunicorn": "nothing at once",
     "scores": "all alike at once",
     "ours": "ours",
-    "differing": "ours, differing hosts alone",
 }
 
 
@@ -54,7 +53,7 @@ def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
     middle = medians(rounds)
     title = f"pods bound per second, {facts['nodes']} nodes, bursts of {facts['pods']}; median of the rounds"
     made = Table(title=title, title_justify="left")
-    shares = [kind for kind in KINDS if kind not in OURS and kind in middle]
+    shares = [kind for kind in KINDS if kind != "ours" and kind in middle]
     numbers = ("pods/s", "rounds", *(f"of {TITLES[kind]}" for kind in shares), "CPU ms a pod: its, scheduler's")
     for column in ("extender", *numbers, "others' cores"):
         made.add_column(column, justify="left" if column == "extender" else "right")

@@ -40,10 +40,10 @@ class Place:
         return cls(cluster, Wire(cluster))
 
     @contextmanager
-    def extender(self, hosts: str = "all") -> Iterator[Answering]:
-        """Ours, on the rights of its role; it knows the whole cluster. `hosts` as of its option."""
+    def extender(self) -> Iterator[Answering]:
+        """Ours, on the rights of its role; it knows the whole cluster."""
         account = self.cluster.service_account("kube-system", "phasewise-extender")
-        command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--hosts", hosts, "--address"]
+        command = ["-m", "extender", "extender", "serve", "--kubeconfig", account, "--address"]
         with self._answering("extender", command, ready="readyz") as answering:
             yield answering
 

@@ -218,15 +218,3 @@ def test_what_only_looks_like_names_is_refused(face: Face, names: bytes, schedul
     pod["metadata"]["resourceVersion"] = "7"
     body = as_schedulers_send(pod, ["a"]).replace(b'["a"]', b"[%b]" % names)
     assert face.post(verb, body).status_code == 400
-
-
-def test_where_hosts_with_the_commonest_score_are_left_out_a_pod_that_is_not_ours_is_told_nothing() -> None:
-    world = World(None, *(node_json(name) for name in "abcd"))
-    app = create_app(world.placer, Telemetry(CollectorRegistry()), lambda: "", differing=True)
-    client = app.test_client()
-
-    def scores(pod: Any) -> Any:
-        return client.post("/prioritize", json=asked(pod, list("abcd"))).get_json()
-
-    assert scores(pod_json("first")) == [{"Host": "a", "Score": 1}], "of four alike, one is named"
-    assert scores(pod_json("theirs", scheduler="default-scheduler")) == []

@@ -84,9 +84,8 @@ def test_peaks_means_and_worth_are_those_of_the_slow_twins(case: int) -> None:
 def test_lines_are_what_json_would_have_written(names: list[str], draw: st.DataObject) -> None:
     asked = draw.draw(st.lists(st.sampled_from(range(len(names))), unique=True, min_size=1))
     said = [draw.draw(st.integers(0, 10)) for _ in asked]
-    base, leave_out = draw.draw(st.integers(0, 10)), draw.draw(st.booleans())
-    told = HostLines(names).of(np.array(asked), np.array(said), base, leave_out=leave_out)
-    assert json.loads(b"[" + told[1:] + b"]") == twins.lines(names, asked, said, base, leave_out=leave_out)
+    told = HostLines(names).of(np.array(asked), np.array(said))
+    assert json.loads(b"[" + told[1:] + b"]") == twins.lines(names, asked, said)
 
 
 def test_a_pod_that_is_added_and_taken_away_leaves_nothing_and_only_what_was_touched_is_refreshed() -> None:

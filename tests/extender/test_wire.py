@@ -80,25 +80,6 @@ def test_an_answer_looks_like_this() -> None:
     assert wire.priority_answer(wire.Scored()) == b"[]"
 
 
-@given(names, st.data())
-def test_every_difference_between_hosts_is_the_same_where_the_commonest_score_is_left_out(
-    hosts: list[str], draw: st.DataObject
-) -> None:
-    hosts = [host for host in hosts if host.isprintable()]
-    scores = [draw.draw(st.integers(0, 10)) for _ in hosts]
-    neutral = [f"{host}-new" for host in hosts if draw.draw(st.booleans())]
-    places = np.arange(len(hosts))
-    scored = wire.Scored(tuple(hosts), places, np.array(scores, dtype=np.intp), neutral)
-    entries = json.loads(wire.priority_answer(scored, differing=True))
-    told = {entry["Host"]: entry["Score"] for entry in entries}
-    assert len(told) == len(entries)
-    whole = scored.by_name()
-    assert all(type(score) is int for score in told.values())
-    assert len({score - told.get(host, 0) for host, score in whole.items()}) <= 1
-    assert told.keys() <= whole.keys()
-    assert not hosts or len(hosts) - len(told.keys() & set(hosts)) == max(map(scores.count, scores))
-
-
 def test_the_same_bytes_are_read_once_and_others_anew() -> None:
     asked_of_us, body = LatestAsked(), asked(NodeNames=["a"])
     first = asked_of_us.read(body)

@@ -51,9 +51,6 @@ def learning(held: Sequence[Sequence[int]], use: Sequence[float], tie: float) ->
     return [(high - one) / (high - low) if high > low else 1.0 for one in full]
 
 
-def lines(
-    names: Sequence[str], asked: Sequence[int], scores: Sequence[int], base: int, *, leave_out: bool
-) -> list[object]:
+def lines(names: Sequence[str], asked: Sequence[int], scores: Sequence[int]) -> list[object]:
     """What is said of nodes, as JSON says it."""
-    told = [{"Host": names[place], "Score": score - base} for place, score in zip(asked, scores, strict=True)]
-    return [one for one in told if one["Score"] or not leave_out]
+    return [{"Host": names[place], "Score": score} for place, score in zip(asked, scores, strict=True)]
