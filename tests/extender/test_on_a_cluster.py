@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -102,11 +103,12 @@ def test_what_the_server_says_the_command_says_without_it(
 ) -> None:
     create(cluster, namespace, "asked", job(twenty))
     where = placed(cluster, namespace, 1)
-    (tmp_path / "pod.json").write_text(cluster.kubectl("get", "pod", "asked", "-n", namespace, "-o", "json"))
+    pod = json.loads(cluster.kubectl("get", "pod", "asked", "-n", namespace, "-o", "json"))
+    (tmp_path / "request.json").write_text(json.dumps({"Pod": pod, "NodeNames": twenty.names}))  # as the scheduler asks
     dump = tmp_path / "cluster.json"
     dump.write_text(cluster.kubectl("get", "nodes,pods,phaseprofiles", "-A", "-o", "json"))
     for source in (("--cluster", dump), ("--kubeconfig", account)):
-        command = [sys.executable, "-m", "extender", "extender", "explain", tmp_path / "pod.json", *source]
+        command = [sys.executable, "-m", "extender", "extender", "explain", tmp_path / "request.json", *source]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         assert f"{namespace}/asked: workload" in done.stdout
         assert where["asked"] in done.stdout

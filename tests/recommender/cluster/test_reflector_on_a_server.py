@@ -37,10 +37,17 @@ class Door(Api):
 
     shut = False
 
-    def _once(self, *arguments: Any) -> Any:
+    def get(self, *arguments: Any, **options: Any) -> Any:
+        self._knock()
+        return super().get(*arguments, **options)
+
+    def watch_lines(self, *arguments: Any, **options: Any) -> Any:
+        self._knock()
+        return super().watch_lines(*arguments, **options)
+
+    def _knock(self) -> None:
         if self.shut:
             raise Unreachable("the door is shut")
-        return super()._once(*arguments)
 
 
 @pytest.fixture
