@@ -29,13 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        if "control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The control plane, shared by all tests of the session."""
+def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The servers of the session, up to its end. Tests ask for `cluster`."""
     from tests.cluster.cluster import Cluster, clusters_folder  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end ends the servers too
@@ -51,6 +51,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             request.config.stash[LOGS] = kept
 
 
+@pytest.fixture(scope="module")
+def cluster(control_plane: Cluster) -> Iterator[Cluster]:
+    """The cluster, shared by all tests of the session; what a file leaves behind in our names is not the next one's."""
+    yield control_plane
+    control_plane.clear_ours()
+
+
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own; it goes, with all in it, when the test ends."""
@@ -61,40 +68,40 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 @pytest.fixture(scope="session")
-def simulated_nodes(cluster: Cluster) -> SimulatedNodes:
+def simulated_nodes(control_plane: Cluster) -> SimulatedNodes:
     """Four simulated nodes for whatever needs some node."""
-    return cluster.start_nodes(4)
+    return control_plane.start_nodes(4)
 
 
 @pytest.fixture(scope="session")
-def real_node(cluster: Cluster) -> RealNode:
+def real_node(control_plane: Cluster) -> RealNode:
     """One real node. Skipped with a reason where the machine cannot have one."""
     from tests.cluster.real_node.packages import what_is_missing  # noqa: PLC0415
 
     if missing := what_is_missing():
         pytest.skip(f"no real node on this machine: {missing}")
-    return cluster.real_node()
+    return control_plane.real_node()
 
 
 @pytest.fixture(scope="session")
-def metrics_server(cluster: Cluster) -> Cluster:
+def metrics_server(control_plane: Cluster) -> Cluster:
     """The cluster, with metrics.k8s.io served."""
-    cluster.metrics_server()
-    return cluster
+    control_plane.metrics_server()
+    return control_plane
 
 
 @pytest.fixture(scope="session")
-def prometheus(cluster: Cluster) -> Prometheus:
+def prometheus(control_plane: Cluster) -> Prometheus:
     """A Prometheus that scrapes every node of the cluster each second, and kube-state-metrics."""
-    cluster.kube_state_metrics()
-    return cluster.prometheus()
+    control_plane.kube_state_metrics()
+    return control_plane.prometheus()
 
 
 @pytest.fixture(scope="session")
-def vpa(cluster: Cluster) -> Cluster:
+def vpa(control_plane: Cluster) -> Cluster:
     """The cluster, with the VPA's updater and admission controller acting on it."""
-    cluster.vpa_updater()
-    return cluster
+    control_plane.vpa_updater()
+    return control_plane
 
 
 @pytest.fixture(scope="module")

@@ -134,8 +134,6 @@ def accounts(cluster: Cluster) -> Iterator[Mapping[str, Account]]:
     made["scheduler"].bind(each for each in documents() if each["metadata"]["name"] in OF_KUBERNETES)
     yield made
     cluster.kubectl("delete", "mutatingwebhookconfiguration", "phasewise-webhook")
-    shared = ("secret/phasewise-webhook", "lease/phasewise-extender", "lease/phasewise-controller")
-    cluster.kubectl("delete", "-n", "kube-system", "--ignore-not-found", *shared)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from tests.recommender.cluster.fake_server import FakeServer
 
 
 @pytest.fixture(scope="session")
-def api(cluster: Cluster) -> Api:
-    return connect(cluster.kubeconfig("admin"), qps=1000, burst=1000, user_agent="phasewise-tests")
+def api(control_plane: Cluster) -> Api:
+    return connect(control_plane.kubeconfig("admin"), qps=1000, burst=1000, user_agent="phasewise-tests")
 
 
 @pytest.fixture

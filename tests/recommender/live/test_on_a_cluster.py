@@ -181,7 +181,7 @@ def test_it_may_do_what_it_does_and_nothing_else(
     cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
 ) -> None:
     a_steady_workload(cluster, simulated_nodes, namespace, "Off")
-    cluster.kubectl("delete", "lease", NAME, "-n", "kube-system", "--ignore-not-found")  # it is to make one
+    cluster.clear_ours()  # the Lease is to be made, too
     server = start("--leader-elect")
     user = f"system:serviceaccount:kube-system:{NAME}"
     may = granted("ClusterRole", "Role")

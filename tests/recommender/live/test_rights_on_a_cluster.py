@@ -100,7 +100,6 @@ def account(cluster: Cluster) -> Iterator[Account]:
     versions = {"kubeflow.org": "v1", "jobset.x-k8s.io": "v1alpha2"}
     with served(cluster, *(definition(f"{group}/{versions[group]}", kind) for group, kind in sorted(KINDS))):
         yield Account(cluster, NAME, ROLES)
-    cluster.kubectl("delete", "lease", NAME, "-n", "kube-system", "--ignore-not-found")
 
 
 @pytest.fixture
