@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -95,6 +96,10 @@ class Cluster(Rig):
             self.real_nodes[name] = start_real_node(self, name, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
         return self.real_nodes[name]
 
+    def remove_real_node(self, name: str) -> None:
+        """Take a real node out of the cluster and off the machine."""
+        self.real_nodes.pop(name).stop()
+
     # -- what watches ----------------------------------------------------------------------------------------------
 
     def metrics_server(self) -> Server:
@@ -128,6 +133,13 @@ class Cluster(Rig):
         for job, addresses in (targets or {}).items():
             self._prometheus.scrape(job, *addresses)
         return self._prometheus
+
+    def remove_prometheus(self) -> None:
+        """End Prometheus and what it scrapes the objects' states from; its samples go with it."""
+        for server in ("prometheus", "kube-state-metrics"):
+            self.dismiss(server)
+        shutil.rmtree(self.folder / "prometheus")
+        self._prometheus = None
 
     # -- what acts -------------------------------------------------------------------------------------------------
 

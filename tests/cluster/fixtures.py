@@ -54,17 +54,21 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def cluster(control_plane: Cluster) -> Iterator[Cluster]:
     """The cluster, shared by all tests of the session; what a file leaves behind in our names is not the next one's."""
+    from tests.cluster.clearing import clear_ours  # noqa: PLC0415
+
     yield control_plane
-    control_plane.clear_ours()
+    clear_ours(control_plane)
 
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of the test's own; it goes, with all in it, when the test ends."""
+    """A namespace of the test's own; nothing in it acts any longer when the test has ended."""
+    from tests.cluster.clearing import clear_namespace  # noqa: PLC0415
+
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = cluster.namespace(words[:40].strip("-"))
     yield name
-    cluster.core.delete_namespace(name)
+    clear_namespace(cluster, name)
 
 
 @pytest.fixture(scope="session")
@@ -73,14 +77,19 @@ def simulated_nodes(control_plane: Cluster) -> SimulatedNodes:
     return control_plane.start_nodes(4)
 
 
-@pytest.fixture(scope="session")
-def real_node(control_plane: Cluster) -> RealNode:
-    """One real node. Skipped with a reason where the machine cannot have one."""
+@pytest.fixture(scope="module")
+def real_node(cluster: Cluster) -> Iterator[RealNode]:
+    """One real node. Skipped with a reason where the machine cannot have one.
+
+    It goes with the file that asked for it, as Prometheus does: idle to the end they cost more than a start.
+    """
     from tests.cluster.real_node.packages import what_is_missing  # noqa: PLC0415
 
     if missing := what_is_missing():
         pytest.skip(f"no real node on this machine: {missing}")
-    return control_plane.real_node()
+    node = cluster.real_node()
+    yield node
+    cluster.remove_real_node(node.name)
 
 
 @pytest.fixture(scope="session")
@@ -90,11 +99,12 @@ def metrics_server(control_plane: Cluster) -> Cluster:
     return control_plane
 
 
-@pytest.fixture(scope="session")
-def prometheus(control_plane: Cluster) -> Prometheus:
+@pytest.fixture(scope="module")
+def prometheus(cluster: Cluster) -> Iterator[Prometheus]:
     """A Prometheus that scrapes every node of the cluster each second, and kube-state-metrics."""
-    control_plane.kube_state_metrics()
-    return control_plane.prometheus()
+    cluster.kube_state_metrics()
+    yield cluster.prometheus()
+    cluster.remove_prometheus()
 
 
 @pytest.fixture(scope="session")

@@ -214,18 +214,6 @@ class Rig:
         )
         return name
 
-    def clear_ours(self) -> None:
-        """Remove the state that Phasewise keeps in kube-system: its Leases, published models and certificates."""
-        leases = client.CoordinationV1Api(self.client())
-        for kept, remove in (
-            (leases.list_namespaced_lease, leases.delete_namespaced_lease),
-            (self.core.list_namespaced_config_map, self.core.delete_namespaced_config_map),
-            (self.core.list_namespaced_secret, self.core.delete_namespaced_secret),
-        ):
-            for item in kept("kube-system").items:
-                if item.metadata.name.startswith("phasewise-"):
-                    remove(item.metadata.name, "kube-system")
-
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -2,138 +2,105 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import yaml
+from click.testing import CliRunner
+from kubernetes.client.exceptions import NotFoundException
 
+from recommender.cli.main import cli
 from recommender.cluster.quantities import parse_quantity
+from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from tests.cluster.clearing import clear_namespace, clear_ours
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.usage import Usage, drive_usage
-from tests.cluster.vpa_objects import create_vpa
+from tests.cluster.vpa_objects import OURS, create_vpa, recommendation
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources, roll_out, running_pods
-from tests.recommender.live.process import NAME, ROOT, install, start_recommender
-
-Start = Callable[..., Server]
+from tests.recommender.live.process import MANIFESTS, NAME, install, start_recommender
+from tests.recommender.live.written import profile_of, samples_of, status_of
 
 
 @pytest.fixture(scope="module")
-def account(vpa: Cluster, metrics_server: Cluster) -> Path:
-    """The kubeconfig of the service account that the manifests give the recommender."""
-    return install(metrics_server)
+def team(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[str]:
+    """A namespace with all workloads from the start, so that their first samples are waited for once.
+
+    Each asks for two cores and uses 0.4 of them and 1 GiB: one that the updater is to resize, one that it is not to,
+    and one of another recommender; and there is a VPA of a Deployment that does not exist.
+    """
+    name = vpa.namespace("team")
+    spec = pod_spec(simulated_nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
+    for workload, mode, recommender in (
+        ("resized", "InPlaceOrRecreate", OURS),
+        ("steady", "Off", OURS),
+        ("theirs", "InPlaceOrRecreate", "somebody-else"),
+    ):
+        (pod,) = roll_out(vpa, name, workload, spec)
+        drive_usage(vpa, name, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
+        create_vpa(vpa, name, workload, update_mode=mode, recommender=recommender)
+    create_vpa(vpa, name, "nowhere")
+    yield name
+    clear_namespace(vpa, name)
 
 
-@pytest.fixture
-def start(cluster: Cluster, account: Path) -> Iterator[Start]:
-    """Start the recommender with more options; it is ended with the test."""
-    started: list[Server] = []
-
-    def started_with(*options: str) -> Server:
-        started.append(start_recommender(cluster, account, *options))
-        return started[-1]
-
-    yield started_with
-    for server in started:
-        server.stop()
-
-
-def status_of(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
-    return json.loads(cluster.kubectl("get", "vpa", name, "-n", namespace, "-o", "json")).get("status", {})
-
-
-def a_steady_workload(cluster: Cluster, nodes: SimulatedNodes, namespace: str, update_mode: str) -> str:
-    """A Deployment that asks for two cores and uses 0.4 of them and 1 GiB, and its VPA; returns the pod's uid."""
-    spec = pod_spec(nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
-    pod = roll_out(cluster, namespace, "steady", spec)[0]
-    drive_usage(cluster, namespace, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
-    create_vpa(cluster, namespace, "steady", update_mode=update_mode)
-    return str(pod.metadata.uid)
+@pytest.fixture(scope="module")
+def ours(cluster: Cluster, team: str) -> Iterator[Server]:
+    """The recommender with the account of its manifests, one of several that might be there."""
+    clear_ours(cluster)  # the Lease is to be made, too
+    server = start_recommender(cluster, install(cluster), "--leader-elect")
+    yield server
+    server.stop()
 
 
 def target_of(cluster: Cluster, namespace: str) -> tuple[float, float]:
-    """Cores and bytes; fails while there is no target."""
-    entry = status_of(cluster, namespace, "steady")["recommendation"]["containerRecommendations"][0]["target"]
+    """Cores and bytes that `steady` is to have; fails while there is no target."""
+    entry = recommendation(cluster, namespace, "steady")["target"]
     return parse_quantity(entry["cpu"]), parse_quantity(entry["memory"])
 
 
 def test_a_workload_that_names_us_is_resized_in_place_by_the_real_updater_and_its_profile_tells_why(
-    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
+    cluster: Cluster, team: str, ours: Server
 ) -> None:
-    uid = a_steady_workload(cluster, simulated_nodes, namespace, "InPlaceOrRecreate")
-    start()
+    (pod,) = running_pods(cluster, team, "resized")
 
     def resized() -> dict[str, str]:
-        (now,) = running_pods(cluster, namespace, "steady")
-        assert now.metadata.uid == uid, "it was evicted, not resized"
+        (now,) = running_pods(cluster, team, "resized")
+        assert now.metadata.uid == pod.metadata.uid, "it was evicted, not resized"
         requests_now = now.status.container_statuses[0].resources.requests
         return requests_now if requests_now["cpu"] != "2" else {}
 
     requests_now = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
     assert 0.35 <= parse_quantity(requests_now["cpu"]) < 1.0
-    status = status_of(cluster, namespace, "steady")
+    status = status_of(cluster, team, "resized")
     assert {c["type"]: c["status"] for c in status["conditions"]}["RecommendationProvided"] == "True"
     assert status["observedGeneration"] >= 1
 
-    profile = json.loads(cluster.kubectl("get", "pp", "steady", "-n", namespace, "-o", "json"))
-    assert profile["metadata"]["ownerReferences"][0]["name"] == "steady"
-    assert profile["status"]["pods"][0]["uid"] == uid
-    explain = [sys.executable, "-m", "recommender", "explain", f"{namespace}/steady", "--kubeconfig"]
-    told = subprocess.run([*explain, cluster.kubeconfig("admin")], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "for the coming cycle" in told.stdout, told.stdout
+    profile = profile_of(cluster, team, "resized")
+    assert profile["metadata"]["ownerReferences"][0]["name"] == "resized"
+    assert profile["status"]["pods"][0]["uid"] == pod.metadata.uid
+    explain = ["explain", f"{team}/resized", "--kubeconfig", str(cluster.kubeconfig("admin"))]
+    explained = CliRunner().invoke(cli, explain, catch_exceptions=False)
+    assert "for the coming cycle" in explained.output, explained.output
 
-    cluster.kubectl("delete", "vpa", "steady", "-n", namespace)
-    cluster.kubectl("wait", "--for=delete", "pp/steady", "-n", namespace, "--timeout=60s")
+    cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "resized")
 
+    def gone() -> bool:
+        with pytest.raises(NotFoundException):
+            profile_of(cluster, team, "resized")
+        return True
 
-def test_killed_it_goes_on_from_what_stands_and_stopped_it_leaves_values_that_are_safe(
-    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
-) -> None:
-    a_steady_workload(cluster, simulated_nodes, namespace, "Off")
-    server = start()
-    before = wait_until(lambda: target_of(cluster, namespace), "a recommendation", timeout_s=180)
-    checkpoint = ("get", "vpacheckpoint", "steady-main", "-n", namespace, "-o", "json")
-    kept = wait_until(lambda: json.loads(cluster.kubectl(*checkpoint)), "a checkpoint", timeout_s=60)
-    samples = kept["status"]["totalSamplesCount"]
-    assert samples >= 1
-
-    server.kill()
-    server.start().wait_ready()
-    wait_until(
-        lambda: json.loads(cluster.kubectl(*checkpoint))["status"]["totalSamplesCount"] > samples,
-        "the history to go on where it was",
-        timeout_s=120,
-    )
-    assert target_of(cluster, namespace)[1] >= 0.8 * before[1]
-
-    began_s = time.monotonic()
-    server.stop()
-    assert time.monotonic() - began_s < 10.0
-    cpu_cores, memory_bytes = target_of(cluster, namespace)
-    assert cpu_cores > 2 * before[0]  # the histogram's upper bound: of a few samples it is far up
-    assert memory_bytes > before[1]
+    wait_until(gone, "the profile to go with its VPA", timeout_s=60)
 
 
-def test_a_workload_that_names_another_recommender_is_left_alone(
-    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
-) -> None:
-    spec = pod_spec(simulated_nodes.selector, resources({"cpu": "1", "memory": "1Gi"}))
-    roll_out(cluster, namespace, "theirs", spec)
-    create_vpa(cluster, namespace, "theirs", recommender="somebody-else")
-    create_vpa(cluster, namespace, "ours")  # of a Deployment that does not exist: we say so
-    start()
-    wait_until(lambda: status_of(cluster, namespace, "ours"), "a word on our VPA", timeout_s=60)
-    assert status_of(cluster, namespace, "theirs") == {}
-    conditions = {c["type"]: c for c in status_of(cluster, namespace, "ours")["conditions"]}
+def test_a_workload_that_names_another_recommender_is_left_alone(cluster: Cluster, team: str, ours: Server) -> None:
+    wait_until(lambda: status_of(cluster, team, "nowhere"), "a word on our VPA", timeout_s=60)
+    assert status_of(cluster, team, "theirs") == {}
+    conditions = {c["type"]: c for c in status_of(cluster, team, "nowhere")["conditions"]}
     assert "does not exist" in conditions["ConfigUnsupported"]["message"]
 
 
@@ -165,7 +132,7 @@ SELDOM = {
 
 def granted(*kinds: str) -> set[tuple[str, str, str]]:
     """(verb, group, resource) of every role in the manifests."""
-    documents = yaml.safe_load_all((ROOT / "manifests" / "recommender" / "rbac.yaml").read_text())
+    documents = yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text())
     return {
         (verb, group, resource)
         for document in documents
@@ -177,12 +144,7 @@ def granted(*kinds: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_it_may_do_what_it_does_and_nothing_else(
-    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, start: Start
-) -> None:
-    a_steady_workload(cluster, simulated_nodes, namespace, "Off")
-    cluster.clear_ours()  # the Lease is to be made, too
-    server = start("--leader-elect")
+def test_it_may_do_what_it_does_and_nothing_else(cluster: Cluster, ours: Server) -> None:
     user = f"system:serviceaccount:kube-system:{NAME}"
     may = granted("ClusterRole", "Role")
     assert not any("*" in verb for verb, _, _ in may)
@@ -193,4 +155,26 @@ def test_it_may_do_what_it_does_and_nothing_else(
         return True
 
     wait_until(all_are_used, "every right to be used but those for seldom cases", timeout_s=120, every_s=1.0)
-    assert not re.search("(?i)forbidden", server.log.read_text())
+    assert not re.search("(?i)forbidden", ours.log.read_text())
+
+
+def test_killed_it_goes_on_from_what_stands_and_stopped_it_leaves_values_that_are_safe(
+    cluster: Cluster, team: str, ours: Server
+) -> None:
+    before = wait_until(lambda: target_of(cluster, team), "a recommendation", timeout_s=180)
+    kept = wait_until(lambda: samples_of(cluster, team, "steady-main"), "a checkpoint", timeout_s=60)
+
+    ours.kill()
+    clear_ours(cluster)  # its Lease would run out in a quarter of a minute
+    ours.start().wait_ready()
+    wait_until(
+        lambda: samples_of(cluster, team, "steady-main") > kept, "the history to go on where it was", timeout_s=120
+    )
+    assert target_of(cluster, team)[1] >= 0.8 * before[1]
+
+    began_s = time.monotonic()
+    ours.stop()
+    assert time.monotonic() - began_s < 10.0
+    cpu_cores, memory_bytes = target_of(cluster, team)
+    assert cpu_cores > 2 * before[0]  # the histogram's upper bound: of a few samples it is far up
+    assert memory_bytes > before[1]

@@ -1,0 +1,38 @@
+"""What tests leave behind does not reach the next one."""
+
+from __future__ import annotations
+
+from kubernetes import client
+
+from tests.cluster.clearing import clear_namespace, clear_ours
+from tests.cluster.cluster import Cluster
+from tests.cluster.simulated.nodes import SimulatedNodes
+from tests.cluster.simulated.pods import create, template
+from tests.cluster.waiting import wait_until
+from tests.cluster.workloads import pod_spec, resources, roll_out
+
+
+def test_nothing_runs_in_a_namespace_that_was_cleared(
+    cluster: Cluster, namespace: str, simulated_nodes: SimulatedNodes
+) -> None:
+    roll_out(cluster, namespace, "job", pod_spec(simulated_nodes.selector, resources({"cpu": "100m"})))
+    create(cluster, namespace, "alone", template(simulated_nodes.selector))
+    cluster.core.create_namespaced_config_map(namespace, {"metadata": {"name": "setting"}})
+
+    clear_namespace(cluster, namespace)
+
+    wait_until(lambda: not cluster.core.list_namespaced_pod(namespace).items, "all pods to go")
+    assert not client.AppsV1Api(cluster.client()).list_namespaced_replica_set(namespace).items
+    assert cluster.core.read_namespaced_config_map("setting", namespace), "what does not act costs less where it is"
+
+
+def test_our_state_goes_and_that_of_others_stays(cluster: Cluster) -> None:
+    for name in ("phasewise-model", "of-somebody-else"):
+        cluster.core.create_namespaced_config_map("kube-system", {"metadata": {"name": name}})
+
+    clear_ours(cluster)
+
+    left = {each.metadata.name for each in cluster.core.list_namespaced_config_map("kube-system").items}
+    assert "of-somebody-else" in left
+    assert "phasewise-model" not in left
+    cluster.core.delete_namespaced_config_map("of-somebody-else", "kube-system")
