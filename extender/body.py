@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from itertools import count
+from ssl import SSLSocket
 from typing import Any
 
 from extender.errors import BadRequest, TooLarge, TooSlow
@@ -71,8 +72,9 @@ class Bodies:
         """
         parts, missing, number, began_s = [begun], length - len(begun), next(self._numbers), time.monotonic()
         self._reading[number] = (connection, began_s + self._limits.within_s)
+        flags = 0 if isinstance(connection, SSLSocket) else socket.MSG_WAITALL
         try:
-            while missing > 0 and (got := connection.recv(missing)):
+            while missing > 0 and (got := connection.recv(missing, flags)):
                 parts.append(got)
                 missing -= len(got)
         except OSError:  # broken off

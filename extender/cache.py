@@ -9,6 +9,7 @@ from typing import Any
 
 from extender.pod import Node, Pod, Profile
 from extender.reading import owners_in, pod_reader, profile_reader, read_node
+from extender.rereading import Rereading
 from extender.settings import Settings
 from extender.state import ClusterState
 from recommender.cluster.connection import Api
@@ -43,7 +44,8 @@ class ClusterCache:
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-        self._pods = Reflector(api, path_of(PODS), self.read_pod, on_change=self._pod_changed)
+        read_watched = Rereading(self.read_pod, workloads.version)
+        self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 

@@ -14,6 +14,10 @@ from recommender.records import CPU, MEMORY
 
 Floats = NDArray[np.float64]
 
+DOUBT = 0.5
+"""How uncertain use is: half as much as that of a pod which is either at its peak or idle, and as often as its mean use
+says. Runs of a class are alike in what they do, and not in when."""
+
 LONGEST = 4096
 """Cells of a curve; beyond them (a week of 150 s) the last value holds."""
 
@@ -75,6 +79,14 @@ class Curve:
         if math.isnan(cpu_cores) and math.isnan(memory_bytes):
             return self
         return Curve(np.fmin(self.values, np.array([[cpu_cores], [memory_bytes]])), ends=self.ends)
+
+
+def variance_of(cpu_cores: Floats, peak_cores: float) -> Floats:
+    """(cells,), cores squared: how uncertain use is that is expected to be this, of a pod whose curve has this peak.
+
+    None at the peak and none when nothing is used, so that what is asked for and never learned is certain.
+    """
+    return DOUBT * cpu_cores * (peak_cores - cpu_cores)
 
 
 @lru_cache(maxsize=16384)

@@ -38,6 +38,9 @@ class Decision:
         What its expected use was taken from.
     refused
         Node -> reason.
+    added, tolerated
+        Node -> overload that the pod was expected to add there, as a share of its demand, where it was refused for it;
+        and how much of it was tolerated.
     nodes, places
         The snapshot's names and (m,) the places in it of the nodes that were scored.
     opinions, weights, totals, scores
@@ -52,6 +55,8 @@ class Decision:
     asked: int = 0
     source: str = ""
     refused: dict[str, str] = field(default_factory=dict)
+    added: dict[str, float] = field(default_factory=dict)
+    tolerated: float = 1.0
     nodes: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     opinions: Mapping[str, Opinion] = field(default_factory=dict)
@@ -65,7 +70,7 @@ class Decision:
     def numbers(self) -> int:
         """How many numbers its arrays hold."""
         each = 3 + sum(1 + len(opinion.facts) for opinion in self.opinions.values())
-        return each * len(self.places) + len(self.refused)
+        return each * len(self.places) + len(self.refused) + len(self.added)
 
     @property
     def outcome(self) -> str:
@@ -99,6 +104,17 @@ class Decision:
             "nodes": [self._node(int(number)) for number in order[:most]],
             "refused": dict(sorted(self.refused.items())[:most]),
             "reasons": dict(Counter(self.refused.values()).most_common()),
+            "cpuOverload": self._added(most) if self.added else None,
+        }
+
+    def _added(self, most: int | None) -> dict[str, Any]:
+        """Shares of the pod's demand: the least and the most that it would add, and what was tolerated."""
+        shares = sorted(self.added.items())[:most]
+        return {
+            "tolerated": round(self.tolerated, 4),
+            "least": round(min(self.added.values()), 4),
+            "most": round(max(self.added.values()), 4),
+            "nodes": {node: round(share, 4) for node, share in shares},
         }
 
     def told_of(self, node: str) -> dict[str, Any] | None:

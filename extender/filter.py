@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extender.footprint import GUESS, SIZE
+from extender.grid import Grid
+from extender.kernels import crowding
 from extender.question import Question
 from extender.snapshot import Floats
 from recommender.records import CPU, MEMORY
 
 MEMORY_REASON = "forecast memory would not suffice in the coming cycle"
-CPU_REASON = "forecast CPU would not suffice in the coming cycle"
+CPU_REASON = "forecast CPU would fall too short of the pod's demand in the coming cycle"
 """Constant: a reason with a number in it would differ at every attempt, and have the scheduler try without a pause."""
 
 
@@ -23,15 +26,61 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The share of a node that may be used at the peak of the coming cycle; None sets no limit."""
+    """What is too much in the coming cycle; None sets no limit.
 
-    cpu: float | None = None
+    Attributes
+    ----------
+    memory
+        The share of a node that may be used at the peak.
+    cpu_overload
+        The overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand.
+    patience_s
+        How long a pod that was refused every node for its CPU waits at most, more being tolerated all the time.
+    """
+
     memory: float | None = 1.0
+    cpu_overload: float | None = None
+    patience_s: float = 7200.0
     cycle_s: float = 600.0
 
+    def tolerated(self, waited_s: float) -> float:
+        """What a pod may add that has been refused for so long: `cpu_overload` at first, and after `patience_s` all.
 
-def refused(question: Question, limits: Limits, freed: Floats | None = None) -> dict[str, NDArray[np.bool_]]:
-    """Reason -> (m,) which nodes are refused for it; each at most once, for memory first.
+        Examples
+        --------
+        >>> limits = Limits(cpu_overload=0.01, patience_s=7200.0)
+        >>> [round(limits.tolerated(waited_s), 4) for waited_s in (0.0, 3600.0, 7200.0, 9000.0)]
+        [0.01, 0.1, 1.0, 1.0]
+        """
+        if self.cpu_overload is None or waited_s >= self.patience_s:
+            return 1.0
+        return float(self.cpu_overload ** (1.0 - waited_s / self.patience_s))
+
+    def doubted_cells(self, grid: Grid) -> int:
+        """Of how many cells ahead it must be known how uncertain the use of CPU is."""
+        return 0 if self.cpu_overload is None else grid.cells_of(self.cycle_s)
+
+
+class Refusals(NamedTuple):
+    """Of m nodes.
+
+    Attributes
+    ----------
+    by_reason
+        Reason -> (m,) which nodes are refused for it; each at most once, for memory first.
+    added
+        (m,) the overload that the pod is expected to add, as a share of its demand; nothing where that did not matter.
+    tolerated
+        How much of it is.
+    """
+
+    by_reason: dict[str, NDArray[np.bool_]]
+    added: NDArray[np.float64] | None = None
+    tolerated: float = 1.0
+
+
+def refused(question: Question, limits: Limits, freed: Floats | None = None) -> Refusals:
+    """Which nodes are refused, and why.
 
     What was guessed, of the pod or of what is on a node, never refuses it a node.
 
@@ -41,34 +90,55 @@ def refused(question: Question, limits: Limits, freed: Floats | None = None) -> 
         (2, cells, m) in cores and bytes: what will no more be used on each node; infinite where that is not known.
     """
     if question.footprint.source in (GUESS, SIZE):
-        return {}
-    snapshot = question.snapshot
-    if _fits_everywhere(question, limits):
-        return {}
-    cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), question.here(snapshot.per_unit)
-    if freed is None:
-        peaks = question.peak_of(cells)
-    else:
-        known = per_unit[:, None, :] > 0.0
-        relief = np.multiply(freed[:, :cells], per_unit[:, None, :], out=np.zeros_like(freed[:, :cells]), where=known)
-        peaks = (question.fill_of(cells) - relief).max(axis=1)
-    guessed = question.here(snapshot.guessed) + np.asarray(question.footprint.guessed)[:, None]
-    peaks = peaks - guessed * per_unit
+        return Refusals({})
     found: dict[str, NDArray[np.bool_]] = {}
     taken = np.zeros(len(question.places), dtype=bool)
-    for resource, limit, reason in ((MEMORY, limits.memory, MEMORY_REASON), (CPU, limits.cpu, CPU_REASON)):
-        if limit is not None:
-            over = (peaks[resource] > limit + ROUNDING) & ~taken
-            if over.any():
-                found[reason] = over
-                taken |= over
-    return found
+    if limits.memory is not None and not _memory_suffices_everywhere(question, limits.memory, limits.cycle_s):
+        taken = _memory_peaks(question, limits, freed) > limits.memory + ROUNDING
+        if taken.any():
+            found[MEMORY_REASON] = taken
+    tolerated = limits.tolerated(question.waited_s)
+    if tolerated >= 1.0:
+        return Refusals(found)
+    added = _added(question, limits, freed)
+    over = (added > tolerated + ROUNDING) & ~taken
+    if over.any():
+        found[CPU_REASON] = over
+    return Refusals(found, added, tolerated)
 
 
-def _fits_everywhere(question: Question, limits: Limits) -> bool:
+def _memory_suffices_everywhere(question: Question, limit: float, cycle_s: float) -> bool:
     """Whether the pod would fit on the fullest node even if that were the smallest: no node need be looked at then."""
     snapshot = question.snapshot
-    demand = question.highest_demand(snapshot.grid.cells_of(limits.cycle_s))
-    full, per_unit = snapshot.fullest(limits.cycle_s), snapshot.most_per_unit
-    given = ((MEMORY, limits.memory), (CPU, limits.cpu))
-    return all(limit is None or full[each] + demand[each] * per_unit[each] <= limit for each, limit in given)
+    demand = question.highest_demand(snapshot.grid.cells_of(cycle_s))[MEMORY]
+    return snapshot.fullest(cycle_s)[MEMORY] + demand * snapshot.most_per_unit[MEMORY] <= limit
+
+
+def _memory_peaks(question: Question, limits: Limits, freed: Floats | None) -> Floats:
+    """(m,): the highest share of each node's memory that will be used."""
+    snapshot = question.snapshot
+    cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), question.here(snapshot.per_unit)[MEMORY]
+    peaks: Floats
+    if freed is None:
+        peaks = question.peak_of(cells)[MEMORY]
+    else:
+        gone = freed[MEMORY, :cells]
+        relief = np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)
+        peaks = (question.fill_of(cells)[MEMORY] - relief).max(axis=0)
+    guessed = question.here(snapshot.guessed)[MEMORY] + question.footprint.guessed[MEMORY]
+    peaks = peaks - guessed * per_unit
+    return peaks
+
+
+def _added(question: Question, limits: Limits, freed: Floats | None) -> NDArray[np.float64]:
+    """(m,): the overload that the pod is expected to add to each node, as a share of its demand."""
+    cells = question.snapshot.grid.cells_of(limits.cycle_s)
+    load, variance = question.load[CPU, :cells], question.variance
+    if freed is not None:  # what is left is taken to be as uncertain as all was
+        left = np.maximum(load - freed[CPU, :cells], 0.0).astype(load.dtype)
+        variance = variance * np.divide(left, load, out=np.zeros_like(load), where=load > 0.0)
+        load = left
+    demand = np.maximum(question.demand[CPU, :cells] - np.float32(question.footprint.guessed[CPU]), np.float32(0.0))
+    guessed, shares = question.here(question.snapshot.guessed)[CPU], np.empty(len(question.places))
+    crowding.added(load, variance, demand, question.doubt[:cells], guessed, question.per_unit[CPU], shares)
+    return shares

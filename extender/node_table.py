@@ -11,13 +11,14 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.curves import Curve
+from extender.curves import Curve, variance_of
 from extender.footprint import Footprint
 from extender.grid import Grid
 from extender.kernels import sums
 from extender.names import NameTable
 from extender.pod import Node, Pair, Pod
 from extender.snapshot import Floats, Integers, Snapshot
+from recommender.records import CPU
 
 NO_CATEGORY = -1
 FIRST_PLACES = 64
@@ -61,6 +62,10 @@ class Entry:
             return curve.values
         return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
 
+    def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
+        """(cells,): how uncertain its use of CPU is."""
+        return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
+
     @property
     def end_cell(self) -> int | None:
         """From which cell on it will be overdue; None when it never will."""
@@ -86,6 +91,7 @@ class _Order:
     rank: Integers
     allocatable: Floats
     per_unit: Floats
+    most_per_unit: tuple[float, float]
     data: Mapping[str, Floats]
 
 
@@ -94,10 +100,15 @@ class NodeTable:
 
     Sums are kept in double precision, by adding and taking away the very same numbers; what rounding leaves behind is a
     few bytes, and goes with the next adding up.
+
+    Parameters
+    ----------
+    doubted_cells
+        Of how many cells ahead snapshots tell how uncertain the use of CPU is; it is not summed up for none.
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid, self.base = grid, 0
+    def __init__(self, grid: Grid, doubted_cells: int = 0) -> None:
+        self.grid, self.base, self._doubted = grid, 0, doubted_cells
         self.index: dict[str, int] = {}
         self._nodes: list[Node] = []
         self._allocatable = np.full((2, FIRST_PLACES), np.nan)
@@ -109,6 +120,7 @@ class NodeTable:
     def _clear(self, places: int) -> None:
         self._load = np.zeros((2, SPAN * self.grid.cells, places))
         self._counts = np.zeros((sums.ROWS, places))
+        self._variance = np.zeros((SPAN * self.grid.cells if self._doubted else 0, places))
         self._latest: Snapshot | None = None
         self._touched: set[int] = set()
 
@@ -158,10 +170,10 @@ class NodeTable:
         mover = self._nodes.pop()
         if place != last:
             self._nodes[place], self.index[mover.name] = mover, place
-        for numbers in (self._allocatable, self._load, self._counts):
+        for numbers in (self._allocatable, self._load, self._counts, self._variance):
             numbers[..., place] = numbers[..., last]
         self._allocatable[:, last] = np.nan
-        for numbers in (self._load, self._counts):
+        for numbers in (self._load, self._counts, self._variance):
             numbers[..., last] = 0.0
         self._forget_order()
 
@@ -182,6 +194,8 @@ class NodeTable:
         use = _use(entry.footprint.curve, self.base - entry.start_cell, SPAN * self.grid.cells, entry.overdue)
         requested, guessed = entry.pod.requests, entry.footprint.guessed
         sums.add(self._load, self._counts, place, sign, use, requested, guessed, entry.category)
+        if self._doubted and not entry.footprint.curve.steady:
+            self._variance[:, place] += sign * entry.variance(self.base, len(self._variance))
 
     def count_all(self, place: int, entries: Sequence[Entry]) -> None:
         """Add many pods to one node; several times faster than one by one."""
@@ -194,6 +208,8 @@ class NodeTable:
                 steady += entry.footprint.curve.values
             else:
                 load += entry.use(self.base, SPAN * self.grid.cells)
+                if self._doubted:
+                    self._variance[:, place] += entry.variance(self.base, len(self._variance))
             if entry.category != NO_CATEGORY:
                 counts[sums.CATEGORIES + entry.category] += 1
         self._load[:, :, place] += load + steady
@@ -217,7 +233,7 @@ class NodeTable:
         counts = np.empty((sums.ROWS, nodes))
         sums.refresh(self._load, self._counts, begins, touched, load, counts)
         self._touched.clear()
-        self._latest = Snapshot(
+        self._latest = new = Snapshot(
             grid=self.grid,
             first_cell=cell,
             taken_s=now_s,
@@ -227,14 +243,18 @@ class NodeTable:
             rank=order.rank,
             allocatable=order.allocatable,
             per_unit=order.per_unit,
+            most_per_unit=order.most_per_unit,
             requested=counts[sums.REQUESTED : sums.GUESSED],
             guessed=counts[sums.GUESSED : sums.CATEGORIES],
             load=load,
+            variance=self._variance[begins : begins + self._doubted, :nodes].astype(np.float32),
             categories=counts[sums.CATEGORIES : sums.PODS],
             pods=counts[sums.PODS],
             data=order.data,
         )
-        return self._latest
+        if latest is not None and latest.first_cell == cell:
+            new.follows(latest, touched)
+        return new
 
     def _ordered(self) -> _Order:
         nodes = len(self._nodes)
@@ -244,9 +264,10 @@ class NodeTable:
                 data.setdefault(data_set, np.zeros(nodes))[place] = share
         allocatable = self._allocatable[:, :nodes].copy()
         known = np.isfinite(allocatable) & (allocatable > 0)
-        per_unit = np.divide(1.0, allocatable, out=np.zeros_like(allocatable), where=known)
+        per_unit = np.divide(1.0, allocatable, out=np.zeros((2, nodes), dtype=np.float32), where=known)
+        cpu, memory = per_unit.max(axis=1, initial=0.0).tolist()
         index, names, table, rank = self._named()
-        return _Order(index, names, table, rank, allocatable, per_unit, MappingProxyType(data))
+        return _Order(index, names, table, rank, allocatable, per_unit, (cpu, memory), MappingProxyType(data))
 
     def _named(self) -> tuple[dict[str, int], tuple[str, ...], NameTable, Integers]:
         """All that follows from the names of the nodes alone; what was made before where they are the same."""

@@ -12,7 +12,7 @@ import numpy as np
 from extender.combine import NEUTRAL, points_of, total_of
 from extender.decisions import Decision, Decisions
 from extender.errors import BadRequest
-from extender.filter import refused
+from extender.filter import CPU_REASON, refused
 from extender.pod import Pod
 from extender.preempt import worth_it
 from extender.question import Question
@@ -64,9 +64,12 @@ class Placer:
         question, unknown = self._question_on(pod, asked.names)
         self._filtered = (asked, question, unknown)
         found = elsewhere(pod, asked.names)
+        decision = Decision(pod, self._clock(), asked=len(asked.names), source=question.footprint.source)
         if found is None:
-            found = held_for_others(pod, asked.names, self._state) | self._overloaded(question)
-        decision = Decision(pod, self._clock(), asked=len(asked.names), source=question.footprint.source, refused=found)
+            found = held_for_others(pod, asked.names, self._state) | self._overloaded(question, decision)
+        decision.refused = found
+        if found and len(found) == len(asked.names):
+            self._state.waiting.refused(pod.uid)
         left = [name for name in asked.names if name not in found] if len(found) >= len(asked.names) - 1 else ()
         if len(left) == 1:  # the scheduler does not ask for scores then
             decision.favourite = left[0]
@@ -117,7 +120,8 @@ class Placer:
             self._state.advise(pod, decision.favourite)
         former = self.decisions.of(pod.uid)
         decision.asked = former.asked if former is not None else len(asked.names)
-        decision.refused = former.refused if former is not None else {}
+        if former is not None:
+            decision.refused, decision.added, decision.tolerated = former.refused, former.added, former.tolerated
         self.decisions.put(decision, attempts=0 if former is not None else 1)
         return judged.scored
 
@@ -142,11 +146,15 @@ class Placer:
         places, unknown = look.snapshot.find(names)
         return _question(pod, look, places), unknown
 
-    def _overloaded(self, question: Question) -> dict[str, str]:
-        """Node -> why the pod must not go there, by the forecast."""
+    def _overloaded(self, question: Question, decision: Decision) -> dict[str, str]:
+        """Node -> why the pod must not go there, by the forecast; the numbers behind it go into the decision."""
+        refusals, names = refused(question, self._settings.limits), question.snapshot.names
         found: dict[str, str] = {}
-        for reason, there in refused(question, self._settings.limits).items():
-            found |= {question.snapshot.names[place]: reason for place in question.places[there].tolist()}
+        for reason, there in refusals.by_reason.items():
+            found |= {names[place]: reason for place in question.places[there].tolist()}
+        if (short := refusals.by_reason.get(CPU_REASON)) is not None and refusals.added is not None:
+            shares = zip(question.places[short].tolist(), refusals.added[short].tolist(), strict=True)
+            decision.added, decision.tolerated = {names[place]: share for place, share in shares}, refusals.tolerated
         return found
 
     def _judged(self, question: Question, unknown: Sequence[str]) -> _Judged:
@@ -199,7 +207,7 @@ class Placer:
     def _seen(self, raw: Json | UnreadPod) -> Pod | None:
         if not isinstance(raw, UnreadPod):
             return None
-        pod = self._state.waiting(raw.uid)
+        pod = self._state.waiting.of(raw.uid)
         return pod if pod is not None and raw.is_known_as(pod) else None
 
 
@@ -220,4 +228,4 @@ class _Expected:
 
 
 def _question(pod: Pod, look: Look, places: Integers) -> Question:
-    return Question(pod, look.footprint, look.snapshot, places, look.peers)
+    return Question(pod, look.footprint, look.snapshot, places, look.peers, look.waited_s)

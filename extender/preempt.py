@@ -30,6 +30,6 @@ def worth_it(question: Question, nodes: Sequence[str], relief: Mapping[str, Floa
         use = relief[node]
         freed[:, :, number] = np.inf if use is None else use
     against = np.zeros(len(nodes), dtype=bool)
-    for places in refused(question, limits, freed).values():
+    for places in refused(question, limits, freed).by_reason.values():
         against |= places
     return {node for node, no in zip(nodes, against.tolist(), strict=True) if not no}

@@ -10,11 +10,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.curves import Curve
+from extender.curves import Curve, variance_of
 from extender.footprint import Footprint
 from extender.kernels import fullness
 from extender.pod import Pod
 from extender.snapshot import Floats, Integers, Snapshot
+from recommender.records import CPU
 
 
 @lru_cache(maxsize=4096)
@@ -41,6 +42,8 @@ class Question:
         (m,): the nodes' places in the snapshot, all known.
     peers
         Place -> how many pods of the same job are there.
+    waited_s
+        How long the pod has been refused every node.
     """
 
     pod: Pod
@@ -48,11 +51,17 @@ class Question:
     snapshot: Snapshot
     places: Integers
     peers: Mapping[int, int]
+    waited_s: float = 0.0
 
     @cached_property
     def demand(self) -> Floats:
         """(2, cells): what the pod will use when it starts now."""
         return _ahead(self.footprint.curve, self.snapshot.grid.cells)
+
+    @cached_property
+    def doubt(self) -> Floats:
+        """(cells,), cores squared: how uncertain what it will use of CPU is."""
+        return variance_of(self.demand[CPU], self.footprint.curve.peak[CPU]).astype(self.demand.dtype)
 
     def highest_demand(self, cells: int) -> Sequence[float]:
         """The highest of `demand` in the first cells, of CPU and memory each."""
@@ -93,8 +102,13 @@ class Question:
         return self.here(self.snapshot.load)
 
     @cached_property
+    def variance(self) -> Floats:
+        """(first cells, m), see `Snapshot`."""
+        return self.here(self.snapshot.variance)
+
+    @cached_property
     def per_unit(self) -> Floats:
-        return self.here(self.snapshot.per_unit).astype(self.snapshot.load.dtype)
+        return self.here(self.snapshot.per_unit)
 
     @cached_property
     def held(self) -> NDArray[np.float64]:

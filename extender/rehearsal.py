@@ -10,6 +10,7 @@ import numpy as np
 from extender import wire
 from extender.curves import Curve
 from extender.decisions import Decisions
+from extender.filter import Limits
 from extender.names import AsCame
 from extender.placer import Placer
 from extender.pod import Container, Node, Pod, Profile
@@ -24,7 +25,7 @@ def rehearse() -> None:
 
     To be called before a server divides into processes, which then share it.
     """
-    settings = Settings()
+    settings = Settings(limits=Limits(cpu_overload=0.01))
     state = ClusterState(settings, time.time, time.monotonic)
     placer = Placer(state, settings, Decisions(), lambda raw: _pod(raw["name"]), time.time)
     curve = Curve(np.ones((2, settings.grid.cells)), ends=True)

@@ -20,9 +20,9 @@ from extender.body import BodyLimits
 from extender.cache import ClusterCache
 from extender.decisions import Decisions
 from extender.events import EventWriter
+from extender.machine import give_memory_back
 from extender.placer import Placer
 from extender.pod import Pod
-from extender.serving import give_memory_back
 from extender.settings import Settings
 from extender.state import ClusterState
 from extender.telemetry import Telemetry

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import select
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -18,10 +16,12 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication
 from gunicorn.workers.gthread import ThreadWorker
 
+from extender.machine import end_with_the_master, keep_memory, take_short_turns
+
 KEEP_ALIVE_S = 95
 """A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
 
-STAY_S = 0.02
+STAY_S = 0.1
 """How long a thread waits for the next request of a connection; longer than a scheduler needs between two calls."""
 
 SWITCH_S = 0.0005
@@ -30,14 +30,6 @@ SWITCH_S = 0.0005
 GARBAGE = (10_000, 20, 100)
 """A call would be searched for cycles several times by default. The few it leaves, of the web framework, hold its body:
 they are collected every dozens of calls."""
-
-
-MALLOC = {-3: 64 << 20, -1: 64 << 20, -8: 1}
-"""glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX: the arrays of a call (a megabyte at 5,000 nodes) come
-from memory that was used before, not from the kernel page by page, and threads do not each keep some of their own."""
-
-PR_SET_PDEATHSIG = 1
-"""Linux's name for: send me this signal when my parent dies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,31 +158,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # it comes without types
     def load(self) -> Flask:
         sys.setswitchinterval(SWITCH_S)
         gc.set_threshold(*GARBAGE)
-        _keep_memory()
-        _end_with_the_master()
+        keep_memory()
+        end_with_the_master()
+        take_short_turns()
         return self._start()
-
-
-def _keep_memory() -> None:
-    """Set `MALLOC` where the C library knows it; elsewhere calls are a little slower."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, setting in MALLOC.items():
-            mallopt(parameter, setting)
-
-
-def give_memory_back() -> None:
-    """What reading whole lists took goes back to the kernel, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _end_with_the_master() -> None:
-    """Have the kernel end this worker when its master is killed, where the kernel can.
-
-    By itself it would hold the port for the seconds in which it lets connections go, and nothing could take its place.
-    """
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -38,10 +38,13 @@ class Snapshot:
     allocatable, requested, guessed
         (2, n): cpu_cores and memory_bytes. `requested` is what the scheduler counts; `guessed` is what of the load was
         neither learned nor asked for.
-    per_unit
-        (2, n): 1 / allocatable; 0 where that is not known, so that nothing ever overloads what we do not know.
+    per_unit, most_per_unit
+        (2, n): 1 / allocatable; 0 where that is not known, so that nothing ever overloads what we do not know. And that
+        of the smallest node, of CPU and memory each.
     load
         (2, cells, n): what the pods of each node will use, those just placed included.
+    variance
+        (first cells, n), cores squared: how uncertain what they use of CPU is; of no cell where nobody asks.
     categories
         (3, n): how many training pods of each category a node holds.
     pods
@@ -59,9 +62,11 @@ class Snapshot:
     rank: Integers
     allocatable: Floats
     per_unit: Floats
+    most_per_unit: tuple[float, float]
     requested: Floats
     guessed: Floats
     load: Floats
+    variance: Floats
     categories: Floats
     pods: Floats
     data: Mapping[str, Floats]
@@ -72,23 +77,21 @@ class Snapshot:
         return np.arange(len(self.names))
 
     @cached_property
-    def most_per_unit(self) -> Sequence[float]:
-        """`per_unit` of the smallest node, of CPU and memory each."""
-        return tuple(self.per_unit.max(axis=1, initial=0.0).tolist())
-
-    @cached_property
-    def _fullest(self) -> dict[int, Sequence[float]]:
+    def _fullest(self) -> dict[int, tuple[float, float]]:
         return {}
 
-    def fullest(self, within_s: float) -> Sequence[float]:
-        """The largest share of any node that will be used within so many seconds, of CPU and memory each."""
+    def fullest(self, within_s: float) -> tuple[float, float]:
+        """No node will be used to a larger share within so many seconds, of CPU and memory each."""
         cells = self.grid.cells_of(within_s)
         if cells not in self._fullest:
-            shares = np.empty(self.per_unit.shape, dtype=np.float32)
-            nothing = np.zeros((2, cells), dtype=np.float32)
-            fullness.highest(self.load, nothing, self.per_unit.astype(np.float32), cells, shares)
-            self._fullest[cells] = tuple(shares.max(axis=1, initial=0.0).tolist())
+            self._fullest[cells] = fullness.fullest(self.load, self.per_unit, cells, self.everywhere)
         return self._fullest[cells]
+
+    def follows(self, former: Snapshot, changed: Integers) -> None:
+        """What is known of the nodes of another snapshot still bounds them, but for those that have changed since."""
+        for cells, (cpu, memory) in former._fullest.copy().items():
+            cpu_there, memory_there = fullness.fullest(self.load, self.per_unit, cells, changed)
+            self._fullest[cells] = max(cpu, cpu_there), max(memory, memory_there)
 
     def find(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
         """The places of nodes, each once and ascending; and the names that are not known, each once.

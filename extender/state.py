@@ -18,6 +18,7 @@ from extender.overlay import Overlay
 from extender.pod import SEAT_ANNOTATION, Node, Pod, Profile
 from extender.settings import Settings
 from extender.snapshot import Floats, Snapshot
+from extender.waiting import Waiting
 
 PROGRESSING = 0
 
@@ -29,11 +30,12 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one call works on: a snapshot, and what it holds of the pod asked about."""
+    """What one call works on: a snapshot, what it holds of the pod asked about, and how long that has been refused."""
 
     snapshot: Snapshot
     footprint: Footprint
     peers: Mapping[int, int]
+    waited_s: float
 
 
 class ClusterState:
@@ -42,13 +44,13 @@ class ClusterState:
     Parameters
     ----------
     clock, monotonic
-        Unix seconds for forecasts, monotonic seconds for how long advice is held.
+        Unix seconds for forecasts, monotonic seconds for how long advice is held and pods wait.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self._settings, self._clock, self._monotonic = settings, clock, monotonic
         self._lock = threading.RLock()
-        self._table = NodeTable(settings.grid)
+        self._table = NodeTable(settings.grid, settings.limits.doubted_cells(settings.grid))
         self._table.restart(settings.grid.cell(clock()))
         self._overlay = Overlay()
         self._entries: dict[str, Entry] = {}
@@ -59,7 +61,7 @@ class ClusterState:
         self._seats: dict[str, str] = {}
         self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._snapshot: Snapshot | None = None
-        self._waiting: dict[str, Pod] = {}
+        self.waiting = Waiting(monotonic)
 
     # -- what the watches say --------------------------------------------------------------------------------------
 
@@ -84,10 +86,10 @@ class ClusterState:
         """A pod came or changed; the node it had been advised to go to when this is the first time it is seen bound."""
         with self._lock:
             if not pod.node and not pod.finished:
-                self._waiting[pod.uid] = pod
+                self.waiting.put(pod)
                 self._reserve(pod)
                 return None  # what was advised holds until it is asked about again
-            self._waiting.pop(pod.uid, None)
+            self.waiting.drop(pod.uid)
             self._seats.pop(pod.uid, None)
             advised = self._overlay.drop(pod.uid)
             if pod.finished:
@@ -99,7 +101,7 @@ class ClusterState:
     def drop_pod(self, uid: str) -> None:
         """A pod is no more."""
         with self._lock:
-            self._waiting.pop(uid, None)
+            self.waiting.drop(uid)
             self._seats.pop(uid, None)
             self._overlay.drop(uid)
             self._remove(uid)
@@ -172,17 +174,13 @@ class ClusterState:
         """Whether to judge nodes for it: it says so, or there is a history to judge by."""
         return pod.ours or self._learned.knows(pod)
 
-    def waiting(self, uid: str) -> Pod | None:
-        """A pod as the watch last showed it, if it is not bound yet."""
-        return self._waiting.get(uid)
-
     def look(self, pod: Pod) -> Look:
         """The present snapshot, and what it holds of a pod."""
         with self._lock:
             index = self._table.index
             there: Mapping[str, int] = self._jobs.get((pod.namespace, pod.job), {}) if pod.job else {}
             peers = {index[node]: number for node, number in there.items() if node in index}
-            return Look(self.snapshot(), self._footprint(pod), peers)
+            return Look(self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid))
 
     def snapshot(self) -> Snapshot:
         """The cluster as it is now; the same one until something changes of which an answer could depend."""

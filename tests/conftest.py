@@ -30,7 +30,7 @@ LONGEST_FIRST = (
     "tests/recommender/sources/test_prometheus_for_real.py",
     "tests/extender/test_walk_through_on_a_cluster.py",
     "tests/recommender/live/test_progress_on_a_cluster.py",
-    "tests/recommender/live/test_training_on_a_cluster.py",
+    "tests/recommender/live/test_history_on_a_cluster.py",
     # without: from ten seconds down to three
     "tests/recommender/cli/test_dry_run.py",
     "tests/recommender/policies/test_demand.py",
@@ -38,7 +38,7 @@ LONGEST_FIRST = (
     "tests/recommender/cli/test_train_model_phases.py",
     "tests/scripts/test_record_training.py",
     "tests/recommender/report/test_report_page.py",
-    "tests/extender/test_explain_command.py",
+    "tests/recommender/phases/test_crbm.py",
 )
 """Files that begin before all others: whoever takes one of them last keeps the other sessions waiting for it."""
 

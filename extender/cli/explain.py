@@ -14,6 +14,7 @@ from rich.table import Table
 
 from extender.asking import Asking
 from extender.cli.options import judging_options
+from extender.filter import CPU_REASON
 from extender.settings import Settings
 from extender.trial import Trial, dumped, listed
 from recommender import __version__
@@ -136,9 +137,17 @@ def show(told: Told, *, decided: bool) -> None:
     for (score, words), names in alike.items():
         _row(table, names, len(names), score, words)
     for reason, count in told["reasons"].items():
-        _row(table, [node for node, why in told["refused"].items() if why == reason], count, "no", reason)
+        words = f"{reason}: {shortfall(told['cpuOverload'])}" if reason == CPU_REASON else reason
+        _row(table, [node for node, why in told["refused"].items() if why == reason], count, "no", words)
     if table.row_count:
         console.print(table)
+
+
+def shortfall(overload: Told) -> str:
+    """Such as `by 0.024 to 0.3 of it, 0.01 is tolerated by now`."""
+    least, most = overload["least"], overload["most"]
+    shares = f"by {least:.2g}" if least == most else f"by {least:.2g} to {most:.2g}"
+    return f"{shares} of it, {overload['tolerated']:.2g} is tolerated by now"
 
 
 def _row(table: Table, names: Sequence[str], count: int, score: str, words: str) -> None:

@@ -38,7 +38,20 @@ def judging_options(command: Command) -> Callable[..., Any]:
         default=1.0,
         help="Refuse nodes whose forecast memory exceeds this share of allocatable; 0 refuses none.",
     )
-    @click.option("--cpu-limit", type=click.FloatRange(0, 100), default=0.0, help="The same for CPU; 0 refuses none.")
+    @click.option(
+        "--cpu-overload",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        help="Refuse nodes where a pod is expected to add more overload (core-seconds above allocatable in the coming "
+        "cycle) than this share of its own demand, as 0.01; 0 refuses none.",
+    )
+    @click.option(
+        "--patience",
+        "patience_s",
+        type=DURATION,
+        default="2h",
+        help="A pod waits no longer for --cpu-overload: more and more is tolerated till then.",
+    )
     @click.option("--hold", "hold_s", type=DURATION, default="30s", help="How long an unseen placement counts.")
     @click.option(
         "--sizes",
@@ -54,14 +67,15 @@ def judging_options(command: Command) -> Callable[..., Any]:
         horizon_s: float,
         cycle_s: float,
         memory_limit: float,
-        cpu_limit: float,
+        cpu_overload: float,
+        patience_s: float,
         hold_s: float,
         sizes_file: Path | None,
         **options: Any,
     ) -> Any:
         settings = Settings(
             weights={**DEFAULT, **parse_weights(weights)},
-            limits=Limits(cpu_limit or None, memory_limit or None, cycle_s),
+            limits=Limits(memory_limit or None, cpu_overload or None, patience_s, cycle_s),
             grid=Grid(horizon_s / CELLS, CELLS),
             sizes=read_sizes(sizes_file) if sizes_file else Sizes(FFDL),
             schedulers=frozenset(schedulers),

@@ -1,4 +1,4 @@
-"""How full nodes get with a pod on them: the highest and the mean of the coming cells."""
+"""How full nodes get: the highest and the mean of the coming cells."""
 
 from __future__ import annotations
 
@@ -54,3 +54,20 @@ def average(load: Floats32, demand: Floats32, per_unit: Floats32, means: Floats3
         asked /= np.float32(cells)
         for node in range(len(mean)):
             mean[node] = (mean[node] * share + asked) * per_unit[resource, node]
+
+
+@njit(cache=True)
+def fullest(load: Floats32, per_unit: Floats32, cells: int, places: NDArray[np.int64]) -> tuple[float, float]:
+    """The largest share of CPU and of memory that is used on any of some nodes in the first cells; 0 for no nodes.
+
+    Parameters
+    ----------
+    places
+        int64 (m,): which nodes; the other arrays as of `highest`.
+    """
+    cpu = memory = np.float32(0.0)
+    for place in places:
+        for cell in range(cells):
+            cpu = max(cpu, load[0, cell, place] * per_unit[0, place])
+            memory = max(memory, load[1, cell, place] * per_unit[1, place])
+    return float(cpu), float(memory)

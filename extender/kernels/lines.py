@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-TEN, ZERO, BRACE = np.int64(10), np.uint8(0x30), np.uint8(0x7D)
+TEN, ONE, ZERO, BRACE = np.int64(10), np.uint64(1), np.uint8(0x30), np.uint8(0x7D)
 LONGEST = 2
 """Bytes of a score of 0 to 99."""
 
@@ -34,16 +34,17 @@ def write(
     -------
     How many bytes were written.
     """
-    at = 0
+    at = np.uint64(0)  # unsigned: a place that might be negative takes three times as long
     for i in range(len(places)):
-        score = scores[i]
-        begins, length = starts[places[i]], starts[places[i] + 1] - starts[places[i]]
-        told[at : at + length] = lines[begins : begins + length]
+        score, begins = scores[i], np.uint64(starts[places[i]])
+        length = np.uint64(starts[places[i] + 1]) - begins
+        for k in range(length):
+            told[at + k] = lines[begins + k]
         at += length
         if score >= TEN:
             told[at] = ZERO + np.uint8(score // TEN)
-            at += 1
+            at += ONE
         told[at] = ZERO + np.uint8(score % TEN)
-        told[at + 1] = BRACE
-        at += 2
-    return at
+        told[at + ONE] = BRACE
+        at += ONE + ONE
+    return int(at)

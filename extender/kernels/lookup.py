@@ -102,9 +102,9 @@ def _same(told: NDArray[np.uint8], at: int, names: NDArray[np.uint8], begins: in
     """Whether a name and its quote stand there. Without a way out in the midst, so that many bytes go at once."""
     if ends <= begins or at + ends - begins > len(told):
         return False
-    differ = np.uint8(0)
-    for k in range(ends - begins):
-        differ |= told[at + k] ^ names[begins + k]
+    differ, here, there = np.uint8(0), np.uint64(at), np.uint64(begins)
+    for k in range(np.uint64(ends - begins)):  # unsigned: a place that might be negative takes three times as long
+        differ |= told[here + k] ^ names[there + k]
     return bool(differ == 0)
 
 

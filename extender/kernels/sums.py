@@ -74,5 +74,7 @@ def refresh(
         for cell in range(seen.shape[1]):
             for place in places:
                 seen[resource, cell, place] = load[resource, begins + cell, place]
+    # One by one: of rows, their lengths would be compared, and the words for those that differ take seconds to compile.
     for row in range(len(counted)):
-        counted[row] = counts[row, : counted.shape[1]]
+        for place in range(counted.shape[1]):
+            counted[row, place] = counts[row, place]

@@ -37,8 +37,9 @@ from recommender.policies.constraints import SharedLimits
 AUTO_QPS, AUTO_BURST = 50.0, 200
 """For the VPAs that we make: a thousand new jobs must not hold up the statuses either."""
 
-PROFILES_SHARE = 0.2
-"""Of the requests that may be sent between two rounds: PhaseProfiles; statuses and checkpoints need theirs."""
+PROFILES_SHARE = 0.1
+"""Of the requests that may be sent between two rounds: PhaseProfiles; statuses and checkpoints need theirs. Of three
+thousand VPAs each has its turn once in the forty rounds of a cycle, which is how often the state must be kept."""
 
 
 @dataclass(frozen=True, slots=True)

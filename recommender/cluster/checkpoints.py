@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,9 @@ __all__ = ["CheckpointKey", "Checkpoints", "WriteReport"]
 
 CONTAINER_UNUSED_S = 8 * 86400.0
 """A container that wrote nothing for so long is gone (upstream forgets its samples as late)."""
+
+LOST_AT_MOST, LOST_AT_MOST_S = 0.1, 600.0
+"""Of what we have seen of a VPA, what a kill may take: the longer it was seen, the less often it is written."""
 
 WRITTEN_WITHIN_S = 5.0
 """For one request."""
@@ -75,6 +79,7 @@ class Checkpoints:
         self._api, self._recommender, self._clock, self._namespace = api, recommender, clock, namespace
         self._known: dict[CheckpointKey, _Written] = {}
         self._written_s: dict[ObjectKey, float] = {}
+        self._first_s: dict[ObjectKey, float] = {}
         self._said: set[CheckpointKey] = set()
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -128,13 +133,14 @@ class Checkpoints:
         at_most
             Checkpoints to write in this call, a VPA that was begun excepted.
         every_s
-            A VPA whose turn was less than this ago is left for later.
+            A VPA whose turn was less than this ago is left for later, as is one that was written for long, for a tenth
+            of that time and ten minutes at most; none when it is 0.
         """
         report = WriteReport()
         for gone in self._written_s.keys() - statuses.keys():
             self.forget(gone)
-        due_s = self._clock() - every_s if every_s else math.inf
-        due = [vpa for vpa in statuses if self._written_s.get(vpa, -math.inf) <= due_s]
+        now_s = self._clock()
+        due = [vpa for vpa in statuses if not every_s or self._is_due(vpa, now_s, every_s)]
         waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, -math.inf), vpa))
         for place, vpa in enumerate(waiting):
             spent = report.written + report.failed
@@ -145,15 +151,22 @@ class Checkpoints:
             for container, status in told.items():
                 self._write_one(CheckpointKey(vpa, container), status, report)
             if told:  # of one that has nothing to tell yet, the first word is not waited for
-                self._written_s[vpa] = self._clock()
+                self._written_s[vpa] = written_s = self._clock()
+                self._first_s.setdefault(vpa, written_s)
             if report.unreachable:  # the others would only wait as long, one after the other
                 report.left = len(waiting) - place - 1
                 break
         return report
 
+    def _is_due(self, vpa: ObjectKey, now_s: float, every_s: float) -> bool:
+        written_s = self._written_s.get(vpa, -math.inf)
+        seen_s = written_s - self._first_s[vpa] if vpa in self._first_s else 0.0
+        return now_s - written_s >= max(every_s, min(LOST_AT_MOST * seen_s, LOST_AT_MOST_S))
+
     def forget(self, vpa: ObjectKey) -> None:
         """The VPA is gone, or another recommender's."""
         self._written_s.pop(vpa, None)
+        self._first_s.pop(vpa, None)
         for key in [key for key in self._known if key.vpa == vpa]:
             del self._known[key]
         self._said = {key for key in self._said if key.vpa != vpa}
@@ -174,12 +187,9 @@ class Checkpoints:
         known = self._known.get(key)
         for name in [known.name] if known else names_for(key):
             try:
-                self._patch(key, name, status, labelled=known is not None and known.labelled)
-            except NotFound:
-                try:
-                    self._create(key, name, status)
-                except Conflict:  # made by someone since; it shows what it is at the next turn
-                    continue
+                self._make_or_patch(key, name, status, known)
+            except Conflict:  # made by someone just now; it shows what it is at the next turn
+                continue
             except Invalid:
                 if known is not None or self._is_for(key, name):
                     self._known.pop(key, None)
@@ -189,6 +199,15 @@ class Checkpoints:
             self._known[key] = _Written(name, labelled=True)
             return
         raise Conflict(f"no name is free for the checkpoint of {key}", status=409)
+
+    def _make_or_patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], known: _Written | None) -> None:
+        if known is None:
+            with suppress(Conflict):  # it has come since all were listed
+                return self._create(key, name, status)
+        try:
+            self._patch(key, name, status, labelled=known is not None and known.labelled)
+        except NotFound:
+            self._create(key, name, status)
 
     def _patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, labelled: bool) -> None:
         """The tests make sure that it is this container's; the label goes on with the first write of ours."""

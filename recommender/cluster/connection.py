@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -15,10 +15,12 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from recommender.cluster.answers import error_of_silence, error_of_status, parsed, parsed_if_json
-from recommender.cluster.credentials import Credentials
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
 from recommender.cluster.lines import Answer
 from recommender.cluster.rate import TokenBucket
+
+if TYPE_CHECKING:
+    from recommender.cluster.credentials import Credentials
 
 Response = TypeVar("Response", urllib3.BaseHTTPResponse, Answer)
 Query = Mapping[str, str | int]
@@ -296,4 +298,7 @@ def connect(
     BadCredentials
         There is nothing to connect with.
     """
+    # The client library takes a third of the time to start: help, --check and what runs offline do without.
+    from recommender.cluster.credentials import Credentials  # noqa: PLC0415
+
     return Api(Credentials(kubeconfig, context), TokenBucket(qps, burst), user_agent=user_agent, observe=observe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -53,15 +53,15 @@ def status_of(
     return status
 
 
-def published_in(status: Mapping[str, Any]) -> dict[str, ContainerRecommendation]:
-    """What a status recommends, by container name; an entry that cannot be read is left out."""
-    recommendation = status.get("recommendation")
-    entries = recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None
+def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[str, ContainerRecommendation]:
+    """What a status recommends, by container name, `but` for some; an entry that cannot be read is left out."""
     found = {}
-    for entry in _list(entries):
+    for entry in _containers(status):
         try:
-            target, lower, upper, uncapped = (_amounts(entry.get(field)) for field in BOUNDS)
             name = str(entry["containerName"])
+            if name in but:
+                continue
+            target, lower, upper, uncapped = (_amounts(entry.get(field)) for field in BOUNDS)
             found[name] = ContainerRecommendation(name, target, lower, upper, uncapped)
         except (BadQuantity, AttributeError, KeyError, TypeError):
             continue
@@ -70,7 +70,11 @@ def published_in(status: Mapping[str, Any]) -> dict[str, ContainerRecommendation
 
 def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two statuses say the same: `1` is `1000m`, and absent is empty."""
-    return _meaning(one) == _meaning(other)
+    return (
+        _rest(one) == _rest(other)
+        and list(map(_filled, _list(one.get("conditions")))) == list(map(_filled, _list(other.get("conditions"))))
+        and _same_containers(_containers(one), _containers(other))
+    )
 
 
 def _entry(recommendation: ContainerRecommendation) -> Json:
@@ -109,20 +113,25 @@ def _conditions(old: object, new: Mapping[str, Condition | None], now_s: float) 
     return [present[kind] for kind in sorted(present)]
 
 
-def _meaning(status: Mapping[str, Any]) -> Json:
-    """A status in a form where equal means the same."""
-    recommendation = status.get("recommendation")
-    containers = recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None
-    rest = {
+def _rest(status: Mapping[str, Any]) -> Json:
+    """What is neither recommended nor a condition."""
+    return {
         name: value
         for name, value in status.items()
         if name not in ("recommendation", "conditions") and value not in (None, {}, [])
     }
-    return {
-        "rest": rest,
-        "conditions": [_filled(condition) for condition in _list(status.get("conditions"))],
-        "containers": [_values(entry) for entry in _list(containers)],
-    }
+
+
+def _containers(status: Mapping[str, Any]) -> list[Any]:
+    recommendation = status.get("recommendation")
+    return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
+
+
+def _same_containers(ones: list[Any], others: list[Any]) -> bool:
+    """Numbers are read from the texts of those only that differ, up to the first that does."""
+    return len(ones) == len(others) and all(
+        one == other or _values(one) == _values(other) for one, other in zip(ones, others, strict=True)
+    )
 
 
 def _values(entry: object) -> object:

@@ -44,7 +44,8 @@ Q1, Q2, Q3 = np.float32(0.1156890019774437), np.float32(0.0014915846986696124), 
 ZERO, HALF, ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
 
 
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
+# Inlined by LLVM. The others need it before, by Numba, for their offsets to be constants; that takes longer to compile.
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def sigmoid(x: Any, exact: bool) -> Any:
     """1 / (1 + exp(-x)), within 0..1; NaN stays NaN.
 

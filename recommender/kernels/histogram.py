@@ -269,14 +269,14 @@ def observe(
         state[FIRST_CPU_S] = time_s
     state[LAST_CPU_S] = time_s
     state[CPU_SAMPLES] += 1.0
-    whole_bytes = math.ceil(memory_bytes)
+    whole_bytes = float(math.ceil(memory_bytes))  # floats throughout: what follows is then compiled once
     add_memory(memory, memory_buckets, rules, state, whole_bytes, time_s, False)
     over = whole_bytes > state[IN_FORCE_MEMORY]
     if over and state[IN_OOM_RUN] == 0.0:
         state[OOM_EVENTS] += 1.0
         # The bump stands on the request and on what was used, not on earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
-        bumped = math.floor(max(used + rules.oom_bump_bytes, used * rules.oom_bump_ratio))
+        bumped = float(math.floor(max(used + rules.oom_bump_bytes, used * rules.oom_bump_ratio)))
         add_memory(memory, memory_buckets, rules, state, bumped, time_s, True)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
@@ -319,7 +319,7 @@ def advance(
     for row in range(n + 1):
         if decision < len(samples.decisions) and samples.decisions[decision] == row:
             share = rules.percentile
-            millicores = math.floor(percentile(cpu, cpu_buckets.epsilon, share) * 1000.0)
+            millicores = float(math.floor(percentile(cpu, cpu_buckets.epsilon, share) * 1000.0))
             amount = percentile(memory, memory_buckets.epsilon, share)
             allocations[decision, 0] = (
                 request_of(millicores, rules.margin, rules.floor_millicores, rules.ceiling) / 1000.0

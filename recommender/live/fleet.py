@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -134,6 +135,14 @@ class Fleet(Members):
         early = 0 if member.decision else member.slot % max(1, self.cycle_samples // 2)
         member.decided_cell = member.last_cell - early
         return Decision((member.last_cell + 1) * self.step_s, allocation, FORECAST, member.proactive.rule)
+
+
+class MakeFleet(Protocol):
+    """Makes the fleet, given what it asks of each newcomer."""
+
+    def __call__(
+        self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Members, Member, int], None]
+    ) -> Fleet: ...
 
 
 def _why(found: ClassForecast, ahead_s: float) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from recommender.live.band import BandOptions, held
 from recommender.live.book import Book
 from recommender.live.rails import Draft
 from recommender.live.recommend import Advice
-from recommender.live.tally import Report
 from recommender.live.workload import Workload
 from recommender.policies.histogram import Estimate
 
@@ -18,25 +18,41 @@ GRAVITY = (0.1, 1.0)
 """Of CPU and memory that is missing: pods with too little CPU are late, with too little memory they are killed."""
 
 
-def with_safe_values(
-    workloads: Iterable[Workload], remember: Callable[[Workload], None], report: Report
-) -> list[Workload]:
-    """Advise what is safe, and return the workloads in the order of urgency: time may be short.
+def by_urgency(workloads: Iterable[Workload], peaks: Sequence[Sequence[float]]) -> list[Workload]:
+    """Those first whose containers have used most beyond what stands published: time may be short.
+
+    Memory counts by the share that is missing, CPU a tenth as much. Whose pods nobody makes or resizes come last.
 
     Parameters
     ----------
-    remember
-        Brings the histories of a workload up to the latest samples.
+    peaks
+        By slot, cores and bytes: the most that each live container has used; NaN where nothing was seen.
     """
     urgency = []
     for workload in workloads:
-        with report.sparing(workload.vpa.key):
-            remember(workload)
-            values = safe_values(workload.books)
-            workload.advice = {name: _advice(estimate) for name, estimate in values.items()}
-            unused = workload.vpa.update_mode == "Off"  # nobody makes or resizes pods by it
-            urgency.append((unused, -shortfall(workload.books, values), workload.vpa.key, workload))
+        lack = max(
+            (
+                _lack(workload.books[name].published.tolist(), peaks[member.slot])
+                for name, members in workload.members.items()
+                for member in members
+            ),
+            default=0.0,
+        )
+        urgency.append((workload.vpa.update_mode == "Off", -lack, workload.vpa.key, workload))
     return [workload for *_, workload in sorted(urgency, key=lambda entry: entry[:3])]
+
+
+def make_safe(workload: Workload, options: BandOptions) -> bool:
+    """Advise what is safe; False, and nothing is advised anew, where no less than that stands published.
+
+    So little less that an update would not be worth it (`options`) is no less: each write is one that another VPA may
+    not have.
+    """
+    values = safe_values(workload.books)
+    if all(_stands(workload.books[name], value, options) for name, value in values.items()):
+        return False
+    workload.advice = {name: _advice(estimate) for name, estimate in values.items()}
+    return True
 
 
 def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
@@ -60,15 +76,19 @@ def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
     return left
 
 
-def shortfall(books: Mapping[str, Book], safe: Mapping[str, Estimate]) -> float:
-    """How much less than what is safe stands published, at the worst: memory by its share, CPU a tenth as grave."""
+def _lack(published: Sequence[float], peak: Sequence[float]) -> float:
+    """How much less than what was used stands published, at the worst; negative where more does, 0 where unknown."""
     lacks = [
-        (1.0 - stands / needed) * grave
-        for name, value in safe.items()
-        for stands, needed, grave in zip(books[name].published.tolist(), value.target.tolist(), GRAVITY, strict=True)
-        if needed > 0.0 and not math.isnan(stands)
+        (1.0 - stands / used) * grave
+        for stands, used, grave in zip(published, peak, GRAVITY, strict=True)
+        if used > 0.0 and not math.isnan(stands)
     ]
     return max(lacks, default=0.0)
+
+
+def _stands(book: Book, safe: Estimate, options: BandOptions) -> bool:
+    """Whether what stands published is as good as what is safe, which is never less."""
+    return held(safe.target, book.published, options) is book.published
 
 
 def _largest(amounts: Iterable[float]) -> float:

@@ -51,29 +51,31 @@ class Publisher:
                 self._sent(draft, report)
 
     def publish_until(
-        self, until_s: float, stopwatch: Callable[[], float], workloads: Sequence[Workload], report: Report
+        self,
+        until_s: float,
+        stopwatch: Callable[[], float],
+        workloads: Sequence[Workload],
+        advise: Callable[[Workload], bool],
+        report: Report,
     ) -> None:
         """The same, but none is begun after a moment of the stopwatch; those that do not say it then are counted.
 
-        Each is made when its turn comes: the first are out before the last are worked out.
+        Each is advised when its turn comes, on the thread that writes: the first are out before the last are worked
+        out. Where `advise` says that nothing is to be said, what stands is left.
         """
 
-        def say(workload: Workload) -> tuple[bool, Status | None]:
+        def say(workload: Workload) -> bool:
             if stopwatch() >= until_s:
-                return False, None
-            status = self._status_of(workload)
-            if status is not None:
+                return False
+            if advise(workload) and (status := self._status_of(workload)) is not None:
                 self._send(status)
-            return True, status
+            return True
 
         outcomes = self._writers.run([partial(say, workload) for workload in workloads])
         for workload, outcome in zip(workloads, outcomes, strict=True):
             report.unsaid += 1
             with report.sparing(workload.vpa.key):
-                begun, status = outcome()
-                report.unsaid -= begun
-                if status is not None:
-                    self._sent(status, report)
+                report.unsaid -= outcome()
 
     def write_until(
         self, until_s: float, stopwatch: Callable[[], float], profiles: Sequence[Callable[[], None]], report: Report

@@ -60,8 +60,8 @@ def standing(workload: Workload, limits: SharedLimits) -> dict[str, ContainerRec
     """
     present = containers_of(workload)
     kept = {}
-    for name, entry in published_in(workload.vpa.status).items():
-        if name in workload.advice or (present and name not in present):
+    for name, entry in published_in(workload.vpa.status, but=workload.advice).items():
+        if present and name not in present:
             continue
         within = constrain_again(entry, workload.vpa.policy_for(name), limits)
         if within is not None:

@@ -14,6 +14,7 @@ from recommender.live.book import Book
 from recommender.live.fleet import Fleet
 from recommender.live.member import CLASS, Decision, Member
 from recommender.live.rails import Draft, RailOptions, Situation, guarded, overspent
+from recommender.policies.constraints import in_whole_units
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, Amounts, FloatArray
 
@@ -158,21 +159,25 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
     draft = guarded(forecast, situation, options.rails)
     if math.isnan(draft.target[CPU]) or math.isnan(draft.target[MEMORY]):
         return None
-    target = np.array(draft.target)
     if not draft.confident and history is not None:
+        target = np.array(draft.target)
         # Nobody is disturbed for a guess: as wide as the default recommender's own bounds, which narrow with history.
         wide = Estimate(np.fmin(history.lower, target), target, np.fmax(history.upper, target))
         book.guess = wide = guessed(wide, book.guess, options.band)
         return Advice(wide, draft, forecast, leading, decision, doubt)
     book.guess = None
     book.let_go()
-    return Advice(_banded(target, book, options), draft, forecast, leading, decision, doubt)
+    banded = _banded(np.array(in_whole_units(draft.target)), book, options)
+    return Advice(banded, draft, forecast, leading, decision, doubt)
 
 
 def _banded(target: FloatArray, book: Book, options: Options) -> Estimate:
-    """The target, unless its change is not worth it, with the band around it: the very same while nothing moves."""
+    """The target, unless its change is not worth it, with the band around it: the very same while nothing moves.
+
+    It is in whole units, as it will be published: the band around what stands then is the one published with it.
+    """
     target = held(target, book.published, options.band)
-    if book.banded is None or book.banded.target is not target:
+    if book.banded is None or book.banded.target.tolist() != target.tolist():
         published = band(target, options.band)
         book.banded = Estimate(published.lower, published.target, published.upper)
     return book.banded

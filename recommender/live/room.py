@@ -19,7 +19,10 @@ class Room:
         self._known: dict[Hashable, Sequence[Pair]] = {}
 
     def of(self, pods: Sequence[Pod]) -> Sequence[Pair]:
-        """Allocatable of the nodes that the first of these pods may run on, as far as selector and taints tell."""
+        """Allocatable of the nodes that the first of these pods may run on, as far as selector and taints tell.
+
+        What many nodes have alike is said once.
+        """
         if not pods:
             return ()
         if self._version != self._nodes.version:
@@ -27,7 +30,7 @@ class Room:
         asks = tuple(pods[0].node_selector.items()), pods[0].tolerations
         if asks not in self._known:
             nodes = self._nodes.snapshot().values()
-            self._known[asks] = tuple(node.allocatable for node in nodes if _may_run(pods[0], node))
+            self._known[asks] = tuple({node.allocatable: None for node in nodes if _may_run(pods[0], node)})
         return self._known[asks]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -15,20 +14,19 @@ from recommender.live import keeping
 from recommender.live.advising import Advising
 from recommender.live.book import Book
 from recommender.live.class_keeper import ClassKeeper
-from recommender.live.fleet import Fleet
+from recommender.live.fleet import MakeFleet
 from recommender.live.homes import Homes
 from recommender.live.lead_time import LeadTime
-from recommender.live.member import CLASS, Instance, Member, Newcomer, Sample
-from recommender.live.members import Members
+from recommender.live.member import CLASS, Instance, Member, Sample
 from recommender.live.model_source import Refusal
 from recommender.live.newcomers import Newcomers
-from recommender.live.parting import with_safe_values
+from recommender.live.parting import by_urgency, make_safe
 from recommender.live.placing import Placing
 from recommender.live.profile import Known
 from recommender.live.progress import Progress
 from recommender.live.publisher import Publisher
 from recommender.live.recommend import Options
-from recommender.live.showing import Showing
+from recommender.live.showing import Showing, lacks_a_kill
 from recommender.live.tally import Report
 from recommender.live.view import Place, View
 from recommender.live.workload import Workload
@@ -37,14 +35,6 @@ from recommender.policies.constraints import SharedLimits
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE
 
 log = logging.getLogger(__name__)
-
-
-class MakeFleet(Protocol):
-    """Makes the fleet, given what it asks of each newcomer."""
-
-    def __call__(
-        self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Members, Member, int], None]
-    ) -> Fleet: ...
 
 
 class Recommender:
@@ -94,6 +84,8 @@ class Recommender:
         self._showing = Showing(view, profiles_a_round)
         self.refusal: Refusal | None = None
         """Why a newer model is not used, to be shown; None while none is refused."""
+        self.ending = False
+        """Set when there are seconds left: then no further step of a round is begun."""
         self._advising = Advising(self.fleet, options, self._newcomers.book)
         self._placing = Placing(view, self._homes, self.lead_time, clock)
         self._standing: tuple[int, int] | None = None
@@ -101,7 +93,7 @@ class Recommender:
         self._expecting: list[Workload] = []
 
     def run(self) -> Report:
-        """One round."""
+        """One round, or what of it is done when the process is told to end."""
         report = Report()
         for step in (
             self.classes.load_classes,
@@ -116,6 +108,8 @@ class Recommender:
             self._let_go,
             self._show,
         ):
+            if self.ending:
+                break
             began = self.stopwatch()
             step(report)
             report.step_s[step.__name__.removeprefix("_")] = self.stopwatch() - began
@@ -131,22 +125,23 @@ class Recommender:
     def leave_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish what is safe while nobody watches, and keep what is known, before the process ends.
 
-        Time may be short: what is farthest below what is safe comes first, and all values before any profile.
+        Time may be short: kills for memory that no profile tells of yet come first, then the values, those before the
+        others that are farthest below what was used, then the other profiles.
 
         Parameters
         ----------
         values_until_s, profiles_until_s
             By the stopwatch: no value, no profile is begun later.
         """
-        report = Report()
-        workloads = with_safe_values(self.workloads.values(), self.remember, report)
-        self._publisher.publish_until(values_until_s, self.stopwatch, workloads, report)
+        report, killed = Report(), [workload for workload in self.workloads.values() if lacks_a_kill(workload)]
+        self._show_until(profiles_until_s, killed, report)
+        ordered = by_urgency(self.workloads.values(), self.fleet.curves.peaks().tolist())
+        self._publisher.publish_until(values_until_s, self.stopwatch, ordered, self._make_safe, report)
         if self.stopwatch() < profiles_until_s:
-            profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
-            self._publisher.write_until(profiles_until_s, self.stopwatch, profiles, report)
+            self._show_until(profiles_until_s, self.workloads.values(), report)
             self.classes.show(report)
         else:  # which of them would say something new is not looked into any more
-            report.unshown = len(workloads)
+            report.unshown = len(self.workloads)
         return report
 
     # -- the steps -------------------------------------------------------------------------------------------------
@@ -190,8 +185,9 @@ class Recommender:
                     placed.append((instance, sample))
             fresh = self.fleet.observe(placed)
             report.samples = len(fresh)
-            for member in fresh:
-                self._judge(member, report)
+            judged = [member for member in fresh if self._judge(member)]
+            had = [self._homes[member.instance].container.requests for member in judged]
+            report.judge([member.latest for member in judged], had)
             report.changed(self.fleet.changes, self.fleet.model.graph)
 
     def _take_kills(self, report: Report) -> None:
@@ -264,20 +260,28 @@ class Recommender:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
+    def _make_safe(self, workload: Workload) -> bool:
+        self.remember(workload)
+        return make_safe(workload, self.options.band)
+
+    def _show_until(self, until_s: float, workloads: Iterable[Workload], report: Report) -> None:
+        profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
+        self._publisher.write_until(until_s, self.stopwatch, profiles, report)
+
     def _shown(self) -> Known:
         return Known(self.fleet, self.classes.known, self.refusal)
 
-    def _judge(self, member: Member, report: Report) -> None:
-        """Hold the latest sample of a container against what it has."""
+    def _judge(self, member: Member) -> bool:
+        """Hold the latest sample of a container against what it has; False while that is not ours to answer for."""
         home, book = self._homes[member.instance], self._newcomers.books[member.instance]
         used, had = member.latest, home.container.requests
         member.pinned = member.pinned + 1 if home.uses_all(used[CPU]) else 0
-        if all(map(math.isnan, book.published.tolist())) or all(map(math.isnan, had)):
-            return
+        if all(map(math.isnan, had)) or all(map(math.isnan, book.published.tolist())):
+            return False
         book.judge(used, had)
         if member.runs is not None and member.decision is not None and member.decision.policy == CLASS:
             member.runs.judge(used[CPU] > had[CPU] * VIOLATION_TOLERANCE, self.options.rails.target_violation[CPU])
-        report.judge(used, had)
+        return True
 
     def _assign_members(self) -> None:
         """To each workload its live containers, when one came or went, or pods are not what they were."""

@@ -32,7 +32,7 @@ LEAST_UNHEALTHY_S = 30.0
 UNSYNCED_S = 0.2
 """Between two looks whether the caches are synced."""
 
-ROUND_ENDS_WITHIN_S, PROFILES_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 1.5, 5.0, 7.0, 7.8
+ROUND_ENDS_WITHIN_S, PROFILES_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 0.5, 6.0, 8.4, 8.8
 """After the word to stop: until when the running round may ask the API server, profiles may be begun, safe values and
 checkpoints may be written, and the process waits. The rest of ten seconds is for giving back the lease."""
 
@@ -46,7 +46,7 @@ class Timing:
     interval_s
         Between two rounds.
     checkpoint_interval_s
-        Between two checkpoints of a VPA.
+        Between the first checkpoints of a VPA; later ones come less often.
     checkpoints_within_s
         What a round spends on writing them; the VPAs that waited longest come first.
     clear_away_s
@@ -100,6 +100,8 @@ class Service:
         if not self._stop.is_set():
             self._stopped_s = time.monotonic()
             self._view.hurry(self._stopped_s + ROUND_ENDS_WITHIN_S)
+            if self._recommender is not None:
+                self._recommender.ending = True
             self._stop.set()
 
     @property

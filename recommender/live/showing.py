@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from recommender.live.fleet import Fleet
+from recommender.live.member import Instance
 from recommender.live.profile import Known, profile_of, signature_of
 from recommender.live.tally import Report
 from recommender.live.view import View
@@ -22,11 +23,10 @@ FEW = 20
 
 
 class _Due(NamedTuple):
-    """A profile to be written, and what it is made from."""
+    """A profile to be written, and what must not be lost of its workload."""
 
     workload: Workload
-    signature: object
-    kept: object
+    kept: tuple[list[Instance], list[tuple[str, float]]]
 
 
 class Showing:
@@ -42,12 +42,16 @@ class Showing:
         self._view, self._at_most = view, at_most
 
     def due(self, workloads: Iterable[Workload], known: Known, now_s: float, report: Report) -> list[_Due]:
-        """Those that changed: what must not be lost first, then the longest waiting."""
+        """Those that changed: what must not be lost first, then the longest waiting.
+
+        One that waits goes on waiting until its turn: most do in a large cluster, and are not looked through each time.
+        """
         waiting = []
         for workload in workloads:
             with report.sparing(f"PhaseProfile {workload.vpa.key}"):
-                due = _Due(workload, signature_of(workload, known), _kept_of(workload))
-                if due.signature != workload.shown or _is_stale(due, known.fleet, now_s):
+                due = _Due(workload, _kept_of(workload))
+                workload.waits = workload.waits or _is_new(due, known, now_s)
+                if workload.waits:
                     waiting.append(due)
         waiting.sort(key=lambda due: (due.kept == due.workload.kept_of, due.workload.shown_s, due.workload.vpa.key))
         return waiting
@@ -61,7 +65,9 @@ class Showing:
             due.workload.shown_s = now_s  # one that fails goes to the end of the queue
             with report.sparing(f"PhaseProfile {due.workload.vpa.key}"):
                 keeps = len(waiting) <= FEW or _is_stale(due, known.fleet, now_s)
-                self._write(due, known, now_s, keeps=keeps)
+                if _is_new(due, known, now_s):  # else it is again what it was
+                    self._write(due, known, now_s, keeps=keeps)
+                due.workload.waits = False
 
     def parting(
         self, workloads: Iterable[Workload], known: Known, now_s: float, report: Report
@@ -71,17 +77,27 @@ class Showing:
         return [partial(self._write, each, known, now_s, keeps=True) for each in due]
 
     def _write(self, due: _Due, known: Known, now_s: float, *, keeps: bool) -> None:
-        workload = due.workload
+        workload, signature = due.workload, signature_of(due.workload, known)
         self._view.show(workload.vpa, profile_of(workload, known, keeps=keeps))
-        workload.shown = due.signature
+        workload.shown = signature
         if keeps:
             workload.kept_of, workload.kept_s = due.kept, now_s
 
 
-def _kept_of(workload: Workload) -> object:
+def lacks_a_kill(workload: Workload) -> bool:
+    """Whether its profile does not tell yet of a kill for memory: that must not be lost whatever the haste."""
+    kept: dict[str, float] = dict(workload.kept_of[1]) if workload.kept_of else {}
+    return any(book.oom_s > kept.get(name, 0.0) for name, book in workload.books.items())
+
+
+def _kept_of(workload: Workload) -> tuple[list[Instance], list[tuple[str, float]]]:
     """What must not be lost: which containers are known, and what kills for memory showed."""
     known = [member.instance for found in workload.members.values() for member in found if member.decision is not None]
     return known, [(name, book.oom_s) for name, book in workload.books.items()]
+
+
+def _is_new(due: _Due, known: Known, now_s: float) -> bool:
+    return signature_of(due.workload, known) != due.workload.shown or _is_stale(due, known.fleet, now_s)
 
 
 def _is_stale(due: _Due, fleet: Fleet, now_s: float) -> bool:

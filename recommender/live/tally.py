@@ -103,14 +103,15 @@ class Report:
         """How many resizes were seen done."""
         return len(self.resizes_s)
 
-    def judge(self, used: Amounts, had: Amounts) -> None:
-        """Count one sample against what its container had at the time; NaN where it requests nothing."""
-        self.judged += 1
-        for place, amount in enumerate(used):
-            self.violating[place] += amount > had[place] * VIOLATION_TOLERANCE
-            self.used[place] += amount
-            if had[place] > amount:
-                self.slack[place] += had[place] - amount
+    def judge(self, used: Sequence[Amounts], had: Sequence[Amounts]) -> None:
+        """Count samples against what their containers had at the time; NaN where they request nothing."""
+        if not used:
+            return
+        amounts, requests = np.array(used), np.array(had)
+        self.judged += len(amounts)
+        self.violating = (self.violating + (amounts > requests * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
+        self.used = (self.used + amounts.sum(axis=0)).tolist()
+        self.slack = (self.slack + np.fmax(requests - amounts, 0.0).sum(axis=0)).tolist()
 
     def changed(self, changes: Sequence[PhaseChange], graph: PhaseGraph | None) -> None:
         """Count changes of phase, and of those that were foretold which came true."""

@@ -44,6 +44,8 @@ class Workload:
         What its PhaseProfile was last made from, and when (unix seconds).
     kept_of, kept_s
         The same of what is kept over a restart.
+    waits
+        The profile is to be written again.
     """
 
     vpa: Vpa
@@ -60,8 +62,9 @@ class Workload:
     said_to: Vpa | None = None
     shown: object = None
     shown_s: float = -math.inf
-    kept_of: object = None
+    kept_of: tuple[list[Instance], list[tuple[str, float]]] | None = None
     kept_s: float = -math.inf
+    waits: bool = False
 
     def take_over(self, kept: Mapping[str, Any]) -> None:
         """Go on with what the profile kept; what does not fit is left out."""

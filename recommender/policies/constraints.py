@@ -152,6 +152,17 @@ def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
     return cpu / WHOLE_UNITS[CPU], float(memory)
 
 
+def in_whole_units(amounts: Amounts) -> Amounts:
+    """Cores and bytes rounded up to whole millicores and bytes, as they are published.
+
+    Examples
+    --------
+    >>> in_whole_units((0.1234, 5.5))
+    (0.124, 6.0)
+    """
+    return _up_to_multiple(amounts[CPU], 1, WHOLE_UNITS[CPU]), _up_to_multiple(amounts[MEMORY], 1, WHOLE_UNITS[MEMORY])
+
+
 def integer_cpu_containers(annotations: Mapping[str, str], containers: Iterable[str]) -> frozenset[str]:
     """The containers for which a VPA's annotations ask for whole cores."""
     return frozenset(name for name in containers if annotations.get(INTEGER_CPU_ANNOTATION.format(name)) == "true")

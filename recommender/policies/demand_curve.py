@@ -83,6 +83,11 @@ class CurveRecorder:
         """What a container used so far; a copy."""
         return DemandCurve(float(self.step_s * self._width[slot]), self._levels[slot, : self._length[slot]].copy())
 
+    def peaks(self) -> FloatArray:
+        """float64 (slots, 2): the largest use of each so far; NaN where nothing was seen."""
+        peaks: FloatArray = np.fmax.reduce(self._levels, axis=1).astype(np.float64)
+        return peaks
+
     def restore(self, slot: int, curve: DemandCurve) -> None:
         """Go on from a curve that was kept; one of another step is left out."""
         width = curve.step_s / self.step_s

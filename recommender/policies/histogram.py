@@ -137,7 +137,8 @@ class HistogramSession:
         memory_bytes
             Upstream: the larger of use or request plus 100 MiB and 1.2 times it.
         """
-        kernel.add_memory(self.memory, MEMORY_BUCKETS, ESTIMATION, self.state, memory_bytes, at_s, True)
+        # As floats: a kernel compiles anew for whole numbers, for a second and in the middle of a round.
+        kernel.add_memory(self.memory, MEMORY_BUCKETS, ESTIMATION, self.state, float(memory_bytes), float(at_s), True)
         self.state[kernel.OOM_EVENTS] += 1.0
 
     def confidence(self) -> float:

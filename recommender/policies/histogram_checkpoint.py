@@ -129,6 +129,11 @@ def _add(whole: kernel.Histogram, part: kernel.Histogram, buckets: kernel.Bucket
     """Add the weights of `part` to `whole` at the later reference of the two; `whole` is OUT."""
     if not part.sums[kernel.TOTAL]:
         return
+    if not whole.sums[kernel.TOTAL]:
+        for ours, theirs in zip(whole, part, strict=True):
+            if ours is not theirs:  # where the buckets start is one array for all
+                ours[:] = theirs
+        return
     ours_s, theirs_s = whole.sums[kernel.REFERENCE_S], part.sums[kernel.REFERENCE_S]
     reference_s = max(ours_s, theirs_s)
     shrunk, grown = (2.0 ** round((own - reference_s) / buckets.half_life_s) for own in (ours_s, theirs_s))
@@ -169,7 +174,7 @@ def _encoded(histogram: kernel.Histogram) -> Status:
         return encoded
     weights = histogram.weights[lowest : highest + 1]
     shares = np.floor(weights * (HEAVIEST / weights.max()) + 0.5).astype(np.int64)
-    encoded["bucketWeights"] = {str(lowest + place): int(shares[place]) for place in np.flatnonzero(shares)}
+    encoded["bucketWeights"] = {str(lowest + place): share for place, share in enumerate(shares.tolist()) if share}
     return encoded | {"totalWeight": total}
 
 

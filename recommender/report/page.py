@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -158,6 +159,7 @@ def kept_together(text: str) -> str:
     return text.replace(" %", "\u00a0%")
 
 
+@functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("recommender", "report"),

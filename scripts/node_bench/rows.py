@@ -12,26 +12,29 @@ from node_bench.batch import Place, Seen, Tell, run_batch
 from node_bench.interpreter import Interpreter
 from node_bench.plan import Plan
 from node_bench.setters import LESSONS, OF_OURS, OnStage, Row, setting_requests
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, lent_or_own
 
+NODE = "bench"
 NODE_CORES = 1.8
 NODE_BYTES = 3400 * 2**20
 
 
 @contextmanager
-def a_node(interpreter: Interpreter, tell: Tell, logs_to: Path | None = None) -> Iterator[Place]:
-    """A cluster with one real node of the bench's size, metrics-server and the VPA's webhook; gone afterwards."""
+def a_node(
+    interpreter: Interpreter, rows: Sequence[Row], tell: Tell, lent: Cluster | None = None, logs_to: Path | None = None
+) -> Iterator[Place]:
+    """A real node of the bench's size, and where some row has VPAs metrics-server and their webhook.
+
+    They are part of a cluster that is lent, or of one of the bench's own, gone afterwards.
+    """
     tell("starting the cluster")
-    cluster = Cluster(f"bench-{os.getpid()}")
-    try:
-        cluster.up()
-        node = cluster.real_node(cpu_cores=NODE_CORES, memory_bytes=NODE_BYTES)
-        cluster.metrics_server()
-        cluster.vpa_admission_controller()
+    with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
+        node = cluster.real_node(NODE, cpu_cores=NODE_CORES, memory_bytes=NODE_BYTES)
+        if any(row.vpas != "none" for row in rows):
+            cluster.metrics_server()
+            cluster.vpa_admission_controller()
         yield Place(cluster, node, interpreter)
-    finally:
-        tell("taking the cluster down")
-        cluster.down(logs_to)
+        tell("taking all down")
 
 
 def run_rows(

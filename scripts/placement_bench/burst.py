@@ -84,7 +84,7 @@ def bursts(place: Place, nodes: SimulatedNodes, count: int, shape: Shape, seed: 
         else:
             told.append(_by_decision(who, url, namespace, bound, workloads, nodes.names, shape))
         scheduler.stop()
-        if who is not LEAST:
+        if who is BLIND:
             place.cluster.dismiss(f"extender-{who.scheduler}")
         place.clear([namespace])
     return told

@@ -92,7 +92,6 @@ def with_gangs(place: Place, nodes: SimulatedNodes, count: int, tell: Callable[[
         tell(number + 1)
     controller.stop()
     scheduler.stop()
-    place.cluster.dismiss(f"extender-{OURS.scheduler}")
     return Gangs(OURS, told, place.watch.lists)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from placement_bench.place import Place
 from placement_bench.played import CurrentUse, Lane, Played, Shape, play
 from placement_bench.schedulers import (
     CAUTIOUS,
-    CPU_LIMITS,
+    CPU_OVERLOADS,
     CURRENT,
     LEAST,
     MOST,
@@ -101,36 +102,47 @@ def run_jobs(
     """
     use = CurrentUse(place, pace, shape)
     by_use = ByCurrentUse(use.uses, shape.node)
-    start(place, plan.placed_by, pace, by_use, plan.seeds[0])
-    lanes = [
-        Lane(who, some_nodes(place, count, shape), place.namespace()) for count in plan.nodes for who in plan.placed_by
-    ]
-    for lane in lanes:
-        if lane.who in (OURS, *LIMITED):
-            place.publish(lane.namespace, pace.speed)
-    for seed in plan.seeds:
-        for pattern in (GROUPS, SCATTERED):
-            jobs = plan.arrivals(pattern, seed)
-            use.jobs = {job.name: job for job in jobs}
-            with woken(place, [lane.namespace for lane in lanes if lane.who in LIMITED]):
-                played = play(place, lanes, jobs, pace, shape, np.random.default_rng(seed))
-            for lane in lanes:
-                by_use.forget(lane.namespace)
-                results.append(_result(lane, played[lane], pattern, seed, shape))
-            told(f"seed {seed}, {pattern}")
+    with _placing(place, plan.placed_by, pace, by_use, plan.seeds[0]):
+        lanes = [
+            Lane(who, some_nodes(place, count, shape), place.namespace())
+            for count in plan.nodes
+            for who in plan.placed_by
+        ]
+        for lane in lanes:
+            if lane.who in (OURS, *LIMITED):
+                place.publish(lane.namespace, pace.speed)
+        for seed in plan.seeds:
+            for pattern in (GROUPS, SCATTERED):
+                jobs = plan.arrivals(pattern, seed)
+                use.jobs = {job.name: job for job in jobs}
+                with woken(place, [lane.namespace for lane in lanes if lane.who in LIMITED]):
+                    played = play(place, lanes, jobs, pace, shape, np.random.default_rng(seed))
+                for lane in lanes:
+                    by_use.forget(lane.namespace)
+                    results.append(_result(lane, played[lane], pattern, seed, shape))
+                told(f"seed {seed}, {pattern}")
 
 
-def start(place: Place, placed_by: Sequence[Who], pace: Pace, by_use: ByCurrentUse, seed: int) -> None:
-    """The schedulers, and the extenders that some of them ask."""
+@contextmanager
+def _placing(place: Place, placed_by: Sequence[Who], pace: Pace, by_use: ByCurrentUse, seed: int) -> Iterator[None]:
+    """The schedulers, which end with the cluster, and the extenders that some of them ask; those of the bench end."""
     judged = {RANDOM: AtRandom(np.random.default_rng(seed)), CURRENT: by_use}
-    for who in placed_by:
-        if who in judged:
-            start_judged(place, who, judged[who])
-        elif who in (OURS, *LIMITED):
-            limit = ("--cpu-limit", CPU_LIMITS[who]) if who in LIMITED else ()
-            start_asking(place, who, start_extender(place, who, pace, *limit))
-        else:
-            start_plain(place, who)
+    with ExitStack() as stack:
+        for who in placed_by:
+            if who in judged:
+                stack.callback(start_judged(place, who, judged[who]).stop)
+            elif who in (OURS, *LIMITED):
+                start_asking(place, who, start_extender(place, who, pace, *_limits(who, pace)))
+            else:
+                start_plain(place, who)
+        yield
+
+
+def _limits(who: Who, pace: Pace) -> tuple[str, ...]:
+    """What has the extender of one of ours let pods wait."""
+    if who not in LIMITED:
+        return ()
+    return "--cpu-overload", f"{CPU_OVERLOADS[who]}", "--patience", f"{pace.patience_s}"
 
 
 def some_nodes(place: Place, count: int, shape: Shape) -> SimulatedNodes:
@@ -149,7 +161,8 @@ def _result(lane: Lane, played: Played, pattern: str, seed: int, shape: Shape) -
 class Line:
     """One scheduler on so many nodes, in the mean over the seeds; `spread` is the standard deviation of `cpu_core_s`.
 
-    `ratio` is its overload as a share of the least among those that are not ours, on as many nodes.
+    `ratio` is its overload as a share of the least among those that are not ours, on as many nodes; `longest_wait_s` is
+    that of any job of all plays, and `makespan_s` the time from the first arrival to the last end.
     """
 
     pattern: str
@@ -160,6 +173,8 @@ class Line:
     ooms: float
     nodes_busy: float
     waited_s: float
+    longest_wait_s: float
+    makespan_s: float
     ratio: float
 
 
@@ -184,6 +199,8 @@ def lines_of(results: Sequence[Result]) -> list[Line]:
                     float(np.mean([each.ooms for each in overloads])),
                     float(np.mean([each.nodes_busy for each in overloads])),
                     float(np.mean([each.waited_s for each in found])),
+                    max(max(each.played.waited_s) for each in found),
+                    float(np.mean([each.played.makespan_s for each in found])),
                     mean[who] / best if best > 0.0 else float("nan"),
                 )
             )

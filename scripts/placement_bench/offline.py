@@ -21,10 +21,10 @@ from placement_bench.arrivals import Arrival
 from placement_bench.jobs import GROUPS, SCATTERED, Plan, Result
 from placement_bench.load import Run, overload
 from placement_bench.opinions import Pair
-from placement_bench.pace import CYCLE_S, Pace
+from placement_bench.pace import CYCLE_S, LONGEST_WAIT_S, Pace
 from placement_bench.played import PATIENCE_S, Played, Shape, seen_use
 from placement_bench.recordings import demand_of_classes
-from placement_bench.schedulers import CAUTIOUS, CPU_LIMITS, CURRENT, LEAST, MOST, RANDOM, Who
+from placement_bench.schedulers import CAUTIOUS, CPU_OVERLOADS, CURRENT, LEAST, MOST, RANDOM, Who
 from tests.cluster.waiting import NotInTime
 from tests.extender.worlds import NOON_S, World, node_json, pod_json
 
@@ -103,8 +103,8 @@ def by_current_use(floor: Floor, job: Arrival, pace: Pace) -> np.ndarray:
 class _Ours:
     """The extender's own code, asked as a scheduler asks it: `filter`, then `prioritize` on what is left."""
 
-    def __init__(self, nodes: int, shape: Shape, pace: Pace, cpu_limit: float | None) -> None:
-        limits = Limits(cpu=cpu_limit, cycle_s=CYCLE_S)
+    def __init__(self, nodes: int, shape: Shape, pace: Pace, cpu_overload: float | None) -> None:
+        limits = Limits(cpu_overload=cpu_overload, patience_s=LONGEST_WAIT_S, cycle_s=CYCLE_S)
         self._world, self._stretch = World(Settings(grid=Grid(), limits=limits)), pace.stretch
         for node in range(nodes):
             self._world.put(node_json(_name(node), f"{shape.node[0]:g}", str(round(shape.node[1]))))
@@ -116,6 +116,7 @@ class _Ours:
     def choose(self, floor: Floor, job: Arrival, nodes: Sequence[int]) -> int | None:
         self._set_clock(floor)
         pod, names = self._pod(floor, job), {_name(node): node for node in nodes}
+        self._world.put(pod)  # as the watch shows it, so that it is known how long it waits
         refused = self._world.filter(pod, list(names))
         left = [name for name in names if name not in refused]
         if len(left) < 2:
@@ -153,8 +154,7 @@ def judge_of(who: Who, nodes: int, shape: Shape, pace: Pace, seed: int) -> Judge
         return _Scores(lambda floor, job: by_current_use(floor, job, pace), chance)
     if who is RANDOM:
         return _Scores(lambda floor, _: chance.random(floor.nodes), chance)
-    limit = CPU_LIMITS.get(who)
-    return _Ours(nodes, shape, pace, None if limit is None else float(limit))
+    return _Ours(nodes, shape, pace, CPU_OVERLOADS.get(who))
 
 
 def play_offline(jobs: Sequence[Arrival], floor: Floor, judge: Judge, share: float | None = None) -> Played:

@@ -38,7 +38,8 @@ def jobs_table(lines: Sequence[Line], title: str) -> Table:
     for column in ("jobs come", "nodes"):
         table.add_column(column)
     table.add_column("placed by")
-    for column in ("CPU above capacity, core-s (± over seeds)", "against the best other", "OOMs", "nodes busy", "wait"):
+    for column in ("CPU above capacity, core-s (± over seeds)", "of the best other's", "OOMs", "nodes busy",
+                   "wait (longest)", "all done after"):  # fmt: skip
         table.add_column(column, justify="right")
     before = None
     for line in lines:
@@ -53,7 +54,8 @@ def jobs_table(lines: Sequence[Line], title: str) -> Table:
             f"{line.ratio:.2f}",
             f"{line.ooms:.1f}",
             f"{line.nodes_busy:.1f}",
-            f"{line.waited_s:.1f} s",
+            f"{line.waited_s:.1f} s ({line.longest_wait_s:.0f} s)",
+            f"{line.makespan_s:.0f} s",
         )
         before = line
     return table

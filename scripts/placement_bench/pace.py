@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HORIZON_S, CYCLE_S = 3600.0, 600.0
-"""The extender's defaults: an hour ahead for scores, ten minutes for refusals."""
+HORIZON_S, CYCLE_S, LONGEST_WAIT_S = 3600.0, 600.0, 7200.0
+"""The extender's defaults: an hour ahead for scores, ten minutes for refusals, two hours for pods that wait."""
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,8 @@ class Pace:
     def cycle_s(self) -> float:
         """Its ten minutes, in seconds of the bench."""
         return CYCLE_S / self.stretch / self.speed
+
+    @property
+    def patience_s(self) -> float:
+        """Its two hours, in seconds of the bench."""
+        return LONGEST_WAIT_S / self.stretch / self.speed

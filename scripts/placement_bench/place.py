@@ -15,7 +15,7 @@ from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
 from recommender.cluster.connection import Api, connect
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, lent_or_own
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.pods import template
 
@@ -91,17 +91,15 @@ def pod(
 
 
 @contextmanager
-def a_place(logs_to: Path | None = None) -> Iterator[Place]:
-    """A cluster with our resources and roles; gone afterwards."""
-    cluster = Cluster(f"bench-{os.getpid()}")
-    try:
-        cluster.up()
+def a_place(lent: Cluster | None = None, logs_to: Path | None = None) -> Iterator[Place]:
+    """A cluster with our resources and roles: one that is lent, or one of the bench's own, gone afterwards."""
+    with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
         manifests = ROOT / "manifests"
         cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
         api = connect(cluster.kubeconfig("admin"), user_agent="bench_placement", qps=5000, burst=5000)
         watch = PodWatch(api).start()
-        with ThreadPoolExecutor(AT_A_TIME) as pool:
-            yield Place(cluster, api, watch, pool)
-        watch.stop()
-    finally:
-        cluster.down(logs_to)
+        try:
+            with ThreadPoolExecutor(AT_A_TIME) as pool:
+                yield Place(cluster, api, watch, pool)
+        finally:
+            watch.stop()

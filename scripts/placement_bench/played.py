@@ -67,6 +67,11 @@ class Played:
     runs: Sequence[Run]
     waited_s: Sequence[float]
 
+    @property
+    def makespan_s(self) -> float:
+        """Recorded seconds from the first arrival to the end of the last job."""
+        return max(run.start_s + run.recording.duration_s for run in self.runs)
+
 
 class CurrentUse:
     """What the nodes of a lane are used for at this moment, by the recordings; who plays tells it of the jobs."""

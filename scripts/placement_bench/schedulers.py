@@ -47,10 +47,10 @@ OURS = Who("ours", "Phasewise")
 BLIND = Who("blind", "Phasewise without its overlay")
 CAUTIOUS = Who("least", "default, 40 % requested", 0.4)
 """What somebody without a forecast can do about overload: request more, so that pods wait."""
-WAITS = Who("waits", "Phasewise, --cpu-limit 0.9")
-STRICT = Who("strict", "Phasewise, --cpu-limit 0.8")
-CPU_LIMITS = {WAITS: "0.9", STRICT: "0.8"}
-"""Pods wait where the forecast sees more than this share of every node used in the coming cycle."""
+WAITS = Who("waits", "Phasewise, --cpu-overload 0.05")
+STRICT = Who("strict", "Phasewise, --cpu-overload 0.01")
+CPU_OVERLOADS = {WAITS: 0.05, STRICT: 0.01}
+"""Pods wait while every node would get more overload from them than this share of their own demand."""
 
 FITTING: Json = {
     "pluginConfig": [
@@ -99,15 +99,29 @@ def start_judged(place: Place, who: Who, answers: Answers) -> RecordingExtender:
 
 
 def start_extender(place: Place, who: Who, pace: Pace, *options: str) -> str:
-    """Our extender as a process, with time compressed as the jobs are; returns its URL once it knows the cluster."""
-    kubeconfig = place.cluster.service_account("kube-system", "phasewise-extender")
-    address = f"{LOOPBACK}:{place.cluster.ports.free()}"
+    """Our extender as a process, with time compressed as the jobs are; returns its URL once it knows the cluster.
+
+    One that runs with the same options goes on; one with others is ended.
+    """
+    cluster, name = place.cluster, f"extender-{who.scheduler}"
+    wanted = [
+        "--scheduler-name",
+        who.scheduler,
+        "--horizon",
+        f"{pace.horizon_s}",
+        "--cycle",
+        f"{pace.cycle_s}",
+        *options,
+    ]
+    if running := cluster.servers.get(name):
+        if running.command[-len(wanted) :] == wanted:
+            return f"http://{running.command[running.command.index('--address') + 1]}"
+        cluster.dismiss(name)
+    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
+    address = f"{LOOPBACK}:{cluster.ports.free()}"
     command: list[str | Path] = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig]
-    command += ["--address", address, "--scheduler-name", who.scheduler]
-    command += ["--horizon", f"{pace.horizon_s}", "--cycle", f"{pace.cycle_s}", *options]
-    ready = place.cluster.answers(f"http://{address}/readyz")
-    environment = {"PYTHONPATH": str(ROOT)}
-    place.cluster.start(f"extender-{who.scheduler}", command, ready=ready, environment=environment)
+    ready = cluster.answers(f"http://{address}/readyz")
+    cluster.start(name, [*command, "--address", address, *wanted], ready=ready, environment={"PYTHONPATH": str(ROOT)})
     return f"http://{address}"
 
 

@@ -30,7 +30,8 @@ CONTAINERS = ("main", "sync")
 
 NODES = 100
 IMAGE = "registry.example.com/vision/training:2026-01-15-3f2a91c"
-RESOURCES = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}}
+RESOURCES = {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "4Gi"}}
+"""More than any recording uses: nobody resizes these pods, and one that lacks what it was promised is another case."""
 STARTED = "2026-01-01T00:00:00Z"
 MERGE = "application/merge-patch+json"
 

@@ -20,7 +20,7 @@ from scheduler_bench.place import SCHEDULER, Answering, Place
 from tests.cluster.scheduling import start_scheduler
 from tests.cluster.waiting import wait_until
 
-NAMESPACE = "team-00"
+NAMESPACE = "bursts"
 KINDS = ("none", "bare", "gunicorn", "scores", "ours")
 """No extender, two that answer at once with nothing, one that answers at once with the same score for all, and ours."""
 
@@ -39,6 +39,11 @@ class Round:
     extender_cpu_ms: float
     scheduler_cpu_ms: float
     others_cores: float
+
+
+def classes_of_bursts(pods: int) -> list[tuple[str, int]]:
+    """(namespace, number) of the classes with a history that pods of a burst are of."""
+    return [(NAMESPACE, number) for _, number in objects.classes_of(map(_number, range(pods)))]
 
 
 def bind_burst(place: Place, kind: str, pods: int, number: int) -> Round:
@@ -140,11 +145,16 @@ def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[dict[str, Any]]:
         yield from (orjson.loads(line) for line in lines if line)
 
 
+def _number(of_burst: int) -> int:
+    """Of all pods of the bench: those of a burst are all in one namespace."""
+    return of_burst * objects.NAMESPACES
+
+
 def _create(place: Place, pods: int, round_number: int) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
     def create(number: int) -> None:
-        place.wire.send("POST", path, objects.pod(f"burst-{round_number}-{number}", number * objects.NAMESPACES))
+        place.wire.send("POST", path, objects.pod(f"burst-{round_number}-{number}", _number(number)))
 
     with ThreadPoolExecutor(AT_A_TIME) as workers:
         for _ in workers.map(create, range(pods)):

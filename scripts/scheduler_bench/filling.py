@@ -17,19 +17,20 @@ from scheduler_bench.objects import Json
 from scheduler_bench.place import Place
 from tests.cluster.waiting import wait_until
 
+ACTING = ("kube-controller-manager", "kube-scheduler")
 PROFILES = "/apis/phasewise.dev/v1alpha1/namespaces/{}/phaseprofiles"
 
 
-def prepare(place: Place, namespaces: Iterable[str]) -> None:
-    """The namespaces with their workload classes; afterwards nobody but the API server acts."""
+def prepare(place: Place, namespaces: Iterable[str], classes: Iterable[tuple[str, int]]) -> None:
+    """The namespaces, and in them the workload classes that are known; afterwards nobody but the API server acts."""
     names = list(namespaces)
     _all(lambda name: place.wire.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}}), names)
     account = place.cluster.core.read_namespaced_service_account
     for name in names:
         wait_until(lambda name=name: account("default", name), f"the account of {name}", every_s=0.02)
-    for controller in ("kube-controller-manager", "kube-scheduler"):
+    for controller in ACTING:
         place.cluster.servers[controller].stop()
-    _all(lambda each: _learn(place, *each), [(name, number) for name in names for number in range(objects.CLASSES)])
+    _all(lambda each: _learn(place, *each), classes)
 
 
 def fill(place: Place, progress: Progress, nodes: range, pods: range, all_nodes: int) -> None:

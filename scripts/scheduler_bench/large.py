@@ -15,7 +15,8 @@ from scheduler_bench.filling import fill, prepare, waiting
 from scheduler_bench.place import Memory, Place
 
 WAITING, WAITING_FROM = 400, 1_000_000
-"""How many pods wait for a scheduler while calls are timed, and their first number, which no bound pod has."""
+"""How many pods wait for a scheduler while calls are timed (no more than calls), and their first number, which no bound
+pod has."""
 
 CONTROL_PLANE = ("kube-apiserver", "etcd")
 
@@ -44,8 +45,10 @@ def grow(
     tell: Callable[[str], None],
 ) -> Iterator[tuple[Held, list[calls.Times]]]:
     """Make the cluster as large as each of `sizes` (nodes), and measure the service on it, started anew."""
-    prepare(place, map(objects.namespace_of, range(objects.NAMESPACES)))
-    asked_about = waiting(place, progress, range(WAITING_FROM, WAITING_FROM + WAITING)) if asked else []
+    wait = range(WAITING_FROM, WAITING_FROM + min(WAITING, asked))
+    classes = objects.classes_of((*range(max(sizes) * pods_a_node), *wait))
+    prepare(place, map(objects.namespace_of, range(objects.NAMESPACES)), classes)
+    asked_about = waiting(place, progress, wait)
     nodes = pods = 0
     for size in sorted(sizes):
         tell(f"{size:,} nodes, {size * pods_a_node:,} pods")

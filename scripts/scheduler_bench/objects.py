@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 Json = dict[str, Any]
@@ -39,6 +40,12 @@ def job_of(pod: int) -> int:
 def workload_of(pod: int) -> str:
     """Two of three jobs are of a class with a history."""
     return f"job-{job_of(pod) % (CLASSES + UNKNOWN_CLASSES):02d}"
+
+
+def classes_of(pods: Iterable[int]) -> list[tuple[str, int]]:
+    """(namespace, number) of each class with a history that some of these pods are of."""
+    found = {(namespace_of(pod), job_of(pod) % (CLASSES + UNKNOWN_CLASSES)) for pod in pods}
+    return sorted((namespace, number) for namespace, number in found if number < CLASSES)
 
 
 def node(number: int) -> Json:

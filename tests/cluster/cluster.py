@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.cluster import autoscaling, installing, observing, scheduling
 from tests.cluster.building import Binaries, build_all
@@ -204,6 +205,19 @@ class Cluster(Rig):
             yield
         finally:
             self.restart(name)
+
+
+@contextlib.contextmanager
+def lent_or_own(lent: Cluster | None, name: str, logs_to: Path | None = None, **options: Any) -> Iterator[Cluster]:
+    """A cluster that somebody lends, as it is; else one of this name, brought up with `options` and gone afterwards."""
+    if lent is not None:
+        yield lent
+        return
+    own = Cluster(name)
+    try:
+        yield own.up(**options)
+    finally:
+        own.down(logs_to)
 
 
 def clear_leftovers() -> None:

@@ -25,6 +25,7 @@ from tests.cluster.waiting import wait_until
 LOOPBACK = "127.0.0.1"
 ANSWERS_WITHIN_S = 10.0
 """A server that is up may still take seconds for an answer where cores are short."""
+CONFLICT = 409
 GAVE_UP = "Client.Timeout exceeded"
 """What kubectl says when the API server took longer than kubectl itself would wait (32 s, not to be changed)."""
 
@@ -131,8 +132,11 @@ class Rig:
 
         Rights are whatever the roles bound to it give: none by itself. The account is made when it is not there.
         """
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
-        self.apply(account)
+        try:
+            self.core.create_namespaced_service_account(namespace, {"metadata": {"name": name}})
+        except client.ApiException as error:
+            if error.status != CONFLICT:
+                raise
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",

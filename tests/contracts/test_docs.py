@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import subprocess
@@ -10,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.contracts.reading import imported
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -39,11 +40,7 @@ def imported_modules(*folders: str) -> set[str]:
                 file.suffix != ".py" and not file.read_bytes().startswith(b"#!/usr/bin/env python3")
             ):
                 continue
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.Import):
-                    found |= {alias.name.split(".")[0] for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module:
-                    found.add(node.module.split(".")[0])
+            found |= {name.split(".")[0] for name in imported(file)}
     return found
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 
 import pytest
+
+from tests.contracts.reading import imported
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ LEVELS = {
         ("numbers", ("kernels",)),
         ("records", ("names", "curves", "pod", "sizes", "footprint", "snapshot", "question")),
         ("judging", ("scorers", "weights", "combine", "filter", "preempt", "settings")),
-        ("memory", ("overlay", "learned", "node_table", "state", "decisions")),
+        ("memory", ("overlay", "waiting", "learned", "node_table", "state", "decisions")),
         ("edges", ("wire", "host_lines", "latest_asked", "requests", "reading", "gangs", "certificates", "asking")),
         (
             "assembly",
@@ -37,6 +37,7 @@ LEVELS = {
                 "seats",
                 "placer",
                 "rehearsal",
+                "rereading",
                 "cache",
                 "events",
                 "telemetry",
@@ -46,7 +47,7 @@ LEVELS = {
                 "waking",
             ),
         ),
-        ("web", ("body", "verbs", "quick", "api", "service", "serving", "controller", "webhook")),
+        ("web", ("machine", "body", "verbs", "quick", "api", "service", "serving", "controller", "webhook")),
         ("door", ("cli", "__main__")),
     ],
 }
@@ -81,18 +82,6 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
         yield parts[0], file
 
 
-@functools.cache
-def imported(file: Path) -> tuple[str, ...]:
-    """Every name that a module imports, as `module` and `module.name`."""
-    names: list[str] = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            names += (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(names)
-
-
 def rank(package: str, unit: str) -> int:
     for number, (_, units) in enumerate(LEVELS[package]):
         if unit in units:
@@ -100,34 +89,55 @@ def rank(package: str, unit: str) -> int:
     raise AssertionError(f"{package}/{unit} has no level: give it one in LEVELS")
 
 
-ALL = [pytest.param(p, u, f, id=str(f.relative_to(ROOT))) for p in LEVELS for u, f in modules(p)]
-
-
-@pytest.mark.parametrize(("package", "unit", "file"), [p for p in ALL if p.values[1] != "__init__"])
-def test_a_module_imports_only_what_lies_below_it(package: str, unit: str, file: Path) -> None:
-    for name in imported(file):
-        head, _, rest = name.partition(".")
-        if head != package or not rest:
+def wrongly_above_or_beside(package: str) -> Iterator[str]:
+    """What modules import of their own package though it lies above them, or is a stranger."""
+    for unit, file in modules(package):
+        if unit == "__init__":
             continue
-        other = rest.split(".")[0]
-        if other in ("__version__", unit) or not any(other in units for _, units in LEVELS[package]):
-            continue
-        assert rank(package, other) <= rank(package, unit), f"{unit} imports {other}, which lies above it"
-        assert (unit, other) not in STRANGERS, f"{unit} and {other} must not know each other"
+        for name in imported(file):
+            head, _, rest = name.partition(".")
+            other = rest.split(".")[0]
+            if head != package or other in ("", "__version__", unit):
+                continue
+            if not any(other in units for _, units in LEVELS[package]):
+                continue
+            if rank(package, other) > rank(package, unit):
+                yield f"{file.relative_to(ROOT)}: {other} lies above {unit}"
+            if (unit, other) in STRANGERS:
+                yield f"{file.relative_to(ROOT)}: {unit} and {other} must not know each other"
 
 
-@pytest.mark.parametrize(("package", "unit", "file"), ALL)
-def test_a_library_is_imported_only_where_it_is_at_home(package: str, unit: str, file: Path) -> None:
-    for name in imported(file):
-        home = ONLY_IN.get(name.split(".")[0])
-        assert home is None or unit in home, f"{name} belongs to {home}"
+def away_from_home(package: str) -> Iterator[str]:
+    """Libraries that modules import though they are at home elsewhere."""
+    for unit, file in modules(package):
+        for name in imported(file):
+            home = ONLY_IN.get(name.split(".")[0])
+            if home is not None and unit not in home:
+                yield f"{file.relative_to(ROOT)}: {name} belongs to {', '.join(home)}"
 
 
-@pytest.mark.parametrize(("package", "unit", "file"), [p for p in ALL if p.values[1] == "kernels"])
-def test_kernels_are_arithmetic_on_arrays(package: str, unit: str, file: Path) -> None:
-    for name in imported(file):
-        assert name.split(".")[0] in KERNELS_MAY_IMPORT, f"a kernel imports {name}"
-        assert not name.startswith("recommender.") or name.startswith("recommender.kernels"), f"a kernel imports {name}"
+def more_than_arithmetic(package: str) -> Iterator[str]:
+    """What kernels import besides the libraries of numbers and one another."""
+    for unit, file in modules(package):
+        for name in imported(file) if unit == "kernels" else ():
+            ours = name.startswith("recommender.")
+            if name.split(".")[0] not in KERNELS_MAY_IMPORT or (ours and not name.startswith("recommender.kernels")):
+                yield f"{file.relative_to(ROOT)}: {name}"
+
+
+@pytest.mark.parametrize("package", LEVELS)
+def test_a_module_imports_only_what_lies_below_it(package: str) -> None:
+    assert list(wrongly_above_or_beside(package)) == []
+
+
+@pytest.mark.parametrize("package", LEVELS)
+def test_a_library_is_imported_only_where_it_is_at_home(package: str) -> None:
+    assert list(away_from_home(package)) == []
+
+
+@pytest.mark.parametrize("package", LEVELS)
+def test_kernels_are_arithmetic_on_arrays(package: str) -> None:
+    assert list(more_than_arithmetic(package)) == []
 
 
 def test_the_recommender_never_imports_the_extender() -> None:

@@ -140,7 +140,7 @@ def test_a_pod_that_the_watch_has_shown_is_not_read_again_but_one_that_changed_i
     face.world.put(seen("7", "1Gi"))
     told = face.post("filter", as_schedulers_send(seen("7", "64Gi"), ["a", "b"])).get_json()
     assert told["NodeNames"] == ["a", "b"], "of one version it is the one that was seen"
-    assert face.world.placer._latest[1] is face.world.state.waiting("uid-p")  # type: ignore[index]
+    assert face.world.placer._latest[1] is face.world.state.waiting.of("uid-p")  # type: ignore[index]
     assert face.post("filter", as_schedulers_send(seen("8", "64Gi"), ["a", "b"])).get_json()["NodeNames"] == []
     other = seen("7", "64Gi")
     other["metadata"]["name"] = "q"

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import cli
+from recommender.cli.common import run
 from tests.extender.worlds import Json, class_json, node_json, pod_json, profile_json
 
 EARLY, LATE = [6.0] * 12 + [1.0] * 12, [1.0] * 12 + [6.0] * 12
@@ -61,9 +62,9 @@ def test_a_pod_as_kubectl_prints_it_is_judged_on_all_nodes_even_when_it_is_bound
 
 def test_weights_and_limits_are_those_of_the_server(dump: Path, tmp_path: Path) -> None:
     asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
-    assert "forecast CPU would not suffice" in explain(
-        tmp_path, asked, "--cluster", dump, "--cpu-limit", "1", "--cycle", "1h"
-    )
+    said = explain(tmp_path, asked, "--cluster", dump, "--cpu-overload", "0.01", "--cycle", "1h")
+    assert "forecast CPU would fall too short" in said
+    assert "by 0.079 to 0.57 of it, 0.01 is tolerated by now" in said, "12 cells of 4 cores of 84, beside its like"
     assert "weights: complement 9" in explain(tmp_path, asked, "--cluster", dump, "--weights", "complement=9")
     theirs = {"Pod": pod_json("new", scheduler="x"), "NodeNames": ["late", "early"]}
     assert "none of ours" in explain(tmp_path, theirs, "--cluster", dump)
@@ -72,13 +73,25 @@ def test_weights_and_limits_are_those_of_the_server(dump: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "words"), [("{", "not JSON"), ("[]", "not a JSON object"), ('{"Pod": {}}', "NodeNames")]
 )
-def test_what_is_no_request_ends_with_2_and_says_why(dump: Path, tmp_path: Path, text: str, words: str) -> None:
+def test_what_is_no_request_ends_with_2_and_says_why(
+    dump: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # a handler outlives the test
     file = tmp_path / "request.json"
     file.write_text(text)
-    command = [sys.executable, "-m", "extender", "extender", "explain", file, "--cluster", dump]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert words in done.stderr
+    assert run(cli, ["extender", "explain", str(file), "--cluster", str(dump)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_it_is_a_program() -> None:
+    command = [sys.executable, "-m", "extender", "extender", "explain", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--weights" in done.stdout
 
 
 def test_sizes_may_be_given(dump: Path, tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""Refusals: forecast memory alone, never for what was guessed, and no eviction that would not help."""
+"""Refusals for memory: never for what was guessed, and no eviction that would not help."""
 
 from __future__ import annotations
 
 import pytest
 
-from extender.filter import CPU_REASON, MEMORY_REASON, Limits
+from extender.filter import MEMORY_REASON, Limits
 from extender.settings import Settings
 from extender.wire import AskedVictims
 from tests.extender.worlds import World, class_json, node_json, pod_json
@@ -30,13 +30,6 @@ def test_only_the_coming_cycle_counts() -> None:
     assert soon.filter(pod_json("new", memory="8Gi")) == {}
     soon.clock.now_s += 150.0
     assert soon.filter(pod_json("new", memory="8Gi")) == {"full": MEMORY_REASON}
-
-
-def test_cpu_refuses_only_where_it_was_told_to() -> None:
-    crowded = pod_json("new", cpu="20", memory="1Gi")
-    assert world_with_a_late_eater().filter(crowded) == {}
-    strict = world_with_a_late_eater(Settings(limits=Limits(cpu=1.0)))
-    assert strict.filter(crowded) == {"full": CPU_REASON, "free": CPU_REASON}
 
 
 def test_a_pod_that_fits_exactly_fits() -> None:

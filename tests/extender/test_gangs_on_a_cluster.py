@@ -45,6 +45,7 @@ def start(cluster: Cluster, account: Path, *options: str, name: str = "controlle
 
 @pytest.fixture(scope="module")
 def controller(cluster: Cluster, account: Path) -> Iterator[Server]:
+    """First asked for when another one has been killed."""
     server = start(cluster, account)
     yield server
     server.stop()
@@ -108,6 +109,24 @@ def finish(cluster: Cluster, namespace: str, names: list[str]) -> None:
         cluster.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
 
 
+def test_killed_between_two_gates_another_goes_on_where_it_stopped(
+    cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, request: pytest.FixtureRequest
+) -> None:
+    slow = start(cluster, account, "--qps", "1", "--burst", "9", name="slow-controller")
+    gang(cluster, namespace, five, "cut", 6)
+    wait_until(lambda: gated(cluster, namespace) < 6, "the first gates to be opened", timeout_s=60, every_s=0.05)
+    slow.kill()
+    left = gated(cluster, namespace)
+    assert 0 < left < 6
+    there = pods(cluster, namespace)
+    assert all(SEAT in pod["metadata"]["annotations"] for pod in there), "every seat is written before a gate is opened"
+    other = gang(cluster, namespace, five, "other", 6)
+    request.getfixturevalue("controller")
+    wait_until(lambda: bound(cluster, namespace, "cut") == 6, "the gang that was cut to be bound", timeout_s=60)
+    assert gated(cluster, namespace, "other") == 6
+    finish(cluster, namespace, other + [pod["metadata"]["name"] for pod in there])
+
+
 def test_two_gangs_that_each_need_60_percent_of_the_cluster_both_finish(
     cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server
 ) -> None:
@@ -138,25 +157,6 @@ def test_a_gang_that_never_fits_is_told_so_and_holds_nobody(
     finish(cluster, namespace, huge + small)
 
 
-def test_killed_between_two_gates_it_goes_on_where_it_stopped(
-    cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, controller: Server
-) -> None:
-    controller.stop()
-    slow = start(cluster, account, "--qps", "1", "--burst", "9", name="slow-controller")
-    gang(cluster, namespace, five, "cut", 6)
-    wait_until(lambda: gated(cluster, namespace) < 6, "the first gates to be opened", timeout_s=60, every_s=0.05)
-    slow.kill()
-    left = gated(cluster, namespace)
-    assert 0 < left < 6
-    there = pods(cluster, namespace)
-    assert all(SEAT in pod["metadata"]["annotations"] for pod in there), "every seat is written before a gate is opened"
-    other = gang(cluster, namespace, five, "other", 6)
-    controller.start().wait_ready()
-    wait_until(lambda: bound(cluster, namespace, "cut") == 6, "the gang that was cut to be bound", timeout_s=60)
-    assert gated(cluster, namespace, "other") == 6
-    finish(cluster, namespace, other + [pod["metadata"]["name"] for pod in there])
-
-
 def test_with_the_extender_every_member_goes_to_the_node_reserved_for_it(
     cluster: Cluster, namespace: str, five: SimulatedNodes, controller: Server, extender: Json
 ) -> None:
@@ -177,7 +177,7 @@ def test_what_is_reserved_is_kept_from_a_burst_of_other_pods(
     cluster: Cluster, namespace: str, five: SimulatedNodes, account: Path, controller: Server, extender: Json
 ) -> None:
     """Six of ten places are reserved and no gate is open yet when ten other pods come, each as large as a place."""
-    controller.stop()
+    controller.pause()
     slow = start(cluster, account, "--qps", "1", "--burst", "10", name="slow-controller")
     gang(cluster, namespace, five, "seated", 6, **extender)
 
@@ -191,7 +191,7 @@ def test_what_is_reserved_is_kept_from_a_burst_of_other_pods(
     for number in range(10):
         create(cluster, namespace, f"burst-{number}", made)
     wait_until(lambda: bound(cluster, namespace, "burst") == 4, "what is left to be used", timeout_s=60)
-    controller.start().wait_ready()
+    controller.resume()
     wait_until(lambda: bound(cluster, namespace, "seated") == 6, "the gang to be bound", timeout_s=60)
     assert still > 0
     assert bound(cluster, namespace, "burst") == 4
@@ -224,7 +224,6 @@ def test_of_two_replicas_one_leads_and_the_other_takes_over(
     gang(cluster, namespace, five, "late", 2, cpu="1")
     wait_until(lambda: bound(cluster, namespace, "late") == 2, "the second to take over", timeout_s=60)
     second.stop()
-    controller.start().wait_ready()
 
 
 def test_it_asks_for_nothing_but_what_its_role_allows(cluster: Cluster, controller: Server) -> None:

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.filter import Limits
 from extender.host_lines import HostLines
-from extender.kernels import fullness, lines, lookup, points, scores, sums
+from extender.kernels import crowding, fullness, lines, lookup, points, scores, sums
 from extender.names import AsCame, NameTable
 from extender.rehearsal import rehearse
+from extender.settings import Settings
 from tests.extender.worlds import World, class_json, node_json, pod_json
 from tests.reference import extender_kernels as twins
 
@@ -69,6 +71,10 @@ def test_peaks_means_and_worth_are_those_of_the_slow_twins(case: int) -> None:
     for cells in (1, 4, 6):
         fullness.highest(load, demand, per_unit, cells, peaks)
         assert peaks == pytest.approx(np.array(twins.highest(load, demand, per_unit, cells)), rel=1e-6)
+        shares = np.array(twins.highest(load, np.zeros_like(demand), per_unit, cells))
+        for places in (np.arange(9), np.array([4, 7])):
+            most = fullness.fullest(load, per_unit, cells, places)
+            assert most == pytest.approx(tuple(shares[:, places].max(axis=1)), rel=1e-6)
     fullness.average(load, demand, per_unit, means)
     assert means == pytest.approx(np.array(twins.average(load, demand, per_unit)), rel=1e-5)
     held = chance.integers(0, 3, (3, 9)).astype(float)
@@ -109,7 +115,7 @@ def test_a_pod_that_is_added_and_taken_away_leaves_nothing_and_only_what_was_tou
 def _compiled() -> dict[str, int]:
     """How many forms of each kernel are compiled."""
     kernels: dict[str, Any] = {}
-    for module in (fullness, lines, lookup, points, scores, sums):
+    for module in (crowding, fullness, lines, lookup, points, scores, sums):
         kernels |= {
             f"{module.__name__}.{name}": one for name, one in vars(module).items() if hasattr(one, "signatures")
         }
@@ -119,7 +125,8 @@ def _compiled() -> dict[str, int]:
 def test_after_the_rehearsal_nothing_is_left_to_compile() -> None:
     rehearse()
     compiled = _compiled()
-    world = World(None, *(node_json(name) for name in "abc"), class_json("eater", [1.0, 9.0], [30.0, 1.0]))
+    waits = Settings(limits=Limits(cpu_overload=0.01))
+    world = World(waits, *(node_json(name) for name in "abc"), class_json("eater", [1.0, 9.0], [30.0, 1.0]))
     for number, workload in enumerate(("eater", "", "eater")):
         world.place(pod_json(f"p{number}", workload=workload, memory="8Gi"))
         world.filter(pod_json(f"p{number}", workload=workload), ["a", "b"])

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import requests
 import yaml
+from click.testing import CliRunner
 
+from extender.cli.main import cli
 from tests.cluster.cluster import Cluster
 from tests.cluster.installing import MANIFESTS, documents
 from tests.cluster.processes import Server
@@ -108,8 +110,8 @@ def test_what_the_server_says_the_command_says_without_it(
     dump = tmp_path / "cluster.json"
     dump.write_text(cluster.kubectl("get", "nodes,pods,phaseprofiles", "-A", "-o", "json"))
     for source in (("--cluster", dump), ("--kubeconfig", account)):
-        command = [sys.executable, "-m", "extender", "extender", "explain", tmp_path / "request.json", *source]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        explain = ["extender", "explain", str(tmp_path / "request.json"), *map(str, source)]
+        done = CliRunner().invoke(cli, explain, env={"COLUMNS": "120"}, catch_exceptions=False)
         assert f"{namespace}/asked: workload" in done.stdout
         assert where["asked"] in done.stdout
 
@@ -217,14 +219,22 @@ def test_bodies_too_large_too_slow_and_cut_short_hold_nobody(extender: str, port
     assert requests.get(f"{extender}/readyz", timeout=5).status_code == 200
 
 
-def test_over_https_only_the_scheduler_is_let_in(
-    cluster: Cluster, namespace: str, twenty: SimulatedNodes, account: Path
-) -> None:
+@pytest.fixture(scope="module")
+def leading(cluster: Cluster, account: Path) -> Iterator[tuple[Server, str]]:
+    """A replica that leads, and answers by https those that show a certificate; and its URL."""
     certificate, key = cluster.authority.serving("phasewise-extender", "127.0.0.1")
     own = cluster.ports.free()
     tls = ("--tls-certificate", certificate, "--tls-key", key, "--client-authority", cluster.authority.file)
-    server = start(cluster, account, own, *tls, name="extender-tls")
-    scheduler = start_scheduler(cluster, "phasewise-tls", extender=f"https://127.0.0.1:{own}", verbs=VERBS)
+    server = start(cluster, account, own, *tls, "--leader-elect", name="extender-leading")
+    yield server, f"https://127.0.0.1:{own}"
+    server.stop()
+
+
+def test_over_https_only_the_scheduler_is_let_in(
+    cluster: Cluster, namespace: str, twenty: SimulatedNodes, leading: tuple[Server, str]
+) -> None:
+    url = leading[1]
+    scheduler = start_scheduler(cluster, "phasewise-tls", extender=url, verbs=VERBS)
     try:
         pod = job(twenty)
         pod["spec"]["schedulerName"] = "phasewise-tls"
@@ -233,26 +243,24 @@ def test_over_https_only_the_scheduler_is_let_in(
         placed(cluster, namespace, 1)
         certificate, key = cluster.certificate("admin")
         metrics = requests.get(
-            f"https://127.0.0.1:{own}/explain/{namespace}/private",
+            f"{url}/explain/{namespace}/private",
             verify=str(cluster.authority.file),
             cert=(str(certificate), str(key)),
             timeout=5,
         )
         assert metrics.json()["weights"]["specon"] == 1.0
         with pytest.raises(requests.exceptions.ConnectionError):
-            requests.get(f"https://127.0.0.1:{own}/healthz", verify=str(cluster.authority.file), timeout=5)
+            requests.get(f"{url}/healthz", verify=str(cluster.authority.file), timeout=5)
     finally:
         scheduler.stop()
-        server.stop()
 
 
-def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Path) -> None:
-    first = start(cluster, account, cluster.ports.free(), "--leader-elect", name="extender-first")
+def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Path, leading: tuple[Server, str]) -> None:
     own = cluster.ports.free()
     standby = f"http://127.0.0.1:{own}"
     command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", str(account), "--leader-elect"]
     second = cluster.start(
-        "extender-second", [*command, "--address", f"127.0.0.1:{own}"], environment={"PYTHONPATH": str(ROOT)}
+        "extender-standby", [*command, "--address", f"127.0.0.1:{own}"], environment={"PYTHONPATH": str(ROOT)}
     )
     try:
 
@@ -262,7 +270,7 @@ def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Pat
 
         wait_until(waits, "the standby to wait", timeout_s=60)
         assert requests.post(f"{standby}/filter", json={"Pod": {}, "NodeNames": []}, timeout=5).status_code == 503
-        first.stop()
+        leading[0].stop()
         wait_until(
             lambda: requests.get(f"{standby}/readyz", timeout=5).status_code == 200,
             "the standby to take over",
@@ -270,7 +278,6 @@ def test_a_standby_answers_nothing_until_it_leads(cluster: Cluster, account: Pat
         )
     finally:
         second.stop()
-        first.stop()
 
 
 def test_it_asks_for_nothing_but_what_its_role_allows(cluster: Cluster, extender: str) -> None:

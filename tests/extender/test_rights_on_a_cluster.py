@@ -144,7 +144,7 @@ def two(cluster: Cluster) -> SimulatedNodes:
 @pytest.mark.parametrize(("program", "right", "scenario"), CASES)
 def test_without_the_right_something_is_missed_and_with_it_all_is_well(
     cluster: Cluster,
-    namespace: str,
+    request: pytest.FixtureRequest,
     two: SimulatedNodes,
     accounts: Mapping[str, Account],
     jobs_of_others: None,
@@ -156,7 +156,7 @@ def test_without_the_right_something_is_missed_and_with_it_all_is_well(
 ) -> None:
     caplog.set_level(logging.INFO)
     account = accounts[program]
-    stage = Stage(cluster, account, namespace, two, caplog, tmp_path, right)
+    stage = Stage(cluster, account, lambda: request.getfixturevalue("namespace"), two, caplog, tmp_path, right)
     with contextlib.ExitStack() as stack:
         with account.without(right):
             missed = stack.enter_context(scenario(stage))

@@ -277,6 +277,17 @@ def test_the_fullest_node_is_that_with_the_largest_share_within_the_time_asked_f
     assert World().state.snapshot().fullest(150.0) == (0.0, 0.0)
 
 
+def test_what_is_known_of_the_fullest_node_bounds_it_until_the_next_cell_and_is_exact_then() -> None:
+    world = World(None, node_json("a", cpu="10"), node_json("b", cpu="4"))
+    assert world.state.snapshot().fullest(150.0)[0] == 0.0
+    world.put(pod_json("p", node="a", cpu="5"), pod_json("q", node="b", cpu="3"))
+    assert world.state.snapshot().fullest(150.0)[0] == pytest.approx(0.75)
+    world.state.drop_pod("uid-q")
+    assert world.state.snapshot().fullest(150.0)[0] == pytest.approx(0.75), "no less than it is: 0.5"
+    world.clock.now_s += 150.0
+    assert world.state.snapshot().fullest(150.0)[0] == pytest.approx(0.5)
+
+
 def test_the_default_hold_outlasts_a_burst() -> None:
     assert Settings().hold_s >= 5.0
     assert Grid().cell(NOON_S) * 150.0 == NOON_S

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from extender.cli.main import cli
+from recommender.cli.common import run
+from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.installing import MANIFESTS, ROOT, Extender
 
@@ -24,16 +27,20 @@ REFUSED = "20 forecast memory would not suffice in the coming cycle"
 
 @pytest.fixture(scope="module")
 def own(cluster: Cluster) -> Iterator[Cluster]:
-    """What `COMMANDS[0]` starts: a cluster of its own, since nodes of other tests would be there for these jobs too."""
+    """What `COMMANDS[0]` starts. The nodes of other tests are away meanwhile: these jobs would go there too."""
     assert COMMANDS[0] == "scripts/cluster up --nodes 20 --extender"
-    made = Cluster(f"{cluster.folder.name}-walk", cluster.binaries)
-    try:
-        made.up()
-        made.start_nodes(20)
-        made.extender()
-        yield made
-    finally:
-        made.down(logs_to=cluster.folder / "logs" / "walk")
+    others = json.loads(cluster.core.list_node(_preload_content=False).data)["items"]
+    cluster.core.delete_collection_node()
+    nodes = cluster.start_nodes(20)
+    cluster.extender()
+    yield cluster
+    cluster.remove_extender()
+    clear_namespace(cluster, "research")
+    nodes.remove()
+    for node in others:
+        for made_by_the_server in ("uid", "resourceVersion", "creationTimestamp"):
+            del node["metadata"][made_by_the_server]
+        cluster.core.create_node(node)
 
 
 class Person:
@@ -126,10 +133,10 @@ def test_the_job_that_no_node_can_take_says_so_and_goes_when_room_is_made(shown:
     assert re.search(r"on sim-\d+-\d+: bound (where advised|to the only node left)", after)
 
 
-def test_of_a_pod_that_is_none_of_ours_nothing_is_kept(own: Cluster, shown: list[tuple[str, str]]) -> None:
+def test_of_a_pod_that_is_none_of_ours_nothing_is_kept(
+    own: Cluster, shown: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     web = json.loads(own.kubectl("get", "pod", "web", "-n", "research", "-o", "json"))
     assert web["spec"]["nodeName"]
-    command = [sys.executable, "-m", "extender", "extender", "explain", "research/web", "--server", own.extender().url]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "no decision on research/web is kept. It judges pods of its scheduler" in done.stderr
+    assert run(cli, ["extender", "explain", "research/web", "--server", own.extender().url]) == 1
+    assert "no decision on research/web is kept. It judges pods of its scheduler" in capsys.readouterr().err

@@ -54,3 +54,33 @@ def learning(held: Sequence[Sequence[int]], use: Sequence[float], tie: float) ->
 def lines(names: Sequence[str], asked: Sequence[int], scores: Sequence[int]) -> list[object]:
     """What is said of nodes, as JSON says it."""
     return [{"Host": names[place], "Score": score} for place, score in zip(asked, scores, strict=True)]
+
+
+def added(
+    load: Rows,
+    variance: Rows,
+    demand: Sequence[float],
+    doubt: Sequence[float],
+    guessed: Sequence[float],
+    sizes: Sequence[float],
+) -> list[float]:
+    """By node, the overload that a pod is expected to add, as a share of its demand; `sizes` are 0 where not known.
+
+    What is uncertain is tried out: 400 values within the root of three times its variance.
+    """
+
+    def above(mean: float, spread: float, size: float) -> float:
+        reach = (3.0 * spread) ** 0.5
+        return sum(max(0.0, mean + reach * (k - 199.5) / 200 - size) for k in range(400)) / 400
+
+    largest, cells = max(sizes), range(len(demand))
+    alone = sum(above(demand[c], doubt[c], largest) for c in cells)
+    shares = []
+    for node, size in enumerate(sizes):
+        more = 0.0
+        for c in cells:
+            there = max(0.0, load[c][node] - guessed[node])
+            after = above(there + demand[c], variance[c][node] + doubt[c], size)
+            more += after - above(there, variance[c][node], size)
+        shares.append(max(0.0, more - alone) / sum(demand) if size and sum(demand) else 0.0)
+    return shares

@@ -1,8 +1,46 @@
-"""The recorder's modules live beside its script, not in the installed packages."""
+"""The scripts' modules lie beside them, not in the installed packages; benches borrow the cluster of the session."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cluster.cluster import Cluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+KEPT = ("kwok", "metrics-server", "vpa-admission-controller")
+"""Servers that the cluster starts when they are first asked for, and keeps."""
+
+
+@pytest.fixture
+def lent(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster for a bench that takes it as its own; afterwards it is as it was before."""
+    from tests.cluster.clearing import clear_namespace  # noqa: PLC0415
+
+    before = {name: server for name, server in cluster.servers.items() if server.running}
+    nodes, namespaces = _names(cluster.core.list_node), _names(cluster.core.list_namespace)
+    yield cluster
+    for namespace in _names(cluster.core.list_namespace) - namespaces:
+        clear_namespace(cluster, namespace)
+    for name in cluster.real_nodes.keys() - nodes:
+        cluster.remove_real_node(name)
+    for name in reversed([name for name in cluster.servers if name not in (*before, *KEPT)]):
+        cluster.dismiss(name)
+    for name in _names(cluster.core.list_node) - nodes:
+        cluster.core.delete_node(name)
+    cluster.servers |= before
+    ended = [server for server in cluster.servers.values() if not server.running]
+    for server in ended:
+        server.start()
+    for server in ended:
+        server.wait_ready()
+
+
+def _names(listed: Callable[[], Any]) -> set[str]:
+    return {item.metadata.name for item in listed().items}

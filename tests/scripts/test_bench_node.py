@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,17 +28,22 @@ from node_bench.batch import Seen
 from node_bench.figures import figures, fit, timeline
 from node_bench.objects import CLASS, vpa
 from node_bench.plan import draw
+from node_bench.rows import NODE
 from node_bench.sampling import Sample
 from node_bench.setters import SCRIPTED, named
 from node_bench.watch import JobRun, note
 from rich.console import Console
 
 from recommender.cluster.workload_class import without_counter
+from tests.cluster.cluster import Cluster
 from tests.cluster.real_node.cgroups import trees
 from tests.cluster.real_node.node import what_is_missing
 from tests.cluster.rig import clusters_folder
+from tests.cluster.waiting import wait_until
+from tests.scripts.benches import SCRIPTS, invoke, stopped_at_the_keyboard
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_node"
+NAME = "bench_node"
+QUICK = ("--workload", "numpy", "--quick", "--jobs", 2)
 GIB = 2.0**30
 
 
@@ -59,7 +63,7 @@ def test_the_same_seed_draws_the_same_jobs_and_they_differ_a_little() -> None:
 def test_a_job_tells_its_stages_in_order() -> None:
     plan = draw(1, seed=0, scale=0.02)[0]
     command = [sys.executable, "-m", "node_bench.job", "--workload", "numpy", *plan.arguments()]
-    done = subprocess.run(command, cwd=SCRIPT.parent, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=True)
     stages = re.findall("^stage=(.+)$", done.stdout, re.MULTILINE)
     assert stages == ["import", "load", "preprocess", *["train", "evaluate"] * 2, "export", "end"]
     assert set(SCRIPTED) == set(stages) - {"end"}
@@ -218,25 +222,22 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
 # -- a small batch on a real node --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def bench() -> list[str]:
-    """The command of a quick bench. It makes a cluster of its own, since each row has its own updater."""
-    if missing := what_is_missing():
-        pytest.skip(f"no real node on this machine: {missing}")
-    return [sys.executable, str(SCRIPT), "--workload", "numpy", "--quick", "--jobs", "2"]
+on_a_real_node = pytest.mark.skipif(
+    bool(what_is_missing()), reason=f"no real node on this machine: {what_is_missing()}"
+)
 
 
-def left_of(process: subprocess.Popen[str]) -> list[Path]:
-    """Control groups and folders of a bench's cluster that are still there."""
-    groups = [tree / f"phasewise-bench-{process.pid}-real-1" for tree in trees().values()]
-    return [path for path in (clusters_folder() / f"bench-{process.pid}", *groups) if path.exists()]
+def groups_of(process: subprocess.Popen[str]) -> list[Path]:
+    """Control groups of a bench's node that are there."""
+    groups = [tree / f"phasewise-bench-{process.pid}-{NODE}" for tree in trees().values()]
+    return [path for path in groups if path.exists()]
 
 
-@pytest.mark.cluster
-def test_a_small_batch_runs_through_with_all_who_set_requests(bench: list[str], tmp_path: Path) -> None:
-    files = ["--json", tmp_path / "r.json", "--plot", tmp_path / "r.png", "--record", tmp_path / "r.parquet"]
-    process = subprocess.Popen([*bench, "--rows", "default,script,ours", "--taught", "1", *files], text=True)
-    assert process.wait(timeout=900) == 0
+@on_a_real_node
+def test_a_small_batch_runs_through_with_all_who_set_requests(lent: Cluster, tmp_path: Path) -> None:
+    files = ("--json", tmp_path / "r.json", "--plot", tmp_path / "r.png", "--record", tmp_path / "r.parquet")
+    done = invoke(NAME, *QUICK, "--rows", "default,script,ours", "--taught", 1, *files, lent=lent)
+    assert done.exit_code == 0, done.output
     rows = {row["key"]: row for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]}
     assert list(rows) == ["default", "script", "ours"]
     for row in rows.values():
@@ -245,16 +246,15 @@ def test_a_small_batch_runs_through_with_all_who_set_requests(bench: list[str], 
         assert 0 < row["cpu"]["used"] < row["cpu"]["requested"]
     assert rows["script"]["memory"]["slack_ratio"] != rows["default"]["memory"]["slack_ratio"]
     assert len(pd.read_parquet(tmp_path / "r.parquet").pod.unique()) == 7  # three batches of two, and a lesson
-    assert not left_of(process)
 
 
+@on_a_real_node
 @pytest.mark.cluster
-def test_stopped_at_the_keyboard_it_leaves_nothing_behind(bench: list[str]) -> None:
-    with subprocess.Popen([*bench, "--rows", "static"], stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert any(line.startswith("static:") for line in iter(process.stderr.readline, ""))
-        assert left_of(process)
-        process.send_signal(signal.SIGINT)
-        assert "all that was started is ended" in process.stderr.read()
-    assert process.returncode == 130
-    assert not left_of(process)
+def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
+    def job_runs() -> bool:
+        return any(list(group.glob("kubepods/*/pod*/*/")) for group in groups_of(process))
+
+    with stopped_at_the_keyboard(NAME, *QUICK, "--rows", "static") as process:
+        wait_until(job_runs, "a job to run that must not be left behind", timeout_s=90)
+    assert not groups_of(process)
+    assert not (clusters_folder() / f"bench-{process.pid}").exists()

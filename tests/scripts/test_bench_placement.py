@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,11 +28,13 @@ from placement_bench.watching import Bound
 from rich.console import Console
 
 from extender.grid import Grid
+from tests.cluster.cluster import Cluster
 from tests.cluster.recording_extender import Call
 from tests.cluster.rig import clusters_folder
-from tests.cluster.waiting import NotInTime
+from tests.cluster.waiting import NotInTime, wait_until
+from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_placement"
+NAME = "bench_placement"
 GIB = 2.0**30
 
 
@@ -271,6 +270,7 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
         told.print(table)
     text = re.sub(" +", " ", told.export_text())
     assert "15.0 ± 5.0 │ 1.00" in text
+    assert "0.5 s (1 s) │ 15 s" in text
     assert "1 of 1 │ 0 of 1 │ 0 │ 1.50 s" in text
     output.write_json(tmp_path / "r.json", {"date": "today"}, [], results(), lines, gangs)
     read = orjson.loads((tmp_path / "r.json").read_bytes())
@@ -286,14 +286,12 @@ def test_a_plan_gives_both_patterns_the_same_time() -> None:
     assert plan.arrivals("one by one", 0)[-1].at_s < 120.0
 
 
-@pytest.mark.long
 def test_misuse_is_said_before_anything_is_started() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), "--rows", "best"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = invoke(NAME, "--rows", "best")
+    assert done.exit_code == 2
     assert "no best; there are burst, jobs, gangs" in done.stderr
-    command = [sys.executable, str(SCRIPT), "--placed-by", "ours,best"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = invoke(NAME, "--placed-by", "ours,best")
+    assert done.exit_code == 2
     assert "no best; there are least, most, current, random, cautious, ours, waits, strict" in done.stderr
 
 
@@ -314,30 +312,22 @@ def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> No
 # -- a small run on a cluster ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.cluster
-def test_a_small_run_goes_through_all_rows(tmp_path: Path) -> None:
-    sizes = ["--pods", "12", "--burst-nodes", "6", "--jobs", "4", "--group", "2", "--every", "10", "--nodes", "2"]
-    sizes += ["--seeds", "1", "--orders", "1", "--speed", "16", "--repetitions", "1"]
+def test_a_small_run_goes_through_all_rows(lent: Cluster, tmp_path: Path) -> None:
+    sizes = ["--pods", "6", "--burst-nodes", "3", "--jobs", "3", "--group", "2", "--every", "10", "--nodes", "2"]
+    sizes += ["--seeds", "1", "--orders", "1", "--speed", "32", "--repetitions", "1"]
     files = ["--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "r.png")]
-    process = subprocess.Popen([sys.executable, str(SCRIPT), *sizes, *files], stdout=subprocess.PIPE, text=True)
-    told = process.communicate(timeout=600)[0]
-    assert process.returncode == 0, told
+    done = invoke(NAME, *sizes, *files, lent=lent)
+    assert done.exit_code == 0, done.output
     read = orjson.loads((tmp_path / "r.json").read_bytes())
-    assert [row["pods"] for row in read["burst"]] == [12] * 3
-    assert all(len(play["runs"]) == 4 for play in read["plays"])
+    assert [row["pods"] for row in read["burst"]] == [6] * 3
+    assert all(len(play["runs"]) == 3 for play in read["plays"])
     assert {(line["pattern"], line["nodes"]) for line in read["offline"]} == {("in groups", 2), ("one by one", 2)}
     assert [row["repetitions"][0]["finished"] for row in read["gangs"]] == [0, 2]
     assert (tmp_path / "r.png").exists()
-    assert not (clusters_folder() / f"bench-{process.pid}").exists()
 
 
 @pytest.mark.cluster
 def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
-    command = [sys.executable, str(SCRIPT), "--rows", "gangs"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert any("starting" in line for line in iter(process.stderr.readline, ""))
-        process.send_signal(signal.SIGINT)
-        assert "all that was started is ended" in process.stderr.read()
-    assert process.returncode == 130
+    with stopped_at_the_keyboard(NAME, "--rows", "gangs") as process:
+        wait_until(lambda: servers_of(process), "servers that must not be left behind")
     assert not (clusters_folder() / f"bench-{process.pid}").exists()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +15,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 from scheduler_bench import objects, output, stub
-from scheduler_bench.binding import Round
+from scheduler_bench.binding import Round, classes_of_bursts
 from scheduler_bench.caller import Caller
 from scheduler_bench.calls import Times
 from scheduler_bench.filling import fill, waiting
@@ -27,11 +24,12 @@ from scheduler_bench.place import Memory, Place
 
 from extender.reading import pod_reader, profile_reader, read_node
 from extender.settings import Settings
+from tests.cluster.cluster import Cluster
 from tests.cluster.rig import clusters_folder
 from tests.cluster.waiting import wait_until
+from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_scheduler"
-TINY = ["--nodes", "6", "--pods", "40", "--rounds", "1", "--sizes", "5,8", "--pods-a-node", "2", "--calls", "20"]
+NAME = "bench_scheduler"
 
 
 @pytest.fixture
@@ -121,33 +119,40 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
     assert told["binding"]["median_pods_per_s"]["none"] == 1000.0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("options", [["--sizes", "1"], ["--sizes", "a"], ["--kinds", "theirs"], ["--rounds", "0"]])
 def test_what_cannot_be_meant_ends_with_2(options: list[str]) -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
+    done = invoke(NAME, *options)
+    assert done.exit_code == 2, done.stderr
 
 
-@pytest.mark.cluster
-def test_a_tiny_run_measures_everything_once(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, str(SCRIPT), *TINY, "--json", str(tmp_path / "r.json")])
-    assert process.wait(timeout=600) == 0
-    told = orjson.loads((tmp_path / "r.json").read_bytes())
+def test_of_few_pods_only_their_own_classes_are_made_and_of_many_all() -> None:
+    assert objects.classes_of(range(2)) == [("team-00", 0), ("team-01", 0)]
+    assert len(objects.classes_of(range(1000 * 10))) == objects.NAMESPACES * objects.CLASSES
+    assert classes_of_bursts(1500) == [("bursts", number) for number in range(objects.CLASSES)]
+
+
+def test_a_tiny_run_binds_with_every_kind_of_extender(lent: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    done = invoke(NAME, "--only", "binding", "--nodes", 4, "--pods", 20, "--rounds", 1, "--json", file, lent=lent)
+    assert done.exit_code == 0, done.output
+    told = orjson.loads(file.read_bytes())
     assert list(told["binding"]["median_pods_per_s"]) == ["none", "bare", "gunicorn", "scores", "ours"]
+
+
+def test_a_tiny_run_measures_calls_and_memory_on_a_cluster_that_grows(lent: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    sizes = ("--sizes", "5,8", "--pods-a-node", 2, "--calls", 20)
+    done = invoke(NAME, "--only", "calls", "--only", "memory", *sizes, "--json", file, lent=lent)
+    assert done.exit_code == 0, done.output
+    told = orjson.loads(file.read_bytes())
     assert [(each["nodes"], each["pods"]) for each in told["memory"]] == [(5, 10), (8, 16)]
     assert {(each["names"], each["server"], each["calls"]) for each in told["calls"]} == {
         (size, who, 20) for size in (5, 8) for who in ("ours", "constant")
     }
-    assert not list(clusters_folder().glob(f"bench-*-{process.pid}"))
 
 
 @pytest.mark.cluster
 def test_stopped_at_the_keyboard_it_leaves_nothing_behind() -> None:
-    command = [sys.executable, str(SCRIPT), *TINY, "--only", "binding", "--rounds", "50"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert any(line.startswith("round 1") for line in iter(process.stderr.readline, ""))
-        process.send_signal(signal.SIGINT)
-        assert "all that was started is ended" in process.stderr.read()
-    assert process.returncode == 130
+    with stopped_at_the_keyboard(NAME, "--nodes", 6, "--pods", 20) as process:
+        wait_until(lambda: servers_of(process, "binding-"), "servers that must not be left behind")
     assert not list(clusters_folder().glob(f"bench-*-{process.pid}"))

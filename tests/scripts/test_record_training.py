@@ -22,7 +22,9 @@ from training.plan import WORKLOADS, Run, planned_runs, workload_named
 from training.runner import SAMPLE_SCHEMA, Outcome, Recorder, record_all
 from training.sampler import CgroupV1Meter, CgroupV2Meter, Meter, TreeMeter
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "record_training"
+from tests.scripts.benches import SCRIPTS, invoke
+
+NAME = "record_training"
 MIB = 2**20
 
 USES = """
@@ -261,33 +263,28 @@ class TestRecording:
 
     def test_the_whole_path_with_a_real_job(self, tmp_path: Path) -> None:
         raw = tmp_path / "raw"
-        done = _script("run", "-o", raw, "--quick", "--only", "text-sklearn", "--first", 1)
-        assert done.returncode == 0, done.stderr
-        again = _script("run", "-o", raw, "--quick", "--only", "text-sklearn", "--first", 1)
+        done = invoke(NAME, "run", "-o", raw, "--quick", "--only", "text-sklearn", "--first", 1)
+        assert done.exit_code == 0, done.stderr
+        again = invoke(NAME, "run", "-o", raw, "--quick", "--only", "text-sklearn", "--first", 1)
         assert "text-sklearn-r01: skipped" in again.stderr
-        refused = _script("pack", raw, "-o", tmp_path / "packed", "--quick")
-        assert refused.returncode == 1
+        refused = invoke(NAME, "pack", raw, "-o", tmp_path / "packed", "--quick")
+        assert refused.exit_code == 1
         assert "text-sklearn-r02 is not recorded" in refused.stderr
         assert not (tmp_path / "packed").exists()
         table = pq.read_table(raw / "text-sklearn-r01.parquet")
         assert table.num_rows >= 1
 
 
-def _script(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-
 class TestScript:
     def test_an_unknown_class_is_misuse(self, tmp_path: Path) -> None:
-        done = _script("run", "-o", tmp_path / "raw", "--only", "lstm-fortran")
-        assert done.returncode == 2
+        done = invoke(NAME, "run", "-o", tmp_path / "raw", "--only", "lstm-fortran")
+        assert done.exit_code == 2
         assert "there are" in done.stderr
         assert not (tmp_path / "raw").exists()
 
     @pytest.mark.real
     def test_ctrl_c_ends_the_jobs_and_leaves_nothing_half_written(self, tmp_path: Path) -> None:
-        command = [sys.executable, str(SCRIPT), "run", "-o", str(tmp_path), "--quick", "--only", "text-sklearn"]
+        command = [sys.executable, str(SCRIPTS / NAME), "run", "-o", str(tmp_path), "--quick", "--only", "text-sklearn"]
         recording = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         progress = tmp_path / "work" / "text-sklearn-r01" / "progress"
         deadline = time.monotonic() + 60
@@ -302,7 +299,7 @@ class TestScript:
         assert jobs == []
 
     def test_the_plan_lists_every_run(self) -> None:
-        listed = _script("plan").stdout
+        listed = invoke(NAME, "plan").stdout
         assert all(run.container in listed for run in planned_runs())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ METRICS_PATH = "/metrics/nodes/{node}/metrics/resource"
 """Where kwok serves what a real node's kubelet serves at `/metrics/resource` and `/metrics/cadvisor`."""
 
 KINDS = ("Stage", "Metric", "ResourceUsage", "ClusterResourceUsage")
+"""The custom kinds that are used here; each that a server has costs it some work at the change of any other."""
 LEASE_S = 100
 """kwok renews a lease four times in this. Late enough to cost little with 500 nodes, and well within the 50 s after
 which a silent node is taken for lost."""
@@ -67,17 +67,18 @@ def _start(rig: Rig) -> Server:
 def _apply_resources(rig: Rig) -> None:
     """Custom resources, the role of kwok's own manifests bound to its certificate, stages and metrics."""
     upstream = rig.binaries.manifests("kwok", "kustomize")
-    rig.apply(upstream / "crd" / "bases", upstream / "rbac" / "role.yaml", _binding(), _unhindered(upstream))
+    kinds = (upstream / "crd" / "bases" / f"kwok.x-k8s.io_{kind.lower()}s.yaml" for kind in KINDS)
+    rig.apply(*kinds, upstream / "rbac" / "role.yaml", _binding(), _unhindered(upstream))
     wait_until(lambda: _established(rig), "kwok's custom resources to be served", every_s=0.05, timeout_s=60)
     node_stages = ("fast/node-initialize.yaml", "heartbeat-with-lease/node-heartbeat-with-lease.yaml")
-    rig.apply(*(upstream / "stage" / "node" / stage for stage in node_stages), HERE / "stages", *ending_stages())
-    rig.apply(HERE / "metrics.yaml", HERE / "usage-from-annotations.yaml")
+    stages = (*(upstream / "stage" / "node" / stage for stage in node_stages), HERE / "stages", *ending_stages())
+    rig.apply(*stages, HERE / "metrics.yaml", HERE / "usage-from-annotations.yaml")
 
 
 def _established(rig: Rig) -> bool:
-    crds = json.loads(rig.kubectl("get", "customresourcedefinitions", "--output=json"))["items"]
+    crds = rig.custom.list_cluster_custom_object("apiextensions.k8s.io", "v1", "customresourcedefinitions")["items"]
     ours = [crd for crd in crds if crd["spec"]["group"] == "kwok.x-k8s.io"]
-    return bool(ours) and all(
+    return len(ours) == len(KINDS) and all(
         any(
             condition["type"] == "Established" and condition["status"] == "True"
             for condition in crd["status"]["conditions"]

@@ -27,9 +27,6 @@ def controller(stage: Stage) -> Iterator[Controller]:
         yield made
     finally:
         made.stop()
-        everything = stage.cluster.core.list_namespaced_pod(stage.namespace).items
-        for pod in everything:
-            stage.cluster.core.delete_namespaced_pod(pod.metadata.name, stage.namespace, grace_period_seconds=0)
 
 
 def waiting_pod(

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Stage:
 
     cluster: Cluster
     account: Account
-    namespace: str
+    a_namespace: Callable[[], str]
     nodes: SimulatedNodes
     log: pytest.LogCaptureFixture
     tmp_path: Path
@@ -39,6 +40,11 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.api = connect(self.account.kubeconfig, user_agent="rights")
+
+    @cached_property
+    def namespace(self) -> str:
+        """Made when something is put into it: most cases need none."""
+        return self.a_namespace()
 
     @property
     def refused(self) -> str:

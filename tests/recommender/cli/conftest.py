@@ -1,9 +1,7 @@
-"""The command line as a caller sees it: arguments in, exit code and both outputs out."""
+"""What the tests of commands share: runs of simple jobs, and a model trained on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,25 +17,6 @@ STAGES = ((12, 0.1, 200e6), (20, 1.0, 800e6), (40, 3.0, 900e6), (9, 0.5, 950e6))
 
 MODEL_OPTIONS = ("--cycle-samples", "10", "--phases", "5")
 """What `model_folder` is trained with."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def phasewise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]]:
-    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # a handler outlives the test
-
-    def call(*arguments: object) -> Ended:
-        capsys.readouterr()
-        code = run(cli, [str(a) for a in arguments])
-        return Ended(code, *capsys.readouterr())
-
-    yield call
 
 
 def simulated(seed: int, containers: int = 14) -> pd.DataFrame:

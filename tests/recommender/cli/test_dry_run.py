@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from recommender.policies.registry import REGISTRY
-from tests.recommender.cli.conftest import Ended, simulated
+from tests.recommender.cli.conftest import simulated
+from tests.recommender.conftest import Ended
 
 Phasewise = Callable[..., Ended]
 CYCLE = ("--cycle-samples", "10")
@@ -176,8 +177,9 @@ def test_misuse_ends_with_2_and_says_what_to_do(
 def test_a_model_whose_features_the_data_lack_is_named(phasewise: Phasewise, runs_csv: Path, tmp_path: Path) -> None:
     data = pd.read_csv(runs_csv)
     data["gpu_util"] = np.linspace(0, 1, len(data))
+    data["gpu_memory"] = np.linspace(1, 0, len(data))
     data.to_csv(tmp_path / "gpu.csv", index=False)
-    features = "cpu_cores,memory_bytes,gpu_util"
+    features = "cpu_cores,memory_bytes,gpu_util,gpu_memory"  # four, as by default: kernels compile for seconds
     ended = phasewise("train", tmp_path / "gpu.csv", "-o", tmp_path / "m", "--features", features, "--phases", 4)
     assert ended.code == 0, ended.err
     assert phasewise("dry-run", tmp_path / "gpu.csv", "--model", tmp_path / "m", *CYCLE).code == 0

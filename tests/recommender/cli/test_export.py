@@ -20,7 +20,7 @@ import pytest
 from recommender.sources import export as exporting
 from recommender.sources.files import open_source
 from tests.played_http import Asked, Played, Reply, played
-from tests.recommender.cli.conftest import Ended
+from tests.recommender.conftest import Ended
 from tests.recommender.sources.played_prometheus import START_S, SmallCluster, cores, failure, held_bytes
 
 Phasewise = Callable[..., Ended]

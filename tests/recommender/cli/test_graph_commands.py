@@ -16,7 +16,7 @@ from recommender.phases.contexts import runs_of
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_score import score
 from recommender.sources.sequences import read_sequences
-from tests.recommender.cli.conftest import Ended
+from tests.recommender.conftest import Ended
 
 Phasewise = Callable[..., Ended]
 

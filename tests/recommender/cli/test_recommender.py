@@ -22,7 +22,7 @@ from recommender.live.rails import RailOptions
 from recommender.live.service import Timing
 from recommender.live.shards import Shard
 from recommender.policies.constraints import SharedLimits
-from tests.recommender.cli.conftest import Ended
+from tests.recommender.conftest import Ended
 
 Phasewise = Callable[..., Ended]
 

@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from recommender import model as models
-from tests.recommender.cli.conftest import MODEL_OPTIONS, Ended, simulated
+from tests.recommender.cli.conftest import MODEL_OPTIONS, simulated
+from tests.recommender.conftest import Ended
 
 Phasewise = Callable[..., Ended]
 

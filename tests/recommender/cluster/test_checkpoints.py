@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recommender.cluster.checkpoint_objects import CHECKPOINTS, MADE_BY, CheckpointKey
@@ -194,6 +195,22 @@ def test_a_vpa_whose_turn_was_lately_is_left_for_later(
     clock.now_s += 30
     ours.write(statuses(a, b), clock() + 1, every_s=60.0)
     assert "".join(asked) == "a" + "b" + "a"
+
+
+def test_what_was_written_for_long_is_written_less_often_but_every_ten_minutes(
+    api: Api, namespace: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, vpa = Checkpoints(api, "phasewise", clock), ObjectKey(namespace, "a")
+    monkeypatch.setattr(ours, "_put", lambda *_: None)
+    written_s = []
+    for _ in range(5 * 360):
+        clock.now_s += 10.0
+        if ours.write({vpa: lambda: {"app": {}}}, clock() + 1, every_s=60.0).written:
+            written_s.append(clock.now_s)
+    waits_s = np.diff(written_s)
+    assert waits_s[0] == 60.0 and waits_s[-1] == 600.0
+    assert (waits_s <= 10.0 + np.maximum(60.0, 0.1 * (np.array(written_s[:-1]) - written_s[0]))).all()
+    assert ours.write({vpa: lambda: {"app": {}}}, clock() + 1).written == 1, "all, when the process ends"
 
 
 def test_a_failure_is_counted_and_the_others_go_on(

@@ -1,8 +1,8 @@
-"""Workloads, VPAs and kinds made in a real cluster by kubectl, and waiting for the VPAs of a namespace."""
+"""Workloads, VPAs and kinds made in a real cluster, and waiting for the VPAs of a namespace."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from typing import Any
 
 from recommender.live.auto_settings import AUTO
@@ -15,14 +15,33 @@ Json = dict[str, Any]
 NOBODY = {"phasewise.dev/test": "no-such-node"}
 """A node selector of pods that are to stay pending."""
 
-
-def label(cluster: Cluster, namespace: str, what: str, *words: str, verb: str = "label") -> None:
-    cluster.kubectl(verb, "--overwrite", what, *words, *(["-n", namespace] if namespace else []))
+VPA_VERSION, VPA = "autoscaling.k8s.io/v1", "VerticalPodAutoscaler"
 
 
-def make(cluster: Cluster, namespace: str, api_version: str, kind: str, name: str, spec: Json, **metadata: Any) -> None:
+def label(cluster: Cluster, namespace: str, value: str | None = "true") -> None:
+    """Label a namespace as one whose workloads are all to have VPAs; None takes the label away."""
+    cluster.core.patch_namespace(namespace, {"metadata": {"labels": {AUTO: value}}})
+
+
+def make(cluster: Cluster, namespace: str, api_version: str, kind: str, name: str, spec: Json, **metadata: Any) -> Json:
     body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
-    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(body))
+    made: Json = cluster.custom.create_namespaced_custom_object(*_path(api_version, namespace, kind), body)
+    return made
+
+
+def change(cluster: Cluster, namespace: str, api_version: str, kind: str, name: str, patch: Json) -> None:
+    cluster.custom.patch_namespaced_custom_object(*_path(api_version, namespace, kind), name, patch)
+
+
+def remove(cluster: Cluster, namespace: str, api_version: str, kind: str, name: str) -> None:
+    """Delete it, and what it owns."""
+    where = _path(api_version, namespace, kind)
+    cluster.custom.delete_namespaced_custom_object(*where, name, propagation_policy="Background")
+
+
+def _path(api_version: str, namespace: str, kind: str) -> tuple[str, str, str, str]:
+    group, _, version = api_version.partition("/")
+    return group, version, namespace, f"{kind.lower()}s"
 
 
 def a_job(selector: dict[str, str], needs: Json | None = None) -> Json:
@@ -30,13 +49,18 @@ def a_job(selector: dict[str, str], needs: Json | None = None) -> Json:
     return {"template": {"spec": spec}}
 
 
-def make_job(cluster: Cluster, namespace: str, name: str, **metadata: Any) -> None:
-    make(cluster, namespace, "batch/v1", "Job", name, a_job(NOBODY), **metadata)
+def make_job(cluster: Cluster, namespace: str, name: str, **metadata: Any) -> Json:
+    return make(cluster, namespace, "batch/v1", "Job", name, a_job(NOBODY), **metadata)
+
+
+def change_job(cluster: Cluster, namespace: str, name: str, **metadata: Mapping[str, str | None]) -> None:
+    """Change its labels or annotations; None takes one away."""
+    change(cluster, namespace, "batch/v1", "Job", name, {"metadata": metadata})
 
 
 def vpas(cluster: Cluster, namespace: str) -> dict[str, Json]:
-    listed = json.loads(cluster.kubectl("get", "vpa", "-n", namespace, "-o", "json"))["items"]
-    return {vpa["metadata"]["name"]: vpa for vpa in listed}
+    where = _path(VPA_VERSION, namespace, VPA)
+    return {vpa["metadata"]["name"]: vpa for vpa in cluster.custom.list_namespaced_custom_object(*where)["items"]}
 
 
 def wait_for_names(cluster: Cluster, namespace: str, *names: str, timeout_s: float = 20.0) -> dict[str, Json]:
@@ -61,4 +85,4 @@ def write_by_hand(cluster: Cluster, namespace: str, name: str, kind: str, target
         "targetRef": {"apiVersion": "batch/v1", "kind": kind, "name": target},
         "updatePolicy": {"updateMode": "Off"},
     }
-    make(cluster, namespace, "autoscaling.k8s.io/v1", "VerticalPodAutoscaler", name, spec)
+    make(cluster, namespace, VPA_VERSION, VPA, name, spec)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 
+from tests.cluster.waiting import wait_until
 from tests.recommender.cluster.custom_kinds import definition
-from tests.recommender.live.behaviours import CASES, Case, Container
+from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy
 from tests.recommender.live.scene import Json, Scene
 
 GROUP = "targets.test"
@@ -35,6 +38,8 @@ KINDS = [*OWN, "Job", "CronJob", *CUSTOM]
 NAMES = {name: f"case-{number}" for number, name in enumerate(CASES)}
 STEADY = ("moved", "renamed", "remade", "capped", "scaled", "later", "clockwork")
 """Deployments for what changes in time; `later` comes later."""
+CONTESTED = "contested"
+"""A Deployment that two VPAs are for."""
 
 HALF = {"cpu": "500m", "memory": "3Gi"}
 FIXED = {"minAllowed": HALF, "maxAllowed": HALF}
@@ -51,6 +56,41 @@ RESIZED = {
 def acted_on(case: Case) -> Case:
     """With a VPA that the updater obeys."""
     return replace(case, spec={**case.spec, "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}})
+
+
+def make_workloads(scene: Scene) -> None:
+    """The Deployments of all cases, of what changes in time, and of what the updater acts on."""
+    cases = {NAMES[name]: case for name, case in CASES.items()}
+    steady = {name: Case() for name in (*STEADY, CONTESTED) if name != "later"}
+    resized = dict.fromkeys(RESIZED, LIMITED)
+    scene.cluster.apply(*(scene.deployment(name, case) for name, case in (cases | steady | resized).items()))
+
+
+def make_vpas(scene: Scene) -> None:
+    """The VPAs of those, in the order in which they must be made."""
+    older, younger = (contesting(name, amounts) for name, amounts in (("older", HALF), ("a-younger-one", PLENTY)))
+    scene.create_vpa(older)
+    began_s = time.time()
+    for name, case in CASES.items():
+        if not case.gated:
+            scene.create_vpa(case.vpa(NAMES[name]), case.before)
+    for name in STEADY:
+        scene.create_vpa(Case().vpa(name))
+    for name, (rule, _) in RESIZED.items():
+        scene.create_vpa(acted_on(Case(policies=[policy(**FIXED, **rule)])).vpa(name))
+    with scene.cluster.without("vpa-admission-controller"):  # it refuses what its feature gates do not allow
+        for name, case in CASES.items():
+            if case.gated:
+                scene.create_vpa(case.vpa(NAMES[name]), case.before)
+    wait_until(lambda: time.time() >= int(began_s) + 1, "the next second: creation is told in whole ones")
+    scene.create_vpa(younger)
+
+
+def contesting(name: str, amounts: Mapping[str, str]) -> Json:
+    """One of two VPAs of one Deployment."""
+    body = acted_on(Case(policies=[policy(minAllowed=amounts, maxAllowed=amounts)])).vpa(name)
+    body["spec"]["targetRef"]["name"] = CONTESTED
+    return body
 
 
 def make_custom_kinds(scene: Scene) -> None:

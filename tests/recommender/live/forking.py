@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+import recommender.cli.recommender  # noqa: F401 - `main` would import it late, in each of them
 from recommender import model as models
 from recommender.cli.main import main
 from recommender.live.warm_up import warm_up

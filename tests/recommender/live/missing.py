@@ -48,11 +48,12 @@ Try = Callable[[], object]
 
 @dataclass
 class Stage:
-    """Where a case plays: a namespace with a Deployment `app` and a VPA of that name."""
+    """Where a case plays: a namespace with a Deployment `app`, which all share, and a VPA under the case's own name."""
 
     cluster: Cluster
     account: Account
     namespace: str
+    name: str
     right: Right
     log: pytest.LogCaptureFixture
     api: Api = field(init=False)
@@ -66,8 +67,13 @@ class Stage:
         resource = "deployments/scale" if self.right.resource == "*/scale" else self.right.resource
         return f'cannot {self.right.verb} resource "{resource}"'
 
+    @property
+    def key(self) -> ObjectKey:
+        """Of the VPA, and so of its profile."""
+        return ObjectKey(self.namespace, self.name)
+
     def vpa(self, **changed: Any) -> Vpa:
-        raw = self.cluster.custom.get_namespaced_custom_object(VPA_GROUP, "v1", self.namespace, VPAS, "app")
+        raw = self.cluster.custom.get_namespaced_custom_object(VPA_GROUP, "v1", self.namespace, VPAS, self.name)
         raw["metadata"] |= changed
         return read_vpa(raw)
 
@@ -124,7 +130,7 @@ def write_status(stage: Stage) -> Try:
 
 
 def wanted(stage: Stage, mode: str = "Off") -> WantedVpa:
-    return WantedVpa("made.deployment", stage.workload(), "phasewise", Making(mode))
+    return WantedVpa(f"{stage.name}.made", stage.workload(), "phasewise", Making(mode))
 
 
 def make_vpa(stage: Stage) -> Try:
@@ -145,47 +151,52 @@ def checkpoints(stage: Stage) -> Checkpoints:
 
 
 def list_checkpoints(stage: Stage) -> Try:
-    return lambda: checkpoints(stage).load([ObjectKey(stage.namespace, "app")])
+    return lambda: checkpoints(stage).load([stage.key])
 
 
 def write_checkpoint(stage: Stage) -> Try:
     status = {"version": "v3", "lastUpdateTime": "2026-01-01T00:00:00Z"}
 
     def write() -> None:
-        report = checkpoints(stage).write(
-            {ObjectKey(stage.namespace, "app"): lambda: {"main": status}}, time.monotonic() + 5.0
-        )
+        report = checkpoints(stage).write({stage.key: lambda: {"main": status}}, time.monotonic() + 5.0)
         if report.problems:
             raise Forbidden("; ".join(report.problems))
 
     return write
 
 
-def name_of_another(stage: Stage) -> Try:
-    """A checkpoint of another container has the name that ours would have: it is read before it is left alone."""
-    raw = checkpoint("app-main", stage, container="another")
+def renew_checkpoint(stage: Stage) -> Try:
+    """It is there already: somebody has made it since all were listed."""
+    raw = checkpoint(stage)
     stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
     return write_checkpoint(stage)
 
 
-def checkpoint(name: str, stage: Stage, container: str = "main") -> Json:
+def name_of_another(stage: Stage) -> Try:
+    """A checkpoint of another container has the name that ours would have: it is read before it is left alone."""
+    raw = checkpoint(stage, container="another")
+    stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
+    return write_checkpoint(stage)
+
+
+def checkpoint(stage: Stage, container: str = "main") -> Json:
     labels = {"phasewise.dev/recommender": "phasewise"}
     return {
         "apiVersion": f"{VPA_GROUP}/v1",
         "kind": "VerticalPodAutoscalerCheckpoint",
-        "metadata": {"name": name, "namespace": stage.namespace, "labels": labels},
-        "spec": {"vpaObjectName": "app", "containerName": container},
+        "metadata": {"name": f"{stage.name}-main", "namespace": stage.namespace, "labels": labels},
+        "spec": {"vpaObjectName": stage.name, "containerName": container},
         "status": {"version": "v3", "lastUpdateTime": "2020-01-01T00:00:00Z"},
     }
 
 
 def delete_checkpoint(stage: Stage) -> Try:
-    raw = checkpoint("app-main", stage)
+    raw = checkpoint(stage)
     stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
 
     def delete() -> None:
         stage.log.clear()
-        ours = {ObjectKey(stage.namespace, "app")}
+        ours = {stage.key}
         checkpoints(stage).collect(ours, ours, LONG_AGO_S * 2)
         if stage.refused in stage.log.text:
             raise Forbidden(stage.log.text)
@@ -199,7 +210,7 @@ def write_profile(stage: Stage) -> Try:
 
 def take_over_profile(stage: Stage) -> Try:
     """There is one of a VPA that had the name before."""
-    metadata = {"name": "app", "namespace": stage.namespace}
+    metadata = {"name": stage.name, "namespace": stage.namespace}
     raw = {"apiVersion": "phasewise.dev/v1alpha1", "kind": "PhaseProfile", "metadata": metadata, "spec": {}}
     where = (PHASEWISE, "v1alpha1", stage.namespace, "phaseprofiles")
     present = read_profile(stage.cluster.custom.create_namespaced_custom_object(*where, raw))

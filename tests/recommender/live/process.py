@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakSet
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,9 +22,14 @@ MANIFESTS = ROOT / "manifests"
 FAST = ("--interval", "1s", "--step", "10s", "--cycle", "5m")
 
 
+_installed_on: WeakSet[Cluster] = WeakSet()
+
+
 def install(cluster: Cluster) -> Path:
-    """Apply the manifests; returns the kubeconfig of their service account."""
-    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "recommender" / "rbac.yaml")
+    """Apply the manifests, once to each cluster; returns the kubeconfig of their service account."""
+    if cluster not in _installed_on:
+        cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "recommender" / "rbac.yaml")
+        _installed_on.add(cluster)
     return cluster.service_account("kube-system", NAME)
 
 

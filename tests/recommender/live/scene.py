@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from recommender.cluster.quantities import parse_quantity
 from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server
 from tests.cluster.waiting import wait_until
@@ -19,6 +21,8 @@ from tests.recommender.live.process import start_recommender
 Json = dict[str, Any]
 APPEARS_WITHIN_S = 90.0
 """metrics-server tells of a pod some twenty seconds after its start; the rest is for a busy machine."""
+KILLED_AFTER_S = 6.0
+"""Before metrics-server, which looks each ten seconds, could tell what it used."""
 
 
 @dataclass
@@ -42,20 +46,27 @@ class Scene:
         self.server = start_recommender(self.cluster, self.account, *options)
 
     def stop(self) -> None:
+        """End the recommender at once, before it leaves safe values to all, and whatever acts in the namespace."""
         if self.server is not None:
-            self.server.stop()
-        self.cluster.core.delete_namespace(self.namespace)
+            self.server.kill()
+        clear_namespace(self.cluster, self.namespace)
 
     # -- workloads -------------------------------------------------------------------------------------------------
 
     def template(self, name: str, case: Case, **annotations: str) -> Json:
-        """A pod template of a case's containers, which use what the case says as soon as they run."""
+        """A pod template of a case's containers, which use what the case says as soon as they run.
+
+        One that is to be killed uses as much only after a while, and so whenever it was started again: that it were
+        killed each second would be half of all that happens here.
+        """
         uses = annotations
         for container, made in case.containers.items():
-            uses |= {
-                f"phasewise.dev/cpu.{container}": f"{round(made.uses[0] * 1e6)}u",
-                f"phasewise.dev/memory.{container}": str(round(made.uses[1])),
-            }
+            uses[f"phasewise.dev/cpu.{container}"] = f"{round(made.uses[0] * 1e6)}u"
+            if container == case.kill:
+                series = {"step_s": KILLED_AFTER_S, "bytes": [0, round(made.uses[1])]}
+                uses[f"phasewise.dev/memory-series.{container}"] = json.dumps(series)
+            else:
+                uses[f"phasewise.dev/memory.{container}"] = str(round(made.uses[1]))
         spec: Json = {
             "nodeSelector": dict(self.selector),
             "terminationGracePeriodSeconds": 1,
@@ -114,9 +125,7 @@ class Scene:
 
     def target(self, name: str, container: str = "main", bound: str = "target") -> dict[str, float]:
         """Cores and bytes; empty while nothing is recommended."""
-        entries = self.vpa(name).get("status", {}).get("recommendation", {}).get("containerRecommendations", [])
-        found = next((entry[bound] for entry in entries if entry["containerName"] == container), {})
-        return {resource: parse_quantity(amount) for resource, amount in found.items()}
+        return target_in(self.vpa(name).get("status", {}), container, bound)
 
     def provided(self, name: str) -> bool:
         """Whether it has a recommendation, and nothing is wrong with it."""
@@ -134,6 +143,13 @@ class Scene:
                 lambda generation=generation: self.vpa(name)["status"]["observedGeneration"] == generation,
                 "a round of the recommender",
             )
+
+
+def target_in(status: Json, container: str = "main", bound: str = "target") -> dict[str, float]:
+    """What the status of a VPA recommends, in cores and bytes; empty where it recommends nothing."""
+    entries = status.get("recommendation", {}).get("containerRecommendations", [])
+    found = next((entry[bound] for entry in entries if entry["containerName"] == container), {})
+    return {resource: parse_quantity(amount) for resource, amount in found.items()}
 
 
 def container_of(name: str, made: Container) -> Json:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,38 +13,62 @@ import yaml
 from recommender.cluster.quantities import parse_quantity
 from recommender.cluster.training_jobs import KINDS
 from recommender.live.auto_settings import AUTO
+from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.usage import Usage, drive_usage
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources
-from tests.recommender.cluster.custom_kinds import definition
+from tests.recommender.cluster.custom_kinds import definition, serve, serve_no_longer
 from tests.recommender.live.auto_cluster import (
     NOBODY,
+    VPA,
+    VPA_VERSION,
     Json,
     a_job,
+    change,
+    change_job,
     label,
     make,
     make_job,
     remains,
+    remove,
     vpas,
     wait_for_names,
     write_by_hand,
 )
 from tests.recommender.live.process import MANIFESTS, USER, install, start_recommender
+from tests.recommender.live.written import profile_of, wait_for_no_profile
+
+KUBEFLOW = "kubeflow.org"
+LATE = ("TFJob", "PyTorchJob", "MPIJob")
+"""Kinds of kubeflow.org that are installed when the recommender already runs."""
 
 
 @pytest.fixture(scope="module")
-def rights(vpa: Cluster, metrics_server: Cluster) -> Path:
-    """The kubeconfig of the service account that the manifests give the recommender."""
-    return install(metrics_server)
+def trainee(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Any]:
+    """The pod of a job in a labelled namespace, running from the start: what it uses is known when it is asked for."""
+    name = vpa.namespace("lab")
+    label(vpa, name)
+    needs = resources({"cpu": "2", "memory": "8Gi"})
+    make(vpa, name, "batch/v1", "Job", "train-1", a_job(simulated_nodes.selector, needs))
+    pod = wait_until(lambda: pod_of_job(vpa, name), "the job's pod to run", timeout_s=60)
+    drive_usage(vpa, name, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
+    yield pod
+    clear_namespace(vpa, name)
+
+
+def pod_of_job(cluster: Cluster, namespace: str) -> Any:
+    (found,) = cluster.core.list_namespaced_pod(namespace, label_selector="job-name=train-1").items
+    return found if found.status.phase == "Running" else None
 
 
 @pytest.fixture(scope="module")
-def recommender(cluster: Cluster, rights: Path) -> Iterator[Server]:
-    """The recommender, with a name of its own in this cluster."""
-    server = start_recommender(cluster, rights, name="auto-vpas")
+def recommender(cluster: Cluster, trainee: Any) -> Iterator[Server]:
+    """The recommender, with the account of its manifests and a name of its own in this cluster."""
+    serve_no_longer(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE))
+    server = start_recommender(cluster, install(cluster), name="auto-vpas")
     yield server
     server.stop()
 
@@ -54,7 +76,7 @@ def recommender(cluster: Cluster, rights: Path) -> Iterator[Server]:
 @pytest.fixture
 def team(cluster: Cluster, namespace: str, recommender: Server) -> str:
     """A labelled namespace, watched."""
-    label(cluster, "", f"namespace/{namespace}", f"{AUTO}=true")
+    label(cluster, namespace)
     return namespace
 
 
@@ -66,14 +88,13 @@ def created_s(thing: Json) -> float:
 def test_a_jobs_vpa_is_there_at_once_and_goes_with_the_job(cluster: Cluster, team: str) -> None:
     make_job(cluster, team, "first")
     wait_for_names(cluster, team, "first.job")  # by now the label of the namespace has been seen
-    make_job(cluster, team, "bert-7")
+    job = make_job(cluster, team, "bert-7")
     made = wait_for_names(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
-    job = json.loads(cluster.kubectl("get", "job", "bert-7", "-n", team, "-o", "json"))
     assert created_s(made) - created_s(job) <= 1.0
     assert made["spec"]["targetRef"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"}
     assert made["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}
     assert made["spec"]["recommenders"] == [{"name": "phasewise"}]
-    cluster.kubectl("delete", "job", "bert-7", "-n", team)
+    remove(cluster, team, "batch/v1", "Job", "bert-7")
     wait_for_names(cluster, team, "first.job", timeout_s=60)
 
 
@@ -88,7 +109,7 @@ def test_none_is_made_beside_a_persons_and_ours_gives_way_to_theirs(cluster: Clu
     write_by_hand(cluster, team, "theirs", "Job", "bert")
     make_job(cluster, team, "bert")
     remains(cluster, team, "theirs")
-    cluster.kubectl("delete", "vpa", "theirs", "-n", team)
+    remove(cluster, team, VPA_VERSION, VPA, "theirs")
     wait_for_names(cluster, team, "bert.job", "later.job")
     write_by_hand(cluster, team, "theirs-again", "Job", "bert")
     wait_for_names(cluster, team, "theirs-again", "later.job")
@@ -98,13 +119,13 @@ def test_labels_bring_and_take_them(cluster: Cluster, namespace: str, recommende
     make_job(cluster, namespace, "a")
     make_job(cluster, namespace, "b", labels={AUTO: "true"})
     wait_for_names(cluster, namespace, "b.job")
-    label(cluster, "", f"namespace/{namespace}", f"{AUTO}=true")
+    label(cluster, namespace)
     wait_for_names(cluster, namespace, "a.job", "b.job")
-    label(cluster, namespace, "job/b", f"{AUTO}=false")
+    change_job(cluster, namespace, "b", labels={AUTO: "false"})
     wait_for_names(cluster, namespace, "a.job")
-    label(cluster, "", f"namespace/{namespace}", f"{AUTO}-")
+    label(cluster, namespace, None)
     wait_for_names(cluster, namespace)
-    label(cluster, "", f"namespace/{namespace}", f"{AUTO}=true")
+    label(cluster, namespace)
     wait_for_names(cluster, namespace, "a.job")
 
 
@@ -118,23 +139,22 @@ def test_annotations_choose_and_a_bad_one_only_recommends(cluster: Cluster, team
 
     make_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Initial", "phasewise.dev/max-memory": "4Gi"})
     wait_until(lambda: said() == ("Initial", {"maxAllowed": {"memory": "4Gi"}}, ""), "what the annotations say")
-    label(cluster, team, "job/a", "phasewise.dev/max-memory=4GB", verb="annotate")
+    change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": "4GB"})
     words = "phasewise.dev/max-memory: '4GB' is no quantity"
     wait_until(lambda: said() == ("Off", {}, words), "what is not understood to hold it back")
     assert words in recommender.log.read_text()
-    label(cluster, team, "job/a", "phasewise.dev/max-memory-", "phasewise.dev/mode-", verb="annotate")
+    change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": None, "phasewise.dev/mode": None})
     wait_until(lambda: said() == ("InPlaceOrRecreate", {}, ""), "the defaults")
 
 
 def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str) -> None:
     make_job(cluster, team, "a")
     wait_for_names(cluster, team, "a.job")
-    off = json.dumps({"spec": {"updatePolicy": {"updateMode": "Off"}}})
-    cluster.kubectl("patch", "vpa", "a.job", "-n", team, "--type=merge", "-p", off)
-    label(cluster, team, "job/a", "phasewise.dev/max-cpu=2", verb="annotate")
+    change(cluster, team, VPA_VERSION, VPA, "a.job", {"spec": {"updatePolicy": {"updateMode": "Off"}}})
+    change_job(cluster, team, "a", annotations={"phasewise.dev/max-cpu": "2"})
     remains(cluster, team, "a.job")
     assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off", "minReplicas": 1}
-    cluster.kubectl("delete", "vpa", "a.job", "-n", team)
+    remove(cluster, team, VPA_VERSION, VPA, "a.job")
     wait_until(
         lambda: (
             vpas(cluster, team)["a.job"]["spec"]["resourcePolicy"]["containerPolicies"][0]["maxAllowed"] == {"cpu": "2"}
@@ -143,82 +163,65 @@ def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str
     )
 
 
-@pytest.mark.parametrize(
-    ("group", "version", "kind", "job_label"),
-    [
-        ("kubeflow.org", "v1", "TFJob", "training.kubeflow.org/job-name"),
-        ("kubeflow.org", "v1", "PyTorchJob", "training.kubeflow.org/job-name"),
-    ],
-)
-def test_a_kind_that_is_installed_later_is_found_and_its_pods_too(
-    cluster: Cluster, team: str, recommender: Server, group: str, version: str, kind: str, job_label: str
-) -> None:
-    plural = f"{kind.lower()}s"
-    cluster.kubectl("delete", "crd", f"{plural}.{group}", "--ignore-not-found")
-    cluster.apply(definition(f"{group}/{version}", kind))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}", "--timeout=30s")
-    wait_until(lambda: make(cluster, team, f"{group}/{version}", kind, "llm", {}) is None, f"a {kind} to be taken")
+@pytest.fixture(scope="module")
+def late_kinds(cluster: Cluster, recommender: Server) -> None:
+    serve(cluster, *(definition(f"{KUBEFLOW}/v1", kind) for kind in LATE))
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "PyTorchJob"])
+@pytest.mark.usefixtures("late_kinds")
+def test_a_kind_that_is_installed_later_is_found_and_its_pods_too(cluster: Cluster, team: str, kind: str) -> None:
+    version = f"{KUBEFLOW}/v1"
+    job = wait_until(lambda: make(cluster, team, version, kind, "llm", {}), f"a {kind} to be taken")
     name = f"llm.{kind.lower()}"
     made = wait_for_names(cluster, team, name, timeout_s=40)[name]
-    assert made["spec"]["targetRef"] == {"apiVersion": f"{group}/{version}", "kind": kind, "name": "llm"}
+    assert made["spec"]["targetRef"] == {"apiVersion": version, "kind": kind, "name": "llm"}
 
     def conditions() -> set[str]:
         return {condition["type"] for condition in vpas(cluster, team)[name]["status"]["conditions"]}
 
     wait_until(lambda: "NoPodsMatched" in conditions(), "the recommender to look for its pods")
-    uid = json.loads(cluster.kubectl("get", plural, "llm", "-n", team, "-o", "json"))["metadata"]["uid"]
-    owner = {"apiVersion": f"{group}/{version}", "kind": kind, "name": "llm", "uid": uid, "controller": True}
-    pods = {"llm-0": {"ownerReferences": [owner]}, "llm-1": {"labels": {job_label: "llm"}}}
+    owner = {"apiVersion": version, "kind": kind, "name": "llm", "uid": job["metadata"]["uid"], "controller": True}
+    pods = {"llm-0": {"ownerReferences": [owner]}, "llm-1": {"labels": {"training.kubeflow.org/job-name": "llm"}}}
     for pod, metadata in pods.items():
         cluster.core.create_namespaced_pod(
             team, {"metadata": {"name": pod, **metadata}, "spec": pod_spec(NOBODY, resources({"cpu": "1"}))}
         )
         cluster.core.patch_namespaced_pod_status(pod, team, {"status": {"phase": "Running"}})
         wait_until(lambda: "NoPodsMatched" not in conditions(), f"{pod} to be found")
-        cluster.kubectl("delete", "pod", pod, "-n", team, "--force", "--grace-period=0")
+        cluster.core.delete_namespaced_pod(pod, team, grace_period_seconds=0)
         wait_until(lambda: "NoPodsMatched" in conditions(), f"{pod} to be missed")
 
-    cluster.kubectl("delete", plural, "llm", "-n", team)
+    remove(cluster, team, version, kind, "llm")
     wait_for_names(cluster, team, timeout_s=60)
 
 
-def test_a_kind_that_is_taken_away_is_no_longer_asked_for(cluster: Cluster, team: str, recommender: Server) -> None:
-    crd = definition("kubeflow.org/v1", "MPIJob")
-    cluster.apply(crd)
+@pytest.mark.usefixtures("late_kinds")
+def test_a_kind_that_is_taken_away_is_no_longer_asked_for(cluster: Cluster, recommender: Server) -> None:
     log = recommender.log
     wait_until(lambda: "watching mpijobs of kubeflow.org/v1" in log.read_text(), "the kind to be found", timeout_s=40)
-    cluster.kubectl("delete", "crd", "mpijobs.kubeflow.org")
+    serve_no_longer(cluster, definition(f"{KUBEFLOW}/v1", "MPIJob"))
     wait_until(lambda: "MPIJob of kubeflow.org is served no more" in log.read_text(), "it to be missed", timeout_s=40)
     assert log.read_text().count("mpijobs: no contact") <= 1
 
 
 def test_a_jobs_pod_is_resized_in_place_without_anybody_writing_a_vpa(
-    cluster: Cluster, simulated_nodes: SimulatedNodes, team: str
+    cluster: Cluster, trainee: Any, recommender: Server
 ) -> None:
-    spec = a_job(simulated_nodes.selector, resources({"cpu": "2", "memory": "8Gi"}))
-    make(cluster, team, "batch/v1", "Job", "train-1", spec)
-
-    def pod() -> Any:
-        (found,) = cluster.core.list_namespaced_pod(team, label_selector="job-name=train-1").items
-        assert found.status.phase == "Running"
-        return found
-
-    began = wait_until(pod, "the job's pod to run", timeout_s=60)
-    drive_usage(cluster, team, began.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
+    lab = trainee.metadata.namespace
 
     def resized() -> dict[str, str]:
-        now = pod()
-        assert now.metadata.uid == began.metadata.uid, "it was made anew, not resized"
+        now = pod_of_job(cluster, lab)
+        assert now.metadata.uid == trainee.metadata.uid, "it was made anew, not resized"
         found: dict[str, str] = now.status.container_statuses[0].resources.requests
         return found if found["cpu"] != "2" else {}
 
     found = wait_until(resized, "the updater to resize the pod to what it uses", timeout_s=180)
     assert 0.35 <= parse_quantity(found["cpu"]) < 1.0
 
-    profile = json.loads(cluster.kubectl("get", "pp", "train-1.job", "-n", team, "-o", "json"))
-    assert profile["metadata"]["ownerReferences"][0]["name"] == "train-1.job"
-    cluster.kubectl("delete", "job", "train-1", "-n", team)
-    cluster.kubectl("wait", "--for=delete", "pp/train-1.job", "-n", team, "--timeout=60s")
+    assert profile_of(cluster, lab, "train-1.job")["metadata"]["ownerReferences"][0]["name"] == "train-1.job"
+    remove(cluster, lab, "batch/v1", "Job", "train-1")
+    wait_for_no_profile(cluster, lab, "train-1.job")
 
 
 def test_the_examples_are_taken_and_the_one_without_a_vpa_gets_one(cluster: Cluster, recommender: Server) -> None:
@@ -232,15 +235,16 @@ def test_the_examples_are_taken_and_the_one_without_a_vpa_gets_one(cluster: Clus
         wait_until(lambda: vpas(cluster, "training-by-hand")["train-1"]["status"], "a word on the one by hand")
         assert list(vpas(cluster, "training-by-hand")) == ["train-1"]
     finally:
-        cluster.kubectl("delete", "namespace", "training", "training-by-hand", "--ignore-not-found", "--wait=false")
+        for namespace in ("training", "training-by-hand"):
+            clear_namespace(cluster, namespace)
 
 
 def test_its_rights_are_enough_and_each_of_them_is_used(cluster: Cluster, team: str, recommender: Server) -> None:
     make_job(cluster, team, "a")
     wait_for_names(cluster, team, "a.job")
-    label(cluster, team, "job/a", "phasewise.dev/mode=Off", verb="annotate")
+    change_job(cluster, team, "a", annotations={"phasewise.dev/mode": "Off"})
     wait_until(lambda: vpas(cluster, team)["a.job"]["spec"]["updatePolicy"]["updateMode"] == "Off", "the new mode")
-    label(cluster, team, "job/a", f"{AUTO}=false")
+    change_job(cluster, team, "a", labels={AUTO: "false"})
     wait_for_names(cluster, team)
     asked = cluster.requests_of(USER)
     autoscalers = {(verb, "autoscaling.k8s.io", "verticalpodautoscalers") for verb in ("create", "patch", "delete")}

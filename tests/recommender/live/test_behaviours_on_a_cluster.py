@@ -5,60 +5,63 @@ All workloads live in one namespace from the start, so that all wait for their f
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pods_of
 from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, standing
 from tests.recommender.live.checking import check
 from tests.recommender.live.crowd import (
-    FIXED,
     HALF,
     KINDS,
-    LIMITED,
     NAMES,
     RESIZED,
-    STEADY,
     acted_on,
     make_custom_kinds,
     make_kinds,
+    make_vpas,
     make_vpas_of_others,
+    make_workloads,
 )
 from tests.recommender.live.process import install, writes
 from tests.recommender.live.scene import Json, Scene
 
 
 @pytest.fixture(scope="module")
-def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
-    ignored = metrics_server.namespace("ignored")
-    made = Scene(vpa, vpa.namespace("behaviours"), simulated_nodes.selector, install(vpa))
-    make_custom_kinds(made)
-    made.cluster.apply(*(made.deployment(NAMES[name], case) for name, case in CASES.items()))
-    made.cluster.apply(*(made.deployment(name, Case()) for name in STEADY if name != "later"))
-    made.cluster.apply(*(made.deployment(name, LIMITED) for name in RESIZED))
-    make_kinds(made)
-    for name, case in CASES.items():
-        if not case.gated:
-            made.create_vpa(case.vpa(NAMES[name]), case.before)
-    for name in STEADY:
-        made.create_vpa(Case().vpa(name))
-    for name, (rule, _) in RESIZED.items():
-        made.create_vpa(acted_on(Case(policies=[policy(**FIXED, **rule)])).vpa(name))
-    make_vpas_of_others(made, ignored)
-    with made.cluster.without("vpa-admission-controller"):  # it refuses what its feature gates do not allow
-        for name, case in CASES.items():
-            if case.gated:
-                made.create_vpa(case.vpa(NAMES[name]), case.before)
-    made.start("--ignore-namespace", ignored)
+def limited(vpa: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
+    """A namespace with a LimitRange, and a workload that the updater acts on, with limits twice its requests."""
+    made = Scene(vpa, vpa.namespace("limited"), simulated_nodes.selector, install(vpa))
+    limits = [{"type": "Container", "max": {"cpu": "600m"}}]
+    small = Case({"main": Container({"cpu": "200m", "memory": "2Gi"}, limits={"cpu": "400m", "memory": "4Gi"})})
+    metadata = {"name": "small", "namespace": made.namespace}
+    made.cluster.apply(
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}},
+        made.deployment("small", small),
+    )
+    made.create_vpa(acted_on(Case()).vpa("small"))
     yield made
     made.stop()
-    made.cluster.core.delete_namespace(ignored)
+
+
+@pytest.fixture(scope="module")
+def scene(metrics_server: Cluster, simulated_nodes: SimulatedNodes, limited: Scene) -> Iterator[Scene]:
+    ignored = metrics_server.namespace("ignored")
+    made = Scene(metrics_server, metrics_server.namespace("behaviours"), simulated_nodes.selector, limited.account)
+    make_custom_kinds(made)
+    make_workloads(made)
+    make_kinds(made)
+    make_vpas(made)
+    make_vpas_of_others(made, ignored)
+    # no test asks for checkpoints, and those of all would be written again and again
+    made.start("--ignore-namespace", ignored, "--checkpoint-interval", "1h")
+    yield made
+    made.stop()
+    clear_namespace(made.cluster, ignored)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -200,44 +203,24 @@ def wait_for_successor(scene: Scene, app: str, before: Any) -> Any:
     return scene.wait(another, "the pod that comes after")
 
 
-def test_a_limit_range_binds_the_updater_and_not_the_recommendation(scene: Scene, namespace: str) -> None:
-    limits = [{"type": "Container", "max": {"cpu": "600m"}}]
-    other = Scene(scene.cluster, namespace, scene.selector, scene.account)
-    small = Case({"main": Container({"cpu": "200m", "memory": "2Gi"}, limits={"cpu": "400m", "memory": "4Gi"})})
-    metadata = {"name": "small", "namespace": namespace}
-    scene.cluster.apply(
-        {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}},
-        other.deployment("small", small),
-    )
-    other.create_vpa(acted_on(Case()).vpa("small"))
-
+def test_a_limit_range_binds_the_updater_and_not_the_recommendation(scene: Scene, limited: Scene) -> None:
     def resized() -> bool:
-        (pod,) = pods_of(other.cluster, namespace, "small")
+        (pod,) = pods_of(limited.cluster, limited.namespace, "small")
         requests = pod.status.container_statuses[0].resources.requests
         return bool(requests["cpu"] == "300m")  # so that its limit, twice as much, is within the range
 
-    other.wait(resized, "the pod to have what the range allows")
-    assert other.target("small")["cpu"] >= 0.4, "what it uses"
+    limited.wait(resized, "the pod to have what the range allows")
+    assert limited.target("small")["cpu"] >= 0.4, "what it uses"
 
 
-def test_of_two_vpas_for_one_pod_the_older_one_counts(scene: Scene, namespace: str) -> None:
-    other = Scene(scene.cluster, namespace, scene.selector, scene.account)
-    scene.cluster.apply(other.deployment("contested", Case()))
-    for name, amounts in (("older", HALF), ("a-younger-one", PLENTY)):
-        body = acted_on(Case(policies=[policy(minAllowed=amounts, maxAllowed=amounts)])).vpa(name)
-        body["spec"]["targetRef"]["name"] = "contested"
-        other.create_vpa(body)
-        began_s = time.time()
-        wait_until(
-            lambda began_s=began_s: time.time() >= int(began_s) + 1, "the next second: creation is told in whole ones"
-        )
-    other.wait(lambda: other.target("older"), "a recommendation for the older one")
+def test_of_two_vpas_for_one_pod_the_older_one_counts(scene: Scene) -> None:
+    scene.wait(lambda: scene.target("older"), "a recommendation for the older one")
 
     def resized() -> bool:
-        (pod,) = pods_of(other.cluster, namespace, "contested")
+        (pod,) = pods_of(scene.cluster, scene.namespace, "contested")
         return bool(pod.status.container_statuses[0].resources.requests == HALF)
 
-    other.wait(resized, "the older one's amounts")
+    scene.wait(resized, "the older one's amounts")
 
 
 def target(name: str) -> Json:

@@ -9,26 +9,31 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-import yaml
+from kubernetes import client
 
+from recommender.cluster.connection import connect
+from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.profiles import PROFILES
 from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.reflector import Reflector
 from recommender.live.keeping import unpack
 from tests.cluster.cluster import Cluster
 from tests.cluster.observing import Prometheus
+from tests.cluster.processes import Server
+from tests.cluster.rights import roles_in
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.usage import Usage, drive_usage
 from tests.cluster.waiting import NotInTime, wait_until
 from tests.recommender.live.behaviours import GIB, PLENTY, Case, standing
 from tests.recommender.live.process import FAST, MANIFESTS, NAME, ROOT, Requests, install, start_recommender, writes
-from tests.recommender.live.scene import Scene
+from tests.recommender.live.scene import Scene, target_in
 
 KILLS, LONGEST_LIFE_S = 20, 2.5
 QUICK = ("--step", "2s", "--cycle", "20s", "--rate-window", "10s", "--history", "none", "--shrink-after", "1h")
@@ -36,6 +41,10 @@ QUICK = ("--step", "2s", "--cycle", "20s", "--rate-window", "10s", "--history", 
 does not fall while a test lasts."""
 
 OURS, THEIRS = ("phased", "clockwork"), "theirs"
+MISSING = 'cannot list resource "pods"'
+
+Said = Callable[[str], bool]
+Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -75,31 +84,33 @@ class Seen:
     scene: Scene
     targets: list[tuple[float, float] | None] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
-    _ended: threading.Event = field(default_factory=threading.Event)
-
-    def follow(self) -> None:
-        while not self._ended.wait(0.2):
-            with contextlib.suppress(Exception):  # the server is busy: the next look sees it
-                self.look()
-
-    def look(self) -> None:
-        target = self.scene.target("phased")
-        self.targets.append((target["cpu"], target["memory"]) if target else None)
-        profile = self.scene.cluster.custom.get_namespaced_custom_object(
-            "phasewise.dev", "v1alpha1", self.scene.namespace, "phaseprofiles", "phased"
-        )
-        members = unpack(profile["status"]["state"], "the profile").get("members", {})
-        self.samples += [int(member["samples"]) for member in members.values()]
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
-        thread = threading.Thread(target=self.follow)
-        thread.start()
+        """While every version that the API server has is seen."""
+        api = connect(self.scene.cluster.kubeconfig("admin"), user_agent="phasewise-tests")
+        chosen: Any = {"field_selector": "metadata.name=phased"}
+        watches = [
+            Reflector(api, path_of(VPAS, self.scene.namespace), self._vpa, **chosen),
+            Reflector(api, path_of(PROFILES, self.scene.namespace), self._profile, **chosen),
+        ]
+        for watch in watches:
+            assert watch.start().wait_synced(10)
         try:
             yield
         finally:
-            self._ended.set()
-            thread.join()
+            for watch in watches:
+                watch.stop()
+        assert not any(watch.broken or watch.lists > 1 for watch in watches), "something went unseen"
+
+    def _vpa(self, raw: Any) -> None:
+        target = target_in(raw.get("status", {}))
+        self.targets.append((target["cpu"], target["memory"]) if target else None)
+
+    def _profile(self, raw: Any) -> None:
+        if state := raw.get("status", {}).get("state"):
+            members = unpack(state, "the profile").get("members", {})
+            self.samples += [int(member["samples"]) for member in members.values()]
 
 
 @contextlib.contextmanager
@@ -169,8 +180,8 @@ def test_killed_twenty_times_at_any_moment_it_goes_on_and_writes_nothing_wrong(
     nothing_wrong_was_written(scene)
 
 
-def nothing_wrong_was_written(scene: Scene) -> None:
-    """The audit log names only what is ours."""
+def nothing_wrong_was_written(scene: Scene, *answers: int) -> None:
+    """The audit log names only what is ours; it was taken, or answered with one of these or of the usual codes."""
     checkpoints = {f"{name}-main" for name in OURS}
     allowed = {
         ("patch", "verticalpodautoscalers/status"): set(OURS),
@@ -182,61 +193,76 @@ def nothing_wrong_was_written(scene: Scene) -> None:
     for write in writes(scene.cluster):
         if write.namespace == scene.namespace:
             assert write.name in allowed[write.verb, write.resource], write
-            assert write.status < 400 or write.status in (404, 409, 422), write
+            assert write.status < 400 or write.status in (404, 409, 422, *answers), write
     assert scene.target(THEIRS) == {name: parse_quantity(amount) for name, amount in PLENTY.items()}
 
 
-@pytest.fixture
-def running(scene: Scene, prometheus: Prometheus) -> Iterator[Any]:
-    """One recommender at work, asked at `url`."""
-    name = f"{NAME}-{len(scene.cluster.servers)}"  # and so its log
-    server = start_recommender(scene.cluster, scene.account, "--prometheus", prometheus.url, *QUICK, name=name)
+@contextlib.contextmanager
+def without(scene: Scene, verb: str, resource: str) -> Iterator[None]:
+    """While the role of the manifest has one verb less on one resource."""
+    (role,) = (one for one in roles_in(MANIFESTS / "recommender" / "rbac.yaml") if one["kind"] == "ClusterRole")
+    rbac, name = client.RbacAuthorizationV1Api(scene.cluster.client()), role["metadata"]["name"]
+    rbac.patch_cluster_role(name, {"rules": rules_without(role["rules"], verb, resource)})
+    try:
+        yield
+    finally:
+        rbac.patch_cluster_role(name, {"rules": role["rules"]})
+
+
+def rules_without(rules: list[Json], verb: str, resource: str) -> list[Json]:
+    """Rules of a role with one verb less on one resource."""
+    left = []
+    for rule in rules:
+        rest = [one for one in rule["resources"] if one != resource]
+        left.append(rule | {"resources": rest})
+        if len(rest) < len(rule["resources"]):
+            left.append(rule | {"resources": [resource], "verbs": [one for one in rule["verbs"] if one != verb]})
+    return [rule for rule in left if rule["resources"] and rule["verbs"]]
+
+
+@pytest.fixture(scope="module")
+def running(scene: Scene, prometheus: Prometheus) -> Iterator[Server]:
+    """A recommender at work. At its start it had to wait for a right to read."""
+    with without(scene, "list", "pods"):
+        server = start_recommender(
+            scene.cluster, scene.account, "--prometheus", prometheus.url, *QUICK, name=f"{NAME}-late", wait=False
+        )
+        wait_until(lambda: MISSING in server.log.read_text(), "it to name the missing right", timeout_s=60)
+    server.wait_ready()
     scene.wait(lambda: scene.provided("phased"), "a recommendation")
     yield server
     server.stop()
 
 
-def said(server: Any, words: str) -> bool:
-    return words in server.log.read_text()
+@pytest.fixture
+def said(running: Server) -> Callable[[str], bool]:
+    """Whether it has said something since the test began."""
+    before = len(running.log.read_text())
+    return lambda pattern: bool(re.search(pattern, running.log.read_text()[before:]))
 
 
-def test_after_the_api_server_was_killed_it_goes_on_where_it_was(scene: Scene, running: Any) -> None:
+def test_after_the_api_server_was_killed_it_goes_on_where_it_was(scene: Scene, running: Server, said: Said) -> None:
     pid, before = running.pid, scene.target("phased")["memory"]
     with scene.cluster.without("kube-apiserver"):
-        wait_until(lambda: said(running, "no contact"), "it to notice", timeout_s=60)
-    wait_until(lambda: said(running, "in contact again"), "it to be in contact again", timeout_s=90)
+        wait_until(lambda: said("no contact"), "it to notice", timeout_s=60)
+    wait_until(lambda: said("in contact again"), "it to be in contact again", timeout_s=90)
     scene.wait(lambda: scene.provided("phased"), "the recommendation")
     scene.a_whole_round_passes()
     assert running.pid == pid
     assert scene.target("phased")["memory"] >= before
-    nothing_wrong_was_written(scene)
+    nothing_wrong_was_written(scene, 403)  # a server that has just come back does not know all rights at once
 
 
 def test_while_prometheus_is_away_what_stands_is_kept_and_rounds_go_on(
-    scene: Scene, running: Any, prometheus: Prometheus
+    scene: Scene, said: Said, prometheus: Prometheus
 ) -> None:
     before = scene.target("phased")["memory"]
-    name = prometheus.server.name
-    assert not said(running, "metrics: ")
-    with scene.cluster.without(name):
-        wait_until(lambda: said(running, "metrics: "), "it to say so", timeout_s=60)
+    with scene.cluster.without(prometheus.server.name):
+        wait_until(lambda: said("metrics: "), "it to say so", timeout_s=60)
         scene.a_whole_round_passes()
         assert scene.target("phased")["memory"] >= before
         assert scene.provided("phased")
-    wait_until(lambda: said(running, "metrics: well again"), "samples again", timeout_s=90)
-
-
-def rules_without(verb: str, resource: str) -> dict[str, Any]:
-    """The manifest's role with one verb less on one resource."""
-    documents = yaml.safe_load_all((MANIFESTS / "recommender" / "rbac.yaml").read_text())
-    role = next(one for one in documents if one["kind"] == "ClusterRole")
-    rules = []
-    for rule in role["rules"]:
-        rest = [one for one in rule["resources"] if one != resource]
-        rules.append(rule | {"resources": rest})
-        if len(rest) < len(rule["resources"]):
-            rules.append(rule | {"resources": [resource], "verbs": [one for one in rule["verbs"] if one != verb]})
-    return role | {"rules": [rule for rule in rules if rule["resources"] and rule["verbs"]]}
+    wait_until(lambda: said("metrics: well again"), "samples again", timeout_s=90)
 
 
 @pytest.mark.parametrize(
@@ -244,29 +270,16 @@ def rules_without(verb: str, resource: str) -> dict[str, Any]:
     [("patch", "verticalpodautoscalers/status"), ("patch", "phaseprofiles/status")],
 )
 def test_without_a_right_to_write_it_says_which_and_goes_on_when_it_has_it(
-    scene: Scene, running: Any, verb: str, resource: str
+    scene: Scene, said: Said, verb: str, resource: str
 ) -> None:
-    missing = f'cannot {verb} resource "{resource}"'
-    told = len(running.log.read_text())
-    try:
-        scene.cluster.apply(rules_without(verb, resource))
+    with without(scene, verb, resource):
         scene.patch_vpa("phased", {"spec": {"updatePolicy": {"updateMode": "Off", "minReplicas": 3}}})
-        wait_until(lambda: said(running, missing), "it to name the missing right", timeout_s=60)
-    finally:
-        install(scene.cluster)
-    again = re.compile(rf"{scene.namespace}/\S+: well again")  # whichever of the VPAs was due meanwhile
-    wait_until(lambda: again.search(running.log.read_text()[told:]), "it to go on", timeout_s=60)
+        wait_until(lambda: said(f'cannot {verb} resource "{resource}"'), "it to name the missing right", timeout_s=60)
+    again = rf"{scene.namespace}/\S+: well again"  # whichever of the VPAs was due meanwhile
+    wait_until(lambda: said(again), "it to go on", timeout_s=60)
     scene.a_whole_round_passes()
 
 
-def test_without_a_right_to_read_it_says_which_and_begins_when_it_has_it(scene: Scene, prometheus: Prometheus) -> None:
-    scene.cluster.apply(rules_without("list", "pods"))
-    options = ("--prometheus", prometheus.url, *QUICK)
-    server = start_recommender(scene.cluster, scene.account, *options, name=f"{NAME}-late", wait=False)
-    try:
-        wait_until(lambda: said(server, 'cannot list resource "pods"'), "it to name the missing right", timeout_s=60)
-    finally:
-        install(scene.cluster)
-    server.wait_ready()
+def test_without_a_right_to_read_it_says_which_and_begins_when_it_has_it(scene: Scene, running: Server) -> None:
+    assert MISSING in running.log.read_text()
     scene.a_whole_round_passes()
-    server.stop()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender import model as models
 from recommender.live.fleet import Fleet
 from recommender.live.member import Instance, Newcomer, Sample
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactivePolicy
 from recommender.records import Block, ContainerFacts, UsageSeries
+from tests.recommender.live.test_round import MODEL
 
-MODEL = models.load(models.BUNDLED)
 CYCLE = 30
 A, B = Instance("ns", "uid-a", "main"), Instance("ns", "uid-b", "main")
 

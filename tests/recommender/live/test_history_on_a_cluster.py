@@ -1,91 +1,229 @@
-"""The recommender as a process with `--prometheus --history`: what was before its start decides its first round."""
+"""The past that a real Prometheus remembers: read back, decisive for a first round, and learned from."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+import yaml
 
 from recommender.cluster.quantities import parse_quantity
-from recommender.records import UsageSeries
+from recommender.records import CPU, MEMORY, UsageSeries
+from recommender.sources.prometheus_access import Access
+from recommender.sources.prometheus_api import PrometheusClient
+from recommender.sources.prometheus_past import Owner, PrometheusPast
+from recommender.sources.prometheus_queries import UsageSettings
+from recommender.sources.prometheus_usage import UsageQuery
 from tests.cluster import observing
+from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.observing import HistorySeries, Prometheus
-from tests.cluster.processes import Server
 from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.vpa_objects import create_vpa
+from tests.cluster.simulated.usage import Usage, drive_usage
+from tests.cluster.vpa_objects import create_vpa, recommendation
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources, roll_out
-from tests.recommender.live.process import install, metric, start_recommender
+from tests.recommender.conftest import Ended
+from tests.recommender.live.past import HOUR_S, STEP_S, owned_by, recordings, some_hours
+from tests.recommender.live.process import MANIFESTS, install, metric, start_recommender
 
-HOUR_S = 3600
-STEP_S = 15.0
-HOURS = 8
-CORES, BYTES = 0.5, 512 * 2**20
+GONE, LAB = "history", "lab"
+LONG_S, SHORT_S = 6 * HOUR_S, 120
+"""How long the two pods of the namespace `history` ran: the second for two minutes in the middle of an hour."""
+
+RUNS, RUN_S = 4, HOUR_S
+"""Of the training jobs of the lab."""
+
+HOURS, CORES, BYTES = 8, 0.5, 512 * 2**20
+"""For how long the workload of a namespace of today used how much."""
+
 TARGET = {"cpu": 0.587, "memory": 628694953}
-"""What the default recommender makes of half a core and 512 MiB that are constant: its 90th percentile plus 15 %."""
+"""What the default recommender makes of that: its 90th percentile plus 15 %."""
+
+TRAINING = MANIFESTS / "recommender" / "training.yaml"
+URL, DATA = "http://prometheus.monitoring.svc:9090", "/data"
+"""Where the containers of the training find what they need."""
+
+MODEL = "configmap:kube-system/phasewise-model"
 
 
-@pytest.fixture
-def prometheus(cluster: Cluster, namespace: str) -> Iterator[Prometheus]:
-    """It remembers eight hours of a pod of Deployment `steady` that is gone, and scrapes nothing any more."""
+class Scraped(NamedTuple):
+    """A pod that a Prometheus scrapes each second."""
+
+    prometheus: Prometheus
+    namespace: str
+    pod: str
+
+
+class Past(NamedTuple):
+    """A Prometheus that remembers pods which are gone, and scrapes nothing while these tests last.
+
+    Attributes
+    ----------
+    run
+        What `web-1-a` used, a pod of Deployment web in the namespace `history`, until `end_s`. There also was
+        `night-1-b`, one of CronJob night, for the first two minutes of the same run.
+    team
+        A namespace in which a pod of Deployment `steady` ran, which is there again with another pod and a VPA.
+    """
+
+    prometheus: Prometheus
+    run: UsageSeries
+    end_s: int
+    team: str
+
+
+@pytest.fixture(scope="module")
+def scraped(cluster: Cluster, prometheus: Prometheus, simulated_nodes: SimulatedNodes) -> Iterator[Scraped]:
+    """It begins before all others are made: it takes a minute until it can be told how often it is scraped."""
+    name = cluster.namespace("scraped")
+    spec = pod_spec(simulated_nodes.selector, resources({"cpu": "1", "memory": "1Gi"}))
+    pod = roll_out(cluster, name, "steady", spec)[0].metadata.name
+    drive_usage(cluster, name, pod, Usage(0.4, 2.0**28))
+    yield Scraped(prometheus, name, pod)
+    clear_namespace(cluster, name)
+
+
+@pytest.fixture(scope="module")
+def past(cluster: Cluster, vpa: Cluster, simulated_nodes: SimulatedNodes, scraped: Scraped) -> Iterator[Past]:
     end_s = int(time.time()) // HOUR_S * HOUR_S
-    times = np.arange(0, HOURS * HOUR_S, round(STEP_S), dtype=np.int64)
-    usage = np.tile([CORES, float(BYTES)], (len(times), 1))
-    run = UsageSeries("run", times, STEP_S, usage)
-    series = [*observing.container_history(run, namespace=namespace, pod="steady-1-a", container="main", end_s=end_s)]
-    moments = np.array([end_s - HOURS * HOUR_S, end_s], dtype=float)
-    for name, labels in (
-        ("kube_pod_owner", {"pod": "steady-1-a", "owner_kind": "ReplicaSet", "owner_name": "steady-1"}),
-        ("kube_replicaset_owner", {"replicaset": "steady-1", "owner_kind": "Deployment", "owner_name": "steady"}),
-    ):
-        whose = labels | {"namespace": namespace, "owner_is_controller": "true"}
-        series.append(HistorySeries(name, whose, moments, np.ones(2)))
-    blocks = observing.history_blocks(cluster.folder / "before", series, cluster.binaries)
+    team = cluster.namespace("steady")
+    roll_out(cluster, team, "steady", pod_spec(simulated_nodes.selector, resources({"cpu": "100m", "memory": "64Mi"})))
+    create_vpa(cluster, team, "steady", update_mode="Off")
+    jobs = list(islice(recordings(), RUNS))
+    run = observing.repeated(jobs[0], LONG_S)
+    series = [*history(run, end_s), *steady_history(team, end_s)]
+    for number, job in enumerate(jobs):
+        series += used(LAB, f"job-{number}", observing.repeated(job, RUN_S), int(time.time()) - 600)
     started = observing.start_prometheus(
-        cluster, targets={}, scrape_interval_s=60, history=blocks, name="prometheus-of-before"
+        cluster,
+        targets={},
+        scrape_interval_s=HOUR_S,
+        history=observing.history_blocks(cluster.folder / "past", series, cluster.binaries),
+        name="prometheus-with-a-past",
     )
-    yield started
+    yield Past(started, run, end_s, team)
     started.server.stop()
+    clear_namespace(cluster, team)
 
 
-@pytest.fixture
-def account(vpa: Cluster) -> Path:
-    return install(vpa)
+def history(run: UsageSeries, end_s: float) -> Iterator[HistorySeries]:
+    """Of the two pods of the namespace `history`."""
+    short = UsageSeries("short", run.timestamps[: SHORT_S // 15], STEP_S, run.usage[: SHORT_S // 15])
+    yield from used(GONE, "web-1-a", run, end_s)
+    yield from owned_by("Deployment", "web", GONE, "web-1-a", end_s)
+    yield from used(GONE, "night-1-b", short, end_s - 2.5 * HOUR_S)
+    yield from owned_by("CronJob", "night", GONE, "night-1-b", end_s)
 
 
-@pytest.fixture
-def ours(
-    cluster: Cluster, simulated_nodes: SimulatedNodes, namespace: str, account: Path, prometheus: Prometheus
-) -> Iterator[Server]:
-    """Started when workload and VPA are there."""
-    roll_out(
-        cluster, namespace, "steady", pod_spec(simulated_nodes.selector, resources({"cpu": "100m", "memory": "64Mi"}))
-    )
-    create_vpa(cluster, namespace, "steady", update_mode="Off")
-    server = start_recommender(
-        cluster, account, "--prometheus", prometheus.url, "--history", f"{HOURS + 1}h", "--interval", "10m"
-    )
-    yield server
-    server.stop()
+def steady_history(namespace: str, end_s: float) -> Iterator[HistorySeries]:
+    """Of the pod that is gone."""
+    yield from used(namespace, "steady-1-a", some_hours(HOURS, CORES, BYTES), end_s)
+    yield from owned_by("Deployment", "steady", namespace, "steady-1-a", end_s)
 
 
-def test_the_first_targets_come_from_the_past_of_pods_that_are_gone(
-    cluster: Cluster, namespace: str, ours: Server
+def used(namespace: str, pod: str, run: UsageSeries, end_s: float) -> list[HistorySeries]:
+    return observing.container_history(run, namespace=namespace, pod=pod, container="main", end_s=end_s)
+
+
+def test_stretches_hold_means_and_peaks_and_owners_tell_whose_they_were(past: Past) -> None:
+    with PrometheusClient(past.prometheus.url, Access()) as client:
+        asked = PrometheusPast(client, UsageSettings())
+        blocks = list(asked.stretches([GONE], past.end_s - 8 * HOUR_S, past.end_s, HOUR_S))
+        owners = asked.owners([GONE], past.end_s - 8 * HOUR_S, past.end_s)
+    rows = {
+        (block.containers[at].pod, int(when)): used
+        for block in blocks
+        for at, when, used in zip(block.owner, block.timestamps, block.usage, strict=True)
+    }
+    per_hour = round(HOUR_S / STEP_S)
+    hours = past.run.usage[-5 * per_hour :].reshape(5, per_hour, 2)
+    for ago, used in zip(range(4, -1, -1), hours, strict=True):
+        mean, peak = rows["web-1-a", past.end_s - ago * HOUR_S]
+        assert mean == pytest.approx(used[:, CPU].mean(), rel=0.02)
+        assert peak == used[:, MEMORY].max()
+    (mean, peak) = rows["night-1-b", past.end_s - 2 * HOUR_S]
+    assert mean == pytest.approx(past.run.usage[1 : SHORT_S // 15, CPU].mean(), rel=0.25)  # not a thirtieth of it
+    assert peak == past.run.usage[: SHORT_S // 15, MEMORY].max()
+    assert sum(pod == "night-1-b" for pod, _ in rows) == 1
+    assert list(owners.chain(GONE, "web-1-a"))[-1] == Owner("Deployment", "web")
+    assert list(owners.chain(GONE, "night-1-b"))[-1] == Owner("CronJob", "night")
+
+
+def test_the_first_targets_come_from_the_past_of_pods_that_are_gone(cluster: Cluster, past: Past) -> None:
+    asked = ("--prometheus", past.prometheus.url, "--history", f"{HOURS + 1}h", "--interval", "10m")
+    ours = start_recommender(cluster, install(cluster), *asked)
+    try:
+        told = wait_until(lambda: recommendation(cluster, past.team, "steady"), "a target", timeout_s=60)["target"]
+        found = {name: parse_quantity(amount) for name, amount in told.items()}
+        assert found == pytest.approx(TARGET, rel=0.06)  # a bucket's width: a rate is not the same at every moment
+        wait_until(lambda: metric(ours, "phasewise_rounds_total") == 1, "the first round to end", timeout_s=30)
+        assert metric(ours, "phasewise_samples_total") == 0, "nothing is scraped: all it knows is the past"
+        assert "histor" in ours.log.read_text()
+    finally:
+        ours.stop()
+
+
+def containers() -> Iterator[list[str]]:
+    """Arguments of the containers of the training's CronJob that are ours, in the order in which they run."""
+    (job,) = (found for found in yaml.safe_load_all(TRAINING.read_text()) if found["kind"] == "CronJob")
+    spec = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        if "args" in container:
+            yield [str(argument) for argument in container["args"]]
+
+
+def test_what_a_prometheus_recorded_becomes_the_model_of_a_running_recommender(
+    cluster: Cluster,
+    past: Past,
+    tmp_path: Path,
+    phasewise: Callable[..., Ended],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def recommended() -> dict[str, dict[str, str]]:
-        status = json.loads(cluster.kubectl("get", "vpa", "steady", "-n", namespace, "-o", "json")).get("status", {})
-        entries = status.get("recommendation", {}).get("containerRecommendations", [])
-        return {entry["containerName"]: entry["target"] for entry in entries}
+    """What the CronJob of the manifests does, container by container, with the rights of its account."""
+    account = install(cluster)
+    cluster.apply(TRAINING)
+    monkeypatch.setenv("KUBECONFIG", str(cluster.service_account("kube-system", "phasewise-trainer")))
+    ours = start_recommender(cluster, account, "--model", MODEL, name="of-a-trained-model")
+    try:
+        assert metric(ours, "phasewise_model_info", origin="bundled") == 1.0
+        for arguments in containers():
+            ended = phasewise(
+                *(each.replace(URL, past.prometheus.url).replace(DATA, str(tmp_path)) for each in arguments)
+            )
+            assert ended.code == 0, f"{arguments}: {ended.err}"
+        wait_until(lambda: metric(ours, "phasewise_model_info", origin=MODEL) == 1.0, "the new model", timeout_s=30)
+        assert metric(ours, "phasewise_model_refused") == 0.0
+    finally:
+        ours.stop()
 
-    told = wait_until(recommended, "a target", timeout_s=60)
-    assert told.keys() == {"main"}
-    found = {name: parse_quantity(amount) for name, amount in told["main"].items()}
-    assert found == pytest.approx(TARGET, rel=0.06)  # a bucket's width: a rate is not the same at every moment
-    wait_until(lambda: metric(ours, "phasewise_rounds_total") == 1, "the first round to end", timeout_s=30)
-    assert metric(ours, "phasewise_samples_total") == 0, "nothing is scraped: all it knows is the past"
-    assert "histor" in ours.log.read_text()
+
+def test_what_is_scraped_of_simulated_nodes_is_read_back_now_and_over_time(scraped: Scraped) -> None:
+    with PrometheusClient(scraped.prometheus.url, Access()) as client:
+        usage = UsageQuery(client, UsageSettings(namespaces=(scraped.namespace,)))
+
+        def told() -> object:
+            return [
+                sample
+                for name, sample in usage.current_usage(time.time()).items()
+                if name.pod == scraped.pod and abs(sample.cpu_cores - 0.4) < 0.02 and sample.memory_bytes == 2.0**28
+            ]
+
+        (sample,) = wait_until(told, "the pod's usage", timeout_s=120, every_s=1.0)  # type: ignore[misc]
+        assert time.time() - sample.timestamp_s < 15.0
+        asked = PrometheusPast(client, UsageSettings())
+        now_s = int(time.time())
+        owners = wait_until(
+            lambda: (found := asked.owners([scraped.namespace], now_s - 600, time.time())).pods and found,
+            "kube-state-metrics to tell the owner",
+            timeout_s=60,
+        )
+        assert list(owners.chain(scraped.namespace, scraped.pod))[-1] == Owner("Deployment", "steady")
+        blocks = list(asked.samples([scraped.namespace], now_s - 10, now_s, 1.0))
+    memory = np.concatenate([block.usage[:, MEMORY] for block in blocks])
+    assert len(memory) and memory[-1] == 2.0**28

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,13 @@ FOLDER = ROOT / "manifests" / "recommender"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 
+@cache
+def documents(file: Path) -> list[dict[str, Any]]:
+    return [found for found in yaml.safe_load_all(file.read_text()) if found]
+
+
 def objects(*files: Path) -> list[dict[str, Any]]:
-    return [found for file in files for found in yaml.safe_load_all(file.read_text()) if found]
+    return [found for file in files for found in documents(file)]
 
 
 def one(file: str, kind: str) -> dict[str, Any]:

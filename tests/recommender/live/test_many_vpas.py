@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from recommender import model as models
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects import Vpa
+from recommender.cluster.oom import OomObservation
 from recommender.cluster.vpa_status import Condition
 from recommender.live.fleet import Fleet
 from recommender.live.member import Instance, Member, Newcomer, Sample
 from recommender.live.model_source import Refusal
+from recommender.live.parting import by_urgency, safe_values
 from recommender.live.round import Recommender
 from recommender.live.showing import FEW
 from recommender.live.view import Place
 from recommender.live.writers import Writers
 from recommender.policies.histogram import HistogramSession
 from recommender.records import ContainerRecommendation
-from tests.recommender.live.test_round import GIB, Records, a_pod, a_vpa, recommender
+from tests.recommender.live.test_round import GIB, MODEL, Records, a_pod, a_vpa, recommender
 
-MODEL = models.load(models.BUNDLED)
 VPAS = 30
 
 
@@ -38,6 +39,7 @@ class Many(Records):
             self.pods[name] = [a_pod(f"{name}-1", cpu="1", memory="512Mi")]
         self.sent: list[tuple[str, str]] = []
         self.silent_after: int | None = None
+        self.no_profiles = False
         self.writing, self.most_at_a_time, self.lock = 0, 0, threading.Lock()
         self.together = threading.Barrier(1)
 
@@ -59,6 +61,8 @@ class Many(Records):
         super().publish(vpa, recommendations, conditions)
 
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        if self.no_profiles:
+            raise Unreachable("not asked, as the process ends")
         self.sent.append(("profile", vpa.key.name))
         super().show(vpa, profile)
 
@@ -118,6 +122,23 @@ def test_a_status_that_stood_is_not_made_again(many: Many) -> None:
     assert many.written("status") == ["job03"]
 
 
+def test_what_is_recommended_changes_with_the_target_only(many: Many) -> None:
+    """Not by a hair in the round after: the band around what is wanted is that around what is published of it."""
+    ours = recommender(many)
+    go_on(ours, many, 40, cpu_cores=0.3003, memory_gib=0.0901)
+    changed = 0
+    for cpu_cores in [0.3003] * 35 + [0.9003] * 35 + [0.5007] * 35:
+        before = {name: raw["status"]["recommendation"] for name, raw in many.raw.items()}
+        many.now_s += 1.0
+        sample = Sample(many.now_s, cpu_cores, 0.3001 * cpu_cores * GIB)
+        many.used += [(Place("ns", f"{name}-1", "main"), sample) for name in many.names()]
+        published = ours.run().published
+        changes = sum(raw["status"]["recommendation"] != before[name] for name, raw in many.raw.items())
+        assert changes == published
+        changed += changes
+    assert changed > VPAS
+
+
 def test_several_statuses_are_written_at_a_time(many: Many) -> None:
     ours = recommender(many, writers=5)
     many.together = threading.Barrier(5)  # nobody goes on until five have come
@@ -150,6 +171,58 @@ def test_with_little_time_the_most_urgent_values_are_left_behind_and_the_rest_is
     assert many.written("status") == many.names()[1:13]
     assert report.unsaid == VPAS - 12
     assert report.unshown > 0 and many.written("profile") == []
+
+
+def test_what_is_safe_already_or_nearly_is_left_alone(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40)
+    workloads = {key.name: workload for key, workload in ours.workloads.items()}
+    for number, name in enumerate(many.names()):
+        book = workloads[name].books["main"]
+        ours.remember(workloads[name])
+        safe = safe_values(workloads[name].books)["main"].target
+        book.published = safe * ([1.0, 1.0], [0.9, 0.99], [0.8, 1.0], [1.0, 0.9])[number % 4]
+    many.sent.clear()
+    report = ours.leave_safe_values(profiles_until_s=many.now_s - 1.0)
+    assert sorted(many.written("status")) == sorted(many.names()[2::4] + many.names()[3::4])
+    assert report.unsaid == 0
+
+
+def test_those_come_first_that_have_used_most_beyond_what_stands_and_memory_before_cpu(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40, cpu_cores=1.0, memory_gib=1.0)
+    stands = {"job04": [1.0, 0.5], "job05": [1.0, 0.8], "job06": [0.1, 1.0], "job07": [1.1, 0.99], "job08": [0.1, 0.4]}
+    for key, workload in ours.workloads.items():
+        workload.books["main"].published = np.array(stands.get(key.name, [2.0, 2.0])) * [1.0, GIB]
+        if key.name == "job08":
+            workload.vpa = replace(workload.vpa, update_mode="Off")  # nobody acts on it
+    ordered = by_urgency(ours.workloads.values(), ours.fleet.curves.peaks().tolist())
+    assert [one.vpa.key.name for one in ordered][:4] == ["job04", "job05", "job06", "job07"]
+    assert ordered[-1].vpa.key.name == "job08"
+
+
+def test_a_kill_that_no_profile_tells_of_is_told_before_all_else(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40)
+    many.killed.append(OomObservation(many.pods["job07"][0].key, "main", many.now_s, GIB))
+    many.no_profiles = True
+    go_on(ours, many, 1)
+    many.no_profiles = False
+    many.sent.clear()
+    ours.leave_safe_values()
+    assert many.sent[0] == ("profile", "job07")
+    assert [what for what, _ in many.sent[1 : VPAS + 1]] == ["status"] * VPAS
+
+
+def test_told_to_end_it_begins_no_further_step_and_leaves_safe_values_all_the_same(many: Many) -> None:
+    ours = recommender(many)
+    go_on(ours, many, 40)
+    many.sent.clear()
+    ours.ending = True
+    assert ours.run().step_s == {}
+    assert many.sent == []
+    ours.leave_safe_values()
+    assert len(many.written("status")) == VPAS
 
 
 def test_with_no_time_nothing_is_begun_and_all_is_counted(many: Many) -> None:

@@ -39,10 +39,17 @@ VmFlags: rd ex mr mw me
 """
 
 
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tests' process held before stays frozen: looking through it takes half a second each time."""
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
+
+
 def test_only_parts_of_the_library_that_nobody_wrote_to_are_dropped() -> None:
     assert list(unchanged_mappings(SMAPS, COMPILER)) == [(0x7F0000000000, 0x2000), (0x7F0000002000, 0x10000)]
 
 
+@pytest.mark.usefixtures("frozen")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing is given back")
 def test_the_code_of_the_compiler_is_given_back_and_kernels_go_on() -> None:
     def decide() -> float:
@@ -65,6 +72,7 @@ def test_the_code_of_the_compiler_is_given_back_and_kernels_go_on() -> None:
     assert decide() == decided
 
 
+@pytest.mark.usefixtures("frozen")
 def test_it_is_done_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
     class Libc:
         trimmed = 0
@@ -98,9 +106,9 @@ def test_what_lives_long_is_looked_through_once_an_hour(monkeypatch: pytest.Monk
     assert young_told() is None and told() is not None
     memory.tidy(3601.0)
     assert told() is None
-    gc.unfreeze()
 
 
+@pytest.mark.usefixtures("frozen")
 def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
     use_few_arenas()

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from click.testing import CliRunner
-from kubernetes.client.exceptions import NotFoundException
 
 from recommender.cli.main import cli
 from recommender.cluster.quantities import parse_quantity
@@ -23,7 +22,7 @@ from tests.cluster.vpa_objects import OURS, create_vpa, recommendation
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources, roll_out, running_pods
 from tests.recommender.live.process import MANIFESTS, NAME, install, start_recommender
-from tests.recommender.live.written import profile_of, samples_of, status_of
+from tests.recommender.live.written import profile_of, samples_of, status_of, wait_for_no_profile
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def team(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes)
 def ours(cluster: Cluster, team: str) -> Iterator[Server]:
     """The recommender with the account of its manifests, one of several that might be there."""
     clear_ours(cluster)  # the Lease is to be made, too
-    server = start_recommender(cluster, install(cluster), "--leader-elect")
+    server = start_recommender(cluster, install(cluster), "--leader-elect", "--checkpoint-interval", "5s")
     yield server
     server.stop()
 
@@ -89,12 +88,7 @@ def test_a_workload_that_names_us_is_resized_in_place_by_the_real_updater_and_it
 
     cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "resized")
 
-    def gone() -> bool:
-        with pytest.raises(NotFoundException):
-            profile_of(cluster, team, "resized")
-        return True
-
-    wait_until(gone, "the profile to go with its VPA", timeout_s=60)
+    wait_for_no_profile(cluster, team, "resized")
 
 
 def test_a_workload_that_names_another_recommender_is_left_alone(cluster: Cluster, team: str, ours: Server) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from recommender import model as models
 from recommender.cluster.pods import Pod
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
@@ -20,9 +19,8 @@ from recommender.live.recommend import Options
 from recommender.live.round import Recommender
 from recommender.policies.constraints import SharedLimits
 from recommender.readings import PodName, Reading, Told
-from tests.recommender.live.test_round import Records, a_pod, a_vpa, rounds
+from tests.recommender.live.test_round import MODEL, Records, a_pod, a_vpa, rounds
 
-MODEL = models.load(models.BUNDLED)
 LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
 """Thirty seconds apart: progressing up to the third, then watching, then converged (see test_growth)."""
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from click.testing import CliRunner
 
+from recommender.cli.main import cli
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server
 from tests.cluster.real_node.node import RealNode
@@ -20,7 +18,8 @@ from tests.cluster.simulated.usage import Usage, drive_usage
 from tests.cluster.vpa_objects import create_vpa
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources, roll_out
-from tests.recommender.live.process import ROOT, address_of, install, start_recommender
+from tests.recommender.live.process import address_of, install, start_recommender
+from tests.recommender.live.written import profile_of
 
 TOKEN = "of-the-jobs-of-this-test"  # noqa: S105 - an invented one
 LEARNS_THEN_STANDS = """\
@@ -36,31 +35,22 @@ done
 
 
 @pytest.fixture(scope="module")
-def account(vpa: Cluster, metrics_server: Cluster) -> Path:
-    return install(vpa)
-
-
-@pytest.fixture
-def ours(cluster: Cluster, account: Path, tmp_path: Path) -> Iterator[Server]:
+def ours(vpa: Cluster, metrics_server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The recommender, judging progress every five seconds."""
-    token_file = tmp_path / "token"
+    token_file = tmp_path_factory.mktemp("progress") / "token"
     token_file.write_text(TOKEN)
     server = start_recommender(
-        cluster, account, "--progress-interval", "5s", "--progress-token-file", str(token_file), name="progress"
+        vpa, install(vpa), "--progress-interval", "5s", "--progress-token-file", str(token_file), name="progress"
     )
     yield server
     server.stop()
 
 
-def profile_of(cluster: Cluster, namespace: str, name: str) -> dict[str, Any]:
-    return json.loads(cluster.kubectl("get", "pp", name, "-n", namespace, "-o", "json"))["status"]
-
-
 def wait_for_category(cluster: Cluster, namespace: str, name: str, category: str) -> dict[str, Any]:
-    """The profile once its one pod is in a category."""
+    """The profile's status once its one pod is in a category."""
 
     def there() -> dict[str, Any] | None:
-        status = profile_of(cluster, namespace, name)
+        status: dict[str, Any] = profile_of(cluster, namespace, name)["status"]
         return status if [pod.get("category") for pod in status["pods"]] == [category] else None
 
     found = wait_until(there, f"{name} to be {category}", timeout_s=180)
@@ -82,16 +72,21 @@ def test_the_log_of_a_real_job_tells_that_it_learns_and_then_that_it_has_learned
     assert learned["pods"][0]["progress"] < 0.01
     assert "Converged" in cluster.kubectl("get", "pp", "learner", "-n", namespace)
 
-    version = ("get", "pp", "learner", "-n", namespace, "-o", "jsonpath={.metadata.resourceVersion}")
     ours.kill()
-    killed = cluster.kubectl(*version)
+    killed = version_of(cluster, namespace, "learner")
     ours.start().wait_ready()
-    wait_until(lambda: cluster.kubectl(*version) != killed, "the profile to be written again", timeout_s=60)
+    wait_until(
+        lambda: version_of(cluster, namespace, "learner") != killed, "the profile to be written again", timeout_s=60
+    )
     again = wait_for_category(cluster, namespace, "learner", "Converged")
     assert again["pods"][0]["categorySince"] == learned["pods"][0]["categorySince"]
-    explain = [sys.executable, "-m", "recommender", "explain", f"{namespace}/learner", "--kubeconfig"]
-    told = subprocess.run([*explain, cluster.kubeconfig("admin")], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "Converged" in told.stdout, told.stdout
+    explain = ["explain", f"{namespace}/learner", "--kubeconfig", str(cluster.kubeconfig("admin"))]
+    told = CliRunner().invoke(cli, explain, catch_exceptions=False)
+    assert "Converged" in told.output, told.output
+
+
+def version_of(cluster: Cluster, namespace: str, name: str) -> str:
+    return str(profile_of(cluster, namespace, name)["metadata"]["resourceVersion"])
 
 
 def test_an_annotation_and_a_push_tell_as_much(
@@ -111,13 +106,13 @@ def test_an_annotation_and_a_push_tell_as_much(
         """A loss that halves each time, in both ways; until both are seen to learn."""
         step = next(steps)
         loss = 1000.0 - 5.0 * step
-        words = f"phasewise.dev/progress=loss={loss} step={step}"
-        cluster.kubectl("annotate", "--overwrite", "pod", pods["annotated"], words, "-n", namespace)
+        words = {"phasewise.dev/progress": f"loss={loss} step={step}"}
+        cluster.core.patch_namespaced_pod(pods["annotated"], namespace, {"metadata": {"annotations": words}})
         pushed = requests.post(
             url, json={**body, "loss": loss, "step": step}, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5
         )
         assert pushed.status_code == 204
-        statuses = [profile_of(cluster, namespace, name) for name in pods]
+        statuses = [profile_of(cluster, namespace, name)["status"] for name in pods]
         return all(status.get("category") == "Progressing" for status in statuses)
 
     wait_until(say, "both to be seen to learn", timeout_s=120, every_s=1.0)

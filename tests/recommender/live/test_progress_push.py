@@ -12,7 +12,7 @@ import requests
 from prometheus_client import CollectorRegistry
 
 from recommender.errors import Misuse
-from recommender.live.health import serve
+from recommender.live.health import Post, serve
 from recommender.live.progress_push import LARGEST_BODY_BYTES, MOST_READINGS, PushedProgress
 from recommender.readings import Reading
 
@@ -32,12 +32,21 @@ def inbox(token_file: Path) -> PushedProgress:
     return PushedProgress(token_file, clock=lambda: 99.0)
 
 
-@pytest.fixture
-def url(inbox: PushedProgress) -> Iterator[str]:
-    server = serve("127.0.0.1:0", CollectorRegistry(), {}, {"/progress": inbox.answer})
-    yield f"http://127.0.0.1:{server.server_port}"
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[str, dict[str, Post]]]:
+    """One server for all, since each takes half a second to end; a test puts in what answers."""
+    posts: dict[str, Post] = {"/progress": lambda _headers, _read: (404, "nobody yet")}
+    server = serve("127.0.0.1:0", CollectorRegistry(), {}, posts)
+    yield f"http://127.0.0.1:{server.server_port}", posts
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def url(inbox: PushedProgress, served: tuple[str, dict[str, Post]]) -> str:
+    address, posts = served
+    posts["/progress"] = inbox.answer
+    return address
 
 
 def push(url: str, json: object = BODY, token: str | None = TOKEN, data: bytes | None = None) -> requests.Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -15,6 +16,7 @@ from kubernetes import client
 
 from recommender.cluster.errors import ApiError, Forbidden
 from recommender.cluster.training_jobs import KINDS
+from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.rights import Account, Right, rights_in, roles_in
 from tests.cluster.vpa_objects import create_vpa
@@ -40,6 +42,7 @@ from tests.recommender.live.missing import (
     read_a_log,
     read_metrics,
     remove_vpa,
+    renew_checkpoint,
     take_over_profile,
     watched,
     write_checkpoint,
@@ -72,7 +75,7 @@ DONE: Mapping[Right, Act] = {
     Right("list", VPA_GROUP, CHECKPOINTS): list_checkpoints,
     Right("get", VPA_GROUP, CHECKPOINTS): name_of_another,
     Right("create", VPA_GROUP, CHECKPOINTS): write_checkpoint,
-    Right("patch", VPA_GROUP, CHECKPOINTS): write_checkpoint,
+    Right("patch", VPA_GROUP, CHECKPOINTS): renew_checkpoint,
     Right("delete", VPA_GROUP, CHECKPOINTS): delete_checkpoint,
     Right("create", PHASEWISE, "phaseprofiles"): write_profile,
     Right("patch", PHASEWISE, "phaseprofiles"): take_over_profile,
@@ -102,19 +105,25 @@ def account(cluster: Cluster) -> Iterator[Account]:
         yield Account(cluster, NAME, ROLES)
 
 
-@pytest.fixture
-def stage(
-    cluster: Cluster, account: Account, namespace: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> Stage:
-    caplog.set_level(logging.INFO)
+@pytest.fixture(scope="module")
+def room(cluster: Cluster, account: Account) -> Iterator[str]:
+    """The namespace of all cases, with a Deployment that has no pods."""
+    name = cluster.namespace("rights")
     labels = {"app": "app"}
     template = {"metadata": {"labels": labels}, "spec": pod_spec({}, resources({"cpu": "1"}))}
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-    body = {"metadata": {"name": "app"}, "spec": spec}
-    client.AppsV1Api(cluster.client()).create_namespaced_deployment(namespace, body)
-    create_vpa(cluster, namespace, "app")
+    client.AppsV1Api(cluster.client()).create_namespaced_deployment(name, {"metadata": {"name": "app"}, "spec": spec})
+    yield name
+    clear_namespace(cluster, name)
+
+
+@pytest.fixture
+def stage(
+    cluster: Cluster, account: Account, room: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> Stage:
+    caplog.set_level(logging.INFO)
     right: Right = request.node.callspec.params["right"]
-    return Stage(cluster, account, namespace, right, caplog)
+    return Stage(cluster, account, room, f"case-{secrets.token_hex(3)}", right, caplog)
 
 
 @pytest.mark.parametrize("right", LISTS, ids=str)
@@ -130,6 +139,7 @@ def test_without_the_right_to_watch_it_says_which_and_goes_on_when_it_has_it(sta
 def test_without_the_right_to_act_it_says_which_and_does_it_when_it_has_it(
     stage: Stage, right: Right, act: Act
 ) -> None:
+    create_vpa(stage.cluster, stage.namespace, stage.name)
     attempt = act(stage)
     with stage.account.without(right):
         with pytest.raises(Forbidden) as said:

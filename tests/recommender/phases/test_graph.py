@@ -165,7 +165,7 @@ def test_probabilities_sum_to_one_and_the_end_absorbs(fitted: list[list[Run]], h
     assert ahead[0].tolist() == [float(phase == history[-1][0]) for phase in range(4)] + [0.0]
     assert (np.diff(ahead[:, -1]) >= -1e-12).all()
     outlook = graph.compile(25)
-    assert outlook.ahead.sum(axis=-1) == pytest.approx(1.0)
+    assert np.abs(outlook.ahead.sum(axis=-1) - 1.0).max() < 1e-6  # at once: they are tens of thousands
     assert (np.diff(outlook.ahead[..., -1], axis=0) >= -1e-12).all()
     survival = graph.survival(history, 25)
     assert survival[0] == 1

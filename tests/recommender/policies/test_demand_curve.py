@@ -45,6 +45,8 @@ def test_however_long_a_run_its_largest_use_is_never_lost(used: list[float]) -> 
     assert len(curve.levels) <= POINTS
     assert curve.levels[:, 0].max() == np.float32(max(used))
     assert curve.duration_s >= 5.0 * len(used)
+    assert curves.peaks()[0].tolist() == curve.levels.max(axis=0).tolist()
+    assert np.isnan(curves.peaks()[1]).all(), "of whom nothing was seen"
 
 
 def test_another_in_the_same_place_starts_with_nothing_and_the_neighbour_is_not_disturbed() -> None:

@@ -91,7 +91,7 @@ def test_a_loaded_checkpoint_gives_the_golden_numbers(
 def test_weights_are_shares_of_the_heaviest_bucket_and_zeros_are_dropped() -> None:
     session = HistogramSession()
     for value, weight in ((0.1, 8.0), (0.25, 4.0), (0.5, 1e-4 * 8 * 0.49), (1.0, 1e-4 * 8 * 0.51), (2.0, 0.001)):
-        kernel.add_sample(session.cpu, CPU_BUCKETS, value, weight, START_S - START_S % DAY_S)
+        kernel.add_sample(session.cpu, CPU_BUCKETS, value, weight, float(START_S - START_S % DAY_S))
     weights = checkpoint_status([session], START_S)["cpuHistogram"]["bucketWeights"]
     # 2 cores: 0.001 / 8 x 10000 = 1.25, so 1; half a core falls below a half.
     assert weights == {"8": 10000, "16": 5000, "36": 1, "49": 1}

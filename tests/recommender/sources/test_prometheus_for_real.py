@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -26,7 +26,10 @@ from recommender.sources.prometheus_usage import UsageQuery
 from tests.cluster import observing
 from tests.cluster.cluster import Cluster
 from tests.cluster.observing import HistorySeries, Prometheus, history
+from tests.recommender.conftest import Ended
 from tests.recommender.sources.as_series import series_of
+
+Phasewise = Callable[..., Ended]
 
 STEP_S = 15
 RUNS = 6
@@ -106,26 +109,10 @@ def client(filled: Prometheus, access: Access) -> Iterator[PrometheusClient]:
         yield opened
 
 
-def command(filled: Prometheus, access: Access, end_s: int, output: Path, *more: str) -> list[str]:
+def options(filled: Prometheus, access: Access, end_s: int, output: Path, *more: str) -> list[str]:
     who = ["--user", str(access.user), "--password-file", str(access.password_file), "--ca-file", str(access.ca_file)]
     span = ["--since", f"{DAY_S}s", "--until", str(end_s)]
-    return [
-        sys.executable,
-        "-m",
-        "recommender",
-        "export",
-        "--prometheus",
-        filled.url,
-        *who,
-        *span,
-        "-o",
-        str(output),
-        *more,
-    ]
-
-
-def end(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=300)
+    return ["export", "--prometheus", filled.url, *who, *span, "-o", str(output), *more]
 
 
 def assert_same_usage(one: UsageSeries, run: UsageSeries) -> None:
@@ -152,24 +139,25 @@ def assert_as_recorded(file: Path, runs: list[UsageSeries]) -> None:
 
 
 def test_an_export_gives_back_what_was_recorded(
-    filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
+    phasewise: Phasewise, filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
 ) -> None:
     only = ["--namespace", NAMESPACE, "--rate-window", "30s"]
     for name in ("day.parquet", "day.csv.gz"):
-        ended = end(command(filled, access, end_s, tmp_path / name, *only, "--staleness", "14s"))
-        assert ended.returncode == 0, ended.stderr
-        assert ended.stderr.count("1 containers are scraped more than once") == 1
+        ended = phasewise(*options(filled, access, end_s, tmp_path / name, *only, "--staleness", "14s"))
+        assert ended.code == 0, ended.err
+        assert ended.err.count("1 containers are scraped more than once") == 1
         assert_as_recorded(tmp_path / name, runs)
 
 
 def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(
-    filled: Prometheus, access: Access, end_s: int, tmp_path: Path
+    phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
     whole, broken = tmp_path / "whole.parquet", tmp_path / "broken.parquet"
-    assert end(command(filled, access, end_s, whole)).returncode == 0
+    assert phasewise(*options(filled, access, end_s, whole)).code == 0
     parts = tmp_path / "broken.parquet.parts"
     for number, done in ((signal.SIGKILL, 1), (signal.SIGINT, 2)):
-        process = subprocess.Popen(command(filled, access, end_s, broken), stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "recommender", *options(filled, access, end_s, broken)]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         while len(list(parts.glob("[0-9]*.parquet"))) < done:
             assert process.poll() is None
         filled.server.pause()  # or a quick machine would be done before the signal comes
@@ -179,20 +167,20 @@ def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(
         finally:
             filled.server.resume()
         assert not broken.exists()
-    ended = end(command(filled, access, end_s, broken))
-    assert ended.returncode == 0, ended.stderr
-    assert "continuing" in ended.stderr
+    ended = phasewise(*options(filled, access, end_s, broken))
+    assert ended.code == 0, ended.err
+    assert "continuing" in ended.err
     pd.testing.assert_frame_equal(pd.read_parquet(broken), pd.read_parquet(whole))
     assert not parts.exists()
 
 
 def test_a_month_comes_window_by_window_across_counter_resets(
-    filled: Prometheus, access: Access, end_s: int, tmp_path: Path
+    phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "month.csv.gz"
-    ended = end(command(filled, access, end_s, file, "--since", "30d", "--step", "60s", "--namespace", "month"))
-    assert ended.returncode == 0, ended.stderr
-    assert "no requests are known" in ended.stderr
+    ended = phasewise(*options(filled, access, end_s, file, "--since", "30d", "--step", "60s", "--namespace", "month"))
+    assert ended.code == 0, ended.err
+    assert "no requests are known" in ended.err
     rows = pd.read_csv(file)
     assert len(rows) >= 30 * 1440 - 2
     assert (np.diff(rows["timestamp"]) == 60).all()
@@ -202,14 +190,14 @@ def test_a_month_comes_window_by_window_across_counter_resets(
 
 
 def test_labels_of_another_cluster_are_found_by_their_names(
-    filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
+    phasewise: Phasewise, filled: Prometheus, access: Access, runs: list[UsageSeries], end_s: int, tmp_path: Path
 ) -> None:
     theirs = {"namespace": "kube_ns", "pod": "pod_name", "container": "container_name"}
     renamed = [word for ours, label in theirs.items() for word in ("--label", f"{ours}={label}")]
     requests = [word.replace("--label", "--request-label") for word in renamed]
     file = tmp_path / "old.parquet"
-    ended = end(command(filled, access, end_s, file, *renamed, *requests, "--selector", 'cluster="b"'))
-    assert ended.returncode == 0, ended.stderr
+    ended = phasewise(*options(filled, access, end_s, file, *renamed, *requests, "--selector", 'cluster="b"'))
+    assert ended.code == 0, ended.err
     rows = pd.read_parquet(file)
     assert set(rows["namespace"]) == {"old"}
     np.testing.assert_array_equal(rows["memory_bytes"], runs[1].usage[-len(rows) :, MEMORY])
@@ -254,15 +242,17 @@ def test_prometheus_own_limits_and_refusals_are_known(
         other.instant("1", end_s)
 
 
-def test_what_is_missing_is_named(filled: Prometheus, access: Access, end_s: int, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(
+    phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
+) -> None:
     for more, words in (
         (("--namespace", "prod"), f"Namespaces here are {NAMESPACE}, month"),
         (("--memory-metric", "rss"), "container_memory_working_set_bytes"),
         (("--label", "pod=nobody"), "--label pod=LABEL"),
     ):
-        ended = end(command(filled, access, end_s, tmp_path / "a.csv", *more))
-        assert ended.returncode == 2
-        assert words in ended.stderr
+        ended = phasewise(*options(filled, access, end_s, tmp_path / "a.csv", *more))
+        assert ended.code == 2
+        assert words in ended.err
     assert os.listdir(tmp_path) == ["password"]  # noqa: PTH208
 
 

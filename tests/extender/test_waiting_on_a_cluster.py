@@ -1,0 +1,69 @@
+"""A pod that would overload every node waits, says why, and is let in when its time has come; a real kube-scheduler."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from extender.filter import CPU_REASON
+from tests.cluster.cluster import Cluster
+from tests.cluster.scheduling import start_scheduler
+from tests.cluster.simulated.pods import create
+from tests.cluster.waiting import wait_until
+from tests.extender.placing import explained, job, judged_by_history, placed, profile
+from tests.extender.test_cpu_overload import RESTLESS
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 12.0
+
+
+@pytest.fixture(scope="module")
+def extender(cluster: Cluster) -> Iterator[str]:
+    """An extender that lets pods wait, and a scheduler that asks it."""
+    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "extender" / "rbac.yaml")
+    account = cluster.service_account("kube-system", "phasewise-extender")
+    url = f"http://127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", account]
+    command += ["--address", url.removeprefix("http://"), "--cpu-overload", "0.01", "--patience", f"{PATIENCE_S:g}s"]
+    ready = cluster.answers(f"{url}/readyz")
+    server = cluster.start("patient-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    scheduler = start_scheduler(cluster, "patient", extender=url, verbs=("filter", "prioritize", "preempt"), weight=20)
+    yield url
+    scheduler.stop()
+    server.stop()
+
+
+def test_a_pod_that_would_overload_every_node_waits_and_not_for_ever(
+    cluster: Cluster, namespace: str, extender: str
+) -> None:
+    nodes = cluster.start_nodes(1, cpu="5", memory="8Gi")
+    profile(cluster, namespace, "restless", RESTLESS, [2.0**30] * len(RESTLESS))
+    wait_until(lambda: judged_by_history(extender, namespace, "restless"), "the extender to see the profile")
+    pod = job(nodes, "restless")
+    pod["spec"]["schedulerName"] = "patient"
+    create(cluster, namespace, "first", pod)
+    placed(cluster, namespace, 1)
+    create(cluster, namespace, "second", pod)
+
+    def said() -> str:
+        conditions = cluster.core.read_namespaced_pod("second", namespace).status.conditions or []
+        return " ".join(condition.message or "" for condition in conditions)
+
+    wait_until(lambda: f"1 {CPU_REASON}" in said(), "the second to be refused, and to say why")
+    overload = explained(extender, namespace, "second")["cpuOverload"]
+    assert (overload["least"], set(overload["nodes"])) == (0.3098, set(nodes.names))
+    tries = 0
+
+    def let_in() -> bool:
+        """Tried again and again, as `phasewise controller` has it."""
+        nonlocal tries
+        tries += 1
+        words = {"metadata": {"annotations": {"retry.phasewise.dev/at": str(tries)}}}
+        return bool(cluster.core.patch_namespaced_pod("second", namespace, words).spec.node_name)
+
+    wait_until(let_in, "the second to be let in", timeout_s=60)
+    assert tries > 2, "it took more than to be asked about again"
+    nodes.remove()

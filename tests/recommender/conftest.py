@@ -1,0 +1,30 @@
+"""The command line as a caller sees it: arguments in, exit code and both outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from recommender.cli.common import run
+from recommender.cli.main import cli
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def phasewise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]]:
+    monkeypatch.setattr("recommender.cli.common._end_on_sigterm", lambda: None)  # a handler outlives the test
+
+    def call(*arguments: object) -> Ended:
+        capsys.readouterr()
+        code = run(cli, [str(a) for a in arguments])
+        return Ended(code, *capsys.readouterr())
+
+    yield call

@@ -1,0 +1,57 @@
+"""The benches: run in this process, on a cluster that is up already, or as processes of their own that are stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import click
+from click.testing import CliRunner, Result
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import ProcessRecord
+from tests.cluster.rig import clusters_folder, recorded_processes
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+def invoke(script: str, *words: object, lent: Cluster | None = None) -> Result:
+    """Run a script as typed, on the cluster that is lent to it; what goes wrong unforeseen is raised."""
+    return CliRunner().invoke(_command_of(script), [str(word) for word in words], obj=lent, catch_exceptions=False)
+
+
+def _command_of(script: str) -> click.Command:
+    spec = spec_from_loader(script, SourceFileLoader(script, str(SCRIPTS / script)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[script] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    command: click.Command = module.main
+    return command
+
+
+@contextlib.contextmanager
+def stopped_at_the_keyboard(script: str, *words: object) -> Iterator[subprocess.Popen[str]]:
+    """A script as a process that is interrupted at the end of the block, and says that it has ended all."""
+    command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            told = process.stderr.read()
+    assert "all that was started is ended" in told
+    assert process.returncode == 130
+
+
+def servers_of(process: subprocess.Popen[str], part: str = "") -> dict[str, ProcessRecord]:
+    """The servers that a bench has started for its own cluster, once there are as many as a control plane has."""
+    records = recorded_processes(clusters_folder() / f"bench-{part}{process.pid}")
+    return records if {"etcd", "kube-apiserver"} <= records.keys() else {}
