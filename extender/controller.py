@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extender.admitting import Admitter, NotLeading
-from extender.events import event_on
+from extender.event import event_on
 from extender.gangs.decide import ADMITTED, WAITING, Decision, Note, Patience, decide
 from extender.gangs.gang import Gang
 from extender.gangs.job_size import path_of_job, size_of_job

@@ -6,10 +6,10 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from extender.decisions import Decision
+from extender.event import event_on
 from extender.pod import EXPLAIN_ANNOTATION
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
@@ -19,8 +19,6 @@ from recommender.cluster.paths import EVENTS, path_of
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 1000
-LONGEST_NOTE = 1000
-"""An event's message may have 1024 bytes."""
 
 
 def event_of(decision: Decision, now_s: float) -> dict[str, Any]:
@@ -28,26 +26,6 @@ def event_of(decision: Decision, now_s: float) -> dict[str, Any]:
     pod = decision.pod
     key = ObjectKey(pod.namespace, pod.name)
     return event_on(key, pod.uid, "PlacementExplained", note_of(decision), "phasewise-extender", now_s)
-
-
-def event_on(
-    pod: ObjectKey, uid: str, reason: str, text: str, component: str, now_s: float, *, warning: bool = False
-) -> dict[str, Any]:
-    """An event on a pod."""
-    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
-        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid},
-        "reason": reason,
-        "message": text[:LONGEST_NOTE],
-        "type": "Warning" if warning else "Normal",
-        "source": {"component": component},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
 
 
 def note_of(decision: Decision) -> str:

@@ -12,13 +12,9 @@ from extender.footprint import GUESS, SIZE
 from extender.grid import Grid
 from extender.kernels import crowding
 from extender.question import Question
+from extender.reasons import CPU_REASON, MEMORY_REASON
 from extender.snapshot import Floats
 from recommender.records import CPU, MEMORY
-
-MEMORY_REASON = "forecast memory would not suffice in the coming cycle"
-CPU_REASON = "forecast CPU would fall too short of the pod's demand in the coming cycle"
-"""Constant: a reason with a number in it would differ at every attempt, and have the scheduler try without a pause."""
-
 
 ROUNDING = 1e-4
 """Single precision over some hundred pods; a pod that fits exactly must fit."""

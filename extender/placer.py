@@ -12,10 +12,11 @@ import numpy as np
 from extender.combine import NEUTRAL, points_of, total_of
 from extender.decisions import Decision, Decisions
 from extender.errors import BadRequest
-from extender.filter import CPU_REASON, refused
+from extender.filter import refused
 from extender.pod import Pod
 from extender.preempt import worth_it
 from extender.question import Question
+from extender.reasons import CPU_REASON
 from extender.scorers import SCORERS
 from extender.seats import elsewhere, held_for_others
 from extender.settings import Settings

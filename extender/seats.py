@@ -14,11 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from extender.pod import SEAT_ANNOTATION, Pod
+from extender.reasons import ELSEWHERE, HELD
 from extender.state import ClusterState
-
-ELSEWHERE = "another node is reserved for this member of a gang"
-HELD = "what is free is reserved for a gang"
-"""Constant: a reason with a name in it would differ at every attempt, and have the scheduler try without a pause."""
 
 ROUNDING = 1e-9
 

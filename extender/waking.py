@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from extender.filter import CPU_REASON, MEMORY_REASON
-from extender.seats import HELD
+from extender.reasons import CPU_REASON, HELD, MEMORY_REASON
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.objects import ObjectKey, read_key

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from extender.asking import Asking
 from extender.cli.options import judging_options
-from extender.filter import CPU_REASON
+from extender.reasons import CPU_REASON
 from extender.settings import Settings
 from extender.trial import Trial, dumped, listed
 from recommender import __version__

@@ -139,7 +139,7 @@ class Checkpoints:
         report = WriteReport()
         for gone in self._written_s.keys() - statuses.keys():
             self.forget(gone)
-        now_s = self._clock()
+        now_s = self._clock() if every_s else 0.0
         due = [vpa for vpa in statuses if not every_s or self._is_due(vpa, now_s, every_s)]
         waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, -math.inf), vpa))
         for place, vpa in enumerate(waiting):
@@ -234,6 +234,8 @@ class Checkpoints:
     def _is_for(self, key: CheckpointKey, name: str) -> bool:
         try:
             return read_checkpoint(self._api.get(path_of(CHECKPOINTS, key.vpa.namespace, name))).key == key
+        except NotFound:  # nobody's: what we sent is refused
+            return True
         except BadObject:
             return False
 

@@ -32,7 +32,7 @@ LEAST_UNHEALTHY_S = 30.0
 UNSYNCED_S = 0.2
 """Between two looks whether the caches are synced."""
 
-ROUND_ENDS_WITHIN_S, PROFILES_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 0.5, 6.0, 8.4, 8.8
+ROUND_ENDS_WITHIN_S, PROFILES_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 0.5, 6.0, 7.9, 8.2
 """After the word to stop: until when the running round may ask the API server, profiles may be begun, safe values and
 checkpoints may be written, and the process waits. The rest of ten seconds is for giving back the lease."""
 

@@ -25,12 +25,15 @@ LEVELS = {
         ("door", ("cli", "__main__")),
     ],
     "extender": [
-        ("floor", ("errors", "grid")),
+        ("floor", ("errors", "grid", "reasons")),
         ("numbers", ("kernels",)),
         ("records", ("names", "curves", "pod", "sizes", "footprint", "snapshot", "question")),
         ("judging", ("scorers", "weights", "combine", "filter", "preempt", "settings")),
         ("memory", ("overlay", "waiting", "learned", "node_table", "state", "decisions")),
-        ("edges", ("wire", "host_lines", "latest_asked", "requests", "reading", "gangs", "certificates", "asking")),
+        (
+            "edges",
+            ("event", "wire", "host_lines", "latest_asked", "requests", "reading", "gangs", "certificates", "asking"),
+        ),
         (
             "assembly",
             (

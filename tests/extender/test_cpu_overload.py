@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.filter import CPU_REASON, MEMORY_REASON, Limits, refused
+from extender.filter import Limits, refused
 from extender.kernels import crowding
+from extender.reasons import CPU_REASON, MEMORY_REASON
 from extender.settings import Settings
 from extender.wire import AskedVictims
 from tests.extender.worlds import World, class_json, node_json, pod_json

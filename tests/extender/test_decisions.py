@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from extender.decisions import Decision, Decisions
-from extender.events import LONGEST_NOTE, event_of, note_of
+from extender.event import LONGEST_NOTE
+from extender.events import event_of, note_of
 from tests.extender.worlds import NOON_S, World, node_json, pod_json
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.filter import MEMORY_REASON, Limits
+from extender.filter import Limits
+from extender.reasons import MEMORY_REASON
 from extender.settings import Settings
 from extender.wire import AskedVictims
 from tests.extender.worlds import World, class_json, node_json, pod_json

@@ -116,6 +116,7 @@ def test_a_body_may_come_in_pieces(ends: Ends) -> None:
         request(b"x", " folded: line"),
         request(b"x", "Upgrade: h2c"),
         request(b"x", "no header at all"),
+        request(b"x", f"Accept: {'a' * 1024}"),
         request(b"x").replace(b"Host: ", b"Hast: "),
         request(b"x", length=-1),
         request(b"x" * 1001),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.filter import CPU_REASON
+from extender.reasons import CPU_REASON
 from tests.cluster.cluster import Cluster
 from tests.cluster.scheduling import start_scheduler
 from tests.cluster.simulated.pods import create

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from extender.filter import MEMORY_REASON
+from extender.reasons import MEMORY_REASON
 from extender.waking import ANNOTATION, MOST_AT_ONCE, Refused, Waker, read_refused
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import NotFound, ServerFailed

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from extender.filter import MEMORY_REASON
-from extender.seats import ELSEWHERE, HELD
+from extender.reasons import ELSEWHERE, HELD, MEMORY_REASON
 from extender.settings import Settings
 from tests.extender.worlds import World, class_json, node_json, pod_json
 

@@ -223,7 +223,7 @@ def test_a_failure_is_counted_and_the_others_go_on(
     nobody = connect(cluster.service_account(namespace, "nobody"), user_agent="phasewise-tests")
     refused = write(Checkpoints(nobody, "phasewise", lambda: 0.0), {ObjectKey(namespace, "web"): {"app": status()}})
     assert (refused.written, refused.failed) == (0, 1)
-    assert "cannot patch resource" in refused.problems[0]
+    assert "cannot create resource" in refused.problems[0]
 
 
 def test_a_vpa_that_comes_to_us_later_brings_its_history(

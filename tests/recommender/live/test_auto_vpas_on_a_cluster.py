@@ -142,7 +142,7 @@ def test_annotations_choose_and_a_bad_one_only_recommends(cluster: Cluster, team
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": "4GB"})
     words = "phasewise.dev/max-memory: '4GB' is no quantity"
     wait_until(lambda: said() == ("Off", {}, words), "what is not understood to hold it back")
-    assert words in recommender.log.read_text()
+    wait_until(lambda: words in recommender.log.read_text(), "it to say so")
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": None, "phasewise.dev/mode": None})
     wait_until(lambda: said() == ("InPlaceOrRecreate", {}, ""), "the defaults")
 

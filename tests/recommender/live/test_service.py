@@ -251,7 +251,7 @@ def test_the_word_to_stop_bounds_all_requests_first_those_of_the_round_then_thos
     first_s, then_s = (until_s - began_s for until_s in running.view.until_s)
     assert first_s == pytest.approx(under_test.ROUND_ENDS_WITHIN_S, abs=0.5)
     assert then_s == pytest.approx(under_test.VALUES_WITHIN_S, abs=0.5)
-    assert under_test.ROUND_ENDS_WITHIN_S < under_test.VALUES_WITHIN_S < under_test.ENDS_WITHIN_S < 9.0
+    assert under_test.ROUND_ENDS_WITHIN_S < under_test.VALUES_WITHIN_S < under_test.ENDS_WITHIN_S < 8.5
 
 
 def test_what_nobody_foresaw_ends_the_process_with_its_error(running: Running) -> None:
