@@ -183,8 +183,8 @@ TIMING_OPTIONS = (
         "checkpoint_interval_s",
         default=format_duration(_TIMING.checkpoint_interval_s),
         type=DURATION,
-        help="A VPA's history is written no more often than this, in the default recommender's format, and less often the "
-        "more is known: each tenth of the time seen, at last every ten minutes.",
+        help="A VPA's history is written no more often than this, in the default recommender's format, and less often "
+        "the more is known: each tenth of the time seen, at last every ten minutes.",
     ),
     _times(
         "--checkpoints-timeout",
