@@ -5,8 +5,10 @@ A test that asks for any is marked `cluster`: `scripts/test --fast` leaves those
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +60,9 @@ def cluster(control_plane: Cluster) -> Iterator[Cluster]:
 
     yield control_plane
     clear_ours(control_plane)
+    with warnings.catch_warnings():  # connections to servers that a test has killed are nobody's to close
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

@@ -224,4 +224,4 @@ def test_the_default_recommender_writes_what_metrics_say_and_a_margin(
     finally:
         metrics_server.dismiss("vpa-recommender")  # or it would be at work in all other tests
     # the upper end of the histogram's bucket (5 % wide), and 15 % on top
-    assert target == pytest.approx({"cpu": 1.168, "memory": 1_238_659_775}, rel=0.06)
+    assert target == pytest.approx({"cpu": 1.168, "memory": 1_238_659_775}, rel=0.07)

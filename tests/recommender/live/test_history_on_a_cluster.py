@@ -161,7 +161,7 @@ def test_the_first_targets_come_from_the_past_of_pods_that_are_gone(cluster: Clu
     try:
         told = wait_until(lambda: recommendation(cluster, past.team, "steady"), "a target", timeout_s=60)["target"]
         found = {name: parse_quantity(amount) for name, amount in told.items()}
-        assert found == pytest.approx(TARGET, rel=0.06)  # a bucket's width: a rate is not the same at every moment
+        assert found == pytest.approx(TARGET, rel=0.08)  # a bucket's width here: a rate differs from moment to moment
         wait_until(lambda: metric(ours, "phasewise_rounds_total") == 1, "the first round to end", timeout_s=30)
         assert metric(ours, "phasewise_samples_total") == 0, "nothing is scraped: all it knows is the past"
         assert "histor" in ours.log.read_text()
