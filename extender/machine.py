@@ -18,6 +18,9 @@ PR_SET_PDEATHSIG = 1
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 """Linux's numbers of the call; the C library has a name for it only since lately."""
 
+SCHED_ATTR = "=IIQiIQQQ"
+"""`struct sched_attr`: size, policy, flags, nice, priority, runtime, deadline, period."""
+
 TURN_NS = 500_000
 """What a thread asks to run at a time: about as long as a call takes, and less than the 1.4 ms and more of others."""
 
@@ -61,7 +64,3 @@ def take_short_turns() -> bool:
     size = struct.calcsize(SCHED_ATTR)
     told = struct.pack(SCHED_ATTR, size, os.SCHED_OTHER, 0, nice, 0, TURN_NS, 0, 0)
     return bool(syscall(number, 0, told, 0) == 0)
-
-
-SCHED_ATTR = "=IIQiIQQQ"
-"""`struct sched_attr`: size, policy, flags, nice, priority, runtime, deadline, period."""

@@ -1,4 +1,6 @@
-"""Fixtures of every test that needs a cluster: each server is started once a session, each test has its own namespace.
+"""Fixtures of every test that needs a cluster: servers are shared, each test has its own namespace.
+
+What is idle at next to no cost is started once a session, the real node and Prometheus once a file.
 
 A test that asks for any is marked `cluster`: `scripts/test --fast` leaves those out, `--cluster` runs only them.
 """

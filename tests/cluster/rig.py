@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -16,6 +17,7 @@ from typing import Any
 import requests
 import yaml
 from kubernetes import client, config
+from kubernetes.client.exceptions import ConflictException
 
 from tests.cluster.building import Binaries
 from tests.cluster.identities import MASTERS, Authority, kubeconfig
@@ -25,7 +27,6 @@ from tests.cluster.waiting import wait_until
 LOOPBACK = "127.0.0.1"
 ANSWERS_WITHIN_S = 10.0
 """A server that is up may still take seconds for an answer where cores are short."""
-CONFLICT = 409
 GAVE_UP = "Client.Timeout exceeded"
 """What kubectl says when the API server took longer than kubectl itself would wait (32 s, not to be changed)."""
 
@@ -132,11 +133,8 @@ class Rig:
 
         Rights are whatever the roles bound to it give: none by itself. The account is made when it is not there.
         """
-        try:
+        with contextlib.suppress(ConflictException):
             self.core.create_namespaced_service_account(namespace, {"metadata": {"name": name}})
-        except client.ApiException as error:
-            if error.status != CONFLICT:
-                raise
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
