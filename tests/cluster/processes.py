@@ -56,8 +56,22 @@ class ProcessRecord:
         return None
 
 
-ROOMY = {"GOGC": "300"}
-"""Go programs collect garbage when their memory has grown fourfold, not twofold: cores are scarcer here than memory."""
+ROOMY = {"GOGC": "300", "GODEBUG": "adaptivestackstart=1"}
+"""Go programs collect garbage when their memory has grown fourfold, not twofold, and threads of work start with stacks as
+large as the last ones needed, not with small ones that grow: cores are scarcer here than memory."""
+SESSIONS = "PYTEST_XDIST_WORKER_COUNT"
+"""Where pytest-xdist tells how many sessions share the machine."""
+
+
+def go_environment() -> dict[str, str]:
+    """What servers of Go are started with.
+
+    Where several sessions share the machine, a server runs on its session's share of the cores: threads that wake each
+    other up on cores which others need cost a quarter of all its time.
+    """
+    if (sessions := int(os.environ.get(SESSIONS, "1"))) == 1:
+        return ROOMY
+    return ROOMY | {"GOMAXPROCS": str(max((os.cpu_count() or 1) // sessions, 1))}
 
 
 class Server:
@@ -98,7 +112,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=ROOMY | os.environ | self._environment,
+                env=go_environment() | os.environ | self._environment,
                 start_new_session=True,
             )
         ProcessRecord.of(self._process.pid).write(self._record_file)

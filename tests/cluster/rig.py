@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ConflictException
 
 from tests.cluster.building import Binaries
 from tests.cluster.identities import MASTERS, Authority, kubeconfig
-from tests.cluster.processes import Ports, ProcessRecord, Server, end_processes
+from tests.cluster.processes import Ports, ProcessRecord, Server, end_processes, go_environment
 from tests.cluster.waiting import wait_until
 
 LOOPBACK = "127.0.0.1"
@@ -171,7 +171,7 @@ class Rig:
         """
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         command = [self.binaries["kubectl"], f"--kubeconfig={file}", *arguments]
-        environment = os.environ | {"HOME": str(self.folder)}  # its caches belong to this cluster
+        environment = go_environment() | os.environ | {"HOME": str(self.folder)}  # its caches belong to this cluster
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
             raise KubectlFailed(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")

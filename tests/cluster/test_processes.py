@@ -15,7 +15,15 @@ import pytest
 
 from tests.cluster import cluster as facade
 from tests.cluster import rig
-from tests.cluster.processes import Ports, ProcessRecord, Server, ServerFailed, end_processes
+from tests.cluster.processes import (
+    SESSIONS,
+    Ports,
+    ProcessRecord,
+    Server,
+    ServerFailed,
+    end_processes,
+    go_environment,
+)
 from tests.cluster.waiting import NotInTime, wait_until
 
 
@@ -73,6 +81,16 @@ def test_a_number_that_another_process_got_since_is_left_alone() -> None:
     another = ProcessRecord(os.getpid(), alive.created_s - 100)
     assert another.alive() is None
     end_processes([another], signal.SIGKILL)  # would end this very test
+
+
+def test_where_three_sessions_share_two_cores_a_server_of_go_runs_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setenv(SESSIONS, "3")
+    assert go_environment()["GOMAXPROCS"] == "1"
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert go_environment()["GOMAXPROCS"] == "5"
+    monkeypatch.delenv(SESSIONS)
+    assert "GOMAXPROCS" not in go_environment(), "alone it has whatever the machine has"
 
 
 def test_free_ports_are_given_once() -> None:

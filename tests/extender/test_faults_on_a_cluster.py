@@ -28,6 +28,8 @@ MEGABYTE = 1_200_000
 
 ASKED = "phasewise_extender_calls_total"
 FILTERED = 'phasewise_extender_calls_total{status="200",verb="filter"}'
+LONGEST_BACKOFF_S = 10.5
+"""A scheduler's `podMaxBackoffSeconds`, and some time for the next try: 10 s by default."""
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +61,14 @@ def worker_bytes(installed: Extender) -> int:
 
 
 def left_alone(url: str) -> None:
-    """Wait until the extender is asked nothing for three seconds: bound pods are still changing before that."""
+    """Wait until the extender is asked nothing for longer than a scheduler keeps a pod back that may be tried again."""
     seen, since_s = -1.0, time.monotonic()
 
     def quiet() -> bool:
         nonlocal seen, since_s
         if (calls := number(url, ASKED)) != seen:
             seen, since_s = calls, time.monotonic()
-        return time.monotonic() - since_s > 3.0
+        return time.monotonic() - since_s > LONGEST_BACKOFF_S
 
     wait_until(quiet, "the extender to be left alone", timeout_s=60)
 

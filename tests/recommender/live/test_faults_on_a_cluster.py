@@ -86,7 +86,7 @@ class Seen:
     samples: list[int] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def following(self) -> Iterator[None]:
+    def following(self) -> Iterator[Seen]:
         """While every version that the API server has is seen."""
         api = connect(self.scene.cluster.kubeconfig("admin"), user_agent="phasewise-tests")
         chosen: Any = {"field_selector": "metadata.name=phased"}
@@ -97,7 +97,7 @@ class Seen:
         for watch in watches:
             assert watch.start().wait_synced(10)
         try:
-            yield
+            yield self
         finally:
             for watch in watches:
                 watch.stop()
@@ -283,3 +283,22 @@ def test_without_a_right_to_write_it_says_which_and_goes_on_when_it_has_it(
 def test_without_a_right_to_read_it_says_which_and_begins_when_it_has_it(scene: Scene, running: Server) -> None:
     assert MISSING in running.log.read_text()
     scene.a_whole_round_passes()
+
+
+def test_while_the_kind_of_the_profiles_is_gone_rounds_go_on_and_with_it_the_profiles_are_back(
+    scene: Scene, running: Server, said: Said
+) -> None:
+    kinds = client.ApiextensionsV1Api(scene.cluster.client())
+    with Seen(scene).following() as seen:
+        scene.wait(lambda: seen.samples, "the profile")
+    kinds.delete_custom_resource_definition("phaseprofiles.phasewise.dev")
+    try:
+        wait_until(lambda: said("phaseprofiles: no contact"), "it to notice", timeout_s=90)
+        scene.a_whole_round_passes()
+        assert scene.provided("phased")
+    finally:
+        scene.cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml")
+    wait_until(lambda: said("phaseprofiles: in contact again"), "it to be in contact again", timeout_s=90)
+    with Seen(scene).following() as again:
+        scene.wait(lambda: again.samples, "the profile to be written anew")
+    assert again.samples[-1] >= seen.samples[-1], "what the profile knew was lost"
