@@ -10,10 +10,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import requests
 import yaml
 from kubernetes import client, config
@@ -177,18 +178,24 @@ class Rig:
             raise KubectlFailed(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
         return done.stdout
 
+    def audited(self, user: str) -> Iterator[Any]:
+        """The events of the audit log about one of `control_plane.AUDITED`, the oldest first."""
+        named = f'"username":"{user}"'.encode()  # most lines are of others, and there are tens of thousands
+        with (self.folder / "logs" / "audit.jsonl").open("rb") as log:
+            for line in log:
+                if named in line and line.endswith(b"\n"):
+                    event = orjson.loads(line)
+                    if event["user"]["username"] == user:
+                        yield event
+
     def requests_of(self, user: str, agent: str = "") -> set[tuple[str, str, str]]:
         """What one of `control_plane.AUDITED` asked of the API server: (verb, group, resource or resource/part).
 
         With `agent` only what was asked by a program of that name: some share an account.
         """
-        log = self.folder / "logs" / "audit.jsonl"
         asked = set()
-        for line in log.read_text().splitlines():
-            event = json.loads(line)
-            if event["user"]["username"] != user or not event.get("userAgent", "").startswith(agent):
-                continue
-            if about := event.get("objectRef"):
+        for event in self.audited(user):
+            if (about := event.get("objectRef")) and event.get("userAgent", "").startswith(agent):
                 part = f"/{about['subresource']}" if "subresource" in about else ""
                 asked.add((event["verb"], about.get("apiGroup", ""), f"{about['resource']}{part}"))
         return asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,10 +88,9 @@ class Write(NamedTuple):
 
 def writes(cluster: Cluster) -> Iterator[Write]:
     """All that the account wrote, or tried to, in this cluster."""
-    for line in (cluster.folder / "logs" / "audit.jsonl").read_text().splitlines():
-        event = json.loads(line)
+    for event in cluster.audited(USER):
         about = event.get("objectRef")
-        if about and event["user"]["username"] == USER and event["verb"] not in ("get", "list", "watch"):
+        if about and event["verb"] not in ("get", "list", "watch"):
             part = f"/{about['subresource']}" if "subresource" in about else ""
             code = event.get("responseStatus", {}).get("code", 0)
             yield Write(event["verb"], about["resource"] + part, about["namespace"], about.get("name", ""), code)
