@@ -22,7 +22,7 @@ COPY extender extender
 RUN pip install --no-deps . && pip uninstall --yes pip setuptools
 # What is compiled is compiled here, where the sources will lie: a pod that starts forecasts at once.
 ARG CPU
-ENV NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/var/cache/phasewise
+ENV NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/opt/phasewise/kernels
 WORKDIR /
 RUN phasewise recommender --check && phasewise dry-run > /dev/null
 RUN python -c "from extender.rehearsal import rehearse; rehearse()"
@@ -32,12 +32,13 @@ RUN phasewise extender serve --help > /dev/null && phasewise extender explain --
 
 FROM python:${PYTHON}-slim
 ARG CPU
-ENV PATH=/opt/phasewise/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/var/cache/phasewise \
+ENV PATH=/opt/phasewise/start:/opt/phasewise/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/tmp/kernels \
     MPLCONFIGDIR=/tmp/matplotlib HOME=/tmp
 RUN groupadd --gid 65532 phasewise && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /tmp phasewise
 COPY --from=build /opt/phasewise /opt/phasewise
-COPY --from=build --chown=65532:65532 /var/cache/phasewise /var/cache/phasewise
+# Before `phasewise` itself on the PATH: takes what was compiled to where it can be used.
+COPY scripts/start-in-image /opt/phasewise/start/phasewise
 USER 65532:65532
 WORKDIR /tmp
 # Recommender, extender, gang controller, webhook.

@@ -108,11 +108,23 @@ def _port(command: list[str]) -> int:
     return next((int(each.rpartition(":")[2]) for each in command if each.startswith("--address=")), 0)
 
 
+def configuration(objects: Sequence[Json]) -> dict[str, Any]:
+    """The scheduler's configuration as it stands in the manifests."""
+    found = next(each for each in objects if each["kind"] == "ConfigMap")["data"]["config.yaml"]
+    given: dict[str, Any] = yaml.safe_load(found)
+    return given
+
+
+def installed_profile() -> dict[str, Any]:
+    """Which plugins the manifests' scheduler has on and off, for other schedulers of the tests and benches."""
+    (profile,) = configuration(documents())["profiles"]
+    return {name: given for name, given in profile.items() if name != "schedulerName"}
+
+
 def configured(rig: Rig, objects: Sequence[Json], kubeconfig: Path, url: str) -> Path:
     """The scheduler's configuration of the manifests, but for where the API server and the extender are."""
-    configuration = next(each for each in objects if each["kind"] == "ConfigMap")["data"]["config.yaml"]
-    given = yaml.safe_load(configuration)
-    given["clientConnection"] = {"kubeconfig": str(kubeconfig)}
+    given = configuration(objects)
+    given["clientConnection"]["kubeconfig"] = str(kubeconfig)
     given["extenders"][0]["urlPrefix"] = url
     file = rig.folder / "schedulers" / "installed.yaml"
     file.parent.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from extender.cli.main import cli
 from extender.gangs.names import GROUPS
 from extender.service import LEASE as EXTENDER_LEASE
 from tests.cluster.cluster import Cluster
-from tests.cluster.installing import MANIFESTS, ROOT, documents
+from tests.cluster.installing import MANIFESTS, ROOT, configuration, documents
 from tests.cluster.rights import rights_in, roles_in
 
 FOLDER = MANIFESTS / "extender"
@@ -50,7 +50,7 @@ def test_a_pod_is_that_of_scheduler_and_extender_and_two_others_stand_alone() ->
 @pytest.mark.parametrize("container", OURS)
 def test_its_command_is_understood_and_it_answers_where_it_is_probed(container: Mapping[str, Any]) -> None:
     host, _, port = options_of(container["command"])["address"].rpartition(":")
-    for kind in ("livenessProbe", "readinessProbe"):
+    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
         probe = container[kind]
         if host == "127.0.0.1":  # nobody outside the pod could ask
             assert f"127.0.0.1:{port}/" in probe["exec"]["command"][-1]
@@ -96,13 +96,24 @@ def test_leases_are_those_that_the_programs_hold() -> None:
 
 
 def test_the_scheduler_asks_the_extender_beside_it() -> None:
-    configuration = yaml.safe_load(next(o for o in OBJECTS if o["kind"] == "ConfigMap")["data"]["config.yaml"])
-    (asked,) = configuration["extenders"]
+    given = configuration(OBJECTS)
+    (asked,) = given["extenders"]
     assert asked["urlPrefix"] == f"http://{options_of(CONTAINERS['extender']['command'])['address']}"
-    (profile,) = configuration["profiles"]
+    (profile,) = given["profiles"]
     assert (profile["schedulerName"],) == options_of(CONTAINERS["extender"]["command"])["schedulers"]
     assert profile["schedulerName"] == options_of(CONTAINERS["webhook"]["command"])["scheduler"]
-    assert configuration["leaderElection"]["resourceName"] == "phasewise-scheduler"
+    assert given["leaderElection"]["resourceName"] == "phasewise-scheduler"
+
+
+def test_the_scheduler_s_own_scorers_make_up_for_no_step_of_ours_and_one_spreads_pods_without_us() -> None:
+    """Those of weight 1; whoever prefers nodes by taints, affinity or spread said so of the pod, and may outvote us."""
+    given = configuration(OBJECTS)
+    (profile,), (asked,) = given["profiles"], given["extenders"]
+    off = {each["name"] for each in profile["plugins"]["score"]["disabled"]}
+    left = {"NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality"} - off
+    assert left == {"NodeResourcesFit"}
+    assert len(left) * 100 < asked["weight"] * 10
+    assert given["clientConnection"]["qps"] > 50
 
 
 def test_the_webhook_is_asked_about_all_groups_that_the_controller_knows() -> None:

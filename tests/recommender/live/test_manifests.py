@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -151,17 +153,56 @@ def test_every_image_is_the_same_and_every_mount_has_its_volume(spec: Mapping[st
     assert {mount["name"] for container in everything for mount in container["volumeMounts"]} == volumes
 
 
-def test_the_image_keeps_its_cache_where_the_pods_look_for_it() -> None:
-    dockerfile = (ROOT / "Dockerfile").read_text()
-    assert dockerfile.count("NUMBA_CACHE_DIR=/var/cache/phasewise") == 2
-    assert "USER 65532:65532" in dockerfile
-    last = dockerfile.split("\nFROM ")[-1]
+def test_nothing_is_built_in_the_image_that_runs_and_nothing_runs_as_root_there() -> None:
+    last = (ROOT / "Dockerfile").read_text().split("\nFROM ")[-1]
     assert "pip install" not in last
     assert "apt-get" not in last
+    assert "USER 65532:65532" in last
+    assert {spec["securityContext"]["runAsUser"] for _, spec in pod_specs()} == {65532}
+
+
+def test_the_image_starts_with_what_was_compiled_into_it() -> None:
+    """Where it was put at the build, there the start takes it from, and it comes to where the pods may write."""
+    first, last = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1:]
+    assert "NUMBA_CACHE_DIR=/opt/phasewise/kernels" in first
+    assert "NUMBA_CACHE_DIR=/tmp/kernels" in last
+    assert "COPY scripts/start-in-image /opt/phasewise/start/phasewise" in last
+    assert "ENV PATH=/opt/phasewise/start:/opt/phasewise/bin:$PATH" in last
+    assert "!scripts/start-in-image" in (ROOT / ".dockerignore").read_text().splitlines()
     for _, spec in pod_specs():
-        (cache,) = (container for container in spec["initContainers"] if container["name"] == "cache")
-        assert cache["command"][:3] == ["cp", "-r", "/var/cache/phasewise/."]
-        assert spec["securityContext"]["runAsUser"] == 65532
+        for container in (*spec.get("initContainers", ()), *spec["containers"]):
+            assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}  # noqa: S108
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """Folders as in the image, with a program that says what it was asked and sees."""
+    for folder in ("start", "bin", "kernels", "tmp"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ROOT / "scripts" / "start-in-image", tmp_path / "start" / "phasewise")
+    (tmp_path / "kernels" / "compiled").write_text("first")
+    program = tmp_path / "bin" / "phasewise"
+    program.write_text('#!/bin/sh\necho "$#: $*"; cat "$NUMBA_CACHE_DIR/compiled" 2> /dev/null; exit 3\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def started(image: Path, cache: Path) -> tuple[int, str, str]:
+    command = [str(image / "start" / "phasewise"), "explain", "two words"]
+    done = subprocess.run(command, env={"NUMBA_CACHE_DIR": str(cache)}, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_what_was_compiled_is_copied_once(image: Path) -> None:
+    cache = image / "tmp" / "kernels"
+    assert started(image, cache) == (3, "2: explain two words\nfirst", "")
+    (image / "kernels" / "compiled").write_text("second")
+    assert started(image, cache) == (3, "2: explain two words\nfirst", "")
+    assert [path.name for path in (image / "tmp").iterdir()] == ["kernels"]
+
+
+def test_where_nothing_may_be_written_it_starts_all_the_same(image: Path) -> None:
+    assert started(image, image / "absent" / "kernels") == (3, "2: explain two words\n", "")
 
 
 # -- on a real API server ----------------------------------------------------------------------------------------------
