@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from extender.gathering import Gathering
 from extender.pod import Node, Pod, Profile
 from extender.reading import owners_in, pod_reader, profile_reader, read_node
 from extender.rereading import Rereading
@@ -44,7 +45,7 @@ class ClusterCache:
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-        read_watched = Rereading(self.read_pod, workloads.version)
+        read_watched = Gathering(Rereading(self.read_pod, workloads.version), lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)

@@ -21,8 +21,10 @@ SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 SCHED_ATTR = "=IIQiIQQQ"
 """`struct sched_attr`: size, policy, flags, nice, priority, runtime, deadline, period."""
 
-TURN_NS = 500_000
-"""What a thread asks to run at a time: about as long as a call takes, and less than the 1.4 ms and more of others."""
+TURN_NS = 1_000_000
+"""What a thread asks to run at a time: less than the 1.4 ms and more of others, and about as long as a call takes where
+processors are busy, together with what is done ahead of the next one: with half of it others would run in between.
+"""
 
 
 def keep_memory() -> None:

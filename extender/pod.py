@@ -67,6 +67,8 @@ class Pod:
         It names our scheduler, or carries a label or annotation below `phasewise.dev/`.
     started_s
         When its kubelet took it on, unix seconds; NaN before that.
+    refused_s
+        Since when no node is found for it, unix seconds, if it was us who refused the last ones; else NaN.
     version
         Its resourceVersion while it waits; empty once it is bound, and no part of a comparison.
     """
@@ -85,6 +87,7 @@ class Pod:
     words: Mapping[str, str]
     ours: bool
     started_s: float = math.nan
+    refused_s: float = math.nan
     version: str = field(default="", compare=False)
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from extender.curves import Curve, resampled
 from extender.grid import Grid
 from extender.pod import PREFIX, Container, Node, Pair, Pod, Profile
+from extender.reasons import THAT_PASS
 from extender.requests import requests_of
 from recommender.cluster.objects import ObjectKey, OwnerRef, read_pair
 from recommender.cluster.ownership import Workload, Workloads
@@ -87,6 +88,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             words=words,
             ours=labelled or bool(words) or seen.scheduler_name in schedulers,
             started_s=math.nan if seen.started_s is None else seen.started_s,
+            refused_s=math.nan if seen.node else _refused_s(raw.child("status")),
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
         )
 
@@ -103,6 +105,16 @@ def _job_of(pod: ClusterPod) -> str:
             return intern(f"{label}={name}")
     owner: OwnerRef | None = pod.owner
     return owner.uid or owner.name if owner is not None else ""
+
+
+def _refused_s(status: Fields) -> float:
+    """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
+    for condition in status.children("conditions"):
+        if condition.text("type") == "PodScheduled" and condition.text("status") == "False":
+            said, since_s = condition.text("message"), condition.time_s("lastTransitionTime")
+            if since_s is not None and any(reason in said for reason in THAT_PASS):
+                return since_s
+    return math.nan
 
 
 def _requests_of(spec: Fields) -> Pair:

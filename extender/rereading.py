@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -49,7 +50,7 @@ class Rereading:
         """The pod; raises what `read` raises."""
         held = self._held.pop(_text(raw, "metadata", "uid"), None)
         if held is not None and (node := _node_alone(raw)) and self._is_same(held, raw):
-            return replace(held.pod, node=intern(node), version="")
+            return replace(held.pod, node=intern(node), refused_s=math.nan, version="")
         pod = self._read(raw)
         if not pod.node and not pod.finished:
             self._held[pod.uid] = _Held(pod, self._version_of(pod.namespace), _digest(raw))

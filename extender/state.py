@@ -61,7 +61,7 @@ class ClusterState:
         self._seats: dict[str, str] = {}
         self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._snapshot: Snapshot | None = None
-        self.waiting = Waiting(monotonic)
+        self.waiting = Waiting(clock, monotonic)
 
     # -- what the watches say --------------------------------------------------------------------------------------
 

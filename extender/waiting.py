@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from extender.pod import Pod
@@ -10,20 +11,24 @@ from extender.pod import Pod
 class Waiting:
     """Each method does one thing to one dictionary, so that threads need no lock.
 
+    A restart loses nothing: what a pod's condition says of its refusal counts for those that were refused before.
+
     Parameters
     ----------
-    monotonic
-        Monotonic seconds.
+    clock, monotonic
+        Unix seconds for what conditions say, monotonic seconds for what is seen here.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._clock, self._monotonic = clock, monotonic
         self._pods: dict[str, Pod] = {}
         self._since_s: dict[str, float] = {}
 
     def put(self, pod: Pod) -> None:
         """A pod is there, and on no node."""
         self._pods[pod.uid] = pod
+        if not math.isnan(pod.refused_s):
+            self._since_s.setdefault(pod.uid, self._monotonic() - max(0.0, self._clock() - pod.refused_s))
 
     def drop(self, uid: str) -> None:
         """It is bound, has ended or is no more."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from extender.reasons import CPU_REASON, HELD, MEMORY_REASON
+from extender.reasons import THAT_PASS
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.objects import ObjectKey, read_key
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 ANNOTATION = "retry.phasewise.dev/at"
 """When a pod was woken last, RFC 3339. Not below `phasewise.dev/`: a pod with a word of ours would be one of ours."""
-
-REASONS = (MEMORY_REASON, CPU_REASON, HELD)
 
 PAUSE_S = 1.0
 MOST_AT_ONCE = 5
@@ -53,7 +51,7 @@ def read_refused(raw: Fields) -> Refused | None:
         return None
     for condition in raw.child("status").children("conditions"):
         said = condition.text("message")
-        if condition.text("type") == "PodScheduled" and any(reason in said for reason in REASONS):
+        if condition.text("type") == "PodScheduled" and any(reason in said for reason in THAT_PASS):
             return Refused(read_key(metadata), metadata.required("uid"))
     return None
 

@@ -17,12 +17,19 @@ from scale_bench.objects import AT_A_TIME
 from scheduler_bench import objects
 from scheduler_bench.machine import Others
 from scheduler_bench.place import SCHEDULER, Answering, Place
+from tests.cluster.installing import installed_profile
+from tests.cluster.processes import Server
 from tests.cluster.scheduling import start_scheduler
 from tests.cluster.waiting import wait_until
 
 NAMESPACE = "bursts"
-KINDS = ("none", "bare", "gunicorn", "scores", "ours")
-"""No extender, two that answer at once with nothing, one that answers at once with the same score for all, and ours."""
+KINDS = ("none", "bare", "gunicorn", "scores", "ours", "profiled", "installed")
+"""No extender, two that answer at once with nothing, one that answers at once with the same score for all, and ours;
+the third and the fifth once more under the scheduler's profile of our manifests, without the scorers that ours replace.
+"""
+
+OURS = ("ours", "installed")
+OF_MANIFESTS = ("profiled", "installed")
 
 VERBS = ("filter", "prioritize", "preempt")
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -32,12 +39,14 @@ LEFT_OUT = 0.1
 
 @dataclass(frozen=True)
 class Round:
-    """One burst: pods bound a second, the CPU of extender and scheduler a pod, and the cores that others used."""
+    """One burst: pods bound a second, the CPU a pod of each part (`server`: API server and etcd), and the cores that
+    others used; none of it while the scheduler starts."""
 
     kind: str
     pods_per_s: float
     extender_cpu_ms: float
     scheduler_cpu_ms: float
+    server_cpu_ms: float
     others_cores: float
 
 
@@ -55,23 +64,33 @@ def bind_burst(place: Place, kind: str, pods: int, number: int) -> Round:
         Ours was not asked about every pod.
     """
     _create(place, pods, number)
+    first = int(LEFT_OUT * pods)
+    profile = installed_profile() if kind in OF_MANIFESTS else None
     with _asked(place, kind) as (extender, url), _Bound(place) as seen:
-        before_s = extender.cpu_s if extender else 0.0
-        scheduler = start_scheduler(place.cluster, SCHEDULER, extender=url, verbs=VERBS, weight=20)
+        scheduler = start_scheduler(place.cluster, SCHEDULER, extender=url, verbs=VERBS, weight=20, profile=profile)
         try:
-            others = Others()
-            wait_until(lambda: len(seen.moments) >= pods, f"{pods} pods to be bound", timeout_s=300, every_s=0.05)
-            cores, scheduler_s = others.cores, scheduler.cpu_seconds
-            extender_s = extender.cpu_s - before_s if extender else 0.0
-            if kind == "ours" and extender:
+            _await(seen, first, pods)
+            others, begun, before_s = Others(), len(seen.moments), _cpu_s(place, extender, scheduler)
+            _await(seen, pods, pods)
+            used_s, cores = zip(before_s, _cpu_s(place, extender, scheduler), strict=True), others.cores
+            if kind in OURS and extender:
                 _check(extender, pods)
         finally:
             scheduler.stop()
     _clear(place)
     moments = sorted(seen.moments.values())
-    first = int(LEFT_OUT * pods)
     rate = (pods - 1 - first) / (moments[pods - 1] - moments[first])
-    return Round(kind, rate, 1e3 * extender_s / pods, 1e3 * scheduler_s / pods, cores)
+    return Round(kind, rate, *(1e3 * (after_s - from_s) / max(1, pods - begun) for from_s, after_s in used_s), cores)
+
+
+def _await(seen: _Bound, bound: int, pods: int) -> None:
+    wait_until(lambda: len(seen.moments) >= bound, f"{bound} of {pods} pods to be bound", timeout_s=300, every_s=0.02)
+
+
+def _cpu_s(place: Place, extender: Answering | None, scheduler: Server) -> tuple[float, float, float]:
+    """What the extender, the scheduler, and API server and etcd together have used so far."""
+    servers = (place.cluster.servers[name] for name in ("kube-apiserver", "etcd"))
+    return extender.cpu_s if extender else 0.0, scheduler.cpu_seconds, sum(each.cpu_seconds for each in servers)
 
 
 @contextlib.contextmanager
@@ -79,7 +98,7 @@ def _asked(place: Place, kind: str) -> Iterator[tuple[Answering | None, str | No
     """The extender of a kind while it runs, and where the scheduler asks it."""
     if kind == "none":
         yield None, None
-    elif kind == "ours":
+    elif kind in OURS:
         with place.extender() as ours:
             yield ours, ours.url
     else:

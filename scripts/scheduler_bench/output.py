@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from scheduler_bench.binding import KINDS, Round
+from scheduler_bench.binding import KINDS, OURS, Round
 from scheduler_bench.calls import Times
 from scheduler_bench.large import Held
 
@@ -27,6 +27,8 @@ TITLES = {
     "gunicorn": "nothing at once",
     "scores": "all alike at once",
     "ours": "ours",
+    "profiled": "nothing at once, our profile",
+    "installed": "ours, our profile",
 }
 
 
@@ -37,6 +39,7 @@ def show(
     console.print(f"{facts['date']}, {facts['machine']}", highlight=False)
     if rounds:
         console.print(_binding(rounds, facts))
+        console.print(_cpu(rounds))
     if times:
         console.print(_calls(times))
     if held:
@@ -53,23 +56,31 @@ def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
     middle = medians(rounds)
     title = f"pods bound per second, {facts['nodes']} nodes, bursts of {facts['pods']}; median of the rounds"
     made = Table(title=title, title_justify="left")
-    shares = [kind for kind in KINDS if kind != "ours" and kind in middle]
-    numbers = ("pods/s", "rounds", *(f"of {TITLES[kind]}" for kind in shares), "CPU ms a pod: its, scheduler's")
-    for column in ("extender", *numbers, "others' cores"):
+    shares = [kind for kind in KINDS if kind not in OURS and kind in middle]
+    numbers = ("pods/s", "rounds", *(f"of {TITLES[kind]}" for kind in shares), "others' cores")
+    for column in ("extender", *numbers):
         made.add_column(column, justify="left" if column == "extender" else "right")
     for kind, rate in middle.items():
         own = [each for each in rounds if each.kind == kind]
-        cpu_ms = (
-            statistics.median(ms) for ms in zip(*((r.extender_cpu_ms, r.scheduler_cpu_ms) for r in own), strict=True)
-        )
         made.add_row(
             TITLES[kind],
             f"{rate:.0f}",
             " ".join(f"{each.pods_per_s:.0f}" for each in own),
             *(f"{rate / middle[other]:.1%}" for other in shares),
-            ", ".join(f"{ms:.2f}" for ms in cpu_ms),
             " ".join(f"{each.others_cores:.1f}" for each in own),
         )
+    return made
+
+
+def _cpu(rounds: Sequence[Round]) -> Table:
+    made = Table(title="CPU of a pod, ms; median of the rounds", title_justify="left")
+    for column in ("extender", "its own", "scheduler's", "API server's and etcd's", "together"):
+        made.add_column(column, justify="left" if column == "extender" else "right")
+    for kind in medians(rounds):
+        own = [each for each in rounds if each.kind == kind]
+        parts = [(each.extender_cpu_ms, each.scheduler_cpu_ms, each.server_cpu_ms) for each in own]
+        figures = [*zip(*parts, strict=True), [sum(each) for each in parts]]
+        made.add_row(TITLES[kind], *(f"{statistics.median(ms):.2f}" for ms in figures))
     return made
 
 

@@ -14,7 +14,7 @@ from extender.kernels import crowding
 from extender.reasons import CPU_REASON, MEMORY_REASON
 from extender.settings import Settings
 from extender.wire import AskedVictims
-from tests.extender.worlds import World, class_json, node_json, pod_json
+from tests.extender.worlds import NOON_S, World, class_json, node_json, pod_json
 from tests.reference import extender_kernels as twins
 
 LIMITS = Limits(cpu_overload=0.01)
@@ -100,6 +100,28 @@ def test_waiting_counts_from_the_first_refusal_of_all_nodes_and_ends_with_the_po
     made.filter(pod_json("never-seen", cpu="1"), ["a"])
     made.clock.now_s += 60.0
     assert waiting.waited_s("uid-never-seen") == 0.0, "nobody would ever say that it is gone"
+
+
+def test_who_was_refused_before_a_restart_has_waited_since_then() -> None:
+    """By the pod's own condition, if it was us who refused the last nodes; what is seen here counts more."""
+    conditions = [{"type": "PodScheduled", "status": "False", "lastTransitionTime": "2027-01-15T07:00:00Z"}]
+    since_s, said = NOON_S - 3600.0, f"0/2 nodes are available: 1 Insufficient cpu, 1 {CPU_REASON}."
+    refused_before, another = pod_json("one", cpu="1"), pod_json("another", cpu="1")
+    refused_before["status"]["conditions"] = [{**conditions[0], "message": said}]
+    another["status"]["conditions"] = [{**conditions[0], "message": "0/2 nodes are available: 2 Insufficient cpu."}]
+    made = world().put(refused_before, another)
+    assert made.read_pod(refused_before).refused_s == since_s
+    waiting = made.state.waiting
+    assert (waiting.waited_s("uid-one"), waiting.waited_s("uid-another")) == (3600.0, 0.0)
+    assert made.filter(refused_before) == {}, "a twelfth, of a tenth that is tolerated by now"
+    assert made.filter(another) == {"a": CPU_REASON}
+    made.clock.now_s += 60.0
+    another["status"]["conditions"][0]["message"] = said
+    made.put(another)
+    assert waiting.waited_s("uid-another") == 60.0, "what it was refused for before was not ours"
+    refused_before["status"]["conditions"][0]["lastTransitionTime"] = "2027-01-15T20:00:00Z"
+    made.state.drop_pod("uid-one")
+    assert made.put(refused_before).state.waiting.waited_s("uid-one") == 0.0, "a clock was set back"
 
 
 def test_memory_goes_first_and_what_was_guessed_refuses_nothing() -> None:

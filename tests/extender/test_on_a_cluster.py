@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 
 from extender.cli.main import cli
 from tests.cluster.cluster import Cluster
-from tests.cluster.installing import MANIFESTS, documents
+from tests.cluster.installing import MANIFESTS, configuration, documents, installed_profile
 from tests.cluster.processes import Server
 from tests.cluster.rights import rights_in, roles_in
 from tests.cluster.scheduling import start_scheduler
@@ -286,11 +287,30 @@ def test_it_asks_for_nothing_but_what_its_role_allows(cluster: Cluster, extender
     assert asked <= {(right.verb, right.group, right.resource) for right in allowed}
 
 
+def test_while_the_extender_is_away_pods_are_spread_by_the_scheduler_alone(cluster: Cluster, namespace: str) -> None:
+    """As the manifests have it. Where no scorer is left all nodes are alike, and the same is taken each time."""
+    nodes = cluster.start_nodes(4, cpu="16", memory="64Gi")
+    nobody, profile_of_ours = "http://127.0.0.1:1", installed_profile()
+    scheduler = start_scheduler(
+        cluster, "left-alone", extender=nobody, verbs=VERBS, weight=20, ignorable=True, profile=profile_of_ours
+    )
+    try:
+        pod = job(nodes)
+        pod["spec"]["schedulerName"] = "left-alone"
+        for number_of_pod in range(8):
+            create(cluster, namespace, f"p{number_of_pod}", pod)
+        assert Counter(placed(cluster, namespace, 8).values()) == dict.fromkeys(nodes.names, 2)
+    finally:
+        scheduler.stop()
+        nodes.remove()
+
+
 def test_the_schedulers_configuration_is_taken_by_the_scheduler(cluster: Cluster, tmp_path: Path) -> None:
-    configuration = next(each for each in documents() if each["kind"] == "ConfigMap")["data"]["config.yaml"]
-    client = {"clientConnection": {"kubeconfig": str(cluster.kubeconfig("admin"))}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(yaml.safe_load(configuration) | client))
+    given = configuration(documents())
+    given["clientConnection"]["kubeconfig"] = str(cluster.kubeconfig("admin"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given))
     command = [cluster.binaries["kube-scheduler"], f"--config={tmp_path / 'config.yaml'}", "--secure-port=0"]
     subprocess.run([*command, f"--write-config-to={tmp_path / 'taken.yaml'}"], check=True, capture_output=True)
-    taken = yaml.safe_load((tmp_path / "taken.yaml").read_text())["extenders"]
-    assert taken == yaml.safe_load(configuration)["extenders"]
+    taken = yaml.safe_load((tmp_path / "taken.yaml").read_text())
+    assert taken["extenders"] == given["extenders"]
+    assert given["clientConnection"].items() <= taken["clientConnection"].items()
