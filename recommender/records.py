@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,18 @@ RESOURCES = ("cpu", "memory")
 
 Amounts = tuple[float, float]
 """(cpu_cores, memory_bytes); NaN where nothing is said."""
+
+
+def amounts_of(array: FloatArray) -> Amounts:
+    """float64 (2,) as a pair of plain numbers: for one container they are handled in a tenth of the time."""
+    cpu_cores, memory_bytes = array.tolist()
+    return cpu_cores, memory_bytes
+
+
+def array_of(pairs: Collection[Amounts]) -> FloatArray:
+    """Many pairs as float64 (n, 2)."""
+    return np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs)).reshape(-1, 2)
+
 
 UNKNOWN_PHASE = -1
 """A window too far from every known phase, or a sample with no window and no phase before it to carry on."""

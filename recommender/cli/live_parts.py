@@ -41,6 +41,10 @@ PROFILES_SHARE = 0.1
 """Of the requests that may be sent between two rounds: PhaseProfiles; statuses and checkpoints need theirs. Of three
 thousand VPAs each has its turn once in the forty rounds of a cycle, which is how often the state must be kept."""
 
+CHECKPOINTS_SHARE = 0.2
+"""The same of checkpoints that are written again. Of six thousand each has its turn once in forty rounds, ten minutes,
+which is how often one is written in the long run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Making:

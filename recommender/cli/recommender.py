@@ -18,7 +18,7 @@ from recommender.cli.live_options import (
     make_rails,
     settings_of,
 )
-from recommender.cli.live_parts import Making, checked, keeper_of, run_until_told
+from recommender.cli.live_parts import CHECKPOINTS_SHARE, Making, checked, keeper_of, run_until_told
 from recommender.cli.live_rounds import (
     PROMETHEUS_OPTIONS,
     ROUND_OPTIONS,
@@ -44,6 +44,7 @@ from recommender.live.rails import RailOptions
 from recommender.live.recommend import Options
 from recommender.live.scope import Scope
 from recommender.live.service import Service, Timing
+from recommender.live.showing import FEW
 from recommender.live.telemetry import Telemetry
 from recommender.policies.constraints import SharedLimits
 from recommender.sources.prometheus_access import Access
@@ -137,7 +138,9 @@ def command(
     keeper = None
     if whose.auto and not rounds.observe_only:
         keeper = keeper_of(server, view, scope, whose, telemetry.registry, leads)
-    service = Service(view, making, telemetry, Timing(rounds.interval_s, **writing), watched, leads, keeper)
+    again = max(FEW, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
+    timing = Timing(rounds.interval_s, checkpoints_a_round=again, **writing)
+    service = Service(view, making, telemetry, timing, watched, leads, keeper)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
     run_until_told(service, ended, endpoints, election)

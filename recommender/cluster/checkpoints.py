@@ -119,7 +119,7 @@ class Checkpoints:
         self,
         statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, Any]]]],
         deadline_s: float,
-        at_most: int | None = None,
+        at_most: float = math.inf,
         every_s: float = 0.0,
     ) -> WriteReport:
         """Write the checkpoints of VPAs, those first that waited longest, until the time is up.
@@ -131,7 +131,7 @@ class Checkpoints:
         deadline_s
             On our clock; a VPA that was begun is finished.
         at_most
-            Checkpoints to write in this call, a VPA that was begun excepted.
+            Once so many checkpoints are written, only VPAs that never were have a turn: all they know would be lost.
         every_s
             A VPA whose turn was less than this ago is left for later, as is one that was written for long, for a tenth
             of that time and ten minutes at most; none when it is 0.
@@ -143,8 +143,8 @@ class Checkpoints:
         due = [vpa for vpa in statuses if not every_s or self._is_due(vpa, now_s, every_s)]
         waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, -math.inf), vpa))
         for place, vpa in enumerate(waiting):
-            spent = report.written + report.failed
-            if self._clock() >= deadline_s or (at_most is not None and spent >= at_most):
+            may_wait = vpa in self._written_s and report.written + report.failed >= at_most
+            if may_wait or self._clock() >= deadline_s:
                 report.left = len(waiting) - place
                 break
             told = statuses[vpa]()

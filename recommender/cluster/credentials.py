@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +21,10 @@ from recommender.cluster.lines import Lines
 CONNECTIONS = 32
 """Kept open at most: one a watch, and the workers that write."""
 
+ASKED_EVERY_S = 1.0
+"""The library is asked who we are so often: with a kubeconfig it looks through the environment each time, for half of
+the time that a request takes. A token that was replaced is refused once, and read anew then."""
+
 
 class Credentials:
     """Address, trust and identity as the client library reads them, read anew when the server no longer knows us.
@@ -31,6 +38,8 @@ class Credentials:
         None for the service account of the pod we run in, and outside of a pod for `$KUBECONFIG` or `~/.kube/config`.
     context
         A context of the kubeconfig; None for its current one.
+    clock
+        Monotonic seconds.
 
     Raises
     ------
@@ -38,10 +47,17 @@ class Credentials:
         There is no such file, context or service account, or it cannot be used. The text never quotes the file.
     """
 
-    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
-        self._kubeconfig, self._context = kubeconfig, context
+    def __init__(
+        self,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kubeconfig, self._context, self._clock = kubeconfig, context, clock
         self._lock = threading.Lock()
         self._generation = 0
+        self._headers: Mapping[str, str] = {}
+        self._known_until_s = -math.inf
         self._use(self._load())
 
     @property
@@ -55,14 +71,12 @@ class Credentials:
         url = parse_url(self.host)
         return url._replace(auth=None).url
 
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> Mapping[str, str]:
         """The Authorization header, or none where certificates speak for us."""
-        try:
-            settings = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
-        except (ConfigException, OSError):
-            raise BadCredentials("the token cannot be read any more") from None
-        token = settings.get("BearerToken", {}).get("value")
-        return {"Authorization": str(token).strip()} if token else {}
+        if self._clock() >= self._known_until_s:
+            with self._lock:
+                self._headers, self._known_until_s = self._asked(), self._clock() + ASKED_EVERY_S
+        return self._headers
 
     def reload(self, seen: int) -> None:
         """Read everything anew, unless another thread has since generation `seen`."""
@@ -70,6 +84,14 @@ class Credentials:
             if self._generation == seen:
                 self._use(self._load())
                 self._generation += 1
+
+    def _asked(self) -> dict[str, str]:
+        try:
+            settings = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
+        except (ConfigException, OSError):
+            raise BadCredentials("the token cannot be read any more") from None
+        token = settings.get("BearerToken", {}).get("value")
+        return {"Authorization": str(token).strip()} if token else {}
 
     def _use(self, configuration: Configuration) -> None:
         address = parse_url(configuration.host)
@@ -84,7 +106,7 @@ class Credentials:
         self.pool: urllib3.PoolManager = manager
         self.host: str = configuration.host.rstrip("/")
         self.lines = Lines(manager, self.host)
-        self._configuration = configuration
+        self._configuration, self._known_until_s = configuration, -math.inf
 
     def _load(self) -> Configuration:
         configuration = Configuration()

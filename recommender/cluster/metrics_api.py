@@ -14,8 +14,6 @@ from recommender.cluster.errors import BadObject
 from recommender.cluster.objects import read_key
 from recommender.cluster.paths import POD_METRICS, path_of
 from recommender.cluster.reading import Fields, name_of, reads
-from recommender.errors import Misuse
-from recommender.units import parse_duration_s
 
 
 class ContainerKey(NamedTuple):
@@ -27,18 +25,17 @@ class ContainerKey(NamedTuple):
 
 
 class ContainerUsage(NamedTuple):
-    """What a container used over the window that ends at `timestamp_s`.
+    """What a container used.
 
     Attributes
     ----------
-    timestamp_s, window_s
-        Unix seconds, and the length of the window in seconds (NaN where not told).
+    timestamp_s
+        Unix seconds: the end of the window that it is a mean over.
     cpu_cores, memory_bytes
         Mean cores over the window and the working set at its end; NaN where not told, never 0 for want of a value.
     """
 
     timestamp_s: float
-    window_s: float
     cpu_cores: float
     memory_bytes: float
 
@@ -90,23 +87,18 @@ def _as_usual(raw: Mapping[str, Any]) -> dict[ContainerKey, ContainerUsage]:
 
     There are thousands at each round, and care takes five times as long.
     """
-    namespace, pod = raw["metadata"]["namespace"], raw["metadata"]["name"]
-    timestamp_s, window_s = _moment_s(raw["timestamp"]), _window_s(raw["window"])
-    return {
-        ContainerKey(namespace, pod, container["name"]): ContainerUsage(
-            timestamp_s, window_s, _whole(container["usage"]["cpu"], "n") / 1e9,
-            _whole(container["usage"]["memory"], "Ki") * 1024.0,
-        )
-        for container in raw["containers"]
-    }  # fmt: skip
-
-
-def _whole(text: str, unit: str) -> int:
-    """A whole number of units; a ValueError where it is none."""
-    number = text.removesuffix(unit)
-    if number is text or not (number.isascii() and number.isdecimal()):
-        raise ValueError(text)
-    return int(number)
+    namespace, pod, timestamp_s = raw["metadata"]["namespace"], raw["metadata"]["name"], _moment_s(raw["timestamp"])
+    found = {}
+    for container in raw["containers"]:
+        usage = container["usage"]
+        cpu, memory = usage["cpu"], usage["memory"]
+        nanocores, kib = cpu[:-1], memory[:-2]
+        digits = nanocores + kib
+        if cpu[-1:] != "n" or memory[-2:] != "Ki" or not (digits.isdecimal() and digits.isascii()):
+            raise ValueError(f"{cpu}, {memory}")
+        used = ContainerUsage(timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0)
+        found[ContainerKey(namespace, pod, container["name"])] = used
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -120,7 +112,7 @@ def _moment_s(text: str) -> float:
 @reads("PodMetrics")
 def _read_pod(raw: Fields) -> dict[ContainerKey, ContainerUsage]:
     namespace, pod = read_key(raw.child("metadata"))
-    timestamp_s, window_s = raw.time_s("timestamp"), _window_s(raw.text("window"))
+    timestamp_s = raw.time_s("timestamp")
     found: dict[ContainerKey, ContainerUsage] = {}
     if timestamp_s is None:
         return found  # of no use without its moment
@@ -130,18 +122,9 @@ def _read_pod(raw: Fields) -> dict[ContainerKey, ContainerUsage]:
         if cpu_cores is None and memory_bytes is None:
             continue
         key = ContainerKey(namespace, pod, container.required("name"))
-        found[key] = ContainerUsage(timestamp_s, window_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
+        found[key] = ContainerUsage(timestamp_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
     return found
 
 
 def _or_nan(value: float | None) -> float:
     return math.nan if value is None or value < 0 else value
-
-
-@lru_cache(maxsize=1024)
-def _window_s(text: str) -> float:
-    """A Go duration (`10.062s`, `1m0s`); NaN for none, zero, or what nobody understands: it is informative only."""
-    try:
-        return parse_duration_s(text)
-    except Misuse:
-        return math.nan

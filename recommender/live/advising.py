@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 from recommender.live.book import Book
 from recommender.live.fleet import Fleet
-from recommender.live.member import Decision, Member
-from recommender.live.publishing import containers_of, deferred_s, requests_of
+from recommender.live.present import PINNED_SAMPLES, Present, look_through
+from recommender.live.publishing import deferred_s, requests_of
 from recommender.live.rails import spending
-from recommender.live.recommend import PINNED_SAMPLES, Advice, Options, Present, Standing, advise
+from recommender.live.recommend import Advice, Options, Standing, advise
 from recommender.live.workload import Workload
 from recommender.records import MEMORY
 
@@ -44,8 +44,7 @@ class Advising:
         changed = False
         for name in _spoken_of(workload):
             book = workload.books.get(name) or self._book_of(workload, name)
-            members, expected = workload.members.get(name, ()), workload.expected.get(name, ())
-            of, used_bytes = self._of(workload, members, expected, book)
+            of, used_bytes = self._of(workload, name, book)
             standing = workload.standing.get(name)
             if standing is None or not _stands(standing, of, used_bytes, book, now_s):
                 standing = self._anew(workload, name, book, of, now_s)
@@ -55,24 +54,22 @@ class Advising:
         if changed or advised.keys() != workload.advice.keys():
             workload.advice = advised
 
-    def _of(
-        self, workload: Workload, members: Sequence[Member], expected: Sequence[Decision], book: Book
-    ) -> tuple[tuple[object, ...], float]:
+    def _of(self, workload: Workload, name: str, book: Book) -> tuple[tuple[object, ...], float]:
         """What an advice is made of, and the largest working set."""
-        used_bytes, seen = -math.inf, []
-        for member in members:
-            seen.append((member.decision, member.phase, member.pinned >= PINNED_SAMPLES))
-            used_bytes = max(used_bytes, member.latest[MEMORY])
+        used_bytes, seen = -math.inf, list[object]()
+        for member in workload.members.get(name, ()):
+            seen += member.decision, member.phase, member.pinned >= PINNED_SAMPLES
+            if (latest_bytes := member.latest[MEMORY]) > used_bytes:
+                used_bytes = latest_bytes
         spent = spending(book.violation_ratio, book.judged, self._options.rails)
-        return (workload.selection, seen, expected, book.oom_s, spent), used_bytes
+        return (workload.selection, seen, workload.expected.get(name), book.oom_s, spent), used_bytes
 
     def _anew(self, workload: Workload, name: str, book: Book, of: tuple[object, ...], now_s: float) -> Standing:
         before = workload.standing.get(name)
         same_pods = before is not None and before.of[SELECTION] is workload.selection
         requests = before.requests if before is not None and same_pods else requests_of(workload, name)
-        present = Present(
-            workload.members.get(name, ()), workload.expected.get(name, ()), requests, deferred_s(workload, now_s)
-        )
+        members, expected = workload.members.get(name, ()), workload.expected.get(name, ())
+        present = look_through(members, expected, requests, deferred_s(workload, now_s))
         published = book.published
         advice = advise(self._fleet, present, book, now_s, self._options)
         used, until_s = self._bounds(present, book, advice, now_s)
@@ -110,4 +107,4 @@ def _spoken_of(workload: Workload) -> Sequence[str]:
     """The container names of which something is to be said; of a target that cannot be read, what stands stays."""
     if workload.selection.problem:
         return ()
-    return sorted(containers_of(workload) or set(workload.books) | set(workload.expected))
+    return workload.selection.containers or sorted(set(workload.books) | set(workload.expected))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recommender.policies.histogram import Estimate
-from recommender.records import FloatArray
+from recommender.records import Amounts, amounts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,40 +39,35 @@ class BandOptions:
     hold_guess: float = 0.20
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """float64 (2,) each: cores and bytes, NaN for a resource of which nothing is said."""
-
-    lower: FloatArray
-    target: FloatArray
-    upper: FloatArray
-
-
-def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> FloatArray:
+def held(wanted: Amounts, applied: Amounts, options: BandOptions) -> Amounts:
     """The target to publish: `applied` for a resource whose change is not worth it, else `wanted`.
 
     Parameters
     ----------
     wanted, applied
-        float64 (2,), cores and bytes; NaN in `applied` where nothing is in force.
+        Cores and bytes; NaN in `applied` where nothing is in force. Where nothing moves, `applied` itself is returned.
     """
-    (cpu, memory), (had_cpu, had_memory) = wanted.tolist(), applied.tolist()
+    (cpu, memory), (had_cpu, had_memory) = wanted, applied
     keeps_cpu = had_cpu * (1.0 - options.hold_cpu) <= cpu <= had_cpu * (1.0 + options.hold_cpu)
     keeps_memory = had_memory * (1.0 - options.hold_memory) <= memory <= had_memory * (1.0 + options.rise_memory)
     if keeps_cpu and keeps_memory:
         return applied
     # An update resizes everything anyway: then memory moves along, except downwards by a trifle.
-    return np.array([had_cpu if keeps_cpu else cpu, had_memory if keeps_memory and memory < had_memory else memory])
+    return had_cpu if keeps_cpu else cpu, had_memory if keeps_memory and memory < had_memory else memory
 
 
-def band(target: FloatArray, options: BandOptions) -> Published:
-    """Target and bounds."""
-    return Published(target * (1.0 - options.half_width), target, target * (1.0 + options.half_width))
+def band(target: Amounts, options: BandOptions) -> Estimate:
+    """The target with its band around it."""
+    amounts = np.array(target)
+    return Estimate(amounts * (1.0 - options.half_width), amounts, amounts * (1.0 + options.half_width))
 
 
 def guessed(wanted: Estimate, before: Estimate | None, options: BandOptions) -> Estimate:
     """What to publish of a container in doubt: `before`, unless something differs enough to be worth a write."""
-    if before is None or held(wanted.target, before.target, options) is not before.target:
+    if before is None:
+        return wanted
+    applied = amounts_of(before.target)
+    if held(amounts_of(wanted.target), applied, options) is not applied:
         return wanted
     now, then = (one.lower.tolist() + one.upper.tolist() for one in (wanted, before))
     near = [abs(new - old) <= options.hold_guess * old for new, old in zip(now, then, strict=True)]

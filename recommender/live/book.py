@@ -13,7 +13,7 @@ import numpy as np
 from recommender.errors import BadInput
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, Amounts, FloatArray
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, Amounts
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 
@@ -38,7 +38,7 @@ class Book:
     history
         What the default recommender would know.
     published
-        float64 (2,): the target in force, before the limits of users and operators; NaN where there is none.
+        Cores and bytes: the target in force, before the limits of users and operators; NaN where there is none.
     changed_s
         When it changed, within the last hour.
     less_memory_since_s
@@ -56,7 +56,7 @@ class Book:
     """
 
     history: HistogramAggregate = field(default_factory=HistogramAggregate)
-    published: FloatArray = field(default_factory=lambda: np.full(2, np.nan))
+    published: Amounts = (math.nan, math.nan)
     changed_s: deque[float] = field(default_factory=deque)
     less_memory_since_s: float | None = None
     violations: tuple[float, float] = (0.0, 0.0)
@@ -83,7 +83,7 @@ class Book:
 
     def let_go(self) -> None:
         """In doubt no more: what the default recommender said would only take memory, for thousands of books."""
-        self.known, self.known_s = NOTHING_KNOWN, -math.inf
+        self.guess, self.known, self.known_s = None, NOTHING_KNOWN, -math.inf
 
     def judge(self, used: Amounts, requests: Amounts) -> None:
         """Count one sample against what the container had at the time; NaN where it requests nothing."""
@@ -123,22 +123,27 @@ class Book:
             until_s = min(until_s, self.oom_s + OOM_MEMORY_S)
         return until_s
 
-    def publish(self, target: FloatArray, now_s: float) -> bool:
-        """Note a target, float64 (2,); True when it is another one than before."""
+    def publish(self, target: Amounts, now_s: float) -> bool:
+        """Note a target, cores and bytes; True when it is another one than before."""
         while self.changed_s and now_s - self.changed_s[0] > HOUR_S:
             self.changed_s.popleft()
         if np.array_equal(target, self.published, equal_nan=True):
             return False
-        if not np.isnan(self.published).all():
+        if self.speaks:
             self.changed_s.append(now_s)
-        if not np.isnan(self.published[MEMORY]) and target[MEMORY] < self.published[MEMORY]:
+        if target[MEMORY] < self.published[MEMORY]:
             self.less_memory_since_s = now_s  # the next step down waits anew
         self.published = target
         return True
 
+    @property
+    def speaks(self) -> bool:
+        """Whether a target is in force, of one resource at least."""
+        return not (math.isnan(self.published[CPU]) and math.isnan(self.published[MEMORY]))
+
     def recent_changes(self, now_s: float) -> int:
         """How often the target changed within the last hour."""
-        return sum(1 for at_s in self.changed_s if now_s - at_s <= HOUR_S)
+        return sum([now_s - at_s <= HOUR_S for at_s in self.changed_s])
 
     def kept(self) -> dict[str, Any]:
         """What must survive a restart, ready for JSON; the history has its checkpoint, the target the VPA's status."""

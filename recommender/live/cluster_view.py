@@ -251,11 +251,12 @@ class ClusterView:
         statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]],
         within_s: float,
         every_s: float,
+        at_most: float,
     ) -> WriteReport:
         """Write checkpoints of those that have not been written for `every_s`, the longest waiting first."""
         if self._observe_only or not self._leads():
             return WriteReport()
-        return self._checkpoints.write(statuses, time.monotonic() + within_s, every_s=every_s)
+        return self._checkpoints.write(statuses, time.monotonic() + within_s, at_most, every_s)
 
     def clear_away(self) -> list[str]:
         """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went.

@@ -17,7 +17,7 @@ from recommender.live.members import Members
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
 from recommender.policies.proactive_together import decide_together
-from recommender.records import FloatArray
+from recommender.records import CPU, MEMORY, amounts_of
 
 DECISIONS_IN_A_RUN = 20
 """However short the runs of a class are, each is decided for about so often."""
@@ -118,7 +118,7 @@ class Fleet(Members):
         if found is None:
             return None
         run_s = runs.typical_s if found.alike >= ENOUGH_RUNS else np.inf
-        return Decision(now_s, found.allocation, CLASS, partial(_why, found, ahead_s), run_s)
+        return Decision(now_s, amounts_of(found.allocation), CLASS, partial(_why, found, ahead_s), run_s)
 
     def _as_forecast(self, members: Sequence[Member]) -> list[Decision]:
         """Ask the forecast for what comes after the latest sample of each."""
@@ -127,14 +127,18 @@ class Fleet(Members):
         slots, numbers = np.array([(member.slot, member.undecided) for member in members], np.int64).T
         usage, labels = self.rows.latest_of(slots, numbers)
         allocations = decide_together([member.proactive for member in members], numbers, usage, labels)
-        return [self._made(member, allocation) for member, allocation in zip(members, allocations, strict=True)]
+        return [
+            self._made(member, allocation) for member, allocation in zip(members, allocations.tolist(), strict=True)
+        ]
 
-    def _made(self, member: Member, allocation: FloatArray) -> Decision:
+    def _made(self, member: Member, allocation: Sequence[float]) -> Decision:
         member.undecided, member.phase_changed = 0, False
         # The first cycle is cut short by some of it, or all that start together would be due together for ever.
         early = 0 if member.decision else member.slot % max(1, self.cycle_samples // 2)
         member.decided_cell = member.last_cell - early
-        return Decision((member.last_cell + 1) * self.step_s, allocation, FORECAST, member.proactive.rule)
+        return Decision(
+            (member.last_cell + 1) * self.step_s, (allocation[CPU], allocation[MEMORY]), FORECAST, member.proactive.rule
+        )
 
 
 class MakeFleet(Protocol):

@@ -55,7 +55,7 @@ class Homes:
 
     def __init__(self) -> None:
         self._homes: dict[Instance, Home] = {}
-        self._places: dict[Place, Instance] = {}
+        self._places: dict[Place, tuple[Instance, Home]] = {}
         self.version, self.contested = 0, False
 
     def clear(self) -> None:
@@ -71,7 +71,7 @@ class Homes:
             instance = Instance(pod.key.namespace, pod.uid, container.name)
             if instance not in self._homes:
                 home = self._homes[instance] = Home(workload, pod, container)
-                self._places[Place(pod.key.namespace, pod.key.name, container.name)] = instance
+                self._places[Place(pod.key.namespace, pod.key.name, container.name)] = instance, home
                 fresh.append((instance, home))
             else:
                 self.contested = True
@@ -85,12 +85,12 @@ class Homes:
             if (home := self._homes.get(instance)) is not None and home.workload is workload:
                 del self._homes[instance]
                 place = Place(pod.key.namespace, pod.key.name, container.name)
-                if self._places.get(place) == instance:
+                if (found := self._places.get(place)) is not None and found[0] == instance:
                     del self._places[place]
         self.version += 1
 
-    def at(self, place: Place) -> Instance | None:
-        """The container that metrics call so."""
+    def at(self, place: Place) -> tuple[Instance, Home] | None:
+        """The container that metrics call so, and where it belongs."""
         return self._places.get(place)
 
     def of(self, instance: Instance) -> Home | None:

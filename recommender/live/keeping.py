@@ -82,7 +82,7 @@ def keep(fleet: Members, member: Member) -> dict[str, Any]:
         **{name: getattr(member, name) for name in _COUNTED},
         "step_s": fleet.step_s,
         "model": fleet.model.origin,
-        "usage": _short(fleet.recent(member)),
+        "usage": fleet.recent(member).astype(np.float32),
         "curve": curve_content(fleet.curves.curve(member.slot)),
         "track": _short(fleet.tracker.remembered(member.slot)),
         "session": _short(member.proactive.remembered()),
@@ -127,12 +127,9 @@ def _whole(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(np.round(numbers))
 
 
-def _short(value: Any) -> Any:
+def _short(state: Mapping[str, Any]) -> dict[str, Any]:
     """Seven digits of each number: what a meter tells is less, and a PhaseProfile must stay small."""
-    if isinstance(value, np.ndarray):
-        return np.ascontiguousarray(value, np.float32) if value.dtype.kind == "f" else value
-    if isinstance(value, list):
-        return [_short(entry) for entry in value]
-    if isinstance(value, dict):
-        return {name: _short(entry) for name, entry in value.items()}
-    return value
+    return {
+        name: value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
+        for name, value in state.items()
+    }

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recommender.cluster.metrics_api import ContainerUsage
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactiveSession
-from recommender.records import UNKNOWN_PHASE, Amounts, ContainerFacts, FloatArray
+from recommender.records import UNKNOWN_PHASE, Amounts, ContainerFacts
 
 FORECAST, CLASS = "phase.proactive", "workload.class"
 """Who decided: the forecast from the container's own phases, or the earlier runs of its workload class."""
@@ -24,12 +25,8 @@ class Instance(NamedTuple):
     container: str
 
 
-class Sample(NamedTuple):
-    """What a container used; `timestamp_s` in unix seconds, cores and bytes."""
-
-    timestamp_s: float
-    cpu_cores: float
-    memory_bytes: float
+Sample = ContainerUsage
+"""What a container used; `timestamp_s` in unix seconds, cores and bytes."""
 
 
 class PhaseChange(NamedTuple):
@@ -71,7 +68,7 @@ class Decision:
     at_s
         Unix seconds.
     allocation
-        float64 (2,): cores and bytes.
+        Cores and bytes.
     policy
         `FORECAST` or `CLASS`.
     rule
@@ -82,7 +79,7 @@ class Decision:
     """
 
     at_s: float
-    allocation: FloatArray
+    allocation: Amounts
     policy: str
     rule: Callable[[], str]
     run_s: float = math.inf

@@ -6,7 +6,7 @@ comes; cells without a sample are gaps. Phases are told at each sample, for all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 
 import numpy as np
@@ -17,7 +17,8 @@ from recommender.live.rows import Rows
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder
-from recommender.policies.proactive import ProactivePolicy
+from recommender.policies.proactive import ProactivePolicy, ProactiveSession
+from recommender.policies.proactive_state import ProactiveState
 from recommender.records import (
     CPU,
     MEMORY,
@@ -28,6 +29,7 @@ from recommender.records import (
     FloatArray,
     IntArray,
     PhaseTrace,
+    array_of,
 )
 
 LONGEST_GAP_CYCLES = 4
@@ -75,7 +77,7 @@ class Members:
         resume: Callable[[Members, Member, int], None] = lambda *_: None,
     ) -> None:
         self.step_s, self.cycle_samples, self.welcome, self.resume = step_s, cycle_samples, welcome, resume
-        self.model, self.policy, self.tracker = _in_use(model)
+        self.model, self.policy, self.tracker, self.proactive = _in_use(model)
         self.rows, self.curves = Rows(2 * cycle_samples), CurveRecorder(step_s)
         self.members: dict[Instance, Member] = {}
         self.changes: list[PhaseChange] = []
@@ -93,8 +95,9 @@ class Members:
         Misuse
             The model cannot be used live; the old one stays.
         """
-        self.model, self.policy, self.tracker = _in_use(model)
+        self.model, self.policy, self.tracker, self.proactive = _in_use(model)
         self.tracker.grow(len(self.rows))
+        self.proactive.grow(len(self.rows))
         self.tell_anew(list(self))
 
     def tell_anew(self, members: Sequence[Member]) -> None:
@@ -105,7 +108,7 @@ class Members:
         self.tracker.reset(slots)
         labels = self.rows.told_anew(slots, self.tracker.observe)
         for member, label in zip(members, labels.tolist(), strict=True):
-            member.proactive = self.policy.start(member.facts)
+            member.proactive = self._session(member.facts, member.slot)
             member.undecided = self._known(member)
             self.catch_up(member)
             if label != member.phase:
@@ -121,7 +124,7 @@ class Members:
         waiting: dict[int, list[tuple[Instance, Sample]]] = {}
         for placed in samples:
             timestamp_s, cpu_cores, memory_bytes = placed[1]
-            if isfinite(cpu_cores) and isfinite(memory_bytes):
+            if isfinite(cpu_cores + memory_bytes):
                 waiting.setdefault(int(timestamp_s // self.step_s), []).append(placed)
         return [member for cell in sorted(waiting) for member in self._observe_cell(cell, waiting[cell])]
 
@@ -158,21 +161,21 @@ class Members:
 
     def _observe_cell(self, cell: int, samples: list[tuple[Instance, Sample]]) -> list[Member]:
         """Samples of one cell: those that open a new row are taken in together."""
-        newest: dict[Instance, Amounts] = {}
+        newest: dict[int, Amounts] = {}  # by slot
         members = []
         for instance, (_, cpu_cores, memory_bytes) in samples:
             member = self._member(instance, cell)
             if cell > member.last_cell:
-                if (before := newest.get(instance)) is None:
+                if (before := newest.get(member.slot)) is None:
                     members.append(member)
-                    newest[instance] = cpu_cores, memory_bytes
+                    newest[member.slot] = cpu_cores, memory_bytes
                 else:
-                    newest[instance] = max(before[CPU], cpu_cores), max(before[MEMORY], memory_bytes)
+                    newest[member.slot] = max(before[CPU], cpu_cores), max(before[MEMORY], memory_bytes)
             elif cell == member.last_cell:
                 member.latest = self.rows.raise_latest(member.slot, cpu_cores, memory_bytes)
         self._fill_gaps(members, cell)
         if members:
-            self._append(members, list(newest.values()), cell)
+            self._append(members, newest, cell)
         return members
 
     def _member(self, instance: Instance, cell: int) -> Member:
@@ -184,11 +187,12 @@ class Members:
         newcomer = self.welcome(instance)
         facts = ContainerFacts(instance.container, self.step_s, self.cycle_samples, newcomer.workload)
         start_cell = cell if newcomer.started_s is None else min(cell, int(newcomer.started_s // self.step_s))
+        slot = self._slot()
         fresh = Member(
             instance=instance,
-            slot=self._slot(),
+            slot=slot,
             facts=facts,
-            proactive=self.policy.start(facts),
+            proactive=self._session(facts, slot),
             history=newcomer.history,
             runs=newcomer.runs,
             start_cell=start_cell,
@@ -205,7 +209,7 @@ class Members:
         """A free place, with nothing in it of who was there before."""
         if not self._free:
             old, slots = len(self.rows), len(self.rows) + max(16, len(self.rows) // 4)
-            for arrays in (self.rows, self.curves, self.tracker):
+            for arrays in (self.rows, self.curves, self.tracker, self.proactive):
                 arrays.grow(slots)
             self._free = list(range(slots - 1, old - 1, -1))
         slot = self._free.pop()
@@ -213,6 +217,11 @@ class Members:
         self.curves.reset(slot)
         self.tracker.reset(np.array([slot]))
         return slot
+
+    def _session(self, facts: ContainerFacts, slot: int) -> ProactiveSession:
+        """Of a container that nothing was seen of yet."""
+        self.proactive.reset(slot)
+        return ProactiveSession(self.policy, facts, self.proactive, slot)
 
     def _fill_gaps(self, members: list[Member], cell: int) -> None:
         """A row of nothing for every cell that was passed over."""
@@ -222,13 +231,14 @@ class Members:
             for member in behind:
                 self._has_row(member)
 
-    def _append(self, members: list[Member], newest: list[Amounts], cell: int) -> None:
-        """One sample each, of `cell`."""
-        slots, usage = np.array([member.slot for member in members], np.int64), np.array(newest)
+    def _append(self, members: list[Member], newest: Mapping[int, Amounts], cell: int) -> None:
+        """One sample each, of `cell`; by slot, in the order of the members."""
+        slots, usage = np.fromiter(newest, np.int64, len(newest)), array_of(newest.values())
         labels = self.tracker.observe(slots, usage)
         self.rows.append(slots, usage, labels)
-        self.curves.observe(slots, np.array([cell - member.start_cell for member in members], np.int64), usage)
-        for member, used, label in zip(members, newest, labels.tolist(), strict=True):
+        starts = np.fromiter([member.start_cell for member in members], np.int64, len(members))
+        self.curves.observe(slots, cell - starts, usage)
+        for member, used, label in zip(members, newest.values(), labels.tolist(), strict=True):
             self._has_row(member)
             member.samples += 1
             member.latest = used
@@ -264,8 +274,8 @@ class Members:
         return Block(rows, timestamps, decisions, PhaseTrace(labels, self.model.detector.n_phases))
 
 
-def _in_use(model: PhaseModel) -> tuple[PhaseModel, ProactivePolicy, PhaseTracker]:
+def _in_use(model: PhaseModel) -> tuple[PhaseModel, ProactivePolicy, PhaseTracker, ProactiveState]:
     """A model with what is made of it; a `Misuse` when it cannot be used live."""
     if model.demand is None:
         raise Misuse("this model knows no demand (it was imported). Train one on data.")
-    return model, ProactivePolicy(model), PhaseTracker(model.detector)
+    return model, ProactivePolicy(model), PhaseTracker(model.detector), ProactiveState(model.demand.cycle_samples)

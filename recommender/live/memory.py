@@ -16,6 +16,10 @@ COMPILER = "libllvmlite"
 
 EVERY_S = 15.0
 
+MADE_BETWEEN_LOOKS = 1_000_000
+"""Objects made until the garbage collector looks through them by itself: a round of a large cluster makes hundreds of
+thousands that stay, and no rings, and by default it would look through each of them several times."""
+
 LOOKED_THROUGH_EVERY_S = 3600.0
 """Rings among what lives long are made by errors and their tracebacks only: rare, and small."""
 
@@ -27,6 +31,11 @@ def use_few_arenas() -> None:
     """Let threads share two heaps: a dozen watches would each keep one as large as its first list was."""
     if (libc := _glibc()) is not None:
         libc.mallopt(_M_ARENA_MAX, 2)
+
+
+def look_after_rounds() -> None:
+    """Let the garbage collector look where `Memory` tells it to, and hardly ever by itself."""
+    gc.set_threshold(MADE_BETWEEN_LOOKS)
 
 
 class Memory:

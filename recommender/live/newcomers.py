@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import numpy as np
+from math import isnan
 
 from recommender.cluster.vpa_status import published_in
 from recommender.errors import BadInput
@@ -62,7 +61,11 @@ class Newcomers:
         if container not in workload.books:
             book = Book(HistogramAggregate(self._view.history(workload.vpa.key, container)))
             if before := published_in(workload.vpa.status).get(container):
-                book.published = np.where(np.isnan(before.uncapped), before.target, before.uncapped)
+                cpu_cores, memory_bytes = (
+                    target if isnan(uncapped) else uncapped
+                    for uncapped, target in zip(before.uncapped, before.target, strict=True)
+                )
+                book.published = cpu_cores, memory_bytes
             workload.books[container] = book
             if (kept := workload.kept_book(container)) is not None:
                 with _starting_anew():

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from recommender.live.band import BandOptions, held
 from recommender.live.book import Book
+from recommender.live.present import NOTHING
+from recommender.live.publishing import requests_of
 from recommender.live.rails import Draft
 from recommender.live.recommend import Advice
 from recommender.live.workload import Workload
-from recommender.policies.histogram import Estimate
+from recommender.policies.histogram import ESTIMATION, Estimate
+from recommender.records import amounts_of
 
 GRAVITY = (0.1, 1.0)
 """Of CPU and memory that is missing: pods with too little CPU are late, with too little memory they are killed."""
@@ -32,7 +35,7 @@ def by_urgency(workloads: Iterable[Workload], peaks: Sequence[Sequence[float]]) 
     for workload in workloads:
         lack = max(
             (
-                _lack(workload.books[name].published.tolist(), peaks[member.slot])
+                _lack(workload.books[name].published, peaks[member.slot])
                 for name, members in workload.members.items()
                 for member in members
             ),
@@ -48,30 +51,29 @@ def make_safe(workload: Workload, options: BandOptions) -> bool:
     So little less that an update would not be worth it (`options`) is no less: each write is one that another VPA may
     not have.
     """
-    values = safe_values(workload.books)
+    values = safe_values(workload)
     if all(_stands(workload.books[name], value, options) for name, value in values.items()):
         return False
     workload.advice = {name: _advice(estimate) for name, estimate in values.items()}
     return True
 
 
-def safe_values(books: Mapping[str, Book]) -> dict[str, Estimate]:
+def safe_values(workload: Workload) -> dict[str, Estimate]:
     """What is left behind at shutdown: by container, the default recommender's upper bound as target.
 
-    A passing phase must not be what pods are made with while nobody watches. The upper bound is cut at the target
-    times ten, since with little history it says nothing.
+    A passing phase must not be what pods are made with while nobody watches. But while there is little history, that
+    bound says only that nobody knows: an hour of it makes twenty-five times what was used. So it counts up to what was
+    ever used, with the default recommender's margin, or to what the containers have now, whichever is more.
     """
     left: dict[str, Estimate] = {}
-    for name, book in books.items():
+    for name, book in workload.books.items():
         estimate = book.history.estimate()
-        if estimate is None or all(map(math.isnan, book.published.tolist())):
+        if estimate is None or not book.speaks:
             continue
-        upper = [
-            min(most, 10.0 * amount)
-            for most, amount in zip(estimate.upper.tolist(), estimate.target.tolist(), strict=True)
-        ]
-        least = 0.0, book.oom_floor_bytes
-        target = np.array([_largest(three) for three in zip(upper, book.published.tolist(), least, strict=True)])
+        used = [amount * (1.0 + ESTIMATION.margin) for amount in book.history.most_used()]
+        has, floor = requests_of(workload, name), (0.0, book.oom_floor_bytes)
+        upper = [min(most, _largest(known)) for most, *known in zip(estimate.upper.tolist(), used, has, strict=True)]
+        target = np.array([_largest(three) for three in zip(upper, book.published, floor, strict=True)])
         left[name] = Estimate(estimate.lower, target, np.fmax(estimate.upper, target))
     return left
 
@@ -88,7 +90,7 @@ def _lack(published: Sequence[float], peak: Sequence[float]) -> float:
 
 def _stands(book: Book, safe: Estimate, options: BandOptions) -> bool:
     """Whether what stands published is as good as what is safe, which is never less."""
-    return held(safe.target, book.published, options) is book.published
+    return held(amounts_of(safe.target), book.published, options) is book.published
 
 
 def _largest(amounts: Iterable[float]) -> float:
@@ -97,6 +99,4 @@ def _largest(amounts: Iterable[float]) -> float:
 
 
 def _advice(estimate: Estimate) -> Advice:
-    return Advice(
-        estimate, Draft(tuple(estimate.target.tolist())), np.full(2, np.nan), None, None, "the recommender was stopped"
-    )
+    return Advice(estimate, Draft(amounts_of(estimate.target)), NOTHING, None, None, "the recommender was stopped")

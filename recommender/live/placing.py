@@ -35,11 +35,23 @@ class Placing:
 
     def select(self, workloads: Collection[Workload], report: Report) -> None:
         """The pods of each, as they are now."""
-        # Of two VPAs for one pod the updater obeys the older one.
-        ordered = sorted(workloads, key=lambda one: (one.vpa.created_s, one.vpa.key))
-        for workload in ordered:
+        for workload in workloads:
             with report.sparing(workload.vpa.key):
                 workload.selection = self._view.select(workload.vpa)
+        self._see_resizes([] if self._are_placed(workloads) else self._place(workloads), report)
+
+    def _are_placed(self, workloads: Collection[Workload]) -> bool:
+        """Everything is as it was: most rounds of a quiet cluster."""
+        return (
+            not self.homes.contested
+            and len(workloads) == len(self._placed)
+            and all(_same(self._placed.get(one.vpa.key), (one, one.selection)) for one in workloads)
+        )
+
+    def _place(self, workloads: Collection[Workload]) -> list[tuple[Instance, Home]]:
+        """Bring the homes up to date; returns what is new."""
+        # Of two VPAs for one pod the updater obeys the older one.
+        ordered = sorted(workloads, key=lambda one: (one.vpa.created_s, one.vpa.key))
         now = {workload.vpa.key: (workload, workload.selection) for workload in ordered}
         renewed = self._renewed(now)
         seen = self._anew(ordered) if renewed is None else renewed
@@ -48,7 +60,7 @@ class Placing:
             if not _same(before.get(workload.vpa.key), (workload, workload.selection)):
                 for pod in workload.selection.pods:  # the last known ones, when they cannot be told now
                     workload.workload_class = workload.selection.workload.get(pod.uid) or workload.workload_class
-        self._see_resizes(seen, report)
+        return seen
 
     def _renewed(self, now: dict[ObjectKey, tuple[Workload, Selection]]) -> list[tuple[Instance, Home]] | None:
         """Place those anew whose pods are not the same; None when all must be, since one pod has several workloads."""

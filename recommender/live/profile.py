@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from recommender.live.model_source import Refusal
 from recommender.live.moments import moment
 from recommender.live.progress import category_of, progress_of
 from recommender.live.recommend import Advice
-from recommender.live.tally import shares_of_next
 from recommender.live.workload import Workload
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
 from recommender.units import format_cpu, format_memory
@@ -132,7 +132,7 @@ def _pods(workload: Workload) -> list[Json]:
 
 
 def _known(amount: float) -> float:
-    return 0.0 if np.isnan(amount) else amount
+    return 0.0 if isnan(amount) else amount
 
 
 def _demand(workload: Workload, name: str, classes: Classes) -> Json:
@@ -163,9 +163,9 @@ def _state(workload: Workload, fleet: Fleet) -> str:
 def _why(advice: Advice) -> Json:
     rails = [{"name": rail, "words": words[:LONGEST_WORDS]} for rail, words in advice.draft.notes]
     why: Json = {"policy": _policy(advice), "rails": rails}
-    if not np.isnan(advice.forecast).any():
-        why["forecastCpuCores"] = round(float(advice.forecast[CPU]), 3)
-        why["forecastMemoryBytes"] = round(float(advice.forecast[MEMORY]))
+    cpu_cores, memory_bytes = advice.forecast
+    if not (isnan(cpu_cores) or isnan(memory_bytes)):
+        why["forecastCpuCores"], why["forecastMemoryBytes"] = round(cpu_cores, 3), round(memory_bytes)
     if advice.decision is not None and advice.doubt is None:
         why["rule"] = advice.decision.rule()[: 2 * LONGEST_WORDS]
     return why
@@ -178,15 +178,15 @@ def _policy(advice: Advice) -> str:
 def _next(member: Member, fleet: Fleet) -> list[Json]:
     """The phases that may follow, the most probable first, and when."""
     graph, lasted = fleet.model.graph, member.last_cell - member.since_cell + 1
-    shares = shares_of_next(graph, member.previous_phase, member.phase, lasted)
-    if graph is None or shares is None:
+    if graph is None or not 0 <= member.phase < graph.n_phases:
         return []
     outlook = graph.compile()
-    remaining = outlook.expected_remaining[outlook.index(member.previous_phase, member.phase, max(1, lasted))]
-    when = moment((member.since_cell + lasted + float(remaining)) * fleet.step_s)
-    order = np.argsort(-shares, kind="stable")[:MOST_NEXT]
+    at = outlook.index(member.previous_phase, member.phase, max(1, lasted))
+    shares, remaining = outlook.next_phase[at].tolist(), float(outlook.expected_remaining[at])
+    when = moment((member.since_cell + lasted + remaining) * fleet.step_s)
+    order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MOST_NEXT]
     return [
-        {"phase": int(phase), "probability": round(float(shares[phase]), 2), "at": when}
+        {"phase": phase, "probability": round(shares[phase], 2), "at": when}
         for phase in order
         if shares[phase] >= LIKELY
     ]

@@ -36,9 +36,11 @@ class Progress:
         problems: dict[str, str] = {}
         pods: dict[PodName, tuple[Workload, Pod]] = {}
         for workload in workloads:
-            live = {pod.uid: pod for pod in workload.selection.pods if not pod.finished}
-            workload.growth = {uid: growth for uid, growth in workload.growth.items() if uid in live}
-            for pod in live.values():
+            live = [pod for pod in workload.selection.pods if not pod.finished]
+            if workload.growth:
+                uids = {pod.uid for pod in live}
+                workload.growth = {uid: growth for uid, growth in workload.growth.items() if uid in uids}
+            for pod in live:
                 if pods.setdefault(pod.key, (workload, pod))[0] is workload:  # of two VPAs the first has it
                     problems |= _taken_up(workload, pod)
         wanted = [pod for _, pod in pods.values()]

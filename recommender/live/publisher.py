@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-import numpy as np
-
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects import Pair
 from recommender.live.lead_time import LeadTime
@@ -124,7 +122,7 @@ class Publisher:
         workload.said, workload.said_to = status.signature, workload.vpa
         for recommendation in status.recommendations:
             book = workload.books[recommendation.container]
-            report.published += book.publish(np.array(recommendation.uncapped), now_s)
+            report.published += book.publish(recommendation.uncapped, now_s)
             self._await_resizes(recommendation, workload, now_s)
 
     def _await_resizes(self, recommendation: ContainerRecommendation, workload: Workload, now_s: float) -> None:

@@ -47,18 +47,13 @@ def said_of(workload: Workload, room: tuple[Pair, ...]) -> object:
     return vpa.uid, vpa.generation, vpa.annotations, workload.selection, room, advised
 
 
-def containers_of(workload: Workload) -> set[str]:
-    """Names of the containers that its pods have."""
-    return {container.name for pod in workload.selection.pods for container in pod.containers}
-
-
 def standing(workload: Workload, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
     """What stands published of containers of which nothing new can be said: it is better than nothing at all.
 
     It is kept within what the user and the operator say now. A container that the user takes out (mode Off, nothing
     controlled) or that its pods no longer have is not kept.
     """
-    present = containers_of(workload)
+    present = workload.selection.containers
     kept = {}
     for name, entry in published_in(workload.vpa.status, but=workload.advice).items():
         if present and name not in present:
@@ -108,12 +103,10 @@ def beside(workload: Workload) -> Amounts:
 
 def deferred_s(workload: Workload, now_s: float) -> float:
     """For how long a resize of one of its pods has waited for room on its node, the longest; 0 when none does."""
-    if not any(pod.resizes for pod in workload.selection.pods):
-        return 0.0
-    waits = (
+    waits = [
         now_s - resize.since_s
         for pod in workload.selection.pods
         for resize in pod.resizes
         if resize.reason == DEFERRED and resize.since_s is not None and not pod.finished
-    )
+    ]
     return max(waits, default=0.0)

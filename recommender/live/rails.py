@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, FloatArray
@@ -46,8 +47,7 @@ class RailOptions:
     wait_for_room_s: float = 180.0
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(NamedTuple):
     """What the rails know of the containers that one recommendation is for.
 
     Attributes
@@ -65,7 +65,7 @@ class Situation:
     violations
         Share of the judged samples that violated lately, per resource.
     judged
-        How many samples that is a share of.
+        How many samples that is a share of; the earlier ones fade.
     histogram, confidence
         What the default recommender would say, and how many days of history that rests on.
     requests
@@ -88,7 +88,7 @@ class Situation:
     applied: Sequence[float]
     less_memory_since_s: float | None
     violations: Sequence[float]
-    judged: int
+    judged: float
     histogram: Estimate | None
     confidence: float
     requests: Sequence[float]
@@ -134,9 +134,9 @@ NOTHING_SPENT = (False, False, False, False)
 
 def spending(violations: Sequence[float], judged: float, options: RailOptions) -> tuple[bool, bool, bool, bool]:
     """Whether CPU and memory violate more than is accepted, and whether each violates more than twice as much."""
-    if judged < FEW_SAMPLES:
-        return NOTHING_SPENT
     (cpu, memory), (most_cpu, most_memory) = violations, options.target_violation
+    if judged < FEW_SAMPLES or (cpu <= most_cpu and memory <= most_memory):
+        return NOTHING_SPENT
     return cpu > most_cpu, memory > most_memory, cpu > 2.0 * most_cpu, memory > 2.0 * most_memory
 
 

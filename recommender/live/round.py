@@ -15,9 +15,9 @@ from recommender.live.advising import Advising
 from recommender.live.book import Book
 from recommender.live.class_keeper import ClassKeeper
 from recommender.live.fleet import MakeFleet
-from recommender.live.homes import Homes
+from recommender.live.homes import Home, Homes
 from recommender.live.lead_time import LeadTime
-from recommender.live.member import CLASS, Instance, Member, Sample
+from recommender.live.member import CLASS, Member
 from recommender.live.model_source import Refusal
 from recommender.live.newcomers import Newcomers
 from recommender.live.parting import by_urgency, make_safe
@@ -32,7 +32,7 @@ from recommender.live.view import Place, View
 from recommender.live.workload import Workload
 from recommender.live.writers import Writers
 from recommender.policies.constraints import SharedLimits
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, Amounts
 
 log = logging.getLogger(__name__)
 
@@ -177,27 +177,27 @@ class Recommender:
 
     def _take_samples(self, report: Report) -> None:
         with report.sparing("metrics"):
-            placed: list[tuple[Instance, Sample]] = []
-            for place, sample in self.view.samples():
-                instance = self._homes.at(place)
-                # Metrics go on telling of a pod for a while after it has finished.
-                if instance is not None and not self._homes[instance].pod.finished:
-                    placed.append((instance, sample))
-            fresh = self.fleet.observe(placed)
+            found = ((self._homes.at(place), sample) for place, sample in self.view.samples())
+            # Metrics go on telling of a pod for a while after it has finished.
+            fresh = self.fleet.observe((at[0], sample) for at, sample in found if at and not at[1].pod.finished)
             report.samples = len(fresh)
-            judged = [member for member in fresh if self._judge(member)]
-            had = [self._homes[member.instance].container.requests for member in judged]
-            report.judge([member.latest for member in judged], had)
+            used, had = list[Amounts](), list[Amounts]()
+            for member in fresh:
+                home = self._homes[member.instance]
+                if self._judge(member, home):
+                    used.append(member.latest)
+                    had.append(home.container.requests)
+            report.judge(used, had)
             report.changed(self.fleet.changes, self.fleet.model.graph)
 
     def _take_kills(self, report: Report) -> None:
         with report.sparing("kills"):
             for kill in self.view.kills():
-                instance = self._homes.at(Place(kill.pod.namespace, kill.pod.name, kill.container))
-                if instance is None:
+                found = self._homes.at(Place(kill.pod.namespace, kill.pod.name, kill.container))
+                if found is None:
                     continue
                 report.kills += 1
-                workload = self._homes[instance].workload
+                instance, (workload, *_) = found
                 ratio, least_bytes = self.limits.oom_bump(workload.vpa.policy_for(kill.container))
                 member = self.fleet.members.get(instance)
                 peak = float(np.nanmax(self.fleet.recent(member)[:, MEMORY])) if member else 0.0
@@ -271,12 +271,11 @@ class Recommender:
     def _shown(self) -> Known:
         return Known(self.fleet, self.classes.known, self.refusal)
 
-    def _judge(self, member: Member) -> bool:
+    def _judge(self, member: Member, home: Home) -> bool:
         """Hold the latest sample of a container against what it has; False while that is not ours to answer for."""
-        home, book = self._homes[member.instance], self._newcomers.books[member.instance]
-        used, had = member.latest, home.container.requests
+        book, used, had = self._newcomers.books[member.instance], member.latest, home.container.requests
         member.pinned = member.pinned + 1 if home.uses_all(used[CPU]) else 0
-        if all(map(math.isnan, had)) or all(map(math.isnan, book.published.tolist())):
+        if (math.isnan(had[CPU]) and math.isnan(had[MEMORY])) or not book.speaks:
             return False
         book.judge(used, had)
         if member.runs is not None and member.decision is not None and member.decision.policy == CLASS:

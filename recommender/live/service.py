@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from recommender.cluster.checkpoints import WriteReport
 from recommender.cluster.errors import ClusterError
 from recommender.live.auto_keeper import AutoKeeper
 from recommender.live.cluster_view import ClusterView
-from recommender.live.memory import Memory, use_few_arenas
+from recommender.live.memory import Memory, look_after_rounds, use_few_arenas
 from recommender.live.model_source import ModelWatch
 from recommender.live.round import Recommender
 from recommender.live.tally import Report
@@ -49,6 +50,8 @@ class Timing:
         Between the first checkpoints of a VPA; later ones come less often.
     checkpoints_within_s
         What a round spends on writing them; the VPAs that waited longest come first.
+    checkpoints_a_round
+        So many of those that were written before are written in a round, about.
     clear_away_s
         How often checkpoints of what is gone are looked for.
     """
@@ -56,6 +59,7 @@ class Timing:
     interval_s: float = 15.0
     checkpoint_interval_s: float = 60.0
     checkpoints_within_s: float = 5.0
+    checkpoints_a_round: float = math.inf
     clear_away_s: float = 600.0
 
 
@@ -122,6 +126,7 @@ class Service:
         The rounds have a thread of their own: a request that nobody answers must not keep the process from ending.
         """
         use_few_arenas()
+        look_after_rounds()
         self._view.start()
         if self._auto:
             self._auto.start()
@@ -185,7 +190,8 @@ class Service:
 
     def _round(self, recommender: Recommender) -> None:
         report = recommender.run()
-        self._keep(recommender, self._timing.checkpoints_within_s, self._timing.checkpoint_interval_s)
+        timing = self._timing
+        self._keep(recommender, timing.checkpoints_within_s, timing.checkpoint_interval_s, timing.checkpoints_a_round)
         self._clear_away()
         self._telemetry.unreadable_objects(self._view.unreadable)
         self._telemetry.lead_time(recommender.lead_time.seconds)
@@ -202,7 +208,7 @@ class Service:
         self._view.hurry(until_s)
         report = recommender.leave_safe_values(until_s, self._stopped_s + PROFILES_WITHIN_S)
         self._say(report)
-        kept = self._keep(recommender, until_s - time.monotonic(), 0.0)
+        kept = self._keep(recommender, until_s - time.monotonic(), 0.0, math.inf)
         told = (len(recommender.workloads) - report.unsaid, report.unsaid, report.unshown, kept.left)
         log.info("safe values left behind for %d VPAs, for %d not; not written: %d profiles, %d checkpoints", *told)
 
@@ -225,14 +231,14 @@ class Service:
             log.info("%s: well again", about, extra={"about": about})
         self._said = report.problems
 
-    def _keep(self, recommender: Recommender, within_s: float, every_s: float) -> WriteReport:
+    def _keep(self, recommender: Recommender, within_s: float, every_s: float, at_most: float) -> WriteReport:
         now_s = time.time()
         statuses = {
             key: partial(_statuses, recommender, workload, now_s)
             for key, workload in recommender.workloads.items()
             if workload.books
         }
-        report = self._view.keep(statuses, within_s, every_s)
+        report = self._view.keep(statuses, within_s, every_s, at_most)
         self._telemetry.checkpoints_written(report.written, report.failed, report.left)
         for problem in report.problems:
             log.warning("%s", problem)

@@ -12,7 +12,7 @@ import numpy as np
 from recommender.errors import PhasewiseError
 from recommender.live.member import PhaseChange
 from recommender.phases.graph import PhaseGraph
-from recommender.records import VIOLATION_TOLERANCE, Amounts, FloatArray
+from recommender.records import VIOLATION_TOLERANCE, Amounts, array_of
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Report:
         """Count samples against what their containers had at the time; NaN where they request nothing."""
         if not used:
             return
-        amounts, requests = np.array(used), np.array(had)
+        amounts, requests = array_of(used), array_of(had)
         self.judged += len(amounts)
         self.violating = (self.violating + (amounts > requests * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
         self.used = (self.used + amounts.sum(axis=0)).tolist()
@@ -125,20 +125,3 @@ class Report:
         hits = int((outlook.next_phase[at].argmax(axis=1) == following[known]).sum())
         self.forecast_hits += hits
         self.forecast_misses += int(known.sum()) - hits
-
-
-def shares_of_next(graph: PhaseGraph | None, before: int, phase: int, samples: int) -> FloatArray | None:
-    """float64 (k,): how probable each phase is as the next different one; None where nothing is known.
-
-    Parameters
-    ----------
-    before, phase
-        The phase before the present one (negative: none), and the present one.
-    samples
-        How long it has lasted.
-    """
-    if graph is None or not 0 <= phase < graph.n_phases:
-        return None
-    outlook = graph.compile()
-    shares: FloatArray = outlook.next_phase[outlook.index(before, phase, max(1, samples))]
-    return shares

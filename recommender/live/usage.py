@@ -21,10 +21,7 @@ def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
     """Samples of metrics.k8s.io; one that lacks CPU or memory is none."""
 
     def usage(_: float) -> Iterable[Placed]:
-        samples = read_usage(api, namespace).samples
-        while samples:  # in any order: there is one of each container
-            key, used = samples.popitem()
-            yield Place(*key), Sample(used.timestamp_s, used.cpu_cores, used.memory_bytes)
+        return read_usage(api, namespace).samples.items()
 
     return usage
 

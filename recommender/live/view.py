@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
+from recommender.cluster.metrics_api import ContainerKey
 from recommender.cluster.objects import ObjectKey, Pair, Vpa
 from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod
@@ -14,16 +16,11 @@ from recommender.live.member import Sample
 from recommender.policies.histogram import HistogramSession
 from recommender.records import ContainerRecommendation
 
-
-class Place(NamedTuple):
-    """A container by the names that metrics have."""
-
-    namespace: str
-    pod: str
-    container: str
+Place = ContainerKey
+"""A container by the names that metrics have."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection:
     """The pods of a VPA.
 
@@ -40,6 +37,11 @@ class Selection:
     pods: Sequence[Pod]
     workload: Mapping[str, str | None]
     problem: str | None = None
+
+    @cached_property
+    def containers(self) -> Sequence[str]:
+        """The names of the containers that the pods have, in order."""
+        return sorted({container.name for pod in self.pods for container in pod.containers})
 
 
 class View(Protocol):

@@ -15,6 +15,8 @@ from recommender.phases.contexts import DWELL_STARTS
 from recommender.phases.dwell import DwellTable
 from recommender.records import FloatArray, IntArray
 
+_STARTS = np.array(DWELL_STARTS)
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -68,7 +70,7 @@ class Outlook:
         `outlook.ahead[(h, *outlook.index(p, q, d))]`.
         """
         before = np.asarray(previous, dtype=np.int64)
-        bucket = np.searchsorted(DWELL_STARTS, np.asarray(length), side="right") - 1
+        bucket = _STARTS.searchsorted(length, side="right") - 1
         return (
             np.where(before < 0, self.n_phases, before),
             np.asarray(phase, dtype=np.int64),

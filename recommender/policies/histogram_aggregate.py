@@ -6,6 +6,7 @@ import numpy as np
 
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import Estimate, HistogramSession, confidence_of, estimate_of
+from recommender.records import Amounts
 
 
 class HistogramAggregate:
@@ -60,3 +61,15 @@ class HistogramAggregate:
         if not self.samples and not self.past.memory.sums[kernel.TOTAL]:
             return None
         return estimate_of(self.past.cpu, self.past.memory, self.confidence(), floors=(0.0, 0.0))
+
+    def most_used(self) -> Amounts:
+        """Cores and bytes: the end of the highest bucket that holds anything, of CPU and of memory; 0 for none."""
+        cpu, memory = self.past.cpu, self.past.memory
+        return _highest(cpu), _highest(memory)
+
+
+def _highest(histogram: kernel.Histogram) -> float:
+    highest = int(histogram.marks[kernel.HIGHEST])
+    if not histogram.sums[kernel.TOTAL]:
+        return 0.0
+    return float(histogram.starts[min(highest + 1, len(histogram.starts) - 1)])

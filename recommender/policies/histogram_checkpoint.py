@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,9 @@ HEAVIEST = 10_000
 LARGEST_WEIGHT = 2**32 - 1
 """Upstream reads weights into 32 bits; a larger one would stop its list of checkpoints from ever being read."""
 
+COUNTED = [kernel.CPU_SAMPLES, kernel.OOM_EVENTS]
+"""Places in a session's state that add up over sessions."""
+
 Status = dict[str, Any]
 
 
@@ -47,7 +51,6 @@ def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
     that made it.
     """
     whole, counted = HistogramSession(), set[int]()
-    state = whole.state
     for session in sessions:
         for ours, theirs, buckets in (
             (whole.cpu, session.cpu, CPU_BUCKETS),
@@ -56,10 +59,10 @@ def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
             if id(theirs.weights) not in counted:
                 counted.add(id(theirs.weights))
                 _add(ours, theirs, buckets)
-        state[kernel.FIRST_CPU_S] = np.fmin(state[kernel.FIRST_CPU_S], session.state[kernel.FIRST_CPU_S])
-        state[kernel.LAST_CPU_S] = np.fmax(state[kernel.LAST_CPU_S], session.state[kernel.LAST_CPU_S])
-        state[kernel.CPU_SAMPLES] += session.state[kernel.CPU_SAMPLES]
-        state[kernel.OOM_EVENTS] += session.state[kernel.OOM_EVENTS]
+    states, state = np.array([session.state for session in sessions]), whole.state
+    state[kernel.FIRST_CPU_S] = np.fmin.reduce(states[:, kernel.FIRST_CPU_S])
+    state[kernel.LAST_CPU_S] = np.fmax.reduce(states[:, kernel.LAST_CPU_S])
+    state[COUNTED] = states[:, COUNTED].sum(axis=0)
     return whole
 
 
@@ -180,9 +183,13 @@ def _encoded(histogram: kernel.Histogram) -> Status:
 
 def _text_of(time_s: float) -> str | None:
     """RFC 3339 in whole seconds, as the API server keeps it; None for no time."""
-    if math.isnan(time_s):
-        return None
-    return datetime.fromtimestamp(math.floor(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if math.isnan(time_s) else _text_of_whole(math.floor(time_s))
+
+
+@lru_cache(maxsize=1024)
+def _text_of_whole(time_s: int) -> str:
+    """Thousands of checkpoints name the same few moments."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _Reading:

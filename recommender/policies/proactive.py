@@ -16,8 +16,8 @@ from recommender.kernels.demand import pool_leaves
 from recommender.kernels.past import read_past
 from recommender.policies.base import PolicyModel
 from recommender.policies.demand import OWN_PACE, DemandModel, cycle_peaks, ever_peaks
-from recommender.policies.moments import fresh_past
-from recommender.records import RESOURCES, UNKNOWN_PHASE, Block, ContainerFacts, FloatArray
+from recommender.policies.proactive_state import ProactiveState, Reasons
+from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray
 
 FAR_OFF = 1.25
 """A level this far above or below everything seen in training is not judged by it."""
@@ -124,38 +124,28 @@ class Foreseen(NamedTuple):
     bounds: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class Reasons:
-    """What the last decision was made of.
+class ProactiveSession:
+    """One container's past, what was learned of it, and how far that was off.
 
-    Attributes
+    Parameters
     ----------
-    past
-        float64 (N_PAST,): the facts.
-    moments
-        How many training moments its leaves hold on average.
-    bounds
-        float64 (2, 2): at least and at most, per resource (rows).
-    outcomes
-        float64 (2, 3): allocation, share expected to be covered, natural logarithm of the factor on the price.
+    state, slot
+        Where that is kept, beside that of other containers; by default on its own.
     """
 
-    past: FloatArray
-    moments: float
-    bounds: FloatArray
-    outcomes: FloatArray
+    __slots__ = ("container", "policy", "slot", "state")
 
-
-class ProactiveSession:
-    """One container's past, what was learned of it, and how far that was off."""
-
-    __slots__ = ("container", "ledgers", "past", "policy", "reasons")
-
-    def __init__(self, policy: ProactivePolicy, container: ContainerFacts) -> None:
+    def __init__(
+        self, policy: ProactivePolicy, container: ContainerFacts, state: ProactiveState | None = None, slot: int = 0
+    ) -> None:
         self.policy, self.container = policy, container
-        self.past = fresh_past(policy.demand.cycle_samples)
-        self.ledgers = correction.fresh_ledgers(len(RESOURCES))
-        self.reasons: Reasons | None = None
+        self.state = ProactiveState(policy.demand.cycle_samples, slots=1) if state is None else state
+        self.slot = slot
+
+    @property
+    def reasons(self) -> Reasons | None:
+        """What the last decision was made of; None before the first."""
+        return self.state.reasons(self.slot)
 
     def advance(self, block: Block) -> FloatArray:
         past = np.empty((len(block.decisions), facts_of.N_PAST))
@@ -169,7 +159,8 @@ class ProactiveSession:
         """Take in samples; `past` is OUT float64 (d, N_PAST): the facts before each decision."""
         if block.phases is None:
             raise Misuse("phase.proactive needs a model. Give one with --model, or leave the policy out.")
-        read_past(np.ascontiguousarray(block.usage), block.phases.labels, block.decisions, self.past, past)
+        own = self.state.past_of(self.slot)
+        read_past(np.ascontiguousarray(block.usage), block.phases.labels, block.decisions, own, past)
 
     def decide(self, block: Block, past: FloatArray, foreseen: Foreseen, outcomes: FloatArray) -> None:
         """Decide, one decision after the other; `outcomes` is OUT float64 (2, d, 3), see `Reasons`."""
@@ -184,24 +175,16 @@ class ProactiveSession:
                 policy.grids[resource],
                 (policy.prices[resource], policy.demand.fairness),
                 policy.pace,
-                self.ledgers[resource],
+                self.state.ledgers[self.slot, resource],
                 outcomes[resource],
             )
         if len(past):
             moments = float(policy.demand.leaf_moments[foreseen.leaves[-1]].mean())
-            # Copies, of arrays that hold many moments.
-            self.reasons = Reasons(past[-1].copy(), moments, foreseen.bounds[:, -1].copy(), outcomes[:, -1].copy())
-
-    def take_over(self, past: facts_of.Past, ledgers: FloatArray, reasons: Reasons) -> None:
-        """What a decision for many came to for this one: copied, for they are parts of large arrays."""
-        for mine, given in zip(self.past, past, strict=True):
-            mine[:] = given
-        self.ledgers[:] = ledgers
-        self.reasons = Reasons(reasons.past.copy(), reasons.moments, reasons.bounds.copy(), reasons.outcomes.copy())
+            self.state.decided(self.slot, Reasons(past[-1], moments, foreseen.bounds[:, -1], outcomes[:, -1]))
 
     def remembered(self) -> dict[str, Any]:
         """What was learned of the container so far, as arrays."""
-        return {**self.past._asdict(), "ledgers": list(self.ledgers)}
+        return {**self.state.past_of(self.slot)._asdict(), "ledgers": self.state.ledgers[self.slot]}
 
     def restore(self, remembered: Mapping[str, Any]) -> None:
         """Go on with what `remembered` said.
@@ -211,26 +194,28 @@ class ProactiveSession:
         BadArtifact
             Something is missing or does not fit the cycle of this container.
         """
+        past, ledgers = self.state.past_of(self.slot), self.state.ledgers[self.slot]
         try:
-            past = facts_of.Past(*(_like(fresh, remembered[name]) for name, fresh in self.past._asdict().items()))
-            ledgers = _like(self.ledgers, remembered["ledgers"])
+            parts = [(own, _like(own, remembered[name])) for name, own in past._asdict().items()]
+            parts.append((ledgers, _like(ledgers, remembered["ledgers"])))
         except (KeyError, TypeError, ValueError) as error:
             raise BadArtifact(f"the kept state of a container does not fit ({error}); it starts anew") from error
-        self.past, self.ledgers = past, ledgers
+        for own, kept in parts:
+            own[:] = kept
 
     def rule(self) -> str:
         """What the last decision was made by, in words."""
-        return "no decision yet" if self.reasons is None else self._rule(int(self.reasons.past[facts_of.PHASE_NOW]))
+        return "no decision yet" if (reasons := self.reasons) is None else self._rule(reasons)
 
     def explain(self) -> Mapping[str, Any]:
-        if self.reasons is None:
+        if (reasons := self.reasons) is None:
             return {"rule": "no decision yet"}
-        demand, reasons = self.policy.demand, self.reasons
+        demand = self.policy.demand
         phase, prior = int(reasons.past[facts_of.PHASE_NOW]), int(reasons.past[facts_of.PHASE_PRIOR])
         context, count = demand.ladder.describe(reasons.past)
         allocated = reasons.outcomes[:, 0]
         return {
-            "rule": self._rule(phase),
+            "rule": self._rule(reasons),
             "phase": None if phase == UNKNOWN_PHASE else phase,
             "previous_phase": None if prior == UNKNOWN_PHASE else prior,
             "age_samples": round(float(np.exp(reasons.past[facts_of.AGE]))),
@@ -247,16 +232,17 @@ class ProactiveSession:
             "memory_bytes": float(allocated[1]),
         }
 
-    def _rule(self, phase: int) -> str:
+    def _rule(self, reasons: Reasons) -> str:
         """In words."""
-        demand, reasons = self.policy.demand, self.reasons
+        demand = self.policy.demand
         words = "cheapest allocation for how similar moments went on"
         if demand.runs.knows(self.container.workload):
             words += f", among them earlier runs of {self.container.workload}"
         if self.container.cycle_samples != demand.cycle_samples:
             words += f"; learned for cycles of {demand.cycle_samples} samples, used for {self.container.cycle_samples}"
-        if reasons is not None and (reasons.bounds[:, 0] > 0).any():
-            why = "phase unknown" if phase == UNKNOWN_PHASE else "larger than anything in training"
+        if (reasons.bounds[:, 0] > 0).any():
+            unknown = int(reasons.past[facts_of.PHASE_NOW]) == UNKNOWN_PHASE
+            why = "phase unknown" if unknown else "larger than anything in training"
             words += f"; {why}: not below the largest use of the cycle just ended"
         if reasons is not None and np.isfinite(reasons.bounds[:, 1]).any():
             words += f"; smaller than anything in training: at most {HEADROOM:g} times its largest use"

@@ -8,7 +8,7 @@ import numpy as np
 
 from recommender.kernels import correction
 from recommender.kernels import past as facts_of
-from recommender.policies.proactive import Foreseen, ProactivePolicy, ProactiveSession, Reasons
+from recommender.policies.proactive import Foreseen, ProactivePolicy, ProactiveSession
 from recommender.records import FloatArray, IntArray
 
 
@@ -21,6 +21,8 @@ def decide_together(
 
     Parameters
     ----------
+    sessions
+        That share their state.
     numbers
         int64 (m,): how many samples each has that its session has not seen.
     usage, labels
@@ -31,24 +33,28 @@ def decide_together(
     float64 (m, 2)
         Cores and bytes.
     """
-    number, borders = len(sessions), _borders(numbers)
-    past = np.empty((number, facts_of.N_PAST))
-    pasts = facts_of.Past(*(np.array(parts) for parts in zip(*(session.past for session in sessions), strict=True)))
-    facts_of.read_each(usage, labels, borders, pasts, past)
-    ledgers = np.array([session.ledgers for session in sessions])
+    number, borders, policy, state = len(sessions), _borders(numbers), sessions[0].policy, sessions[0].state
+    slots = np.array([session.slot for session in sessions])
+    past, pasts, ledgers = (
+        np.empty((number, facts_of.N_PAST)),
+        [part[slots] for part in state.past],
+        state.ledgers[slots],
+    )
+    facts_of.read_each(usage, labels, borders, facts_of.Past(*pasts), past)
     moments, bounds, outcomes = np.empty(number), np.empty((number, 2, 2)), np.empty((number, 2, 3))
     for workload, found in _by_class(sessions).items():
         rows = np.array(found)
-        policy, begins, lengths = sessions[0].policy, borders[:-1][rows], np.diff(borders)[rows]
+        begins, lengths = borders[:-1][rows], np.diff(borders)[rows]
         foreseen = policy.foresee(past[rows], workload)
         own = _borders(lengths)
         used = usage[np.repeat(begins - own[:-1], lengths) + np.arange(own[-1])]
         outcomes[rows], ledgers[rows] = _decided(policy, used, own, foreseen, ledgers[rows])
         moments[rows] = policy.demand.leaf_moments[foreseen.leaves].mean(axis=1)
         bounds[rows] = foreseen.bounds.transpose(1, 0, 2)
-    reasons = [Reasons(*why) for why in zip(past, moments.tolist(), bounds, outcomes, strict=True)]
-    for row, session in enumerate(sessions):
-        session.take_over(facts_of.Past(*(part[row] for part in pasts)), ledgers[row], reasons[row])
+    for mine, given in zip(state.past, pasts, strict=True):
+        mine[slots] = given
+    state.ledgers[slots], state.facts[slots], state.moments[slots] = ledgers, past, moments
+    state.bounds[slots], state.outcomes[slots] = bounds, outcomes
     allocations: FloatArray = outcomes[:, :, 0].copy()
     return allocations
 

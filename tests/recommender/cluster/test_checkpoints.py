@@ -170,14 +170,28 @@ def test_those_that_waited_longest_come_first_until_the_time_is_up(
     def statuses() -> dict[ObjectKey, Any]:
         return {vpa: lambda vpa=vpa: asked.append(vpa.name) or {"app": status()} for vpa in vpas}
 
-    assert ours.write(statuses(), clock() + 1, at_most=2).left == 3
-    clock.now_s += 10
     clock.per_look_s = 1.0
-    assert ours.write(statuses(), clock() + 4, at_most=None).left == 3
+    assert ours.write(statuses(), clock() + 4).left == 3
     clock.per_look_s, clock.now_s = 0.0, clock.now_s + 10
     assert ours.write(statuses(), clock() + 1).left == 0
-    assert "".join(asked) == "ab" + "cd" + "eabcd"
+    assert "".join(asked) == "ab" + "cdeab"
     assert ours.write(statuses(), clock() - 1).left == 5, "the time is up before the first"
+
+
+def test_a_few_are_written_again_in_a_round_but_all_for_the_first_time(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody: Any = None
+    ours, asked = Checkpoints(nobody, "phasewise", clock), list[str]()
+    monkeypatch.setattr(ours, "_put", lambda *_: None)
+
+    def write(names: str) -> int:
+        clock.now_s += 10.0
+        told = {ObjectKey("n", name): lambda name=name: asked.append(name) or {"app": {}} for name in names}
+        return ours.write(told, clock() + 1, at_most=2).left
+
+    assert [write(names) for names in ("abc", "abc", "abcde", "abcde")] == [0, 1, 3, 3]
+    assert "".join(asked) == "abc" + "ab" + "de" + "ca"
 
 
 def test_a_vpa_whose_turn_was_lately_is_left_for_later(

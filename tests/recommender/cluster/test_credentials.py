@@ -9,6 +9,7 @@ from kubernetes.config import incluster_config
 
 from recommender.cluster import errors
 from recommender.cluster.connection import connect
+from recommender.cluster.credentials import Credentials
 from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig
 
 
@@ -76,3 +77,17 @@ def test_in_a_pod_it_speaks_as_the_service_account(
     with pytest.raises(errors.Unreachable):
         api.get("/p")
     assert not server.asked, "nothing is sent to a server that cannot be trusted"
+
+
+def test_the_library_is_asked_who_we_are_once_a_second_and_anew_when_we_are_refused(tmp_path: Path) -> None:
+    now_s, asked = [0.0], list[float]()
+    credentials = Credentials(kubeconfig(tmp_path / "c", "http://127.0.0.1:9"), clock=lambda: now_s[0])
+    library = credentials._configuration
+    renew = library.auth_settings
+    library.auth_settings = lambda: (asked.append(now_s[0]), renew())[1]
+    for now_s[0] in (0.0, 0.1, 0.9, 1.0, 1.5, 2.5):
+        assert credentials.headers() == {"Authorization": f"Bearer {SECRET}"}
+    assert asked == [0.0, 1.0, 2.5]
+    kubeconfig(tmp_path / "c", "http://127.0.0.1:9", username="u", password=SECRET)
+    credentials.reload(credentials.generation)
+    assert credentials.headers()["Authorization"].startswith("Basic ")

@@ -34,9 +34,9 @@ def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
     ]
     found = usage_of({"items": [pod_metrics(containers)]}).samples
     assert found == {
-        ContainerKey("n", "p", "a"): (1787385600.0, 10.5, 0.25, 2**20),
-        ContainerKey("n", "p", "b"): (1787385600.0, 10.5, 0.0015, 1000.0),
-        ContainerKey("n", "p", "c"): (1787385600.0, 10.5, 0.0, 0.0),
+        ContainerKey("n", "p", "a"): (1787385600.0, 0.25, 2**20),
+        ContainerKey("n", "p", "b"): (1787385600.0, 0.0015, 1000.0),
+        ContainerKey("n", "p", "c"): (1787385600.0, 0.0, 0.0),
     }
 
 
@@ -45,7 +45,7 @@ def test_usage_is_read_in_cores_and_bytes_whatever_the_unit() -> None:
 def test_what_is_written_as_usual_and_otherwise_is_the_same(cpu: str, memory: str) -> None:
     container = {"name": "a", "usage": {"cpu": cpu, "memory": memory}}
     found = usage_of({"items": [pod_metrics([container])]}).samples
-    assert found[ContainerKey("n", "p", "a")] == (1787385600.0, 10.5, 0.25, 2.0**30)
+    assert found[ContainerKey("n", "p", "a")] == (1787385600.0, 0.25, 2.0**30)
 
 
 @pytest.mark.parametrize("cpu", ["-5n", "5 n", "_5n", "n", "٥n", 5, None, ["5n"]])
@@ -68,14 +68,6 @@ def test_a_missing_resource_is_absent_and_never_zero() -> None:
     assert math.isnan(found["a"].cpu_cores)
     assert found["a"].memory_bytes == 1024
     assert math.isnan(found["b"].memory_bytes)
-
-
-@pytest.mark.parametrize(
-    ("window", "seconds"), [("1m0.5s", 60.5), ("500ms", 0.5), ("0s", math.nan), ("", math.nan), ("soon", math.nan)]
-)
-def test_the_window_is_a_go_duration_or_unknown(window: str, seconds: float) -> None:
-    report = usage_of({"items": [pod_metrics([{"name": "a", "usage": {"cpu": "1"}}], window=window)]})
-    assert next(iter(report.samples.values())).window_s == pytest.approx(seconds, nan_ok=True)
 
 
 def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
@@ -114,4 +106,3 @@ def test_the_real_metrics_server_tells_what_pods_use(
         a, b = (found[ContainerKey(namespace, "p", name)] for name in "ab")
         assert a.cpu_cores == pytest.approx(0.5, rel=0.1)
         assert (a.memory_bytes, b.memory_bytes) == (2**28, 2**20)
-        assert a.window_s > 0

@@ -124,7 +124,7 @@ def _fails(*_: object) -> None:
 def _seen(ours: Recommender) -> dict[str, list[Any]]:
     return {
         member.instance.pod_uid: [
-            np.nan_to_num(part, nan=-1.0).tolist() for part in (*member.proactive.past, member.proactive.ledgers)
+            np.nan_to_num(part, nan=-1.0).tolist() for part in member.proactive.remembered().values()
         ]
         for member in ours.fleet
     }

@@ -23,7 +23,7 @@ from recommender.live.showing import FEW
 from recommender.live.view import Place
 from recommender.live.writers import Writers
 from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerRecommendation
+from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
 from tests.recommender.live.test_round import GIB, MODEL, Records, a_pod, a_vpa, recommender
 
 VPAS = 30
@@ -162,7 +162,7 @@ def test_with_little_time_the_most_urgent_values_are_left_behind_and_the_rest_is
     workloads = {key.name: workload for key, workload in ours.workloads.items()}
     for number, name in enumerate(reversed(many.names())):  # the last are the farthest below what is safe
         book = workloads[name].books["main"]
-        book.published = book.published * [1.0, 1.0 - number / (2 * VPAS)]
+        book.published = book.published[CPU], book.published[MEMORY] * (1.0 - number / (2 * VPAS))
     many.raw["job00"]["spec"]["updatePolicy"] = {"updateMode": "Off"}  # nobody acts on it
     ours.run()
     many.sent.clear()
@@ -180,20 +180,45 @@ def test_what_is_safe_already_or_nearly_is_left_alone(many: Many) -> None:
     for number, name in enumerate(many.names()):
         book = workloads[name].books["main"]
         ours.remember(workloads[name])
-        safe = safe_values(workloads[name].books)["main"].target
-        book.published = safe * ([1.0, 1.0], [0.9, 0.99], [0.8, 1.0], [1.0, 0.9])[number % 4]
+        book.published = 0.01, 1.0  # what is safe is never less than what stands
+        cpu_cores, memory_bytes = safe_values(workloads[name])["main"].target.tolist()
+        cpu_share, memory_share = ((1.0, 1.0), (0.9, 0.99), (0.8, 1.0), (1.0, 0.9))[number % 4]
+        book.published = cpu_cores * cpu_share, memory_bytes * memory_share
     many.sent.clear()
     report = ours.leave_safe_values(profiles_until_s=many.now_s - 1.0)
     assert sorted(many.written("status")) == sorted(many.names()[2::4] + many.names()[3::4])
     assert report.unsaid == 0
 
 
+@pytest.mark.parametrize(
+    ("cpu_cores", "memory_gib", "left_cores", "left_gib"),
+    [
+        (0.2, 0.2, 1.0, 0.5),  # what it has: more than it was ever seen to use
+        (2.0, 1.0, 2.0 * 1.15, 1.0 * 1.15),  # what it used, with the margin: more than it has
+    ],
+)
+def test_with_little_history_what_is_left_behind_is_no_multiple_of_what_was_used(
+    many: Many, cpu_cores: float, memory_gib: float, left_cores: float, left_gib: float
+) -> None:
+    """A minute of history: the default recommender's upper bound is more than a thousand times its target."""
+    ours = recommender(many)
+    go_on(ours, many, 60, cpu_cores, memory_gib)
+    for workload in ours.workloads.values():
+        ours.remember(workload)
+        safe = safe_values(workload)["main"]
+        assert (safe.upper > 100.0 * safe.target).all()
+        published = workload.books["main"].published
+        assert safe.target[CPU] == pytest.approx(max(left_cores, published[CPU]), rel=0.07)  # a bucket's width
+        assert safe.target[MEMORY] / GIB == pytest.approx(max(left_gib, published[MEMORY] / GIB), rel=0.07)
+
+
 def test_those_come_first_that_have_used_most_beyond_what_stands_and_memory_before_cpu(many: Many) -> None:
     ours = recommender(many)
     go_on(ours, many, 40, cpu_cores=1.0, memory_gib=1.0)
-    stands = {"job04": [1.0, 0.5], "job05": [1.0, 0.8], "job06": [0.1, 1.0], "job07": [1.1, 0.99], "job08": [0.1, 0.4]}
+    stands = {"job04": (1.0, 0.5), "job05": (1.0, 0.8), "job06": (0.1, 1.0), "job07": (1.1, 0.99), "job08": (0.1, 0.4)}
     for key, workload in ours.workloads.items():
-        workload.books["main"].published = np.array(stands.get(key.name, [2.0, 2.0])) * [1.0, GIB]
+        cpu_cores, memory_gib = stands.get(key.name, (2.0, 2.0))
+        workload.books["main"].published = cpu_cores, memory_gib * GIB
         if key.name == "job08":
             workload.vpa = replace(workload.vpa, update_mode="Off")  # nobody acts on it
     ordered = by_urgency(ours.workloads.values(), ours.fleet.curves.peaks().tolist())
@@ -297,6 +322,6 @@ def test_many_decided_for_together_are_decided_for_as_one_by_one() -> None:
     assert decided[0] == decided[1]
 
 
-def _allocations(fleet: Fleet) -> list[tuple[str, list[float]]]:
+def _allocations(fleet: Fleet) -> list[tuple[str, Amounts]]:
     members: list[Member] = sorted(fleet, key=lambda member: member.instance)
-    return [(m.instance.pod_uid, m.decision.allocation.tolist()) for m in members if m.decision is not None]
+    return [(m.instance.pod_uid, m.decision.allocation) for m in members if m.decision is not None]

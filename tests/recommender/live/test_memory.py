@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recommender.live.memory import COMPILER, Memory, unchanged_mappings, use_few_arenas
+from recommender.live.memory import COMPILER, Memory, look_after_rounds, unchanged_mappings, use_few_arenas
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block
 
@@ -113,3 +113,14 @@ def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recommender.live.memory._glibc", lambda: None)
     use_few_arenas()
     Memory().tidy(0.0)
+
+
+def test_the_collector_looks_after_rounds_and_not_while_objects_are_made() -> None:
+    before = gc.get_threshold()
+    try:
+        look_after_rounds()
+        collections = gc.get_stats()[0]["collections"]
+        made = [[] for _ in range(10 * before[0])]
+        assert made and gc.get_stats()[0]["collections"] == collections
+    finally:
+        gc.set_threshold(*before)

@@ -169,6 +169,5 @@ def test_killed_it_goes_on_from_what_stands_and_stopped_it_leaves_values_that_ar
     began_s = time.monotonic()
     ours.stop()
     assert time.monotonic() - began_s < 10.0
-    cpu_cores, memory_bytes = target_of(cluster, team)
-    assert cpu_cores > 2 * before[0]  # the histogram's upper bound: of a few samples it is far up
-    assert memory_bytes > before[1]
+    # The histogram's upper bound is far up after a few minutes, and what it was seen to use far less than what it has.
+    assert target_of(cluster, team) == pytest.approx((2.0, 8 * 2.0**30))

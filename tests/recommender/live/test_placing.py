@@ -25,10 +25,10 @@ def owners(placed: Placing, pods: int) -> dict[str, str | None]:
     """The job that speaks for each pod."""
     found = {}
     for number in range(pods):
-        instance = placed.homes.at(Place("ns", f"pod-{number}", "main"))
-        home = None if instance is None else placed.homes[instance]
+        instance, home = placed.homes.at(Place("ns", f"pod-{number}", "main")) or (None, None)
         found[f"pod-{number}"] = None if home is None else home.workload.vpa.key.name
-        if home is not None:
+        if instance is not None and home is not None:
+            assert placed.homes[instance] is home
             assert home.pod in home.workload.selection.pods
     return found
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -42,70 +40,70 @@ def said(situation: Situation, forecast: np.ndarray = FORECAST) -> tuple[list[fl
 CASES = {
     "a trusted forecast passes": (CALM, [0.5, 1.5], []),
     "memory stays a tenth above what is in use": (
-        replace(CALM, working_set_bytes=2 * GIB), [0.5, 2.2], ["working set"],
+        CALM._replace(working_set_bytes=2 * GIB), [0.5, 2.2], ["working set"],
     ),
     "an unknown phase gives what the default recommender would say": (
-        replace(CALM, doubt="phase unknown"), [0.6, 2.0], ["fallback"],
+        CALM._replace(doubt="phase unknown"), [0.6, 2.0], ["fallback"],
     ),
     "and even that stays above what is in use": (
-        replace(CALM, doubt="phase unknown", working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
+        CALM._replace(doubt="phase unknown", working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
     ),
     "in doubt and without history the forecast is what there is": (
-        replace(CALM, doubt="phase unknown", histogram=None), [0.5, 1.5], ["fallback"],
+        CALM._replace(doubt="phase unknown", histogram=None), [0.5, 1.5], ["fallback"],
     ),
     "a guess takes nothing away": (
-        replace(CALM, doubt="too little history", confidence=0.01, requests=np.array([2.0, 1 * GIB])),
+        CALM._replace(doubt="too little history", confidence=0.01, requests=np.array([2.0, 1 * GIB])),
         [2.0, 2.0], ["fallback", "no shrinking on a guess"],
     ),
     "an hour of history is no guess any more": (
-        replace(CALM, doubt="phase unknown", confidence=1 / 24, requests=np.array([2.0, 4 * GIB])),
+        CALM._replace(doubt="phase unknown", confidence=1 / 24, requests=np.array([2.0, 4 * GIB])),
         [0.6, 2.0], ["fallback"],
     ),
     "violations above the target widen": (
-        replace(CALM, violations=np.array([0.07, 0.0])), [0.625, 1.5], ["violation budget"],
+        CALM._replace(violations=np.array([0.07, 0.0])), [0.625, 1.5], ["violation budget"],
     ),
     "twice the target falls back": (
-        replace(CALM, violations=np.array([0.11, 0.0])), [0.75, 2.0], ["fallback", "violation budget"],
+        CALM._replace(violations=np.array([0.11, 0.0])), [0.75, 2.0], ["fallback", "violation budget"],
     ),
     "a container that uses just what it has gets more, to show what it wants": (
-        replace(CALM, pinned=True, requests=np.array([0.8, 4 * GIB])), [1.0, 1.5], ["room to show"],
+        CALM._replace(pinned=True, requests=np.array([0.8, 4 * GIB])), [1.0, 1.5], ["room to show"],
     ),
     "or what is forecast, if that is more": (
-        replace(CALM, pinned=True, requests=np.array([0.2, 4 * GIB])), [0.5, 1.5], [],
+        CALM._replace(pinned=True, requests=np.array([0.2, 4 * GIB])), [0.5, 1.5], [],
     ),
     "violations of a few samples are chance": (
-        replace(CALM, violations=np.array([0.5, 0.5]), judged=10), [0.5, 1.5], [],
+        CALM._replace(violations=np.array([0.5, 0.5]), judged=10), [0.5, 1.5], [],
     ),
     "memory rises at once": (
-        replace(CALM, applied=np.array([0.5, 1.0 * GIB])), [0.5, 1.5], [],
+        CALM._replace(applied=np.array([0.5, 1.0 * GIB])), [0.5, 1.5], [],
     ),
     "memory falls late": (
-        replace(CALM, applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_900.0), [0.5, 4.0], ["slow shrink"],
+        CALM._replace(applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_900.0), [0.5, 4.0], ["slow shrink"],
     ),
     "and in steps": (
-        replace(CALM, applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_000.0), [0.5, 3.2], ["slow shrink"],
+        CALM._replace(applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_000.0), [0.5, 3.2], ["slow shrink"],
     ),
     "a last small step goes all the way": (
-        replace(CALM, applied=np.array([0.5, 1.6 * GIB]), less_memory_since_s=9_000.0), [0.5, 1.5], [],
+        CALM._replace(applied=np.array([0.5, 1.6 * GIB]), less_memory_since_s=9_000.0), [0.5, 1.5], [],
     ),
     "a kill for memory is not forgotten": (
-        replace(CALM, oom_floor_bytes=3 * GIB), [0.5, 3.0], ["OOM bump"],
+        CALM._replace(oom_floor_bytes=3 * GIB), [0.5, 3.0], ["OOM bump"],
     ),
     "too many changes hold what is applied": (
-        replace(CALM, applied=np.array([0.9, 2.0 * GIB]), less_memory_since_s=0.0, recent_changes=12),
+        CALM._replace(applied=np.array([0.9, 2.0 * GIB]), less_memory_since_s=0.0, recent_changes=12),
         [0.9, 2.0], ["slow shrink", "resize limit"],
     ),
     "but not memory that must rise": (
-        replace(CALM, applied=np.array([0.9, 1.0 * GIB]), recent_changes=12), [0.9, 1.5], ["resize limit"],
+        CALM._replace(applied=np.array([0.9, 1.0 * GIB]), recent_changes=12), [0.9, 1.5], ["resize limit"],
     ),
     "where earlier runs show that a run of a minute needs it no more, six seconds are late and there are no steps": (
-        replace(CALM, applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_993.0, run_s=60.0), [0.5, 1.5], [],
+        CALM._replace(applied=np.array([0.5, 4.0 * GIB]), less_memory_since_s=9_993.0, run_s=60.0), [0.5, 1.5], [],
     ),
     "what a full node has put off for long is not asked for any more": (
-        replace(CALM, requests=np.array([0.3, 2.0 * GIB]), deferred_s=200.0), [0.3, 1.5], ["room"],
+        CALM._replace(requests=np.array([0.3, 2.0 * GIB]), deferred_s=200.0), [0.3, 1.5], ["room"],
     ),
     "but waited for at first": (
-        replace(CALM, requests=np.array([0.3, 2.0 * GIB]), deferred_s=100.0), [0.5, 1.5], [],
+        CALM._replace(requests=np.array([0.3, 2.0 * GIB]), deferred_s=100.0), [0.5, 1.5], [],
     ),
 }  # fmt: skip
 
@@ -116,7 +114,7 @@ def test_each_rail_by_hand(situation: Situation, target: list[float], rails: lis
 
 
 def test_every_rail_that_acted_says_why_in_words() -> None:
-    draft = guarded(FORECAST, replace(CALM, doubt="phase unknown", working_set_bytes=4 * GIB), OPTIONS)
+    draft = guarded(FORECAST, CALM._replace(doubt="phase unknown", working_set_bytes=4 * GIB), OPTIONS)
     assert dict(draft.notes) == {
         "fallback": "phase unknown: as the default recommender has it",
         "working set": "10% above the present working set",
@@ -146,8 +144,7 @@ def test_no_rail_ever_leaves_less_memory_than_is_in_use_or_drops_it_faster_than_
     doubt: str | None,
 ) -> None:
     in_force = NOTHING if applied is None else np.array([applied[0], applied[1] * GIB])
-    situation = replace(
-        CALM,
+    situation = CALM._replace(
         doubt=doubt,
         working_set_bytes=working_set * GIB,
         applied=in_force,

@@ -51,7 +51,7 @@ class View:
         if self.problem is not None:
             raise self.problem
 
-    def keep(self, statuses: Mapping[Any, Any], within_s: float, every_s: float) -> WriteReport:
+    def keep(self, statuses: Mapping[Any, Any], within_s: float, every_s: float, at_most: float) -> WriteReport:
         self.kept.append((within_s, every_s))
         return WriteReport(written=1)
 
