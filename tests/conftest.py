@@ -17,28 +17,20 @@ def pytest_configure() -> None:
 
 
 LONGEST_FIRST = (
-    # with servers: from four minutes down to a half
-    "tests/cluster/test_scale.py",
-    "tests/recommender/live/test_faults_on_a_cluster.py",
+    # with servers: from five minutes down to one
     "tests/scripts/test_bench_node.py",
+    "tests/cluster/test_scale.py",
     "tests/recommender/live/test_behaviours_on_a_cluster.py",
     "tests/scripts/test_bench_placement.py",
-    "tests/extender/test_faults_on_a_cluster.py",
-    "tests/extender/test_walk_through_on_a_cluster.py",
+    "tests/recommender/live/test_faults_on_a_cluster.py",
     "tests/scripts/test_bench_scheduler.py",
+    "tests/extender/test_faults_on_a_cluster.py",
     "tests/recommender/live/test_auto_vpas_on_a_cluster.py",
-    "tests/extender/test_rights_on_a_cluster.py",
-    "tests/recommender/live/test_progress_on_a_cluster.py",
     "tests/recommender/live/test_on_a_cluster.py",
+    "tests/recommender/sources/test_prometheus_for_real.py",
+    "tests/extender/test_walk_through_on_a_cluster.py",
+    "tests/recommender/live/test_progress_on_a_cluster.py",
     "tests/recommender/live/test_history_on_a_cluster.py",
-    "tests/cluster/test_vpa.py",
-    "tests/extender/test_gangs_on_a_cluster.py",
-    "tests/recommender/live/test_operation_on_a_cluster.py",
-    "tests/cluster/test_real_node_leftovers.py",
-    "tests/extender/test_on_a_cluster.py",
-    "tests/cluster/test_real_node.py",
-    "tests/cluster/test_simulated_pods.py",
-    "tests/cluster/test_real_training.py",
     # without: from ten seconds down to three
     "tests/recommender/cli/test_dry_run.py",
     "tests/recommender/policies/test_demand.py",
