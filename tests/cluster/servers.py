@@ -20,6 +20,11 @@ class Edit:
     why: str
 
 
+def _without_debug_information(*link: str) -> tuple[str, ...]:
+    """What `go build` gets: nobody debugs these servers, and compiling without DWARF takes a sixth less."""
+    return "-gcflags=all=-dwarf=false", " ".join(("-ldflags=-s -w", *link))
+
+
 @dataclass(frozen=True)
 class Module:
     """A Go module that is only there to build some servers of one upstream project, whose dependencies fit together.
@@ -42,7 +47,7 @@ class Module:
     path: str
     version: str
     packages: Mapping[str, str]
-    build_flags: tuple[str, ...] = ("-ldflags", "-s -w")
+    build_flags: tuple[str, ...] = _without_debug_information()
     manifests: tuple[str, ...] = ()
     edits: tuple[Edit, ...] = ()
 
@@ -51,11 +56,10 @@ def kube(version: str) -> Module:
     """Kubernetes itself. Built plainly it calls itself v0.0.0-master, which its own kubectl cannot read."""
     major, minor, _ = version.split(".", 2)
     stamp = "k8s.io/component-base/version"
-    link = f"-s -w -X {stamp}.gitVersion=v{version} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    flags = _without_debug_information(*(f"-X {stamp}.{name}={value}" for name, value in values.items()))
     binaries = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
-    return Module(
-        "kube", KUBERNETES_PATH, f"v{version}", {name: f"cmd/{name}" for name in binaries}, ("-ldflags", link)
-    )
+    return Module("kube", KUBERNETES_PATH, f"v{version}", {name: f"cmd/{name}" for name in binaries}, flags)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def toolsets() -> tuple[Toolset, ...]:
     prometheus = Module(
         "prometheus", "github.com/prometheus/prometheus", f"v{versions.PROMETHEUS}",
         {"prometheus": "cmd/prometheus", "promtool": "cmd/promtool"},
-        ("-tags", "remove_all_sd,enable_kubernetes_sd", "-ldflags", "-s -w"),
+        ("-tags", "remove_all_sd,enable_kubernetes_sd", *_without_debug_information()),
     )  # fmt: skip
     return (
         Toolset("kube", (etcd, kube(versions.KUBERNETES), kwok, metrics_server, kube_state_metrics)),
