@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.cluster import servers, versions
@@ -59,15 +61,24 @@ def on_stderr(line: str) -> None:
 def build_all(say: Say = on_stderr) -> Binaries:
     """Every server, from the cache where it is there; one line per server that has to be built.
 
+    The first brings the standard library. After it the sets, which share nothing else, are built side by side: one
+    that waits for a download, or links on a single core, leaves the machine to the other (a tenth of the time).
+
     Raises
     ------
     BuildFailed
         No Go toolchain could be had, or a build went wrong.
     """
     binaries = Binaries()
-    for tools in servers.toolsets():
-        for module in tools.modules:
-            binaries.add(module, _built(module, TOOLS / tools.name, say))
+    (first, *others), *more = [
+        [(module, TOOLS / tools.name) for module in tools.modules] for tools in servers.toolsets()
+    ]
+    built = _all_built([first], say)
+    with ThreadPoolExecutor() as pool:
+        for folders in pool.map(_all_built, (others, *more), itertools.repeat(say)):
+            built += folders
+    for module, folder in built:
+        binaries.add(module, folder)
     if (wanted := versions.kubernetes_version()) != versions.KUBERNETES:
         other = servers.kube(wanted)
         binaries.add(other, _built(other, _module_files_for(other, say), say))
@@ -85,6 +96,10 @@ def recipe_hash(module: Module, sources: Path) -> str:
     for name in ("go.mod", "go.sum"):
         digest.update((sources / name).read_bytes())
     return digest.hexdigest()[:12]
+
+
+def _all_built(modules: list[tuple[Module, Path]], say: Say) -> list[tuple[Module, Path]]:
+    return [(module, _built(module, sources, say)) for module, sources in modules]
 
 
 def _built(module: Module, sources: Path, say: Say) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def test_a_built_server_is_not_built_again(tmp_path: Path, monkeypatch: pytest.M
     binaries = building.build_all(lambda line: pytest.fail(f"nothing is to be said, but: {line}"))
     assert binaries["kubelet"].name == "kubelet"
     assert {"etcd", "kube-apiserver", "kwok", "vpa-updater", "promtool"} <= set(binaries)
+
+
+def test_the_sets_are_built_side_by_side_after_the_first_server_and_what_went_wrong_in_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(versions.CHOSEN_BY, raising=False)
+    together = threading.Barrier(2, timeout=10)
+    began: list[str] = []
+
+    def build(module: Module, sources: Path, into: Path, say: building.Say) -> None:
+        began.append(module.name)
+        if module.name in {"kube", "vpa"}:
+            together.wait()  # passes when both are being built, and breaks otherwise
+        if module.name == "prometheus":
+            raise building.BuildFailed("prometheus: undefined: thing")
+
+    monkeypatch.setattr(building, "_build", build)
+    with pytest.raises(building.BuildFailed, match="undefined: thing"):
+        building.build_all(lambda _: None)
+    assert began[0] == "etcd"
+    assert not list((tmp_path / "phasewise" / "servers").glob("prometheus-*")), "half a build is not kept"
 
 
 def test_a_line_that_upstream_changed_stops_the_build_and_says_what_to_do(tmp_path: Path) -> None:
