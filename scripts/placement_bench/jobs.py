@@ -46,7 +46,7 @@ EVERYBODY: Mapping[str, Who] = {
     "strict": STRICT,
 }
 """By the names that `--placed-by` takes."""
-GROUPS, SCATTERED = "in groups", "one by one"
+PATTERNS = GROUPS, SCATTERED = "in groups", "one by one"
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class Plan:
         Which jobs, in which order.
     placed_by
         The schedulers.
+    patterns
+        How the jobs come.
     """
 
     jobs: int
@@ -72,6 +74,7 @@ class Plan:
     nodes: Sequence[int]
     seeds: Sequence[int]
     placed_by: Sequence[Who] = tuple(EVERYBODY.values())
+    patterns: Sequence[str] = PATTERNS
 
     def arrivals(self, pattern: str, seed: int) -> Sequence[Arrival]:
         """The jobs of one play."""
@@ -112,7 +115,7 @@ def run_jobs(
             if lane.who in (OURS, *LIMITED):
                 place.publish(lane.namespace, pace.speed)
         for seed in plan.seeds:
-            for pattern in (GROUPS, SCATTERED):
+            for pattern in plan.patterns:
                 jobs = plan.arrivals(pattern, seed)
                 use.jobs = {job.name: job for job in jobs}
                 with woken(place, [lane.namespace for lane in lanes if lane.who in LIMITED]):

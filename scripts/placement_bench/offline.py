@@ -18,7 +18,7 @@ from extender.filter import Limits
 from extender.grid import Grid
 from extender.settings import Settings
 from placement_bench.arrivals import Arrival
-from placement_bench.jobs import GROUPS, SCATTERED, Plan, Result
+from placement_bench.jobs import Plan, Result
 from placement_bench.load import Run, overload
 from placement_bench.opinions import Pair
 from placement_bench.pace import CYCLE_S, LONGEST_WAIT_S, Pace
@@ -199,7 +199,7 @@ def play_offline(jobs: Sequence[Arrival], floor: Floor, judge: Judge, share: flo
 def run_offline(plan: Plan, pace: Pace, shape: Shape, results: list[Result], told: Callable[[str], None]) -> None:
     """As `jobs.run_jobs`, without servers."""
     for seed in plan.seeds:
-        for pattern in (GROUPS, SCATTERED):
+        for pattern in plan.patterns:
             jobs = plan.arrivals(pattern, seed)
             for nodes in plan.nodes:
                 for who in plan.placed_by:

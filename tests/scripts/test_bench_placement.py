@@ -290,9 +290,20 @@ def test_misuse_is_said_before_anything_is_started() -> None:
     done = invoke(NAME, "--rows", "best")
     assert done.exit_code == 2
     assert "no best; there are burst, jobs, gangs" in done.stderr
+    done = invoke(NAME, "--patterns", "all")
+    assert done.exit_code == 2
+    assert "no all; there are in groups, one by one" in done.stderr
     done = invoke(NAME, "--placed-by", "ours,best")
     assert done.exit_code == 2
     assert "no best; there are least, most, current, random, cautious, ours, waits, strict" in done.stderr
+
+
+def test_one_pattern_alone_can_be_played() -> None:
+    sizes = ["--jobs", "3", "--group", "2", "--nodes", "2", "--orders", "1", "--placed-by", "least"]
+    done = invoke(NAME, "--rows", "offline", "--patterns", "one by one", *sizes)
+    assert done.exit_code == 0, done.output
+    assert "one by one" in done.stdout
+    assert "in groups" not in done.stdout
 
 
 def test_the_fewest_nodes_that_do_as_well_as_the_best_other_on_the_most_are_told() -> None:
