@@ -26,6 +26,10 @@ UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
 )
 
 
+NOTHING_SCORED = np.zeros(0)
+NOWHERE = np.zeros(0, dtype=np.intp)
+
+
 @dataclass(slots=True)
 class Decision:
     """One pod: the nodes asked about, what was said of each, and what came of it.
@@ -58,19 +62,21 @@ class Decision:
     added: dict[str, float] = field(default_factory=dict)
     tolerated: float = 1.0
     nodes: Sequence[str] = ()
-    places: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    places: Integers = field(default_factory=lambda: NOWHERE)
     opinions: Mapping[str, Opinion] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    totals: Floats = field(default_factory=lambda: np.zeros(0))
-    scores: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    totals: Floats = field(default_factory=lambda: NOTHING_SCORED)
+    scores: Integers = field(default_factory=lambda: NOWHERE)
     favourite: str = ""
     bound: str = ""
 
     @property
     def numbers(self) -> int:
         """How many numbers its arrays hold."""
-        each = 3 + sum(1 + len(opinion.facts) for opinion in self.opinions.values())
-        return each * len(self.places) + len(self.refused) + len(self.added)
+        numbers = len(self.refused) + len(self.added)
+        if len(self.places):
+            numbers += len(self.places) * (3 + sum([1 + len(opinion.facts) for opinion in self.opinions.values()]))
+        return numbers
 
     @property
     def outcome(self) -> str:

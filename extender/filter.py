@@ -116,7 +116,7 @@ def _memory_peaks(question: Question, limits: Limits, freed: Floats | None) -> F
     cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), question.here(snapshot.per_unit)[MEMORY]
     peaks: Floats
     if freed is None:
-        peaks = question.peak_of(cells)[MEMORY]
+        peaks = question.peak_and_mean_of(cells)[0][MEMORY]
     else:
         gone = freed[MEMORY, :cells]
         relief = np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)

@@ -20,10 +20,10 @@ class HostLines:
         self._starts = np.zeros(len(names) + 1, dtype=np.int64)
         np.cumsum([len(line) for line in told], out=self._starts[1:])
 
-    def of(self, places: Integers, scores: Integers) -> bytes:
+    def of(self, places: Integers, scores: Integers) -> memoryview:
         """The lines of some nodes, each with a comma before it."""
         told = np.empty(len(self._lines) + (lines.LONGEST + 1) * len(places), dtype=np.uint8)
-        return told[: lines.write(self._lines, self._starts, places, scores, told)].tobytes()
+        return told.data[: lines.write(self._lines, self._starts, places, scores, told)]
 
 
 class LatestLines:

@@ -88,11 +88,13 @@ class _Order:
     index: dict[str, int]
     names: tuple[str, ...]
     table: NameTable
+    everywhere: Integers
     rank: Integers
     allocatable: Floats
     per_unit: Floats
     most_per_unit: tuple[float, float]
     data: Mapping[str, Floats]
+    undoubted: Floats
 
 
 class NodeTable:
@@ -240,6 +242,7 @@ class NodeTable:
             index=order.index,
             names=order.names,
             table=order.table,
+            everywhere=order.everywhere,
             rank=order.rank,
             allocatable=order.allocatable,
             per_unit=order.per_unit,
@@ -247,7 +250,7 @@ class NodeTable:
             requested=counts[sums.REQUESTED : sums.GUESSED],
             guessed=counts[sums.GUESSED : sums.CATEGORIES],
             load=load,
-            variance=self._variance[begins : begins + self._doubted, :nodes].astype(np.float32),
+            variance=self._variance_from(begins, nodes) if self._doubted else order.undoubted,
             categories=counts[sums.CATEGORIES : sums.PODS],
             pods=counts[sums.PODS],
             data=order.data,
@@ -255,6 +258,9 @@ class NodeTable:
         if latest is not None and latest.first_cell == cell:
             new.follows(latest, touched)
         return new
+
+    def _variance_from(self, begins: int, nodes: int) -> Floats:
+        return self._variance[begins : begins + self._doubted, :nodes].astype(np.float32)
 
     def _ordered(self) -> _Order:
         nodes = len(self._nodes)
@@ -267,7 +273,18 @@ class NodeTable:
         per_unit = np.divide(1.0, allocatable, out=np.zeros((2, nodes), dtype=np.float32), where=known)
         cpu, memory = per_unit.max(axis=1, initial=0.0).tolist()
         index, names, table, rank = self._named()
-        return _Order(index, names, table, rank, allocatable, per_unit, (cpu, memory), MappingProxyType(data))
+        return _Order(
+            index=index,
+            names=names,
+            table=table,
+            everywhere=np.arange(nodes),
+            rank=rank,
+            allocatable=allocatable,
+            per_unit=per_unit,
+            most_per_unit=(cpu, memory),
+            data=MappingProxyType(data),
+            undoubted=np.zeros((0, nodes), dtype=np.float32),
+        )
 
     def _named(self) -> tuple[dict[str, int], tuple[str, ...], NameTable, Integers]:
         """All that follows from the names of the nodes alone; what was made before where they are the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 
 class Overlay:
@@ -31,12 +31,14 @@ class Overlay:
         held = self._until_s.pop(uid, None)
         return held[0] if held else None
 
-    def expired(self, now_s: float) -> Iterator[str]:
+    def expired(self, now_s: float) -> Sequence[str]:
         """Drop and name those whose time is over; cheap while there are none."""
+        found = []
         # Almost in order: reservations may last longer than advice, and only delay what lies behind them.
-        while self._until_s:
-            uid, (_, until_s) = next(iter(self._until_s.items()))
+        for uid, (_, until_s) in self._until_s.items():
             if until_s > now_s:
-                return
+                break
+            found.append(uid)
+        for uid in found:
             del self._until_s[uid]
-            yield uid
+        return found

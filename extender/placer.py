@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,8 +218,7 @@ class _Judged(NamedTuple):
     scored: Scored
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
+class _Expected(NamedTuple):
     """What was judged before it was asked for, and on what; a snapshot is another one after every change."""
 
     asked: Asked

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,24 @@ def _ahead(curve: Curve, cells: int) -> Floats:
     return np.ascontiguousarray(curve.expected(0, cells), dtype=np.float32)
 
 
-@dataclass(frozen=True)
+Value = TypeVar("Value")
+
+
+class _Once(Generic[Value]):
+    """`cached_property` without its lock, which takes longer than most of what is kept here: a question is asked on one
+    thread."""
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self._make, self._name = make, make.__name__
+
+    def __get__(self, question: object, _: type) -> Value:
+        value = question.__dict__[self._name] = self._make(question)
+        return value
+
+
+@dataclass(eq=False)  # not frozen: that makes it several times as slow to make
 class Question:
-    """A pod and m nodes.
+    """A pod and m nodes. Never changed once made.
 
     Attributes
     ----------
@@ -53,12 +68,12 @@ class Question:
     peers: Mapping[int, int]
     waited_s: float = 0.0
 
-    @cached_property
+    @_Once
     def demand(self) -> Floats:
         """(2, cells): what the pod will use when it starts now."""
         return _ahead(self.footprint.curve, self.snapshot.grid.cells)
 
-    @cached_property
+    @_Once
     def doubt(self) -> Floats:
         """(cells,), cores squared: how uncertain what it will use of CPU is."""
         return variance_of(self.demand[CPU], self.footprint.curve.peak[CPU]).astype(self.demand.dtype)
@@ -67,7 +82,7 @@ class Question:
         """The highest of `demand` in the first cells, of CPU and memory each."""
         return _highest(self.footprint.curve, cells)
 
-    @cached_property
+    @_Once
     def fill(self) -> Floats:
         """(2, cells, m): the share of each node that is used with the pod on it; 0 where a node's size is not known."""
         return self.fill_of(self.snapshot.grid.cells)
@@ -78,39 +93,32 @@ class Question:
         shares *= self.per_unit[:, None, :]
         return shares
 
-    def peak_of(self, cells: int) -> Floats:
-        """(2, m): the highest `fill` in the first cells."""
-        peaks = np.empty(self.per_unit.shape, dtype=np.float32)
-        fullness.highest(self.load, self.demand, self.per_unit, cells, peaks)
-        return peaks
+    def peak_and_mean_of(self, cells: int) -> tuple[Floats, Floats]:
+        """(2, m) each: the highest and the mean `fill` in the first cells."""
+        peak, mean = np.empty((2, *self.per_unit.shape), dtype=np.float32)
+        fullness.shares(self.load, self.demand, self.per_unit, cells, peak, mean)
+        return peak, mean
 
-    @cached_property
-    def peak(self) -> Floats:
-        """(2, m): the highest `fill` of the coming hour."""
-        return self.peak_of(self.snapshot.grid.cells)
+    @_Once
+    def peak_and_mean(self) -> tuple[Floats, Floats]:
+        """(2, m) each: the highest and the mean `fill` of the coming hour."""
+        return self.peak_and_mean_of(self.snapshot.grid.cells)
 
-    @cached_property
-    def mean(self) -> Floats:
-        """(2, m): the mean `fill` of the coming hour."""
-        means = np.empty(self.per_unit.shape, dtype=np.float32)
-        fullness.average(self.load, self.demand, self.per_unit, means)
-        return means
-
-    @cached_property
+    @_Once
     def load(self) -> Floats:
         """(2, cells, m)."""
         return self.here(self.snapshot.load)
 
-    @cached_property
+    @_Once
     def variance(self) -> Floats:
         """(first cells, m), see `Snapshot`."""
         return self.here(self.snapshot.variance)
 
-    @cached_property
+    @_Once
     def per_unit(self) -> Floats:
         return self.here(self.snapshot.per_unit)
 
-    @cached_property
+    @_Once
     def held(self) -> NDArray[np.float64]:
         """(3, m): how many training pods of each category a node holds."""
         return np.array(self.here(self.snapshot.categories), dtype=np.float64)  # kept, and not all sums with it
@@ -121,7 +129,7 @@ class Question:
             return of_nodes
         return np.take(of_nodes, self.places, axis=-1)
 
-    @cached_property
+    @_Once
     def peers_on(self) -> Floats:
         """(m,): how many pods of the same job each node holds."""
         if not self.peers:

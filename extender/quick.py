@@ -25,6 +25,8 @@ LONGEST_HEAD = 1024
 
 END_OF_HEAD = b"\r\n\r\n"
 
+TYPE = JSON.encode()
+
 HARMLESS = frozenset((b"host", b"user-agent", b"content-length", b"content-type", b"accept", b"accept-encoding"))
 
 
@@ -71,7 +73,7 @@ class Quick:
             status,
             self._date,
             b"" if stays else b"Connection: close\r\n",
-            JSON.encode(),
+            TYPE,
             len(told.body),
             told.body,
         )

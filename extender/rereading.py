@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from hashlib import blake2b
 from sys import intern
 from typing import Any, NamedTuple
@@ -50,7 +48,7 @@ class Rereading:
         """The pod; raises what `read` raises."""
         held = self._held.pop(_text(raw, "metadata", "uid"), None)
         if held is not None and (node := _node_alone(raw)) and self._is_same(held, raw):
-            return replace(held.pod, node=intern(node), refused_s=math.nan, version="")
+            return held.pod.bound_to(intern(node))
         pod = self._read(raw)
         if not pod.node and not pod.finished:
             self._held[pod.uid] = _Held(pod, self._version_of(pod.namespace), _digest(raw))
@@ -80,8 +78,7 @@ def _node_alone(raw: Json) -> str:
 def _digest(raw: Json) -> bytes:
     """Of a pod that could be read, or of one that may be the same."""
     metadata, spec = raw["metadata"], raw.get("spec") or {}
-    kept = [
-        *(metadata.get(name) for name in OF_METADATA),
-        *(item for item in spec.items() if item[0] != "nodeName"),
-    ]
+    of_spec = spec.copy()
+    of_spec.pop("nodeName", None)
+    kept = ([metadata.get(name) for name in OF_METADATA], of_spec)
     return blake2b(orjson.dumps(kept), digest_size=16).digest()

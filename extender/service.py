@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 from extender.api import create_app
 from extender.body import BodyLimits
 from extender.cache import ClusterCache
-from extender.decisions import Decisions
+from extender.decisions import MOST_NUMBERS, Decisions
 from extender.events import EventWriter
-from extender.machine import give_memory_back
+from extender.machine import give_memory_back, take_memory
 from extender.placer import Placer
 from extender.pod import Pod
 from extender.settings import Settings
@@ -33,6 +33,7 @@ from recommender.cluster.rate import TokenBucket
 log = logging.getLogger(__name__)
 
 LEASE = "phasewise-extender"
+NUMBER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class Service:
         gc.collect()
         gc.freeze()
         give_memory_back()
+        take_memory(NUMBER_BYTES * MOST_NUMBERS)
         log.info("ready: %d nodes listed", len(self.state.snapshot().index))
 
     def _bound(self, pod: Pod) -> None:

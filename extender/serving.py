@@ -83,8 +83,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # it comes without types
     def handle(self, conn: Any) -> Any:
         if conn.initialized:
             conn.sock.setblocking(True)
+        waiting = select.poll()
+        waiting.register(conn.sock, select.POLLIN)
         told = self._answer(conn)
-        while told is True and self.alive and _more_comes(conn):
+        while told is True and self.alive and _more_comes(conn, waiting):
             told = self._answer(conn)
         return told
 
@@ -109,14 +111,12 @@ def _ahead(conn: Any) -> bytes:
     return read
 
 
-def _more_comes(conn: Any) -> bool:
+def _more_comes(conn: Any, waiting: select.poll) -> bool:
     """Whether the next request begins to arrive within `STAY_S`; gunicorn looks after what was read ahead."""
     if conn.is_http2 or _ahead(conn):
         return False
     if isinstance(conn.sock, SSLSocket) and conn.sock.pending():
         return True
-    waiting = select.poll()
-    waiting.register(conn.sock, select.POLLIN)
     return bool(waiting.poll(1000 * STAY_S))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ Floats = NDArray[np.floating]
 Integers = NDArray[np.intp]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)  # not frozen: that makes it five times as slow to make, and one is made for every pod
 class Snapshot:
     """Places 0..n-1 stand for nodes.
 
@@ -33,6 +32,8 @@ class Snapshot:
         Place -> node name.
     table
         The same for names as they came.
+    everywhere
+        (n,): all places in their order.
     rank
         (n,) place of each node in the order of names, for ties.
     allocatable, requested, guessed
@@ -59,6 +60,7 @@ class Snapshot:
     index: Mapping[str, int]
     names: Sequence[str]
     table: NameTable
+    everywhere: Integers
     rank: Integers
     allocatable: Floats
     per_unit: Floats
@@ -70,15 +72,7 @@ class Snapshot:
     categories: Floats
     pods: Floats
     data: Mapping[str, Floats]
-
-    @cached_property
-    def everywhere(self) -> Integers:
-        """(n,): all places in their order."""
-        return np.arange(len(self.names))
-
-    @cached_property
-    def _fullest(self) -> dict[int, tuple[float, float]]:
-        return {}
+    _fullest: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def fullest(self, within_s: float) -> tuple[float, float]:
         """No node will be used to a larger share within so many seconds, of CPU and memory each."""

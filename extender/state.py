@@ -6,8 +6,8 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,8 +28,7 @@ SEAT_S = 300.0
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """What one call works on: a snapshot, what it holds of the pod asked about, and how long that has been refused."""
 
     snapshot: Snapshot
@@ -233,7 +232,7 @@ class ClusterState:
     def _entry(self, pod: Pod, node: str, started_s: float) -> Entry:
         grid = self._settings.grid
         entry = Entry(pod, node, self._footprint(pod), grid.cell(started_s), self._category(pod))
-        ended = entry.end_cell is not None and entry.end_cell <= grid.cell(self._clock())
+        ended = (end_cell := entry.end_cell) is not None and end_cell <= grid.cell(self._clock())
         return replace(entry, overdue=True) if ended else entry
 
     def _add(self, pod: Pod, node: str, started_s: float) -> None:
@@ -241,8 +240,8 @@ class ClusterState:
 
     def _enter(self, entry: Entry) -> None:
         pod, node = entry.pod, entry.node
-        if entry.end_cell is not None:
-            self._ends[entry.end_cell].add(pod.uid)
+        if (end_cell := entry.end_cell) is not None:
+            self._ends[end_cell].add(pod.uid)
         self._entries[pod.uid] = entry
         self._on[node].add(pod.uid)
         self._of_class[pod.namespace, pod.workload].add(pod.uid)
@@ -254,8 +253,8 @@ class ClusterState:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        if entry.end_cell is not None:
-            _discard(self._ends, entry.end_cell, uid)
+        if (end_cell := entry.end_cell) is not None:
+            _discard(self._ends, end_cell, uid)
         pod = entry.pod
         _discard(self._on, entry.node, uid)
         _discard(self._of_class, (pod.namespace, pod.workload), uid)

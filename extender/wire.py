@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -26,8 +26,7 @@ from extender.snapshot import Integers
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadPod:
+class UnreadPod(NamedTuple):
     """A pod's JSON, and what tells whether it is known: of one `resourceVersion` a pod never changes."""
 
     namespace: str
@@ -48,8 +47,7 @@ class UnreadPod:
             raise BadRequest(f"Pod is not JSON: {str(error)[:120]}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """ExtenderArgs.
 
     Attributes
@@ -211,11 +209,15 @@ NAMES_PASSED = b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnres
 
 def priority_answer(scored: Scored) -> bytes:
     """HostPriorityList: every host once, each with a whole number of 0 to 10."""
-    told = LATEST.of(scored.known).of(scored.places, scored.scores) if len(scored.places) else b""
+    told: list[bytes | memoryview] = [b"["]
+    if len(scored.places):
+        told.append(LATEST.of(scored.known).of(scored.places, scored.scores)[1:])
     if scored.neutral:
         listed = orjson.dumps(scored.neutral)[2:-2]  # between two names nothing but this can stand: quotes are escaped
-        told += b',{"Host":"%b","Score":%d}' % (listed.replace(b'","', b'","Score":%d},{"Host":"' % NEUTRAL), NEUTRAL)
-    return b"[%b]" % told[1:]
+        alike = listed.replace(b'","', b'","Score":%d},{"Host":"' % NEUTRAL)
+        told.append(b'%b{"Host":"%b","Score":%d}' % (b"," if len(told) > 1 else b"", alike, NEUTRAL))
+    told.append(b"]")
+    return b"".join(told)
 
 
 def preemption_answer(asked: AskedVictims, kept: Iterable[str]) -> bytes:

@@ -10,8 +10,8 @@ Floats32 = NDArray[np.float32]
 
 
 @njit(cache=True)
-def highest(load: Floats32, demand: Floats32, per_unit: Floats32, cells: int, peaks: Floats32) -> None:
-    """The highest share of each node that is used in the first cells.
+def shares(load: Floats32, demand: Floats32, per_unit: Floats32, cells: int, peaks: Floats32, means: Floats32) -> None:
+    """The highest and the mean share of each node that is used in the first cells.
 
     Parameters
     ----------
@@ -21,39 +21,27 @@ def highest(load: Floats32, demand: Floats32, per_unit: Floats32, cells: int, pe
         float32 (2, at least `cells`): what the pod adds.
     per_unit
         float32 (2, n): 1 / size.
-    peaks
+    peaks, means
         OUT float32 (2, n).
     """
-    nodes = peaks.shape[1]
+    nodes, part = peaks.shape[1], np.float32(1.0 / cells)
     former, latter = np.empty(nodes, dtype=np.float32), np.empty(nodes, dtype=np.float32)
     for resource in range(2):
+        mean, asked_in_all = means[resource], np.float32(0.0)
+        mean[:] = np.float32(0.0)
         former[:] = -np.inf
         for cell in range(cells):
             row, asked = load[resource, cell], demand[resource, cell]
+            asked_in_all += asked
             for node in range(nodes):  # into another array: in place it would be done one by one
                 latter[node] = max(former[node], row[node] + asked)
+            for node in range(nodes):
+                mean[node] += row[node]
             former, latter = latter, former
+        asked_in_all /= np.float32(cells)
         for node in range(nodes):
             peaks[resource, node] = former[node] * per_unit[resource, node]
-
-
-@njit(cache=True)
-def average(load: Floats32, demand: Floats32, per_unit: Floats32, means: Floats32) -> None:
-    """The mean share of each node that is used in all cells; arrays as of `highest`."""
-    cells = load.shape[1]
-    share = np.float32(1.0 / cells)
-    for resource in range(2):
-        mean = means[resource]
-        mean[:] = np.float32(0.0)
-        asked = np.float32(0.0)
-        for cell in range(cells):
-            row = load[resource, cell]
-            asked += demand[resource, cell]
-            for node in range(len(mean)):
-                mean[node] += row[node]
-        asked /= np.float32(cells)
-        for node in range(len(mean)):
-            mean[node] = (mean[node] * share + asked) * per_unit[resource, node]
+            mean[node] = (mean[node] * part + asked_in_all) * per_unit[resource, node]
 
 
 @njit(cache=True)
@@ -63,7 +51,7 @@ def fullest(load: Floats32, per_unit: Floats32, cells: int, places: NDArray[np.i
     Parameters
     ----------
     places
-        int64 (m,): which nodes; the other arrays as of `highest`.
+        int64 (m,): which nodes; the other arrays as of `shares`.
     """
     cpu = memory = np.float32(0.0)
     for place in places:

@@ -12,9 +12,10 @@ from recommender.records import CPU, MEMORY
 
 def judge(question: Question) -> Opinion | None:
     """1 where both will be used to the same share in the mean of the coming hour, 0 where one alone is used."""
-    values = np.empty(question.mean.shape[1])
-    balance(question.mean, values)
-    return Opinion(values, {"cpu": question.mean[CPU], "memory": question.mean[MEMORY]})
+    _, mean = question.peak_and_mean
+    values = np.empty(mean.shape[1])
+    balance(mean, values)
+    return Opinion(values, {"cpu": mean[CPU], "memory": mean[MEMORY]})
 
 
 def words(facts: Facts) -> str:

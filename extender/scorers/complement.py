@@ -35,7 +35,7 @@ WORTH = Worth(SPARED, SPOILT, CALM, HEADROOM, EVENNESS, DOUBT, MEMORY_COUNTS, ST
 def judge(question: Question) -> Opinion | None:
     """Expected overload first: less of it is better. Where there is none, less of what there is if the forecast errs,
     then headroom, and evenness (mean over peak)."""
-    peak, mean = question.peak, question.mean
+    peak, mean = question.peak_and_mean
     values, overload, even = np.empty((3, peak.shape[1]))
     complement(question.load, question.demand, question.per_unit, peak, mean, WORTH, values, overload, even)
     return Opinion(values, {"cpu": peak[CPU], "memory": peak[MEMORY], "overload": overload, "even": even})

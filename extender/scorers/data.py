@@ -11,6 +11,8 @@ from extender.scorers.opinion import Facts, Opinion
 
 def judge(question: Question) -> Opinion | None:
     """The mean share of the data sets wanted that a node has; nothing to say where none is wanted or none is known."""
+    if not question.snapshot.data:
+        return None
     wanted = {name.strip() for name in question.pod.words.get(DATA_ANNOTATION, "").split(",") if name.strip()}
     known = [question.snapshot.data[name] for name in sorted(wanted) if name in question.snapshot.data]
     if not known:

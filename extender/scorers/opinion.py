@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.question import Question
@@ -12,8 +11,7 @@ from extender.snapshot import Floats
 Facts = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Opinion:
+class Opinion(NamedTuple):
     """Of m nodes.
 
     Attributes

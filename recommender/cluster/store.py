@@ -99,9 +99,9 @@ class Store(Generic[T]):
             else:
                 self._objects[key] = new
             self._snapshot = None
-            if old != new:
+            if changed := old != new:
                 self.version += 1
-        if old != new and self._on_change is not None:
+        if changed and self._on_change is not None:
             self._tell(key, old, new)
 
     def _tell(self, key: ObjectKey, old: T | None, new: T | None) -> None:

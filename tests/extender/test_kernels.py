@@ -69,14 +69,13 @@ def test_peaks_means_and_worth_are_those_of_the_slow_twins(case: int) -> None:
     per_unit = np.where(chance.random((2, 9)) < 0.2, 0.0, chance.random((2, 9))).astype(np.float32)
     peaks, means = np.empty((2, 2, 9), dtype=np.float32)
     for cells in (1, 4, 6):
-        fullness.highest(load, demand, per_unit, cells, peaks)
+        fullness.shares(load, demand, per_unit, cells, peaks, means)
         assert peaks == pytest.approx(np.array(twins.highest(load, demand, per_unit, cells)), rel=1e-6)
+        assert means == pytest.approx(np.array(twins.average(load, demand[:, :cells], per_unit)), rel=1e-5)
         shares = np.array(twins.highest(load, np.zeros_like(demand), per_unit, cells))
         for places in (np.arange(9), np.array([4, 7])):
             most = fullness.fullest(load, per_unit, cells, places)
             assert most == pytest.approx(tuple(shares[:, places].max(axis=1)), rel=1e-6)
-    fullness.average(load, demand, per_unit, means)
-    assert means == pytest.approx(np.array(twins.average(load, demand, per_unit)), rel=1e-5)
     held = chance.integers(0, 3, (3, 9)).astype(float)
     numbers, values = np.empty((2, 9))
     scores.learning(held, (2.0, 1.5, 1.0), load[0, 0], per_unit[0], 0.25, numbers, values)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -25,3 +28,22 @@ def test_a_thread_that_takes_short_turns_keeps_its_policy_and_its_niceness() -> 
 def test_turns_are_left_as_they_are_where_the_way_to_ask_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "abacus")
     assert machine.take_short_turns() is False
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not the C library of GNU")
+def test_memory_that_was_taken_is_used_later_without_the_kernel() -> None:
+    program = """
+import resource
+from extender.machine import keep_memory, take_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+keep_memory()
+take_memory(16 << 20)
+before = faults()
+held = [b"x" * 4096 for _ in range(2048)]
+print(faults() - before)
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(told.stdout) < 256, "of 2,048 pages and some more"
