@@ -217,7 +217,7 @@ class Checkpoints:
             {"op": "add", "path": "/status", "value": status},
         ]
         path = path_of(CHECKPOINTS, key.vpa.namespace, name)
-        self._api.patch(path, operations, timeout_s=WRITTEN_WITHIN_S)
+        self._api.patch(path, operations, timeout_s=WRITTEN_WITHIN_S, metadata_only=True)
         if not labelled:
             self._api.patch(path, {"metadata": {"labels": {MADE_BY: self._recommender}}}, timeout_s=WRITTEN_WITHIN_S)
 

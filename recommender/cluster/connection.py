@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from recommender.cluster.answers import error_of_silence, error_of_status, parse
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
 from recommender.cluster.lines import Answer
 from recommender.cluster.rate import TokenBucket
+from recommender.cluster.watch_lines import WatchLines
 
 if TYPE_CHECKING:
     from recommender.cluster.credentials import Credentials
@@ -39,6 +39,12 @@ TRIES = 4
 
 TRUSTING = "?fieldValidation=Ignore"
 """Else a server decodes each change twice to warn of unknown fields, and nobody would hear it."""
+
+METADATA, METADATA_LIST = (
+    f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
+    for kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
+)
+"""To be told of objects no more than their metadata, where the server can do that."""
 
 JSON, JSON_PATCH, MERGE_PATCH = "application/json", "application/json-patch+json", "application/merge-patch+json"
 
@@ -91,28 +97,39 @@ class Api:
         """What is no object: a log."""
         return self._read(path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
 
-    def list_pages(self, path: str, query: Query | None = None, *, page: int = PAGE) -> Iterator[dict[str, Any]]:
+    def list_pages(
+        self, path: str, query: Query | None = None, *, page: int = PAGE, metadata_only: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """A list in pages, each as the server gives it; `Gone` when the list took too long to be finished."""
-        further = ""
+        further, accept = "", METADATA_LIST if metadata_only else JSON
         while True:
-            answer = self.get(path, {**(query or {}), "limit": page, **({"continue": further} if further else {})})
+            asked = {**(query or {}), "limit": page, **({"continue": further} if further else {})}
+            answer = parsed(f"GET {path}", self._read(path, asked, timeout_s=READ_TIMEOUT_S, accept=accept).data)
             yield answer
             further = (answer.get("metadata") or {}).get("continue") or ""
             if not further:
                 return
 
-    def watch_lines(self, path: str, query: Query | None = None, *, silent_s: float) -> WatchLines:
+    def watch_lines(
+        self, path: str, query: Query | None = None, *, silent_s: float, metadata_only: bool = False
+    ) -> WatchLines:
         """Open a watch; `Silent` is raised while reading it once nothing, not even a bookmark, came for so long."""
         asked = f"WATCH {path}"
-        response = self._read(path, {**(query or {}), "watch": 1}, timeout_s=silent_s, asked=asked, stream=True)
+        query, accept = {**(query or {}), "watch": 1}, METADATA if metadata_only else JSON
+        response = self._read(path, query, timeout_s=silent_s, accept=accept, asked=asked, stream=True)
         return WatchLines(response, asked)
 
     def patch(
-        self, path: str, body: Sequence[Mapping[str, Any]] | Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S
+        self,
+        path: str,
+        body: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+        *,
+        timeout_s: float = READ_TIMEOUT_S,
+        metadata_only: bool = False,
     ) -> dict[str, Any]:
-        """Change an object: a list is a JSON Patch, an object a JSON merge patch."""
-        kind = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH
-        return self._write("PATCH", path, body, TRUSTING, content_type=kind, timeout_s=timeout_s)
+        """Change an object: a list is a JSON Patch, an object a JSON merge patch. Returns the object, or some of it."""
+        kind, accept = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
+        return self._write("PATCH", path, body, TRUSTING, content_type=kind, accept=accept, timeout_s=timeout_s)
 
     def create(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Make an object; `Conflict` when it is there."""
@@ -130,14 +147,22 @@ class Api:
         return self._write("DELETE", path, options, timeout_s=timeout_s)
 
     def _write(
-        self, method: str, path: str, body: object, query: str = "", *, content_type: str = JSON, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: object,
+        query: str = "",
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout_s: float,
     ) -> dict[str, Any]:
         """What a request with a body is answered: over a kept connection, since there are thousands of them."""
         asked, data = f"{method} {path}", orjson.dumps(body)
 
         def once(within_s: float) -> Answer:
             connect_s = min(CONNECT_TIMEOUT_S, within_s)
-            headers = self._headers() | {"Content-Type": content_type}
+            headers = self._headers(accept) | {"Content-Type": content_type}
             lines = self._credentials.lines
             if lines.usable:
                 return lines.ask(method, path + query, headers, data, connect_s, within_s)
@@ -149,12 +174,19 @@ class Api:
         return parsed(asked, self._tried(method, asked, once, timeout_s).data)
 
     def _read(
-        self, path: str, query: Query | None, *, timeout_s: float, asked: str = "", stream: bool = False
+        self,
+        path: str,
+        query: Query | None,
+        *,
+        timeout_s: float,
+        accept: str = JSON,
+        asked: str = "",
+        stream: bool = False,
     ) -> urllib3.BaseHTTPResponse:
         url = path + (f"?{urlencode(query)}" if query else "")
 
         def once(within_s: float) -> urllib3.BaseHTTPResponse:
-            return self._pooled("GET", url, self._headers(), within_s, stream=stream)
+            return self._pooled("GET", url, self._headers(accept), within_s, stream=stream)
 
         return self._tried("GET", asked or f"GET {path}", once, timeout_s)
 
@@ -195,8 +227,8 @@ class Api:
                 self._observe(method, status, self._clock() - started_s)
         return response
 
-    def _headers(self) -> dict[str, str]:
-        return {"Accept": JSON, "User-Agent": self._user_agent, **self._credentials.headers()}
+    def _headers(self, accept: str) -> dict[str, str]:
+        return {"Accept": accept, "User-Agent": self._user_agent, **self._credentials.headers()}
 
     def _pooled(
         self,
@@ -217,46 +249,6 @@ class Api:
             retries=False,
             preload_content=not stream,
         )
-
-
-class WatchLines:
-    """The events of one watch, as they come. A context manager; `stop` may be called from another thread."""
-
-    def __init__(self, response: urllib3.BaseHTTPResponse, asked: str) -> None:
-        self._response, self._asked = response, asked
-        self._stopped = False
-
-    def __enter__(self) -> WatchLines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._response.close()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Events until the server ends the watch (or `stop` does).
-
-        Raises
-        ------
-        Unreachable
-            It broke off, or nothing came for too long.
-        """
-        rest = b""
-        try:
-            for chunk in self._response.stream(1 << 16, decode_content=True):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if line:
-                        yield parsed(self._asked, line)
-        except (HTTPError, OSError, ValueError, AttributeError) as error:
-            # ValueError and AttributeError: urllib3 reading on while another thread shuts the socket down.
-            if not self._stopped:
-                raise error_of_silence(self._asked, error) from error
-
-    def stop(self) -> None:
-        """End the watch; whoever reads it gets no further event."""
-        self._stopped = True
-        with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has ended by itself
-            self._response.shutdown()
 
 
 def _error(asked: str, response: urllib3.BaseHTTPResponse | Answer) -> ApiError:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from recommender.cluster.objects import ObjectKey, OwnerRef, Pair, read_controller, read_key, read_pair
 from recommender.cluster.reading import Fields, reads, short_annotations
@@ -63,6 +64,10 @@ class ContainerState:
         return self.requests != self.wanted_requests
 
 
+DEFERRED = "Deferred"
+"""The reason of a pod's condition PodResizePending while its node has no room."""
+
+
 @dataclass(frozen=True, slots=True)
 class ResizeCondition:
     """`PodResizePending` (reason `Deferred` or `Infeasible`) or `PodResizeInProgress` (`Error` or empty), true."""
@@ -73,8 +78,9 @@ class ResizeCondition:
     since_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Toleration:
+class Toleration(NamedTuple):
+    """One of a pod; a tuple, since thousands are looked up by at each round."""
+
     key: str
     operator: str
     value: str

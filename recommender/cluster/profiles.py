@@ -53,7 +53,7 @@ class Kept:
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    """Whose a PhaseProfile is, from its JSON.
+    """Whose a PhaseProfile is, from its JSON, or from its metadata alone.
 
     Raises
     ------
@@ -117,7 +117,8 @@ class ProfileWriter:
                 self._create(vpa)
             elif present.owner_uid != vpa.uid:
                 self._api.patch(path, {"metadata": {"ownerReferences": [_owner(vpa)]}})
-            self._api.patch(f"{path}/status", {"status": {**dict.fromkeys(HEADLINE), **status}})
+            content = {"status": {**dict.fromkeys(HEADLINE), **status}}
+            self._api.patch(f"{path}/status", content, metadata_only=True)
         except NotFound:  # deleted meanwhile; the next round sees that
             return False
         return True

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 
 UNLIMITED = 1_000_000
 
+TOGETHER_S = 0.25
+"""Requests that must wait go together, those of so long: each that comes alone, after a pause, takes four times as much
+of the processor as one that follows another, since nothing that it needs is near any more."""
+
 
 class TokenBucket:
     """Every request takes one token; tokens come back at `per_s` and at most `burst` are kept. For many threads.
+
+    When there is none left, it waits for a few of them to come back.
 
     Parameters
     ----------
@@ -32,6 +39,8 @@ class TokenBucket:
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
         self._tokens, self._at_s = float(burst), clock()
+        self._together = max(1, min(burst, int(per_s * TOGETHER_S)))
+        self._opens_s, self._awaited = -math.inf, 0
 
     def take(self) -> None:
         """Take a token, waiting until there is one; those who come first go first."""
@@ -40,7 +49,14 @@ class TokenBucket:
             self._tokens = min(self.burst, self._tokens + max(now_s - self._at_s, 0.0) * self.per_s)
             self._at_s = max(now_s, self._at_s)
             self._tokens -= 1.0
-            wait_s = self._at_s - now_s + max(-self._tokens, 0.0) / self.per_s
+            if self._tokens >= 0.0:
+                self._awaited = 0
+            elif self._awaited:
+                self._awaited -= 1
+            else:
+                self._awaited = self._together - 1  # more, who go together with this one
+                self._opens_s = self._at_s + (self._awaited - self._tokens) / self.per_s
+            wait_s = max(self._at_s, self._opens_s) - now_s
         if wait_s > 0:
             self._sleep(wait_s)
 
@@ -48,10 +64,10 @@ class TokenBucket:
         """No limit of ours any more, for what little is left to ask; the server's own still counts."""
         with self._lock:
             self.per_s, self.burst = float(UNLIMITED), UNLIMITED
-            self._tokens = float(UNLIMITED)
+            self._tokens, self._opens_s = float(UNLIMITED), -math.inf
 
     def hold_for(self, seconds: float) -> None:
         """Let nothing through for so long, and no burst afterwards: the server asked for patience."""
         with self._lock:
             self._at_s = max(self._at_s, self._clock() + seconds)
-            self._tokens = min(self._tokens, 1.0)
+            self._tokens, self._awaited = min(self._tokens, 1.0), 0

@@ -11,10 +11,11 @@ from typing import Any, Generic, TypeVar
 
 from recommender.cluster.answers import error_of_status
 from recommender.cluster.backoff import Backoff
-from recommender.cluster.connection import PAGE, Api, WatchLines
+from recommender.cluster.connection import PAGE, Api
 from recommender.cluster.errors import ApiError, BadCredentials, Gone, Silent, Unreachable
 from recommender.cluster.objects import ObjectKey
 from recommender.cluster.store import OnChange, Parse, Store, key_of
+from recommender.cluster.watch_lines import WatchLines
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Reflector(Generic[T]):
         Makes the slim object of the JSON; None leaves it out; what it raises marks that one object as broken.
     label_selector, field_selector
         In the text form of the API.
+    metadata_only
+        Of each object no more than its metadata is needed.
     on_change
         Told (old, new) of each change, on this thread, the first list included; must be quick.
     clock, chance
@@ -60,6 +63,7 @@ class Reflector(Generic[T]):
         *,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
         on_change: OnChange[T] | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
@@ -68,6 +72,7 @@ class Reflector(Generic[T]):
         page: int = PAGE,
     ) -> None:
         self._api, self._path, self._page, self._clock = api, path, page, clock
+        self._metadata_only = metadata_only
         chosen = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._query = {name: text for name, text in chosen.items() if text}
         self._chance = chance or random.Random()  # noqa: S311  # jitter
@@ -172,7 +177,8 @@ class Reflector(Generic[T]):
         """Read everything, page by page, and forget what is not there any more."""
         seen: set[ObjectKey] = set()
         version = ""
-        for answer in self._api.list_pages(self._path, self._query, page=self._page):
+        pages = self._api.list_pages(self._path, self._query, page=self._page, metadata_only=self._metadata_only)
+        for answer in pages:
             if self._ended.is_set():
                 return
             self._touch()
@@ -193,7 +199,8 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": self._chance.randint(*WATCH_S),
         }
-        with self._api.watch_lines(self._path, query, silent_s=SILENT_S) as watch:
+        lines = self._api.watch_lines(self._path, query, silent_s=SILENT_S, metadata_only=self._metadata_only)
+        with lines as watch:
             if not self._hold(watch):
                 return
             opened_s = self._clock()

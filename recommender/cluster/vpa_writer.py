@@ -123,7 +123,8 @@ class VpaWriter:
             {"op": "add", "path": "/status", "value": status},
         ]
         self._written.pop(vpa.key, None)
-        answer = self._api.patch(path_of(VPAS, *vpa.key, "status" if subresource else None), patch)
+        path = path_of(VPAS, *vpa.key, "status" if subresource else None)
+        answer = self._api.patch(path, patch, metadata_only=subresource)
         if not subresource and not same_status(answer.get("status") or {}, status):
             self.subresource = True  # dropped without a word: the resource has one by now
             return Outcome.CONFLICT

@@ -8,19 +8,16 @@ working set, and whether violations have become too many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from recommender.live.book import Book
 from recommender.live.fleet import Fleet
-from recommender.live.present import PINNED_SAMPLES, Present, look_through
-from recommender.live.publishing import deferred_s, requests_of
+from recommender.live.present import PINNED_SAMPLES, Present, Used, look_through
+from recommender.live.publishing import requests_of
 from recommender.live.rails import spending
-from recommender.live.recommend import Advice, Options, Standing, advise
+from recommender.live.recommend import Advice, Of, Options, Standing, advise
+from recommender.live.tally import Report
 from recommender.live.workload import Workload
-from recommender.records import MEMORY
-
-SELECTION = 0
-"""Where it is in what an advice is made of."""
 
 NO_USE = (math.inf, -math.inf)
 """No working set lies between these."""
@@ -37,9 +34,15 @@ class Advising:
 
     def __init__(self, fleet: Fleet, options: Options, book_of: Callable[[Workload, str], Book]) -> None:
         self._fleet, self._options, self._book_of = fleet, options, book_of
+        self._memory_bytes, self._pinned = list[float](), list[bool]()
 
-    def advise(self, workload: Workload, now_s: float) -> None:
-        """Bring the advice of a workload up to date; the same object stands while all of it is the same."""
+    def advise(self, workloads: Iterable[Workload], now_s: float, report: Report) -> None:
+        """Bring the advice of all workloads up to date; the same object stands while all of it is the same."""
+        counts = self._fleet.counts
+        self._memory_bytes, self._pinned = counts.memory_bytes.tolist(), (counts.pinned >= PINNED_SAMPLES).tolist()
+        report.each(workloads, Workload.name, lambda workload: self._advise(workload, now_s))
+
+    def _advise(self, workload: Workload, now_s: float) -> None:
         advised: dict[str, Advice] = {}
         changed = False
         for name in _spoken_of(workload):
@@ -47,33 +50,36 @@ class Advising:
             of, used_bytes = self._of(workload, name, book)
             standing = workload.standing.get(name)
             if standing is None or not _stands(standing, of, used_bytes, book, now_s):
-                standing = self._anew(workload, name, book, of, now_s)
+                standing = self._anew(workload, name, book, of, used_bytes, now_s)
                 changed = True
             if standing.advice is not None:
                 advised[name] = standing.advice
         if changed or advised.keys() != workload.advice.keys():
             workload.advice = advised
 
-    def _of(self, workload: Workload, name: str, book: Book) -> tuple[tuple[object, ...], float]:
-        """What an advice is made of, and the largest working set."""
-        used_bytes, seen = -math.inf, list[object]()
+    def _of(self, workload: Workload, name: str, book: Book) -> tuple[Of, float]:
+        """What an advice is made of, and the largest working set; NaN where none is known."""
+        most_bytes, pinned, seen = math.nan, False, list[object]()
         for member in workload.members.get(name, ()):
-            seen += member.decision, member.phase, member.pinned >= PINNED_SAMPLES
-            if (latest_bytes := member.latest[MEMORY]) > used_bytes:
-                used_bytes = latest_bytes
+            slot = member.slot
+            if not (used_bytes := self._memory_bytes[slot]) <= most_bytes:
+                most_bytes = used_bytes
+            seen += member.decision, member.phase, self._pinned[slot]
+            pinned = pinned or self._pinned[slot]
         spent = spending(book.violation_ratio, book.judged, self._options.rails)
-        return (workload.selection, seen, workload.expected.get(name), book.oom_s, spent), used_bytes
+        return Of(workload.selection, seen, workload.expected.get(name), book.oom_s, spent, pinned), most_bytes
 
-    def _anew(self, workload: Workload, name: str, book: Book, of: tuple[object, ...], now_s: float) -> Standing:
+    def _anew(self, workload: Workload, name: str, book: Book, of: Of, used_bytes: float, now_s: float) -> Standing:
         before = workload.standing.get(name)
-        same_pods = before is not None and before.of[SELECTION] is workload.selection
+        same_pods = before is not None and before.of.selection is workload.selection
         requests = before.requests if before is not None and same_pods else requests_of(workload, name)
         members, expected = workload.members.get(name, ()), workload.expected.get(name, ())
-        present = look_through(members, expected, requests, deferred_s(workload, now_s))
+        deferred_s = max(0.0, now_s - workload.selection.deferred_since_s)
+        present = look_through(members, expected, Used(used_bytes, of.pinned), requests, deferred_s)
         published = book.published
-        advice = advise(self._fleet, present, book, now_s, self._options)
-        used, until_s = self._bounds(present, book, advice, now_s)
-        workload.standing[name] = standing = Standing(advice, of, published, used, until_s, requests)
+        advice = advise(self._fleet, present, book, of.spent, now_s, self._options)
+        between, until_s = self._bounds(present, book, advice, now_s)
+        workload.standing[name] = standing = Standing(advice, of, published, between, until_s, requests)
         return standing
 
     def _bounds(
@@ -93,10 +99,10 @@ class Advising:
         return (-math.inf, draft.wide_bytes / (1.0 + rails.memory_margin)), until_s
 
 
-def _stands(standing: Standing, of: tuple[object, ...], used_bytes: float, book: Book, now_s: float) -> bool:
+def _stands(standing: Standing, of: Of, used_bytes: float, book: Book, now_s: float) -> bool:
     least, most = standing.used
     return (
-        least <= used_bytes <= most
+        not (used_bytes < least or used_bytes > most)
         and now_s < standing.until_s
         and book.published is standing.published
         and of == standing.of

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadInput
+from recommender.live.present import NOTHING
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, Amounts
+from recommender.records import CPU, MEMORY, Amounts
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 
@@ -38,7 +39,8 @@ class Book:
     history
         What the default recommender would know.
     published
-        Cores and bytes: the target in force, before the limits of users and operators; NaN where there is none.
+        Cores and bytes: the target in force, before the limits of users and operators; NaN where there is none, and
+        `NOTHING` where there is none of either.
     changed_s
         When it changed, within the last hour.
     less_memory_since_s
@@ -56,7 +58,7 @@ class Book:
     """
 
     history: HistogramAggregate = field(default_factory=HistogramAggregate)
-    published: Amounts = (math.nan, math.nan)
+    published: Amounts = NOTHING
     changed_s: deque[float] = field(default_factory=deque)
     less_memory_since_s: float | None = None
     violations: tuple[float, float] = (0.0, 0.0)
@@ -85,13 +87,10 @@ class Book:
         """In doubt no more: what the default recommender said would only take memory, for thousands of books."""
         self.guess, self.known, self.known_s = None, NOTHING_KNOWN, -math.inf
 
-    def judge(self, used: Amounts, requests: Amounts) -> None:
-        """Count one sample against what the container had at the time; NaN where it requests nothing."""
+    def judge(self, cpu_violates: bool, memory_violates: bool) -> None:
+        """Count one sample, by whether it was above what the container had at the time."""
         cpu, memory = self.violations
-        self.violations = (
-            cpu * FORGETTING + (used[CPU] > requests[CPU] * VIOLATION_TOLERANCE),
-            memory * FORGETTING + (used[MEMORY] > requests[MEMORY] * VIOLATION_TOLERANCE),
-        )
+        self.violations = cpu * FORGETTING + cpu_violates, memory * FORGETTING + memory_violates
         self.judged = self.judged * FORGETTING + 1.0
 
     @property
@@ -127,23 +126,27 @@ class Book:
         """Note a target, cores and bytes; True when it is another one than before."""
         while self.changed_s and now_s - self.changed_s[0] > HOUR_S:
             self.changed_s.popleft()
-        if np.array_equal(target, self.published, equal_nan=True):
+        if target == self.published or np.array_equal(target, self.published, equal_nan=True):
             return False
         if self.speaks:
             self.changed_s.append(now_s)
         if target[MEMORY] < self.published[MEMORY]:
             self.less_memory_since_s = now_s  # the next step down waits anew
-        self.published = target
+        self.stand(target)
         return True
+
+    def stand(self, target: Amounts) -> None:
+        """Another target is in force."""
+        self.published = target if tells(target) else NOTHING
 
     @property
     def speaks(self) -> bool:
         """Whether a target is in force, of one resource at least."""
-        return not (math.isnan(self.published[CPU]) and math.isnan(self.published[MEMORY]))
+        return self.published is not NOTHING
 
     def recent_changes(self, now_s: float) -> int:
         """How often the target changed within the last hour."""
-        return sum([now_s - at_s <= HOUR_S for at_s in self.changed_s])
+        return sum([now_s - at_s <= HOUR_S for at_s in self.changed_s]) if self.changed_s else 0
 
     def kept(self) -> dict[str, Any]:
         """What must survive a restart, ready for JSON; the history has its checkpoint, the target the VPA's status."""
@@ -177,3 +180,8 @@ class Book:
             raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
         self.violations, self.changed_s = (float(violations[CPU]), float(violations[MEMORY])), changed_s
         self.judged, self.oom_floor_bytes, self.oom_s = numbers
+
+
+def tells(amounts: Amounts) -> bool:
+    """Whether one resource at least is known."""
+    return not (math.isnan(amounts[CPU]) and math.isnan(amounts[MEMORY]))

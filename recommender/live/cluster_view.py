@@ -80,7 +80,7 @@ class ClusterView:
         self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
         self._room = Room(self._nodes)
-        self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile))
+        self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile), metadata_only=True)
         self._profile_store = ProfileStore(api, scope, self._profiles)
         self._training_jobs = TrainingJobs(api, self._workload_changed, within, scope.only)
         self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload]]] = []

@@ -12,12 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
-from recommender.live.member import CLASS, FORECAST, Decision, Instance, Member, Newcomer
+from recommender.live.member import CLASS, FORECAST, Decision, Instance, Member, Newcomer, slots_of
 from recommender.live.members import Members
 from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
 from recommender.policies.proactive_together import decide_together
-from recommender.records import CPU, MEMORY, amounts_of
+from recommender.records import BoolArray, IntArray, amounts_of
 
 DECISIONS_IN_A_RUN = 20
 """However short the runs of a class are, each is decided for about so often."""
@@ -50,10 +50,12 @@ class Fleet(Members):
 
     def due(self, now_s: float) -> list[Member]:
         """Members whose decision is due: the first one, one whose time is over, or one after a change of phase."""
+        slots = np.flatnonzero(self.counts.alive)
+        due = set(slots[self._forecast_due(slots)].tolist())
         return [
             member
-            for member in self
-            if (member.runs is not None and self._class_due(member, now_s)) or self._forecast_due(member)
+            for slot, member in self.by_slot.items()
+            if slot in due or (member.runs is not None and self._class_due(member, now_s))
         ]
 
     def decide(self, member: Member, now_s: float) -> Decision | None:
@@ -66,14 +68,12 @@ class Fleet(Members):
     def decide_all(self, members: Sequence[Member], now_s: float) -> list[Decision | None]:
         """`decide` for many, those whom the forecast decides for together."""
         decisions = [self._as_its_class(member, now_s) for member in members]
-        open_ones = [
-            place
-            for place, (member, made) in enumerate(zip(members, decisions, strict=True))
-            if made is None and self._forecast_due(member)
-        ]
+        silent = np.array([made is None for made in decisions], bool)
+        open_ones = np.flatnonzero(silent & self._forecast_due(slots_of(members))).tolist()
         for member, decision in zip(members, decisions, strict=True):
             if decision is not None:
                 member.decision = decision  # it stands, whatever becomes of the others
+                self.counts.decided[member.slot] = True
         asked = [members[place] for place in open_ones]
         for place, member, made in zip(open_ones, asked, self._as_forecast(asked), strict=True):
             decisions[place] = member.decision = made
@@ -90,23 +90,20 @@ class Fleet(Members):
     def _class_due(self, member: Member, now_s: float) -> bool:
         return member.runs is not None and len(member.runs) > 0 and now_s - member.asked_s >= self.hold_s(member.runs)
 
-    def _forecast_due(self, member: Member) -> bool:
-        return (
-            member.samples > self.model.detector.lag
-            and member.undecided > 0
-            and (
-                member.decision is None
-                or member.phase_changed
-                or member.last_cell - member.decided_cell >= self.cycle_samples
-            )
-        )
+    def _forecast_due(self, slots: IntArray) -> BoolArray:
+        """Whether the forecast is to be asked for these, bool (m,)."""
+        counts = self.counts
+        over = counts.last_cell[slots] - counts.decided_cell[slots] >= self.cycle_samples
+        known = (counts.samples[slots] > self.model.detector.lag) & (counts.undecided[slots] > 0)
+        due: BoolArray = known & (~counts.decided[slots] | counts.phase_changed[slots] | over)
+        return due
 
     def _as_its_class(self, member: Member, now_s: float) -> Decision | None:
         if not self._class_due(member, now_s):
             return None
         member.asked_s = now_s
-        start_s = member.start_cell * self.step_s
-        seen_s = max(self.step_s, (member.last_cell + 1) * self.step_s - start_s)
+        start_s = int(self.counts.start_cell[member.slot]) * self.step_s
+        seen_s = max(self.step_s, (int(self.counts.last_cell[member.slot]) + 1) * self.step_s - start_s)
         curve = self.curves.curve(member.slot)
         return self._from_class(member.runs, Progress(curve, seen_s, max(seen_s, now_s - start_s)), now_s)
 
@@ -124,21 +121,19 @@ class Fleet(Members):
         """Ask the forecast for what comes after the latest sample of each."""
         if not members:
             return []
-        slots, numbers = np.array([(member.slot, member.undecided) for member in members], np.int64).T
+        slots, counts = slots_of(members), self.counts
+        numbers = counts.undecided[slots]
         usage, labels = self.rows.latest_of(slots, numbers)
         allocations = decide_together([member.proactive for member in members], numbers, usage, labels)
-        return [
-            self._made(member, allocation) for member, allocation in zip(members, allocations.tolist(), strict=True)
-        ]
-
-    def _made(self, member: Member, allocation: Sequence[float]) -> Decision:
-        member.undecided, member.phase_changed = 0, False
         # The first cycle is cut short by some of it, or all that start together would be due together for ever.
-        early = 0 if member.decision else member.slot % max(1, self.cycle_samples // 2)
-        member.decided_cell = member.last_cell - early
-        return Decision(
-            (member.last_cell + 1) * self.step_s, (allocation[CPU], allocation[MEMORY]), FORECAST, member.proactive.rule
-        )
+        early = np.where(counts.decided[slots], 0, slots % max(1, self.cycle_samples // 2))
+        counts.decided_cell[slots] = counts.last_cell[slots] - early
+        counts.undecided[slots], counts.phase_changed[slots], counts.decided[slots] = 0, False, True
+        at_s = ((counts.last_cell[slots] + 1) * self.step_s).tolist()
+        return [
+            Decision(since_s, (cpu_cores, memory_bytes), FORECAST, member.proactive.rule)
+            for member, since_s, (cpu_cores, memory_bytes) in zip(members, at_s, allocations.tolist(), strict=True)
+        ]
 
 
 class MakeFleet(Protocol):

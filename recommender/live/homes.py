@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from recommender.cluster.objects import ObjectKey
-from recommender.cluster.pods import ContainerState, Pod
-from recommender.live.member import Instance
+from recommender.cluster.pods import DEFERRED, ContainerState, Pod
+from recommender.live.member import Instance, Sample
 from recommender.live.view import Place
 from recommender.live.workload import Workload
-from recommender.records import CPU, VIOLATION_TOLERANCE
-
-DEFERRED = "Deferred"
-"""The reason of a pod's condition PodResizePending while its node has no room."""
-
-PINNED_FROM = 0.95
-"""From this share of what it has on, a container is taken to use all of it."""
 
 
 class Home(NamedTuple):
@@ -36,11 +30,6 @@ class Home(NamedTuple):
         """Whether its node has had no room for a resize of its pod."""
         return any(resize.reason == DEFERRED for resize in self.pod.resizes)
 
-    def uses_all(self, cpu_cores: float) -> bool:
-        """Whether that is just the CPU that it has: its request on a full node, or its limit."""
-        request, limit = self.container.requests[CPU], self.container.limits[CPU]
-        return request * PINNED_FROM <= cpu_cores <= request * VIOLATION_TOLERANCE or cpu_cores >= limit * PINNED_FROM
-
 
 class Homes:
     """The containers of a round.
@@ -55,13 +44,15 @@ class Homes:
 
     def __init__(self) -> None:
         self._homes: dict[Instance, Home] = {}
-        self._places: dict[Place, tuple[Instance, Home]] = {}
+        self._places: dict[Place, Instance] = {}
+        self._done: set[Place] = set()
         self.version, self.contested = 0, False
 
     def clear(self) -> None:
         """Forget them all."""
         self._homes.clear()
         self._places.clear()
+        self._done.clear()
         self.version, self.contested = self.version + 1, False
 
     def add(self, workload: Workload, pod: Pod) -> list[tuple[Instance, Home]]:
@@ -71,7 +62,9 @@ class Homes:
             instance = Instance(pod.key.namespace, pod.uid, container.name)
             if instance not in self._homes:
                 home = self._homes[instance] = Home(workload, pod, container)
-                self._places[Place(pod.key.namespace, pod.key.name, container.name)] = instance, home
+                place = Place(pod.key.namespace, pod.key.name, container.name)
+                self._places[place] = instance
+                (self._done.add if pod.finished else self._done.discard)(place)
                 fresh.append((instance, home))
             else:
                 self.contested = True
@@ -85,13 +78,25 @@ class Homes:
             if (home := self._homes.get(instance)) is not None and home.workload is workload:
                 del self._homes[instance]
                 place = Place(pod.key.namespace, pod.key.name, container.name)
-                if (found := self._places.get(place)) is not None and found[0] == instance:
+                if self._places.get(place) == instance:
                     del self._places[place]
+                    self._done.discard(place)
         self.version += 1
 
     def at(self, place: Place) -> tuple[Instance, Home] | None:
         """The container that metrics call so, and where it belongs."""
-        return self._places.get(place)
+        instance = self._places.get(place)
+        return None if instance is None else (instance, self._homes[instance])
+
+    def running(self, samples: Iterable[tuple[Place, Sample]]) -> Iterator[tuple[Instance, Sample]]:
+        """Whose samples these are; those of others are left out.
+
+        So are those of pods that have finished: metrics go on telling of them for a while.
+        """
+        places, done = self._places, self._done
+        for place, sample in samples:
+            if (instance := places.get(place)) is not None and place not in done:
+                yield instance, sample
 
     def of(self, instance: Instance) -> Home | None:
         """Where a container belongs; None when its pod is gone."""

@@ -26,7 +26,8 @@ LARGEST_JSON = 8 * 2**20
 QUICKLY = 1
 """How hard zlib tries: a tenth more text, for two thirds of the time."""
 
-_COUNTED = ("start_cell", "first_cell", "last_cell", "samples", "phase", "previous_phase", "since_cell")
+_COUNTED, _OWN = ("start_cell", "last_cell", "samples"), ("first_cell", "phase", "previous_phase", "since_cell")
+"""Whole numbers that stand in `Members.counts`, and with the member."""
 
 
 def pack(content: Mapping[str, Any]) -> str:
@@ -79,7 +80,8 @@ def keep(fleet: Members, member: Member) -> dict[str, Any]:
     """A member ready for JSON; the forecast is brought up to its latest sample first."""
     fleet.catch_up(member)
     return {
-        **{name: getattr(member, name) for name in _COUNTED},
+        **{name: int(getattr(fleet.counts, name)[member.slot]) for name in _COUNTED},
+        **{name: getattr(member, name) for name in _OWN},
         "step_s": fleet.step_s,
         "model": fleet.model.origin,
         "usage": fleet.recent(member).astype(np.float32),
@@ -98,10 +100,10 @@ def restore(fleet: Members, member: Member, kept: Mapping[str, Any]) -> None:
         It does not fit, and the member is as it was.
     """
     try:
-        counted = {name: int(kept[name]) for name in _COUNTED}
+        counted, own = ({name: int(kept[name]) for name in names} for names in (_COUNTED, _OWN))
         usage = np.array(kept["usage"], dtype=np.float64).reshape(-1, 2)[-fleet.rows.width :]
         curve = curve_of(kept["curve"])
-        if kept["step_s"] != fleet.step_s or not len(usage) or not counted["first_cell"] <= counted["last_cell"]:
+        if kept["step_s"] != fleet.step_s or not len(usage) or not own["first_cell"] <= counted["last_cell"]:
             raise ValueError("another grid")
         same_model = kept["model"] == fleet.model.origin
         track, session = dict(kept["track"]), dict(kept["session"])
@@ -109,6 +111,8 @@ def restore(fleet: Members, member: Member, kept: Mapping[str, Any]) -> None:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"
         raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
     for name, value in counted.items():
+        getattr(fleet.counts, name)[member.slot] = value
+    for name, value in own.items():
         setattr(member, name, value)
     fleet.curves.restore(member.slot, curve)
     fleet.rows.refill(member.slot, usage)
@@ -119,8 +123,8 @@ def restore(fleet: Members, member: Member, kept: Mapping[str, Any]) -> None:
             fleet.tracker.restore(member.slot, track)
         except BadArtifact:  # of a model of the same name but another form: what was told anew stands
             fleet.tell_anew([member])
-    member.phase, member.previous_phase = counted["phase"], counted["previous_phase"]
-    member.since_cell, member.phase_changed = counted["since_cell"], False
+    member.phase, member.previous_phase, member.since_cell = own["phase"], own["previous_phase"], own["since_cell"]
+    fleet.counts.phase_changed[member.slot] = False
 
 
 def _whole(numbers: NDArray[np.float32]) -> NDArray[np.float32]:

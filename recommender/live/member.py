@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from recommender.cluster.metrics_api import ContainerUsage
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactiveSession
-from recommender.records import UNKNOWN_PHASE, Amounts, ContainerFacts
+from recommender.records import UNKNOWN_PHASE, Amounts, ContainerFacts, IntArray
 
 FORECAST, CLASS = "phase.proactive", "workload.class"
 """Who decided: the forecast from the container's own phases, or the earlier runs of its workload class."""
@@ -59,16 +61,16 @@ class Newcomer(NamedTuple):
     started_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Decision:
-    """What is allocated from a moment on; no two are the same.
+    """What is allocated from a moment on; no two are the same, and none is ever changed.
 
     Attributes
     ----------
     at_s
         Unix seconds.
     allocation
-        Cores and bytes.
+        Cores and bytes, both numbers: whoever decides for one resource decides for the other.
     policy
         `FORECAST` or `CLASS`.
     rule
@@ -84,6 +86,10 @@ class Decision:
     rule: Callable[[], str]
     run_s: float = math.inf
 
+    def __post_init__(self) -> None:
+        if not math.isfinite(sum(self.allocation)):
+            raise ValueError(f"an allocation of {self.allocation}")
+
 
 @dataclass(slots=True)
 class Member:
@@ -92,25 +98,13 @@ class Member:
     Attributes
     ----------
     slot
-        Its place in the fleet's arrays.
+        Its place in the fleet's arrays; what is counted of it stands there, see `Counts`.
     runs
         The finished runs of its class.
-    start_cell
-        The grid cell it started in; that of the first sample when nobody says.
-    first_cell, last_cell
-        Grid cells of its first and its latest sample.
-    undecided, unremembered
-        How many of its latest rows the forecast, and the history, have not seen yet.
-    samples
-        Samples so far, gaps left out.
-    since_cell
-        Cell in which its present phase began.
-    latest
-        What its latest sample says, cores and bytes.
+    first_cell, since_cell
+        Grid cells of its first sample, and of the one in which its present phase began.
     asked_s
         When its class was asked last, unix seconds.
-    pinned
-        How many of its latest samples in a row used just the CPU that it had: it may want more.
     """
 
     instance: Instance
@@ -119,18 +113,14 @@ class Member:
     proactive: ProactiveSession
     history: HistogramSession
     runs: ClassRuns | None
-    start_cell: int
     first_cell: int
-    last_cell: int
-    undecided: int = 0
-    unremembered: int = 0
-    samples: int = 0
     phase: int = UNKNOWN_PHASE
     previous_phase: int = UNKNOWN_PHASE
     since_cell: int = 0
-    latest: Amounts = (math.nan, math.nan)
     decision: Decision | None = None
-    decided_cell: int = 0
-    phase_changed: bool = False
     asked_s: float = -math.inf
-    pinned: int = 0
+
+
+def slots_of(members: Sequence[Member]) -> IntArray:
+    """int64 (m,): the places of these."""
+    return np.fromiter([member.slot for member in members], np.int64, len(members))

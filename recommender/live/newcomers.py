@@ -65,7 +65,7 @@ class Newcomers:
                     target if isnan(uncapped) else uncapped
                     for uncapped, target in zip(before.uncapped, before.target, strict=True)
                 )
-                book.published = cpu_cores, memory_bytes
+                book.stand((cpu_cores, memory_bytes))
             workload.books[container] = book
             if (kept := workload.kept_book(container)) is not None:
                 with _starting_anew():

@@ -35,10 +35,11 @@ class Placing:
 
     def select(self, workloads: Collection[Workload], report: Report) -> None:
         """The pods of each, as they are now."""
-        for workload in workloads:
-            with report.sparing(workload.vpa.key):
-                workload.selection = self._view.select(workload.vpa)
+        report.each(workloads, Workload.name, self._select)
         self._see_resizes([] if self._are_placed(workloads) else self._place(workloads), report)
+
+    def _select(self, workload: Workload) -> None:
+        workload.selection = self._view.select(workload.vpa)
 
     def _are_placed(self, workloads: Collection[Workload]) -> bool:
         """Everything is as it was: most rounds of a quiet cluster."""

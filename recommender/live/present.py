@@ -15,6 +15,13 @@ PINNED_SAMPLES = 2
 """One sample near the request is chance."""
 
 
+class Used(NamedTuple):
+    """By all live containers of one name; for the attributes see `Present`."""
+
+    working_set_bytes: float
+    pinned: bool
+
+
 class Present(NamedTuple):
     """The live containers of one name, those that are to come, and what they need together.
 
@@ -54,16 +61,13 @@ class Present(NamedTuple):
 
 
 def look_through(
-    members: Sequence[Member], expected: Sequence[Decision], requests: Amounts, deferred_s: float
+    members: Sequence[Member], expected: Sequence[Decision], used: Used, requests: Amounts, deferred_s: float
 ) -> Present:
     """What there is; `expected` is what containers that have not used anything yet are to have, where that is known."""
     cpu_cores = memory_bytes = run_s = -math.inf
-    working_set_bytes, leading, decision, pinned = math.nan, None, None, False
+    leading, decision = None, None
     unknown = decided = 0
     for member in members:
-        if not member.latest[MEMORY] <= working_set_bytes:
-            working_set_bytes = member.latest[MEMORY]
-        pinned = pinned or member.pinned >= PINNED_SAMPLES
         if (made := member.decision) is None:
             continue
         decided += 1
@@ -81,4 +85,4 @@ def look_through(
     elif 2 * unknown > decided:
         doubt = "phase unknown"
     forecast, run_s = (NOTHING, math.inf) if decision is None else ((cpu_cores, memory_bytes), run_s)
-    return Present(members, requests, deferred_s, forecast, leading, decision, doubt, working_set_bytes, pinned, run_s)
+    return Present(members, requests, deferred_s, forecast, leading, decision, doubt, *used, run_s)

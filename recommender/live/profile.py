@@ -69,7 +69,7 @@ def profile_of(workload: Workload, known: Known, *, keeps: bool = True) -> Json:
             _container(*found, fleet) | _demand(workload, found[0], known.classes)
             for found in sorted(chosen, key=_name)[:MOST_CONTAINERS]
         ],
-        "pods": _pods(workload),
+        "pods": _pods(workload, fleet),
     }
     if known.refusal is not None:
         status["conditions"] = [_refused(known.refusal, fleet)]
@@ -110,11 +110,12 @@ def _refused(refusal: Refusal, fleet: Fleet) -> Json:
     }
 
 
-def _pods(workload: Workload) -> list[Json]:
+def _pods(workload: Workload, fleet: Fleet) -> list[Json]:
     """Phases and progress of the pods, the most demanding containers first; of those without a sample, progress."""
     names = {pod.uid: pod.key.name for pod in workload.selection.pods}
     members = [member for found in workload.members.values() for member in found if member.instance.pod_uid in names]
-    members.sort(key=lambda member: (-_known(member.latest[CPU]), member.instance))
+    cpu_cores = fleet.counts.cpu_cores
+    members.sort(key=lambda member: (-_known(float(cpu_cores[member.slot])), member.instance))
     first = sorted(members[:MOST_PODS], key=lambda member: (names[member.instance.pod_uid], member.instance.container))
     entries: list[Json] = [
         {
@@ -177,7 +178,7 @@ def _policy(advice: Advice) -> str:
 
 def _next(member: Member, fleet: Fleet) -> list[Json]:
     """The phases that may follow, the most probable first, and when."""
-    graph, lasted = fleet.model.graph, member.last_cell - member.since_cell + 1
+    graph, lasted = fleet.model.graph, int(fleet.counts.last_cell[member.slot]) - member.since_cell + 1
     if graph is None or not 0 <= member.phase < graph.n_phases:
         return []
     outlook = graph.compile()

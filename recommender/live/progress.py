@@ -30,20 +30,20 @@ class Progress:
 
     def __init__(self, sources: Sequence[ProgressSource] = (), options: GrowthOptions | None = None) -> None:
         self.sources, self.options = sources, options or GrowthOptions()
+        self._pods: dict[PodName, tuple[Workload, Pod]] = {}
+        self._version: object = None
 
-    def take(self, workloads: Iterable[Workload], now_s: float) -> dict[str, str]:
-        """Bring the growth of all pods up to now, forget those of pods that are gone; returns what went wrong."""
-        problems: dict[str, str] = {}
-        pods: dict[PodName, tuple[Workload, Pod]] = {}
-        for workload in workloads:
-            live = [pod for pod in workload.selection.pods if not pod.finished]
-            if workload.growth:
-                uids = {pod.uid for pod in live}
-                workload.growth = {uid: growth for uid, growth in workload.growth.items() if uid in uids}
-            for pod in live:
-                if pods.setdefault(pod.key, (workload, pod))[0] is workload:  # of two VPAs the first has it
-                    problems |= _taken_up(workload, pod)
-        wanted = [pod for _, pod in pods.values()]
+    def take(self, workloads: Iterable[Workload], version: object, now_s: float) -> dict[str, str]:
+        """Bring the growth of all pods up to now, forget those of pods that are gone; returns what went wrong.
+
+        Parameters
+        ----------
+        version
+            Another one whenever a workload or a pod came, went or is not what it was: only then all are looked through.
+        """
+        problems = self._look_up(workloads) if version != self._version else {}
+        self._version = version
+        wanted = [pod for _, pod in self._pods.values()]
         for source in self.sources:
             try:
                 told = source.take(wanted, now_s)
@@ -52,11 +52,26 @@ class Progress:
                 continue
             problems |= told.problems
             for name, readings in told.readings.items():
-                if name in pods:
-                    self._observe(*pods[name], source.name, readings)
-        for workload, pod in pods.values():
+                if name in self._pods:
+                    self._observe(*self._pods[name], source.name, readings)
+        for workload, pod in self._pods.values():
             if (growth := workload.growth.get(pod.uid)) is not None:
                 growth.advance(now_s, self.options)
+        return problems
+
+    def _look_up(self, workloads: Iterable[Workload]) -> dict[str, str]:
+        """Whose each pod is; of several VPAs the first has it."""
+        problems: dict[str, str] = {}
+        pods: dict[PodName, tuple[Workload, Pod]] = {}
+        for workload in workloads:
+            live = [pod for pod in workload.selection.pods if not pod.finished]
+            if workload.growth:
+                uids = {pod.uid for pod in live}
+                workload.growth = {uid: growth for uid, growth in workload.growth.items() if uid in uids}
+            for pod in live:
+                if pods.setdefault(pod.key, (workload, pod))[0] is workload:
+                    problems |= _taken_up(workload, pod)
+        self._pods = pods
         return problems
 
     def _observe(self, workload: Workload, pod: Pod, origin: str, readings: Sequence[Reading]) -> None:

@@ -37,11 +37,13 @@ class Publisher:
 
     def publish(self, workloads: Iterable[Workload], report: Report) -> None:
         """Statuses in the order of the workloads; those that say the same as last time are not even made."""
-        drafts = []
-        for workload in workloads:
-            with report.sparing(workload.vpa.key):
-                if (draft := self._status_of(workload)) is not None:
-                    drafts.append(draft)
+        drafts: list[Status] = []
+
+        def draft_of(workload: Workload) -> None:
+            if (draft := self._status_of(workload)) is not None:
+                drafts.append(draft)
+
+        report.each(workloads, Workload.name, draft_of)
         outcomes = self._writers.run([partial(self._send, draft) for draft in drafts])
         for draft, outcome in zip(drafts, outcomes, strict=True):
             with report.sparing(draft.workload.vpa.key):

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from recommender.cluster.objects import Pair
 from recommender.cluster.vpa_status import Condition, published_in
-from recommender.live.homes import DEFERRED
 from recommender.live.workload import Workload
 from recommender.policies.constraints import SharedLimits, constrain_again
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
@@ -99,14 +98,3 @@ def beside(workload: Workload) -> Amounts:
         cpu_cores, memory_bytes = (sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
         most = max(most[CPU], cpu_cores), max(most[MEMORY], memory_bytes)
     return most
-
-
-def deferred_s(workload: Workload, now_s: float) -> float:
-    """For how long a resize of one of its pods has waited for room on its node, the longest; 0 when none does."""
-    waits = [
-        now_s - resize.since_s
-        for pod in workload.selection.pods
-        for resize in pod.resizes
-        if resize.reason == DEFERRED and resize.since_s is not None and not pod.finished
-    ]
-    return max(waits, default=0.0)

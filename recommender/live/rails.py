@@ -47,6 +47,18 @@ class RailOptions:
     wait_for_room_s: float = 180.0
 
 
+class Spent(NamedTuple):
+    """Whether CPU and memory violate more than is accepted, and so much more that even the wider margin does."""
+
+    cpu: bool = False
+    memory: bool = False
+    cpu_by_far: bool = False
+    memory_by_far: bool = False
+
+
+NOTHING_SPENT = Spent()
+
+
 class Situation(NamedTuple):
     """What the rails know of the containers that one recommendation is for.
 
@@ -64,8 +76,8 @@ class Situation(NamedTuple):
         Since when less memory was wanted than is applied; None when it is not.
     violations
         Share of the judged samples that violated lately, per resource.
-    judged
-        How many samples that is a share of; the earlier ones fade.
+    spent
+        Which of them are more than is accepted, see `spending`.
     histogram, confidence
         What the default recommender would say, and how many days of history that rests on.
     requests
@@ -88,7 +100,7 @@ class Situation(NamedTuple):
     applied: Sequence[float]
     less_memory_since_s: float | None
     violations: Sequence[float]
-    judged: float
+    spent: Spent
     histogram: Estimate | None
     confidence: float
     requests: Sequence[float]
@@ -99,14 +111,14 @@ class Situation(NamedTuple):
     run_s: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
-    """A target on its way to being published: cores and bytes, and what each rail did to it.
+    """A target on its way to being published: cores and bytes, and what each rail did to it. It is never changed.
 
     `wide_bytes` is how much memory there was when the working set with its margin fitted in; NaN where it did not.
 
     Plain numbers, for there are ten thousand of them at each round, and an array of two takes longer to make than all
-    that is done to it.
+    that is done to it; to make a frozen one takes three times as long.
     """
 
     target: Amounts
@@ -116,7 +128,7 @@ class Draft:
 
     def moved(self, rail: str, target: Amounts, words: str) -> Draft:
         """The draft with another target, if it is another one."""
-        if all(map(_same, target, self.target)):
+        if target == self.target or all(map(_same, target, self.target)):
             return self
         return Draft(target, (*self.notes, (rail, words)), self.confident, self.wide_bytes)
 
@@ -129,26 +141,18 @@ FEW_SAMPLES = 40
 """A share of fewer samples than these is chance."""
 
 
-NOTHING_SPENT = (False, False, False, False)
-
-
-def spending(violations: Sequence[float], judged: float, options: RailOptions) -> tuple[bool, bool, bool, bool]:
-    """Whether CPU and memory violate more than is accepted, and whether each violates more than twice as much."""
+def spending(violations: Sequence[float], judged: float, options: RailOptions) -> Spent:
+    """What is spent by shares of `judged` samples; the earlier ones fade."""
     (cpu, memory), (most_cpu, most_memory) = violations, options.target_violation
     if judged < FEW_SAMPLES or (cpu <= most_cpu and memory <= most_memory):
         return NOTHING_SPENT
-    return cpu > most_cpu, memory > most_memory, cpu > 2.0 * most_cpu, memory > 2.0 * most_memory
-
-
-def overspent(violations: Sequence[float], judged: float, options: RailOptions) -> bool:
-    """Whether even the wider margin violates."""
-    return any(spending(violations, judged, options)[2:])
+    return Spent(cpu > most_cpu, memory > most_memory, cpu > 2.0 * most_cpu, memory > 2.0 * most_memory)
 
 
 def fallback(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """In doubt, or once even the wider margin violates, what the default recommender would say."""
     doubt = situation.doubt
-    if doubt is None and overspent(situation.violations, situation.judged, options):
+    if doubt is None and any(situation.spent[2:]):
         doubt = f"violations of {_shares(situation.violations)} although the margin was widened"
     if doubt is None:
         return draft
@@ -161,8 +165,7 @@ def fallback(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
 
 def no_shrinking_on_a_guess(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """In doubt and with little history, a container keeps what it has: old pods are updated whatever the bounds say."""
-    nothing_known = math.isnan(draft.target[CPU]) or math.isnan(draft.target[MEMORY])
-    if draft.confident or nothing_known or situation.confidence >= LITTLE_HISTORY_DAYS:
+    if draft.confident or situation.confidence >= LITTLE_HISTORY_DAYS or any(map(math.isnan, draft.target)):
         return draft
     target = _each(_larger, draft.target, situation.requests)
     return draft.moved("no shrinking on a guess", target, "not below what it has, until there is an hour of history")
@@ -173,8 +176,7 @@ def room_to_show(draft: Draft, situation: Situation, options: RailOptions) -> Dr
 
     Its use tells nothing of its demand then, and no violation would ever show.
     """
-    had = float(situation.requests[CPU])
-    if not situation.pinned or not draft.target[CPU] < had * options.widen:
+    if not situation.pinned or not draft.target[CPU] < (had := float(situation.requests[CPU])) * options.widen:
         return draft
     target = (had * options.widen, draft.target[MEMORY])
     return draft.moved("room to show", target, "it uses just the CPU that it has, and may want more")
@@ -182,13 +184,13 @@ def room_to_show(draft: Draft, situation: Situation, options: RailOptions) -> Dr
 
 def violation_budget(draft: Draft, situation: Situation, options: RailOptions) -> Draft:
     """More of a resource than forecast, while its violations are above what is accepted."""
-    spent = spending(situation.violations, situation.judged, options)[:2]
-    if spent == (False, False):
+    spent = situation.spent
+    if not (spent.cpu or spent.memory):
         return draft
     cpu_cores, memory_bytes = (
-        amount * options.widen if over else amount for amount, over in zip(draft.target, spent, strict=True)
+        amount * options.widen if more else amount for amount, more in zip(draft.target, spent[:2], strict=True)
     )
-    which = " and ".join(name for name, over in zip(RESOURCES, spent, strict=True) if over)
+    which = " and ".join(name for name, more in zip(RESOURCES, spent, strict=False) if more)
     words = f"{which}: violations above the target, {options.widen:g} times the forecast"
     return draft.moved("violation budget", (cpu_cores, memory_bytes), words)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,15 +14,16 @@ from recommender.live.book import Book
 from recommender.live.fleet import Fleet
 from recommender.live.member import Decision, Member
 from recommender.live.present import Present
-from recommender.live.rails import Draft, RailOptions, Situation, guarded, overspent
+from recommender.live.rails import Draft, RailOptions, Situation, Spent, guarded
+from recommender.live.view import Selection
 from recommender.policies.constraints import in_whole_units
 from recommender.policies.histogram import Estimate
-from recommender.records import CPU, MEMORY, Amounts
+from recommender.records import CPU, MEMORY, Amounts, amounts_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Advice:
-    """What is to be published of one container name, and why.
+    """What is to be published of one container name, and why. It is never changed, but for its making not frozen.
 
     Attributes
     ----------
@@ -47,6 +49,27 @@ class Advice:
     doubt: str | None
 
 
+class Of(NamedTuple):
+    """What an advice is made of, besides what is used and what is published.
+
+    Attributes
+    ----------
+    seen
+        Of each live container its decision, its phase, and whether it is pinned; `pinned`: one of them is.
+    expected
+        Decisions for those that are to come.
+    oom_s
+        When a container was killed for memory last.
+    """
+
+    selection: Selection
+    seen: list[object]
+    expected: Sequence[Decision] | None
+    oom_s: float
+    spent: Spent
+    pinned: bool
+
+
 class Standing(NamedTuple):
     """An advice, and as long as what it would come out the same.
 
@@ -63,7 +86,7 @@ class Standing(NamedTuple):
     """
 
     advice: Advice | None
-    of: tuple[object, ...]
+    of: Of
     published: Amounts
     used: tuple[float, float]
     until_s: float
@@ -78,7 +101,7 @@ class Options:
     band: BandOptions = field(default_factory=BandOptions)
 
 
-def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Options) -> Advice | None:
+def advise(fleet: Fleet, present: Present, book: Book, spent: Spent, now_s: float, options: Options) -> Advice | None:
     """What to publish of one container name; None when nothing is known that could be said.
 
     Parameters
@@ -87,12 +110,14 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
         Of the members; brings their history up to date where it is needed.
     book
         What is remembered of that name.
+    spent
+        By its violations.
     now_s
         Unix seconds.
     """
-    violations = book.violation_ratio
-    doubtful = present.doubt is not None or overspent(violations, book.judged, options.rails)
-    history, confidence = _history(fleet, present, book, now_s) if doubtful else (None, math.inf)
+    history, confidence = None, math.inf
+    if present.doubt is not None or any(spent[2:]):
+        history, confidence = _history(fleet, present, book, now_s)
     book.want(_wanted_memory(present, history), now_s)
     situation = Situation(
         now_s=now_s,
@@ -100,8 +125,8 @@ def advise(fleet: Fleet, present: Present, book: Book, now_s: float, options: Op
         working_set_bytes=present.working_set_bytes,
         applied=book.published,
         less_memory_since_s=book.less_memory_since_s,
-        violations=violations,
-        judged=book.judged,
+        violations=book.violation_ratio,
+        spent=spent,
         histogram=history,
         confidence=confidence,
         requests=present.requests,
@@ -131,7 +156,7 @@ def _banded(target: Amounts, book: Book, options: Options) -> Estimate:
     It is in whole units, as it will be published: the band around what stands then is the one published with it.
     """
     target = held(target, book.published, options.band)
-    if book.banded is None or tuple(book.banded.target.tolist()) != target:
+    if book.banded is None or amounts_of(book.banded.target) != target:
         book.banded = band(target, options.band)
     return book.banded
 
@@ -144,7 +169,7 @@ def _history(fleet: Fleet, present: Present, book: Book, now_s: float) -> tuple[
     """
     if now_s >= book.known_until_s:
         for member in present.members:
-            if member.unremembered:
+            if fleet.counts.unremembered[member.slot]:
                 fleet.remember(member)
         book.look_up(now_s)
     return book.known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -15,9 +14,9 @@ from recommender.live.advising import Advising
 from recommender.live.book import Book
 from recommender.live.class_keeper import ClassKeeper
 from recommender.live.fleet import MakeFleet
-from recommender.live.homes import Home, Homes
+from recommender.live.homes import Homes
+from recommender.live.judging import Judging
 from recommender.live.lead_time import LeadTime
-from recommender.live.member import CLASS, Member
 from recommender.live.model_source import Refusal
 from recommender.live.newcomers import Newcomers
 from recommender.live.parting import by_urgency, make_safe
@@ -32,7 +31,7 @@ from recommender.live.view import Place, View
 from recommender.live.workload import Workload
 from recommender.live.writers import Writers
 from recommender.policies.constraints import SharedLimits
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, Amounts
+from recommender.records import MEMORY
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +85,7 @@ class Recommender:
         """Why a newer model is not used, to be shown; None while none is refused."""
         self.ending = False
         """Set when there are seconds left: then no further step of a round is begun."""
+        self._judging = Judging(self.fleet, self._homes, self._newcomers.books, options.rails.target_violation)
         self._advising = Advising(self.fleet, options, self._newcomers.book)
         self._placing = Placing(view, self._homes, self.lead_time, clock)
         self._standing: tuple[int, int] | None = None
@@ -119,7 +119,8 @@ class Recommender:
         """Bring the histories of a VPA up to the latest samples, for a checkpoint."""
         for members in workload.members.values():
             for member in members:
-                if member.unremembered:
+                here = self.fleet.by_slot.get(member.slot) is member  # else it went, and another may have its place
+                if here and self.fleet.counts.unremembered[member.slot]:
                     self.fleet.remember(member)
 
     def leave_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
@@ -177,17 +178,9 @@ class Recommender:
 
     def _take_samples(self, report: Report) -> None:
         with report.sparing("metrics"):
-            found = ((self._homes.at(place), sample) for place, sample in self.view.samples())
-            # Metrics go on telling of a pod for a while after it has finished.
-            fresh = self.fleet.observe((at[0], sample) for at, sample in found if at and not at[1].pod.finished)
+            fresh = self.fleet.observe(self._homes.running(self.view.samples()))
             report.samples = len(fresh)
-            used, had = list[Amounts](), list[Amounts]()
-            for member in fresh:
-                home = self._homes[member.instance]
-                if self._judge(member, home):
-                    used.append(member.latest)
-                    had.append(home.container.requests)
-            report.judge(used, had)
+            self._judging.judge(fresh, report)
             report.changed(self.fleet.changes, self.fleet.model.graph)
 
     def _take_kills(self, report: Report) -> None:
@@ -209,7 +202,8 @@ class Recommender:
 
     def _take_progress(self, report: Report) -> None:
         with report.sparing("progress"):
-            report.problems |= self.progress.take(self.workloads.values(), self.clock())
+            version = self._homes, self._homes.version  # the sources of progress may outlive us
+            report.problems |= self.progress.take(self.workloads.values(), version, self.clock())
 
     def _forecast(self, report: Report) -> None:
         now_s, self.fleet.lead_s = self.clock(), self.lead_time.seconds
@@ -227,10 +221,7 @@ class Recommender:
                 self.classes.expect(workload, self.fleet, self._homes, now_s)
 
     def _advise(self, report: Report) -> None:
-        now_s = self.clock()
-        for key, workload in self.workloads.items():
-            with report.sparing(key):
-                self._advising.advise(workload, now_s)
+        self._advising.advise(self.workloads.values(), self.clock(), report)
 
     def _publish(self, report: Report) -> None:
         self._publisher.publish(self.workloads.values(), report)
@@ -270,17 +261,6 @@ class Recommender:
 
     def _shown(self) -> Known:
         return Known(self.fleet, self.classes.known, self.refusal)
-
-    def _judge(self, member: Member, home: Home) -> bool:
-        """Hold the latest sample of a container against what it has; False while that is not ours to answer for."""
-        book, used, had = self._newcomers.books[member.instance], member.latest, home.container.requests
-        member.pinned = member.pinned + 1 if home.uses_all(used[CPU]) else 0
-        if (math.isnan(had[CPU]) and math.isnan(had[MEMORY])) or not book.speaks:
-            return False
-        book.judge(used, had)
-        if member.runs is not None and member.decision is not None and member.decision.policy == CLASS:
-            member.runs.judge(used[CPU] > had[CPU] * VIOLATION_TOLERANCE, self.options.rails.target_violation[CPU])
-        return True
 
     def _assign_members(self) -> None:
         """To each workload its live containers, when one came or went, or pods are not what they were."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, Amounts, FloatArray, IntArray
+from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
 
 
 class Rows:
@@ -58,11 +58,15 @@ class Rows:
         self.reset(slot)
         self._usage[slot, self.width - len(usage) : self.width] = usage
 
-    def raise_latest(self, slot: int, cpu_cores: float, memory_bytes: float) -> Amounts:
-        """The newest row shows the larger of what it showed and of this; returns it."""
-        newest = self._usage[slot, self._end[slot] - 1]
-        np.maximum(newest, (cpu_cores, memory_bytes), out=newest)
-        return float(newest[CPU]), float(newest[MEMORY])
+    def raise_latest(self, slots: IntArray, usage: FloatArray) -> FloatArray:
+        """The newest rows show the larger of what they showed and of these, float64 (m, 2); returns them.
+
+        A slot may be there several times.
+        """
+        newest = slots, self._end[slots] - 1
+        np.maximum.at(self._usage, newest, usage)
+        raised: FloatArray = self._usage[newest]
+        return raised
 
     def latest(self, slot: int, n: int) -> tuple[FloatArray, IntArray]:
         """The newest `n` rows, oldest first: float64 (n, 2) and int64 (n,)."""

@@ -41,7 +41,6 @@ class _Due(NamedTuple):
     shown_s: float
     key: ObjectKey
     workload: Workload
-    kept: _Kept
 
 
 class Showing:
@@ -61,14 +60,15 @@ class Showing:
 
         One that waits goes on waiting until its turn: most do in a large cluster, and are not looked through each time.
         """
-        waiting = []
-        for workload in workloads:
-            with report.sparing(f"PhaseProfile {workload.vpa.key}"):
-                kept = _kept_of(workload)
-                due = _Due(kept == workload.kept_of, workload.shown_s, workload.vpa.key, workload, kept)
-                workload.waits = workload.waits or _is_new(due, signature_of(workload, known), known.fleet, now_s)
-                if workload.waits:
-                    waiting.append(due)
+        waiting: list[_Due] = []
+
+        def look(workload: Workload) -> None:
+            due = _Due(_is_kept(workload), workload.shown_s, workload.vpa.key, workload)
+            workload.waits = workload.waits or _is_new(due, signature_of(workload, known), known.fleet, now_s)
+            if workload.waits:
+                waiting.append(due)
+
+        report.each(workloads, _name_of, look)
         return waiting
 
     def show(self, workloads: Iterable[Workload], known: Known, now_s: float, report: Report) -> None:
@@ -78,7 +78,7 @@ class Showing:
         report.unshown = len(waiting) - len(taken)
         for due in taken:
             due.workload.shown_s = now_s  # one that fails goes to the end of the queue
-            with report.sparing(f"PhaseProfile {due.key}"):
+            with report.sparing(_name_of(due.workload)):
                 keeps = len(waiting) <= FEW or _is_stale(due, known.fleet, now_s)
                 signature = signature_of(due.workload, known)
                 if _is_new(due, signature, known.fleet, now_s):  # else it is again what it was
@@ -99,7 +99,7 @@ class Showing:
         self._view.show(workload.vpa, profile_of(workload, known, keeps=keeps))
         workload.shown = signature
         if keeps:
-            workload.kept_of, workload.kept_s = due.kept, now_s
+            workload.kept_of, workload.kept_s = _kept_of(workload), now_s
 
 
 def lacks_a_kill(workload: Workload) -> bool:
@@ -108,9 +108,33 @@ def lacks_a_kill(workload: Workload) -> bool:
     return any(book.oom_s > kept.get(name, 0.0) for name, book in workload.books.items())
 
 
+def _name_of(workload: Workload) -> str:
+    return f"PhaseProfile {workload.vpa.key}"
+
+
 def _kept_of(workload: Workload) -> _Kept:
     known = [member.instance for found in workload.members.values() for member in found if member.decision is not None]
-    return known, [(name, book.oom_s) for name, book in workload.books.items()]
+    return known, _kills_of(workload)
+
+
+def _is_kept(workload: Workload) -> bool:
+    """Whether all is written that must not be lost.
+
+    Containers that are all known stay so; then only kills can be news.
+    """
+    if workload.kept_of is None:
+        return False
+    if workload.all_known_of is not workload.members:
+        known = _kept_of(workload)[0]
+        if known != workload.kept_of[0]:
+            return False
+        if len(known) == sum(map(len, workload.members.values())):
+            workload.all_known_of = workload.members
+    return workload.kept_of[1] == _kills_of(workload)
+
+
+def _kills_of(workload: Workload) -> list[tuple[str, float]]:
+    return [(name, book.oom_s) for name, book in workload.books.items()]
 
 
 def _is_new(due: _Due, signature: object, fleet: Fleet, now_s: float) -> bool:

@@ -3,48 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 
 from recommender.errors import PhasewiseError
 from recommender.live.member import PhaseChange
 from recommender.phases.graph import PhaseGraph
-from recommender.records import VIOLATION_TOLERANCE, Amounts, array_of
+from recommender.records import VIOLATION_TOLERANCE, FloatArray
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class Sparing:
-    """A block in which things may go wrong: there are thousands at each round, and in almost all of them nothing does.
+    """A block in which things may go wrong.
 
     Parameters
     ----------
-    problems
+    report
         Where it is told what did.
     about
         Which object it is; its text is made only when it is needed.
     """
 
-    __slots__ = ("_about", "_problems")
+    __slots__ = ("_about", "_report")
 
-    def __init__(self, problems: dict[str, str], about: object) -> None:
-        self._problems, self._about = problems, about
+    def __init__(self, report: Report, about: object) -> None:
+        self._report, self._about = report, about
 
     def __enter__(self) -> None:
         """Nothing has gone wrong yet."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         """A round must outlive also what nobody foresaw; what ends the process does."""
-        if error is None:
-            return False
-        if isinstance(error, PhasewiseError):
-            self._problems[str(self._about)] = str(error)
-        elif isinstance(error, Exception):
-            log.exception("round: %s", self._about)
-            self._problems[str(self._about)] = f"{type(error).__name__}: {error}"
+        if isinstance(error, Exception):
+            self._report.spoilt(self._about, error)
         return isinstance(error, Exception)
 
 
@@ -96,22 +94,41 @@ class Report:
 
     def sparing(self, about: object) -> Sparing:
         """Whatever goes wrong with one object stops that object only, and is reported."""
-        return Sparing(self.problems, about)
+        return Sparing(self, about)
+
+    def each(self, objects: Iterable[T], name: Callable[[T], object], do: Callable[[T], object]) -> None:
+        """Do something with each of thousands, so that whatever goes wrong with one of them stops that one only.
+
+        Parameters
+        ----------
+        name
+            What an object is called in a report.
+        """
+        for one in objects:
+            try:
+                do(one)
+            except Exception as error:  # noqa: BLE001  # a round must outlive also what nobody foresaw
+                self.spoilt(name(one), error)
+
+    def spoilt(self, about: object, error: Exception) -> None:
+        """Something went wrong with an object."""
+        if isinstance(error, PhasewiseError):
+            self.problems[str(about)] = str(error)
+        else:
+            log.error("round: %s", about, exc_info=error)
+            self.problems[str(about)] = f"{type(error).__name__}: {error}"
 
     @property
     def resizes_done(self) -> int:
         """How many resizes were seen done."""
         return len(self.resizes_s)
 
-    def judge(self, used: Sequence[Amounts], had: Sequence[Amounts]) -> None:
-        """Count samples against what their containers had at the time; NaN where they request nothing."""
-        if not used:
-            return
-        amounts, requests = array_of(used), array_of(had)
-        self.judged += len(amounts)
-        self.violating = (self.violating + (amounts > requests * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
-        self.used = (self.used + amounts.sum(axis=0)).tolist()
-        self.slack = (self.slack + np.fmax(requests - amounts, 0.0).sum(axis=0)).tolist()
+    def judge(self, used: FloatArray, had: FloatArray) -> None:
+        """Count samples against what their containers had at the time; float64 (m, 2), NaN: no request."""
+        self.judged += len(used)
+        self.violating = (self.violating + (used > had * VIOLATION_TOLERANCE).sum(axis=0)).tolist()
+        self.used = (self.used + used.sum(axis=0)).tolist()
+        self.slack = (self.slack + np.fmax(had - used, 0.0).sum(axis=0)).tolist()
 
     def changed(self, changes: Sequence[PhaseChange], graph: PhaseGraph | None) -> None:
         """Count changes of phase, and of those that were foretold which came true."""

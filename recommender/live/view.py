@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 from recommender.cluster.metrics_api import ContainerKey
 from recommender.cluster.objects import ObjectKey, Pair, Vpa
 from recommender.cluster.oom import OomObservation
-from recommender.cluster.pods import Pod
+from recommender.cluster.pods import DEFERRED, Pod
 from recommender.cluster.vpa_status import Condition
 from recommender.live.member import Sample
 from recommender.policies.histogram import HistogramSession
@@ -42,6 +43,17 @@ class Selection:
     def containers(self) -> Sequence[str]:
         """The names of the containers that the pods have, in order."""
         return sorted({container.name for pod in self.pods for container in pod.containers})
+
+    @cached_property
+    def deferred_since_s(self) -> float:
+        """Since when a resize of one has waited for room on its node, unix seconds; infinite when none does."""
+        waits = [
+            resize.since_s
+            for pod in self.pods
+            for resize in pod.resizes
+            if resize.reason == DEFERRED and resize.since_s is not None and not pod.finished
+        ]
+        return min(waits, default=math.inf)
 
 
 class View(Protocol):

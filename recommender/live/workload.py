@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recommender.cluster.objects import Vpa
+from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.growth import Growth
 from recommender.live.book import Book
 from recommender.live.member import Decision, Instance, Member
@@ -44,6 +44,8 @@ class Workload:
         What its PhaseProfile was last made from, and when (unix seconds).
     kept_of, kept_s
         The same of what is kept over a restart.
+    all_known_of
+        The `members` all of which that holds.
     waits
         The profile is to be written again.
     """
@@ -64,7 +66,12 @@ class Workload:
     shown_s: float = -math.inf
     kept_of: tuple[list[Instance], list[tuple[str, float]]] | None = None
     kept_s: float = -math.inf
+    all_known_of: Mapping[str, Sequence[Member]] | None = None
     waits: bool = False
+
+    def name(self) -> ObjectKey:
+        """Where its VPA is."""
+        return self.vpa.key
 
     def take_over(self, kept: Mapping[str, Any]) -> None:
         """Go on with what the profile kept; what does not fit is left out."""

@@ -49,6 +49,20 @@ def test_each_method_sends_what_the_api_expects(api: Api, server: FakeServer) ->
     assert server.asked[0][2]["User-Agent"] == "phasewise-tests"
 
 
+def test_who_needs_metadata_alone_says_so_and_takes_the_whole_where_it_cannot_be_had(
+    api: Api, server: FakeServer
+) -> None:
+    whole = api.patch("/p/x", {"spec": None}, metadata_only=True)
+    list(api.list_pages("/p", metadata_only=True))
+    with api.watch_lines("/p", silent_s=5.0, metadata_only=True):
+        pass
+    api.get("/p/x")
+    assert whole == {}
+    kind, accepted = "application/json;as={};g=meta.k8s.io;v=v1,application/json", "application/json"
+    one, many = kind.format("PartialObjectMetadata"), kind.format("PartialObjectMetadataList")
+    assert [headers["Accept"] for _, _, headers, _ in server.asked] == [one, many, one, accepted]
+
+
 def test_a_list_comes_in_pages(api: Api, server: FakeServer) -> None:
     pages: list[Any] = [{"items": [1], "metadata": {"continue": "a/b"}}, {"items": [2], "metadata": {}}]
     server.answers = [(200, {}, orjson.dumps(page)) for page in pages]
@@ -99,7 +113,7 @@ def test_a_busy_server_is_asked_again_after_the_time_it_names(server: FakeServer
     api = Api(Credentials(kubeconfig(tmp_path / "c", server.url)), bucket, user_agent="t")
     server.answers = [status(429, "busy", Retry_After="2"), status(429, "busy"), (200, {}, b'{"a":1}')]
     assert api.get("/p") == {"a": 1}
-    assert slept == pytest.approx([2.0, 1.1]), "as asked; then a second, and a tenth until the next token"
+    assert slept == pytest.approx([2.0, 1.2]), "as asked; then a second, and a fifth until the next two tokens"
     server.answers = [status(429, "a disruption budget says no", Retry_After="10")]
     with pytest.raises(errors.Throttled) as told:
         api.create("/eviction", {})

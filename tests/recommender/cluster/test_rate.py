@@ -20,18 +20,20 @@ def bucket(per_s: float, burst: int, time: Time) -> TokenBucket:
     return TokenBucket(per_s, burst, clock=lambda: time.now_s, sleep=time.sleep)
 
 
-def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
+def test_a_burst_goes_at_once_and_the_rest_at_the_rate_a_quarter_of_a_second_s_together() -> None:
     time = Time()
     tokens = bucket(10, 3, time)
     taken = []
     for _ in range(6):
         tokens.take()
         taken.append(round(time.now_s, 6))
-    assert taken == [0, 0, 0, 0.1, 0.2, 0.3]
+    assert taken == [0, 0, 0, 0.2, 0.2, 0.4]
     time.now_s += 100
     for _ in range(3):
         tokens.take()
-    assert round(time.now_s, 6) == 100.3, "a pause fills it to the burst and no further"
+    assert round(time.now_s, 6) == 100.4, "a pause fills it to the burst and no further"
+    tokens.take()
+    assert round(time.now_s, 6) == 100.6
 
 
 def test_nothing_goes_while_it_is_held() -> None:
@@ -41,7 +43,23 @@ def test_nothing_goes_while_it_is_held() -> None:
     tokens.take()
     assert time.now_s == 2.0
     tokens.take()
-    assert round(time.now_s, 6) == 2.1, "and no burst afterwards"
+    assert round(time.now_s, 6) == 2.2, "and no burst afterwards"
+
+
+def test_whoever_comes_while_others_wait_does_not_overtake_them() -> None:
+    time, waits = Time(), []
+    tokens = TokenBucket(40, 1, clock=lambda: time.now_s, sleep=waits.append)
+    tokens.take()
+    tokens.take()
+    time.now_s = 0.01
+    tokens.take()
+    assert [round(wait_s, 6) for wait_s in waits] == [0.025, 0.04]
+    slow = TokenBucket(40, 10, clock=lambda: time.now_s, sleep=waits.append)
+    for _ in range(11):
+        slow.take()
+    time.now_s = 0.2
+    slow.take()
+    assert [round(wait_s, 6) for wait_s in waits[2:]] == [0.25, 0.06]
 
 
 @given(st.lists(st.floats(0, 1), max_size=60), st.integers(1, 20), st.integers(1, 10))

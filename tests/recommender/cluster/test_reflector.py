@@ -27,13 +27,15 @@ class ScriptedApi(Api):
         self.asked: list[Mapping[str, Any]] = []
         self.held = threading.Event()
 
-    def list_pages(self, path: str, query: Any = None, *, page: int = 0) -> Iterator[dict[str, Any]]:
+    def list_pages(
+        self, path: str, query: Any = None, *, page: int = 0, metadata_only: bool = False
+    ) -> Iterator[dict[str, Any]]:
         for step in self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]:
             if isinstance(step, Exception):
                 raise step
             yield dict(step)
 
-    def watch_lines(self, path: str, query: Any = None, *, silent_s: float) -> Any:
+    def watch_lines(self, path: str, query: Any = None, *, silent_s: float, metadata_only: bool = False) -> Any:
         self.asked.append(query)
         return ScriptedWatch(self)
 

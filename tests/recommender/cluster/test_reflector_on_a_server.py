@@ -104,6 +104,18 @@ def test_it_lists_in_pages_and_then_follows_every_change(api: Api, maps: str, st
     assert reflector.lists == 1
 
 
+def test_of_metadata_alone_it_is_told_no_more(api: Api, maps: str, start: Any) -> None:
+    api.create(maps, config_map("listed", "private"))
+    reflector = start(maps, lambda raw: (raw["kind"], raw["metadata"].get("labels"), "data" in raw), metadata_only=True)
+    named = {"metadata": {"labels": {"a": "b"}}, "data": {"text": "changed"}}
+    changed = api.patch(f"{maps}/listed", named, metadata_only=True)
+    assert changed["metadata"]["labels"] == {"a": "b"} and "data" not in changed
+    api.create(maps, config_map("watched", "private"))
+    wait_until(lambda: "watched" in texts(reflector), "the new one", timeout_s=5)
+    kind = "PartialObjectMetadata"
+    assert texts(reflector) == {"listed": (kind, {"a": "b"}, False), "watched": (kind, None, False)}
+
+
 def test_a_broken_object_is_named_and_stops_nobody(api: Api, maps: str, start: Any) -> None:
     api.create(maps, config_map("bad", "broken"))
     api.create(maps, config_map("good", "fine"))

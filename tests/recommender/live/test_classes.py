@@ -145,7 +145,9 @@ def test_a_recommender_that_starts_again_knows_the_classes_and_where_each_run_wa
     again.run()
     (before,), (after,) = list(ours.fleet), list(again.fleet)
     assert len(again.classes.known.runs(KEY, "main")) == 1
-    assert (after.samples, after.phase, after.start_cell) == (before.samples + 1, before.phase, before.start_cell)
+    now, then = again.fleet.counts, ours.fleet.counts
+    assert (after.phase, now.start_cell[after.slot]) == (before.phase, then.start_cell[before.slot])
+    assert now.samples[after.slot] == then.samples[before.slot] + 1
     known = ours.fleet.curves.curve(before.slot).levels
     np.testing.assert_allclose(again.fleet.curves.curve(after.slot).levels[: len(known)], known, rtol=1e-2)
     assert again.workloads[ObjectKey("ns", "bert-2")].books["main"].oom_floor(cluster.now_s) == 3 * GIB
@@ -165,7 +167,7 @@ def test_a_broken_state_is_reported_and_the_container_starts_anew(cluster: Jobs)
     use(cluster, "bert-2-pod", 0.2, 0.8)
     report = again.run()
     assert set(report.problems) == {"PhaseProfile ns/bert-2", "workload class ns/bert"}
-    assert [member.samples for member in again.fleet] == [1]
+    assert [again.fleet.counts.samples[member.slot] for member in again.fleet] == [1]
 
 
 @pytest.mark.parametrize("part", ["books", "members"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from recommender.live.counts import Counts
 from recommender.live.fleet import Fleet
-from recommender.live.member import Instance, Newcomer, Sample
+from recommender.live.member import Instance, Member, Newcomer, Sample
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactivePolicy
 from recommender.records import Block, ContainerFacts, UsageSeries
@@ -75,6 +78,30 @@ def test_two_samples_of_one_cell_count_as_the_larger() -> None:
     assert fleet.recent(fleet.members[A]).tolist() == [[2.0, 4e9]]
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 25), st.integers(0, 3), st.floats(0.01, 4.0)), min_size=1, max_size=60))
+def test_what_comes_at_once_counts_as_what_comes_one_by_one(told: list[tuple[int, int, float]]) -> None:
+    """Of several containers and cells, with gaps; of each cell one sample."""
+    known = {(cell, who): cores for cell, who, cores in told}
+    placed = [
+        (Instance("ns", f"uid-{who}", "main"), Sample(cell * 15.0, cores, cores * 1e9))
+        for (cell, who), cores in sorted(known.items())
+    ]
+    together, apart = Fleet(MODEL, 15.0, 2, welcome), Fleet(MODEL, 15.0, 2, welcome)
+    fresh = together.observe(placed)
+    assert [member.instance for member in fresh] == [instance for instance, _ in placed]
+    for one in placed:
+        apart.observe([one])
+    assert [_known(together, member) for member in together] == [_known(apart, member) for member in apart]
+
+
+def _known(fleet: Fleet, member: Member) -> list[object]:
+    counted = [getattr(fleet.counts, name)[member.slot].item() for name in Counts.__annotations__]
+    usage, labels = fleet.rows.latest(member.slot, fleet.rows.width)
+    rows = np.nan_to_num(usage, nan=-1.0).tolist(), labels.tolist()
+    return [member.instance, member.phase, member.previous_phase, member.since_cell, counted, rows]
+
+
 def test_what_is_not_a_number_is_no_sample() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, welcome)
     assert fleet.observe([(A, Sample(0, float("nan"), 1e9))]) == []
@@ -85,7 +112,7 @@ def test_a_container_silent_for_long_starts_anew() -> None:
     fleet = Fleet(MODEL, 1.0, CYCLE, welcome)
     feed(fleet, A, walk(4, 50))
     fleet.observe([(A, Sample(50 + 10 * CYCLE, 1.0, 1e9))])
-    assert fleet.members[A].samples == 1
+    assert fleet.counts.samples[fleet.members[A].slot] == 1
 
 
 def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> None:

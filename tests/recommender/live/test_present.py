@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recommender.live.member import CLASS, FORECAST, Decision, Member
-from recommender.live.present import NOTHING, Present, look_through
+from recommender.live.present import NOTHING, Present, Used, look_through
 from recommender.records import UNKNOWN_PHASE
 
 HAS = (2.0, 4e9)
@@ -18,20 +18,19 @@ def decided(cpu_cores: float, memory_bytes: float, policy: str = FORECAST, run_s
     return Decision(0.0, (cpu_cores, memory_bytes), policy, lambda: "by hand", run_s)
 
 
-def member(decision: Decision | None, used_bytes: float = 1e9, **more: Any) -> Member:
+def member(decision: Decision | None, **more: Any) -> Member:
     nobody: Any = None
     parts = dict.fromkeys(("instance", "facts", "proactive", "history", "runs"), nobody)
-    counts = dict.fromkeys(("slot", "start_cell", "first_cell", "last_cell"), 0)
-    return Member(**parts, **counts, latest=(0.5, used_bytes), decision=decision, **({"phase": 1} | more))
+    return Member(**parts, slot=0, first_cell=0, decision=decision, **({"phase": 1} | more))
 
 
 def seen(*members: Member, expected: tuple[Decision, ...] = ()) -> Present:
-    return look_through(members, expected, HAS, 0.0)
+    return look_through(members, expected, Used(2e9, pinned=True), HAS, 0.0)
 
 
 def test_each_resource_is_that_of_whoever_needs_most_of_it() -> None:
-    small, large = member(decided(1.0, 3e9), 2e9), member(decided(2.0, 1e9, run_s=90.0), 1e9, pinned=2)
-    found = seen(small, large, member(None, 5e8))
+    small, large = member(decided(1.0, 3e9)), member(decided(2.0, 1e9, run_s=90.0))
+    found = seen(small, large, member(None))
     assert found.forecast == (2.0, 3e9)
     assert found.leading is large and found.decision is large.decision
     assert (found.working_set_bytes, found.pinned, found.run_s) == (2e9, True, 90.0)
@@ -66,4 +65,10 @@ def test_doubt_by_hand(members: list[Member], expected: list[Decision], doubt: s
 
 def test_where_nothing_is_foreseen_nothing_is_a_number() -> None:
     found = seen()
-    assert found.forecast is NOTHING and math.isnan(found.working_set_bytes) and math.isinf(found.run_s)
+    assert found.forecast is NOTHING and math.isinf(found.run_s)
+
+
+@pytest.mark.parametrize("allocation", [(math.nan, 1e9), (1.0, math.nan), (math.nan, math.nan), (math.inf, 1e9)])
+def test_an_allocation_is_of_both_resources(allocation: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="an allocation of"):
+        decided(*allocation)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.live.rails import RailOptions, Situation, guarded
+from recommender.live.rails import NOTHING_SPENT, RailOptions, Situation, guarded, spending
 from recommender.policies.histogram import Estimate
 
 GIB = 2.0**30
@@ -20,7 +20,7 @@ CALM = Situation(
     applied=NOTHING,
     less_memory_since_s=None,
     violations=np.zeros(2),
-    judged=1000,
+    spent=NOTHING_SPENT,
     histogram=HISTORY,
     confidence=1.0,
     requests=NOTHING,
@@ -29,6 +29,10 @@ CALM = Situation(
 )
 FORECAST = np.array([0.5, 1.5 * GIB])
 OPTIONS = RailOptions()
+
+
+def violating(cpu: float, memory: float, judged: float = 1000.0) -> Situation:
+    return CALM._replace(violations=(cpu, memory), spent=spending((cpu, memory), judged, OPTIONS))
 
 
 def said(situation: Situation, forecast: np.ndarray = FORECAST) -> tuple[list[float], list[str]]:
@@ -60,10 +64,10 @@ CASES = {
         [0.6, 2.0], ["fallback"],
     ),
     "violations above the target widen": (
-        CALM._replace(violations=np.array([0.07, 0.0])), [0.625, 1.5], ["violation budget"],
+        violating(0.07, 0.0), [0.625, 1.5], ["violation budget"],
     ),
     "twice the target falls back": (
-        CALM._replace(violations=np.array([0.11, 0.0])), [0.75, 2.0], ["fallback", "violation budget"],
+        violating(0.11, 0.0), [0.75, 2.0], ["fallback", "violation budget"],
     ),
     "a container that uses just what it has gets more, to show what it wants": (
         CALM._replace(pinned=True, requests=np.array([0.8, 4 * GIB])), [1.0, 1.5], ["room to show"],
@@ -72,7 +76,7 @@ CASES = {
         CALM._replace(pinned=True, requests=np.array([0.2, 4 * GIB])), [0.5, 1.5], [],
     ),
     "violations of a few samples are chance": (
-        CALM._replace(violations=np.array([0.5, 0.5]), judged=10), [0.5, 1.5], [],
+        violating(0.5, 0.5, judged=10), [0.5, 1.5], [],
     ),
     "memory rises at once": (
         CALM._replace(applied=np.array([0.5, 1.0 * GIB])), [0.5, 1.5], [],
@@ -144,12 +148,11 @@ def test_no_rail_ever_leaves_less_memory_than_is_in_use_or_drops_it_faster_than_
     doubt: str | None,
 ) -> None:
     in_force = NOTHING if applied is None else np.array([applied[0], applied[1] * GIB])
-    situation = CALM._replace(
+    situation = violating(*violations)._replace(
         doubt=doubt,
         working_set_bytes=working_set * GIB,
         applied=in_force,
         less_memory_since_s=since,
-        violations=np.array(violations),
         recent_changes=changes,
     )
     memory = guarded(np.array([forecast[0], forecast[1] * GIB]), situation, OPTIONS).target[1]

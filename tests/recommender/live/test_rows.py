@@ -19,7 +19,8 @@ def test_the_newest_rows_are_those_appended_last() -> None:
         rows.append(np.array([1]), np.full((1, 2), float(number)), np.array([number]))
     usage, labels = rows.latest(1, 3)
     assert usage[:, 0].tolist() == labels.tolist() == [15, 16, 17]
-    assert rows.raise_latest(1, 16.5, 99.0) == (17.0, 99.0)
+    raised = rows.raise_latest(np.array([1, 1]), np.array([[16.5, 99.0], [1.0, 98.0]]))
+    assert raised.tolist() == [[17.0, 99.0]] * 2
     usage, labels = rows.latest(0, WIDTH)
     assert np.isnan(usage).all() and (labels == UNKNOWN_PHASE).all()
 

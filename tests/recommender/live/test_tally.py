@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +18,9 @@ requested = st.one_of(amount, st.just(math.nan))
 
 def test_samples_are_held_against_what_their_containers_had() -> None:
     report = Report()
-    report.judge([(1.0, 100.0), (0.5, 300.0)], [(2.0, 100.0), (math.nan, 200.0)])
-    report.judge([(3.0, 50.0)], [(2.0, 60.0)])
-    report.judge([], [])
+    report.judge(np.array([(1.0, 100.0), (0.5, 300.0)]), np.array([(2.0, 100.0), (math.nan, 200.0)]))
+    report.judge(np.array([(3.0, 50.0)]), np.array([(2.0, 60.0)]))
+    report.judge(np.empty((0, 2)), np.empty((0, 2)))
     assert report.judged == 3
     assert report.violating == [1, 1]
     assert report.used == [4.5, 450.0]
@@ -34,6 +35,6 @@ def test_they_count_together_as_one_by_one(samples: list[tuple[tuple[float, floa
             violating[place] += used[place] > had[place] * VIOLATION_TOLERANCE
             slack[place] += had[place] - used[place] if had[place] > used[place] else 0.0
     report = Report()
-    report.judge([used for used, _ in samples], [had for _, had in samples])
+    report.judge(*np.array(samples).transpose(1, 0, 2))
     assert report.violating == violating
     assert report.slack == pytest.approx(slack)
