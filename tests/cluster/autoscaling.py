@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from tests.cluster.processes import Server
+from tests.cluster.processes import AS_SHIPPED, Server
 from tests.cluster.rig import LOOPBACK, Rig
 from tests.cluster.waiting import wait_until
 
@@ -93,7 +93,7 @@ def start_recommender(
         f"--memory-saver={str(memory_saver).lower()}",
         *more,
     ]
-    return _start(rig, "vpa-recommender", command)
+    return _start(rig, "vpa-recommender", command, AS_SHIPPED)
 
 
 def start_admission_controller(rig: Rig) -> Server:
@@ -128,11 +128,12 @@ def _command(rig: Rig, component: str) -> list[str]:
     return [str(rig.binaries[component]), f"--kubeconfig={kubeconfig}", f"--address={address}"]
 
 
-def _start(rig: Rig, component: str, command: list[str]) -> Server:
+def _start(rig: Rig, component: str, command: list[str], environment: Mapping[str, str] | None = None) -> Server:
     if component in rig.servers:
         rig.servers[component].stop()
     address = next(flag.removeprefix("--address=") for flag in command if flag.startswith("--address="))
-    return rig.start(component, command, ready=rig.answers(f"http://{address}/health-check"))
+    ready = rig.answers(f"http://{address}/health-check")
+    return rig.start(component, command, ready=ready, environment=environment)
 
 
 def _duration(seconds: float) -> str:

@@ -59,6 +59,8 @@ class ProcessRecord:
 ROOMY = {"GOGC": "300", "GODEBUG": "adaptivestackstart=1"}
 """Go programs collect garbage when their memory has grown fourfold, not twofold, and their threads of work start with
 stacks as large as the last ones needed, not with small ones that grow: cores are scarcer here than memory."""
+AS_SHIPPED = {"GOGC": "100", "GODEBUG": ""}
+"""Not so a program whose memory is held against ours."""
 SESSIONS = "PYTEST_XDIST_WORKER_COUNT"
 """Where pytest-xdist tells how many sessions share the machine."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psutil
 import pytest
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
@@ -217,8 +218,10 @@ def test_the_default_recommender_writes_what_metrics_say_and_a_margin(
         amounts = {name: float(parse_quantity(quantity)) for name, quantity in target.items()}
         return amounts if amounts["cpu"] > 0.5 else {}
 
-    metrics_server.vpa_recommender()
+    recommender = metrics_server.vpa_recommender()
     try:
+        collects_at = psutil.Process(recommender.pid).environ()["GOGC"]
+        assert collects_at == "100", "its memory is held against ours: it runs as it is shipped"
         create_vpa(metrics_server, namespace, "job", recommender=None, update_mode="Off")
         target = wait_until(learned, "a recommendation from the pod's metrics", timeout_s=180, every_s=0.5)
     finally:
