@@ -46,7 +46,8 @@ EVERYBODY: Mapping[str, Who] = {
     "strict": STRICT,
 }
 """By the names that `--placed-by` takes."""
-PATTERNS = GROUPS, SCATTERED = "in groups", "one by one"
+GROUPS = "in groups"
+PATTERNS = (GROUPS, "one by one")
 
 
 @dataclass(frozen=True)
