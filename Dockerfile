@@ -25,7 +25,7 @@ ARG CPU
 ENV NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/opt/phasewise/kernels
 WORKDIR /
 RUN phasewise recommender --check && phasewise dry-run > /dev/null
-RUN python -c "from extender.rehearsal import rehearse; rehearse()"
+RUN python -c "from extender.placing.rehearsal import rehearse; rehearse()"
 # That the extender and what belongs to it can be loaded is seen here and not in the cluster.
 RUN phasewise extender serve --help > /dev/null && phasewise extender explain --help > /dev/null \
     && phasewise controller --help > /dev/null && phasewise webhook --help > /dev/null

@@ -5,10 +5,56 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from extender.filter import Limits
-from extender.grid import Grid
-from extender.sizes import FFDL, Sizes
-from extender.weights import DEFAULT
+from extender.pods.grid import Grid
+from extender.pods.sizes import FFDL, Sizes
+
+DEFAULT_WEIGHTS: Mapping[str, float] = {
+    "complement": 10.0,
+    "specon": 1.0,
+    "data": 1.0,
+    "balance": 0.5,
+    "pack": 0.0,
+    "spread": 0.0,
+}
+"""Peaks first: they are what breaks. Half of this scorer lies between nodes that overload and those that do not,
+more than all others together can say. Together or apart is for the job to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is too much in the coming cycle; None sets no limit.
+
+    Attributes
+    ----------
+    memory
+        The share of a node that may be used at the peak.
+    cpu_overload
+        The overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand.
+    patience_s
+        How long a pod that was refused every node for its CPU waits at most, more being tolerated all the time.
+    """
+
+    memory: float | None = 1.0
+    cpu_overload: float | None = None
+    patience_s: float = 7200.0
+    cycle_s: float = 600.0
+
+    def tolerated(self, waited_s: float) -> float:
+        """What a pod may add that has been refused for so long: `cpu_overload` at first, and after `patience_s` all.
+
+        Examples
+        --------
+        >>> limits = Limits(cpu_overload=0.01, patience_s=7200.0)
+        >>> [round(limits.tolerated(waited_s), 4) for waited_s in (0.0, 3600.0, 7200.0, 9000.0)]
+        [0.01, 0.1, 1.0, 1.0]
+        """
+        if self.cpu_overload is None or waited_s >= self.patience_s:
+            return 1.0
+        return float(self.cpu_overload ** (1.0 - waited_s / self.patience_s))
+
+    def doubted_cells(self, grid: Grid) -> int:
+        """Of how many cells ahead it must be known how uncertain the use of CPU is."""
+        return 0 if self.cpu_overload is None else grid.cells_of(self.cycle_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +73,7 @@ class Settings:
         a burst (a second or two), short enough that a pod that went elsewhere does not block a node.
     """
 
-    weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT))
+    weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     limits: Limits = field(default_factory=Limits)
     grid: Grid = field(default_factory=Grid)
     sizes: Sizes = field(default_factory=lambda: Sizes(FFDL))

@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 from prometheus_client import CollectorRegistry, Gauge
 
-from extender.controller import Controller, Manners
+from extender.gangs.controller import Controller, Manners
 from extender.gangs.decide import Patience
-from extender.waking import Waker
+from extender.gangs.waking import Waker
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cluster.connection import Api, connect

@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 import click
 import orjson
 
-from extender.filter import Limits
-from extender.grid import Grid
-from extender.settings import Settings
-from extender.sizes import FFDL, Sizes, checked
-from extender.weights import DEFAULT, parse_weights
+from extender.judging.weights import parse_weights
+from extender.pods.grid import Grid
+from extender.pods.sizes import FFDL, Sizes, checked
+from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.quantities import parse_quantity
@@ -74,7 +73,7 @@ def judging_options(command: Command) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         settings = Settings(
-            weights={**DEFAULT, **parse_weights(weights)},
+            weights={**DEFAULT_WEIGHTS, **parse_weights(weights)},
             limits=Limits(memory_limit or None, cpu_overload or None, patience_s, cycle_s),
             grid=Grid(horizon_s / CELLS, CELLS),
             sizes=read_sizes(sizes_file) if sizes_file else Sizes(FFDL),

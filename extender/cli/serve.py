@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 from flask import Flask
 
-from extender.body import BodyLimits
 from extender.cli.options import judging_options
-from extender.rehearsal import rehearse
-from extender.service import Service, ServiceOptions
-from extender.serving import Server, Serving
+from extender.placing.rehearsal import rehearse
 from extender.settings import Settings
+from extender.web.body import BodyLimits
+from extender.web.service import Service, ServiceOptions
+from extender.web.serving import Server, Serving
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cluster.connection import Api, connect

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from flask import Flask
 
-from extender.certificate_keeper import CertificateKeeper, Kept
-from extender.serving import Server, Serving
-from extender.webhook import create_webhook
+from extender.web.serving import Server, Serving
+from extender.webhook.certificate_keeper import CertificateKeeper, Kept
+from extender.webhook.reviewing import create_webhook
 from recommender import __version__
 from recommender.cluster.connection import Api, connect
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.pod import PREFIX
+from extender.pods.pod import PREFIX
 
 GATE = f"{PREFIX}gang"
 """The scheduling gate that holds a member back until all may go."""

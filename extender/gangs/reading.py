@@ -10,8 +10,8 @@ from math import nan
 from extender.gangs.affinity import read_where
 from extender.gangs.member import Ask, Kind, Member, Place
 from extender.gangs.names import ADMITTED, GROUPS, SIZE
-from extender.pod import PLACEMENT_ANNOTATION, SEAT_ANNOTATION
-from extender.requests import amounts, requests_of
+from extender.pods.pod import PLACEMENT_ANNOTATION, SEAT_ANNOTATION
+from extender.pods.requests import amounts, requests_of
 from recommender.cluster.objects import read_node
 from recommender.cluster.pods import Pod
 from recommender.cluster.pods import read_pod as read_cluster_pod

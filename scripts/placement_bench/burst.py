@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import requests
 
-from extender.curves import resampled
-from extender.grid import Grid
+from extender.pods.curves import resampled
+from extender.pods.grid import Grid
 from placement_bench.arrivals import in_groups
 from placement_bench.pace import Pace
 from placement_bench.place import Place, pod

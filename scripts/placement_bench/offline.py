@@ -14,9 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from extender.filter import Limits
-from extender.grid import Grid
-from extender.settings import Settings
+from extender.pods.grid import Grid
+from extender.settings import Limits, Settings
 from placement_bench.arrivals import Arrival
 from placement_bench.jobs import Plan, Result
 from placement_bench.load import Run, overload

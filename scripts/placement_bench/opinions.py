@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from extender.combine import points_of
+from extender.judging.combine import points_of
 from tests.cluster.recording_extender import Answers, Call, Json
 
 Pair = tuple[float, float]

@@ -90,7 +90,7 @@ def main(server: str, port: int) -> None:
     if server == "bare":
         serve_bare(port)
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from extender.serving import Server, Serving  # noqa: PLC0415  the bare one needs nothing of the project
+    from extender.web.serving import Server, Serving  # noqa: PLC0415  the bare one needs nothing of the project
 
     Server(Serving(f"127.0.0.1:{port}"), lambda: application, lambda: None).run()  # type: ignore[arg-type,return-value]
 

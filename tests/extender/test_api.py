@@ -10,9 +10,9 @@ import pytest
 from flask.testing import FlaskClient
 from prometheus_client import CollectorRegistry
 
-from extender.api import create_app
-from extender.body import BodyLimits
-from extender.telemetry import Telemetry
+from extender.web.api import create_app
+from extender.web.body import BodyLimits
+from extender.web.telemetry import Telemetry
 from tests.extender.worlds import World, as_schedulers_send, class_json, node_json, pod_json
 
 

@@ -13,11 +13,11 @@ from flask import Flask
 from prometheus_client import CollectorRegistry
 from werkzeug.serving import make_server
 
-from extender.api import create_app
-from extender.asking import Asking
 from extender.cli.main import cli
 from extender.errors import NotAnswered
-from extender.telemetry import Telemetry
+from extender.web.api import create_app
+from extender.web.asking import Asking
+from extender.web.telemetry import Telemetry
 from recommender.errors import Misuse
 from tests.extender.worlds import World, class_json, node_json, pod_json
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.combine import points_of, total_of
-from extender.scorers import Opinion
-from extender.weights import DEFAULT, parse_weights, weights_for
+from extender.judging.combine import points_of, total_of
+from extender.judging.scorers import Opinion
+from extender.judging.weights import parse_weights, weights_for
+from extender.settings import DEFAULT_WEIGHTS
 from recommender.errors import Misuse
 from tests.reference import extender as reference
 
@@ -44,11 +45,11 @@ def test_the_mean_is_weighted_over_the_scorers_that_said_something() -> None:
 
 
 def test_a_pod_may_ask_for_other_weights_and_what_it_asks_wrongly_counts_for_nothing() -> None:
-    assert weights_for({}, DEFAULT) is DEFAULT
-    packed = weights_for({"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=4"}, DEFAULT)
+    assert weights_for({}, DEFAULT_WEIGHTS) is DEFAULT_WEIGHTS
+    packed = weights_for({"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=4"}, DEFAULT_WEIGHTS)
     assert (packed["pack"], packed["spread"], packed["specon"]) == (2.0, 0.0, 4.0)
-    assert weights_for({"phasewise.dev/weights": "specon=much"}, DEFAULT) == DEFAULT
-    assert weights_for({"phasewise.dev/placement": "heap"}, DEFAULT) == DEFAULT
+    assert weights_for({"phasewise.dev/weights": "specon=much"}, DEFAULT_WEIGHTS) == DEFAULT_WEIGHTS
+    assert weights_for({"phasewise.dev/placement": "heap"}, DEFAULT_WEIGHTS) == DEFAULT_WEIGHTS
 
 
 @pytest.mark.parametrize("text", ["specon", "specon=-1", "specon=nan", "specon=inf", "nobody=1", "specon=1=2"])

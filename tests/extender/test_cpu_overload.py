@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.filter import Limits, refused
+from extender.judging.filter import refused
 from extender.kernels import crowding
+from extender.protocol.wire import AskedVictims
 from extender.reasons import CPU_REASON, MEMORY_REASON
-from extender.settings import Settings
-from extender.wire import AskedVictims
+from extender.settings import Limits, Settings
 from tests.extender.worlds import NOON_S, World, class_json, node_json, pod_json
 from tests.reference import extender_kernels as twins
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from extender.decisions import Decision, Decisions
-from extender.event import LONGEST_NOTE
-from extender.events import event_of, note_of
+from extender.placing.decisions import Decision, Decisions
+from extender.placing.events import event_of, note_of
+from extender.pods.event import LONGEST_NOTE
 from tests.extender.worlds import NOON_S, World, node_json, pod_json
 
 

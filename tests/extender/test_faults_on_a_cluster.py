@@ -11,7 +11,7 @@ import psutil
 import pytest
 import requests
 
-from extender.service import Service, ServiceOptions
+from extender.web.service import Service, ServiceOptions
 from recommender.cluster.connection import connect
 from tests.cluster.cluster import Cluster
 from tests.cluster.installing import Extender

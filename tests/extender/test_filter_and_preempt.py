@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extender.filter import Limits
+from extender.protocol.wire import AskedVictims
 from extender.reasons import MEMORY_REASON
-from extender.settings import Settings
-from extender.wire import AskedVictims
+from extender.settings import Limits, Settings
 from tests.extender.worlds import World, class_json, node_json, pod_json
 
 LATER = [4.0] * 2 + [30.0] * 22

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.gathering import REST_S, Gathering
+from extender.view.gathering import REST_S, Gathering
 
 
 class Watch:

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.filter import Limits
-from extender.host_lines import HostLines
 from extender.kernels import crowding, fullness, lines, lookup, points, scores, sums
-from extender.names import AsCame, NameTable
-from extender.rehearsal import rehearse
-from extender.settings import Settings
+from extender.placing.rehearsal import rehearse
+from extender.protocol.host_lines import HostLines
+from extender.settings import Limits, Settings
+from extender.view.names import AsCame, NameTable
 from tests.extender.worlds import World, class_json, node_json, pod_json
 from tests.reference import extender_kernels as twins
 

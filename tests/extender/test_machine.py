@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from extender import machine
+from extender.web import machine
 
 
 def test_a_thread_that_takes_short_turns_keeps_its_policy_and_its_niceness() -> None:
@@ -34,7 +34,7 @@ def test_turns_are_left_as_they_are_where_the_way_to_ask_is_not_known(monkeypatc
 def test_memory_that_was_taken_is_used_later_without_the_kernel() -> None:
     program = """
 import resource
-from extender.machine import keep_memory, take_memory
+from extender.web.machine import keep_memory, take_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -17,7 +17,7 @@ from kubernetes.client.exceptions import ConflictException
 from extender.cli.controller import LEASE as CONTROLLER_LEASE
 from extender.cli.main import cli
 from extender.gangs.names import GROUPS
-from extender.service import LEASE as EXTENDER_LEASE
+from extender.web.service import LEASE as EXTENDER_LEASE
 from tests.cluster.cluster import Cluster
 from tests.cluster.installing import MANIFESTS, ROOT, configuration, documents
 from tests.cluster.rights import rights_in, roles_in

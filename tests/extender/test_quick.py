@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from extender.body import Bodies, BodyLimits
 from extender.errors import BadRequest
-from extender.quick import Quick
-from extender.telemetry import Telemetry
-from extender.verbs import Rest, Verbs
+from extender.web.body import Bodies, BodyLimits
+from extender.web.quick import Quick
+from extender.web.telemetry import Telemetry
+from extender.web.verbs import Rest, Verbs
 
 HEADERS = (
     "Host: 127.0.0.1:8943",

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from extender.footprint import GUESS, HISTORY, REQUESTS, SIZE
-from extender.grid import Grid
-from extender.reading import pod_reader, profile_reader, read_node
-from extender.sizes import FFDL, Sizes, checked
+from extender.pods.footprint import GUESS, HISTORY, REQUESTS, SIZE
+from extender.pods.grid import Grid
+from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.pods.sizes import FFDL, Sizes, checked
 from recommender.cluster.errors import BadObject
 from recommender.errors import Misuse
 from tests.extender.worlds import GIB, Json, World, class_json, node_json, pod_json

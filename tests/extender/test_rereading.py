@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from extender.pod import Pod
-from extender.reading import owners_in, pod_reader
-from extender.rereading import MOST_HELD, Rereading
+from extender.pods.pod import Pod
+from extender.pods.reading import owners_in, pod_reader
+from extender.pods.rereading import MOST_HELD, Rereading
 from recommender.cluster.errors import BadObject
 from recommender.cluster.ownership import Workloads, reader_of
 from tests.extender.worlds import pod_json

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from extender.combine import points_of, total_of
-from extender.scorers import SCORERS, balance, complement, data, pack, specon, spread
+from extender.judging.combine import points_of, total_of
+from extender.judging.scorers import SCORERS, balance, complement, data, pack, specon, spread
 from tests.extender.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 

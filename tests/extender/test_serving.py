@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gunicorn.workers.gthread import ThreadWorker
 
-from extender.serving import STAY_S, Worker
+from extender.web.serving import STAY_S, Worker
 
 
 class Connection:

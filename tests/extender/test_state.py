@@ -9,12 +9,12 @@ import threading
 import numpy as np
 import pytest
 
-from extender.curves import LONGEST, added, flat, resampled
-from extender.grid import Grid
-from extender.node_table import SPAN
-from extender.pod import Pod
+from extender.pods.curves import LONGEST, added, flat, resampled
+from extender.pods.grid import Grid
+from extender.pods.pod import Pod
 from extender.settings import Settings
-from extender.state import Look
+from extender.view.node_table import SPAN
+from extender.view.state import Look
 from tests.extender.worlds import GIB, NOON_S, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from extender.gangs.waking import ANNOTATION, MOST_AT_ONCE, Refused, Waker, read_refused
 from extender.reasons import MEMORY_REASON
-from extender.waking import ANNOTATION, MOST_AT_ONCE, Refused, Waker, read_refused
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import NotFound, ServerFailed
 from recommender.cluster.objects import ObjectKey

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender import wire
 from extender.errors import BadRequest
-from extender.latest_asked import LatestAsked
+from extender.protocol import wire
+from extender.protocol.latest_asked import LatestAsked
 
 POD = {"metadata": {"name": "p", "uid": "u"}, "spec": {}}
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from extender.decisions import Decisions
-from extender.placer import Placer
-from extender.question import Question
-from extender.reading import pod_reader, profile_reader, read_node
+from extender.judging.question import Question
+from extender.placing.decisions import Decisions
+from extender.placing.placer import Placer
+from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.protocol.wire import Asked
 from extender.settings import Settings
-from extender.state import ClusterState
-from extender.wire import Asked
+from extender.view.state import ClusterState
 
 Json = dict[str, Any]
 

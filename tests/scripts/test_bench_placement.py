@@ -27,7 +27,7 @@ from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RAN
 from placement_bench.watching import Bound
 from rich.console import Console
 
-from extender.grid import Grid
+from extender.pods.grid import Grid
 from tests.cluster.cluster import Cluster
 from tests.cluster.recording_extender import Call
 from tests.cluster.rig import clusters_folder

@@ -22,7 +22,7 @@ from scheduler_bench.filling import fill, waiting
 from scheduler_bench.large import Held
 from scheduler_bench.place import Memory, Place
 
-from extender.reading import pod_reader, profile_reader, read_node
+from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.settings import Settings
 from tests.cluster.cluster import Cluster
 from tests.cluster.rig import clusters_folder

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from extender.admitting import Admitter, NotLeading, opening
-from extender.controller import Controller
+from extender.gangs.admitting import Admitter, NotLeading, opening
+from extender.gangs.controller import Controller
 from extender.gangs.names import GATE
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound, ServerFailed

@@ -11,11 +11,11 @@ import orjson
 import pytest
 import yaml
 
-from extender.certificate_keeper import CertificateKeeper, Kept
-from extender.certificates import VALID_S, Papers, new_papers
 from extender.errors import BadCertificate
 from extender.gangs.names import GATE, GROUPS
-from extender.webhook import create_webhook, reviewed
+from extender.webhook.certificate_keeper import CertificateKeeper, Kept
+from extender.webhook.certificates import VALID_S, Papers, new_papers
+from extender.webhook.reviewing import create_webhook, reviewed
 from recommender.cluster.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from tests.extender.gangs.herds import NOON_S, pod_json

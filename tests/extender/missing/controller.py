@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from extender.admitting import Admitter
 from extender.cli.controller import LEASE
-from extender.controller import Controller, Manners
+from extender.gangs.admitting import Admitter
+from extender.gangs.controller import Controller, Manners
 from extender.gangs.names import GATE
 from extender.gangs.reading import read_member
 from recommender.cluster.errors import Forbidden

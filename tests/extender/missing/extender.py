@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from extender.service import LEASE, Service, ServiceOptions
+from extender.web.service import LEASE, Service, ServiceOptions
 from tests.cluster.simulated.pods import create, read, template
 from tests.cluster.waiting import wait_until
 from tests.extender.missing.stage import Json, Stage, Symptom

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kubernetes.client.exceptions import ApiException
 
-from extender.certificate_keeper import CertificateKeeper, Kept
+from extender.webhook.certificate_keeper import CertificateKeeper, Kept
 from recommender.cluster.connection import connect
 from recommender.cluster.errors import Forbidden
 from tests.extender.missing.stage import Stage, Symptom

@@ -1,0 +1,249 @@
+"""The gang controller: looks at pods and nodes as the watches show them, decides, acts, looks again.
+
+What was decided stands on the pods. All that is kept here is manners: which gates were just opened (the watch is
+behind), how long to leave a gang alone after a failed write, and which events were written.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from extender.gangs.admitting import Admitter, NotLeading
+from extender.gangs.decide import ADMITTED, WAITING, Decision, Note, Patience, decide
+from extender.gangs.gang import Gang
+from extender.gangs.job_size import path_of_job, size_of_job
+from extender.gangs.member import Member
+from extender.gangs.names import GATE
+from extender.gangs.reading import read_member, read_place
+from extender.pods.event import event_on
+from recommender.cluster.backoff import Backoff
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials, BadObject
+from recommender.cluster.paths import EVENTS, NODES, PODS, path_of
+from recommender.cluster.reflector import Reflector
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "phasewise-controller"
+
+RESTS = 3.0
+"""Times as long as the last look took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How often it does what.
+
+    Attributes
+    ----------
+    pause_s, period_s
+        The shortest and the longest time between two looks; changes of pods and nodes wake it in between.
+    caught_up_s
+        For the watch to show a gate that was just opened.
+    told_again_s, told_anew_s
+        An event is written again after so long; and after so long when its words, but not its reason, have changed.
+    told_pods
+        On so many pods of a gang at most.
+    size_s
+        How long the size read from a job is believed.
+    """
+
+    pause_s: float = 0.1
+    period_s: float = 5.0
+    caught_up_s: float = 10.0
+    told_again_s: float = 600.0
+    told_anew_s: float = 10.0
+    told_pods: int = 8
+    size_s: float = 30.0
+    patience: Patience = field(default_factory=Patience)
+
+
+class Controller:
+    """Acts while it leads.
+
+    Parameters
+    ----------
+    leads
+        Asked before every write.
+    clock, monotonic
+        Unix seconds for what is written, monotonic seconds for manners.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        leads: Callable[[], bool],
+        manners: Manners | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._api, self._leads, self._manners = api, leads, manners or Manners()
+        self._clock, self._monotonic = clock, monotonic
+        self._chance = chance or random.Random()  # noqa: S311  # jitter
+        self._changed, self._ended = threading.Event(), threading.Event()
+        self._pods = Reflector(api, path_of(PODS), read_member, on_change=self._wake)
+        self._nodes = Reflector(api, path_of(NODES), read_place, on_change=self._wake)
+        self._thread = threading.Thread(target=self._run, name="gangs", daemon=True)
+        self._admitter = Admitter(api, leads)
+        self._opened: dict[str, float] = {}
+        self._failed: dict[tuple[str, str], tuple[Backoff, float]] = {}
+        self._told: dict[tuple[str, str], tuple[str, str, float]] = {}
+        self._sizes: dict[str, tuple[int | None, float]] = {}
+        self._look_s = 0.0
+        self.admitted = 0
+        """Gangs let in since the start."""
+        self.waiting = 0
+        """Gangs at the gate when last looked."""
+
+    def start(self) -> Controller:
+        """Begin to watch and to act; returns at once."""
+        self._nodes.start()
+        self._pods.start()
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Act no more; what is being written is finished."""
+        self._ended.set()
+        self._changed.set()
+        self._thread.join(5.0)
+        self._pods.stop()
+        self._nodes.stop()
+
+    def not_ready(self) -> str:
+        """Why it cannot act, were it to lead; empty when it can."""
+        if self._pods.synced and self._nodes.synced:
+            return ""
+        problem = self._nodes.problem or self._pods.problem
+        return f"the cluster is not known yet{': ' + problem if problem else ''}"
+
+    @property
+    def failing(self) -> int:
+        """How many of the watches have no contact now: what they are of is known as it was."""
+        return sum(1 for reflector in (self._pods, self._nodes) if reflector.problem)
+
+    def _wake(self, old: Any, new: Any) -> None:
+        self._changed.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._changed.wait(self._manners.period_s)
+            # Changes come in crowds; and in a large cluster looking must not become all that it does.
+            self._ended.wait(max(self._manners.pause_s, RESTS * self._look_s))
+            self._changed.clear()
+            if self._ended.is_set() or self.not_ready() or not self._leads():
+                continue
+            began_s = self._monotonic()
+            try:
+                self.look()
+            except NotLeading:
+                log.warning("no longer leading: stopped in the middle")
+            except (ApiError, BadCredentials) as error:
+                log.warning("%s", error)
+            except Exception:  # a fault of ours must show, and must not end the thread
+                log.exception("unexpected failure")
+            self._look_s = self._monotonic() - began_s
+
+    def look(self) -> None:
+        """Decide once, and do it."""
+        pods = self._pods.snapshot()
+        if self._behind(pods.values()):
+            return
+        decision = decide(
+            pods.values(), self._nodes.snapshot().values(), self._size_of, self._clock(), self._manners.patience
+        )
+        self.waiting = sum(1 for note in decision.notes if note.gang.gated and note.reason != ADMITTED)
+        self._admitter.open(decision.native)
+        self._admitter.forget_seats(decision.stale)
+        if decision.admit is not None and not self._left_alone(decision.admit):
+            self._admit(decision.admit, decision)
+        for note in decision.notes:
+            if note.reason != ADMITTED:
+                self._tell(note)
+        self._forget(decision)
+
+    def _behind(self, pods: Any) -> bool:
+        """Whether the watch has yet to show gates that we opened; deciding on those would be deciding twice."""
+        if not self._opened:
+            return False
+        now_s = self._monotonic()
+        shut = {pod.uid for pod in pods if pod.uid in self._opened and GATE in pod.gates}
+        self._opened = {uid: until_s for uid, until_s in self._opened.items() if uid in shut and until_s > now_s}
+        return bool(self._opened)
+
+    # -- acting ----------------------------------------------------------------------------------------------------
+
+    def _admit(self, gang: Gang, decision: Decision) -> None:
+        key = (gang.namespace, gang.name)
+        try:
+            self._admitter.admit(gang.gated, decision.seats, self._clock())
+        except (ApiError, BadCredentials) as error:
+            backoff, _ = self._failed.get(key) or (Backoff(1.0, 60.0, self._chance), 0.0)
+            wait_s = backoff.next_s()
+            self._failed[key] = (backoff, self._monotonic() + wait_s)
+            self._opened |= {member.uid: self._monotonic() + min(wait_s, 1.0) for member in gang.gated}
+            log.warning("%s: not admitted wholly, again in %.0f s: %s", gang, wait_s, error)
+            return
+        until_s = self._monotonic() + self._manners.caught_up_s
+        self._opened |= {member.uid: until_s for member in gang.gated}
+        self._failed.pop(key, None)
+        self.admitted += 1
+        for note in decision.notes:
+            if note.reason == ADMITTED:
+                log.info("%s: %s", note.gang, note.text)
+                self._tell(note)
+
+    def _left_alone(self, gang: Gang) -> bool:
+        held = self._failed.get((gang.namespace, gang.name))
+        return held is not None and self._monotonic() < held[1]
+
+    def _size_of(self, member: Member) -> int | None:
+        """The size that the job of a pod tells; asked for once in a while."""
+        path = path_of_job(member)
+        if path is None:
+            return None
+        size, until_s = self._sizes.get(path, (None, 0.0))
+        if self._monotonic() >= until_s:
+            try:
+                size = size_of_job(self._api.get(path))
+            except (ApiError, BadObject) as error:
+                log.warning("the size of a gang cannot be told: %s", error)
+                size = None
+            self._sizes[path] = (size, self._monotonic() + self._manners.size_s)
+        return size
+
+    # -- saying why ------------------------------------------------------------------------------------------------
+
+    def _tell(self, note: Note) -> None:
+        """Events on some pods of the gang, when there is something new to say."""
+        key, now_s = (note.gang.namespace, note.gang.name), self._monotonic()
+        reason, text, told_s = self._told.get(key, ("", "", 0.0))
+        rest_s = self._manners.told_again_s if text == note.text else self._manners.told_anew_s
+        if reason == note.reason and now_s - told_s < rest_s:
+            return
+        self._told[key] = (note.reason, note.text, now_s)
+        warning = note.reason not in (ADMITTED, WAITING)
+        words = f"gang {note.gang.name.rpartition('=')[2]}: {note.text}"
+        for pod in (note.gang.gated or note.gang.members)[: self._manners.told_pods]:
+            event = event_on(pod.key, pod.uid, note.reason, words, COMPONENT, self._clock(), warning=warning)
+            try:
+                self._api.create(path_of(EVENTS, pod.key.namespace), event)
+            except (ApiError, BadCredentials) as error:
+                log.warning("no event on %s: %s", pod, error)
+                return
+
+    def _forget(self, decision: Decision) -> None:
+        """Drop what is kept of gangs that there is nothing more to say of."""
+        spoken = {(note.gang.namespace, note.gang.name) for note in decision.notes}
+        self._told = {key: told for key, told in self._told.items() if key in spoken}
+        self._failed = {key: failed for key, failed in self._failed.items() if key in spoken}
+        now_s = self._monotonic()
+        self._sizes = {path: size for path, size in self._sizes.items() if size[1] > now_s}

@@ -1,0 +1,26 @@
+"""Go where the data is: labels of nodes say which data sets lie there, or which part of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.judging.question import Question
+from extender.judging.scorers.opinion import Facts, Opinion
+from extender.pods.pod import DATA_ANNOTATION
+
+
+def judge(question: Question) -> Opinion | None:
+    """The mean share of the data sets wanted that a node has; nothing to say where none is wanted or none is known."""
+    if not question.snapshot.data:
+        return None
+    wanted = {name.strip() for name in question.pod.words.get(DATA_ANNOTATION, "").split(",") if name.strip()}
+    known = [question.snapshot.data[name] for name in sorted(wanted) if name in question.snapshot.data]
+    if not known:
+        return None
+    present = np.sum(known, axis=0)[question.places]
+    return Opinion(present / len(wanted), {"present": present, "wanted": np.full(len(present), float(len(wanted)))})
+
+
+def words(facts: Facts) -> str:
+    """Such as `1.5 of 2 data sets`."""
+    return f"{facts['present']:g} of {facts['wanted']:g} data sets"

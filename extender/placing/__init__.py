@@ -1,0 +1,1 @@
+"""One decision after the other: the question read, the nodes judged, what was advised kept and explained."""

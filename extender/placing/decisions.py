@@ -1,0 +1,197 @@
+"""What was decided and why, kept for a while: the last decision of each pod, the oldest given up first."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from extender.judging.scorers import SCORERS, Opinion
+from extender.pods.pod import Pod
+from extender.view.snapshot import Floats, Integers
+
+MOST_DECISIONS, MOST_NUMBERS = 5000, 4_000_000
+"""Pods remembered, and numbers in all their arrays (32 MB at most)."""
+
+UNTIL_BOUND, AGREED, OUTVOTED, ONLY_ONE, ELSEWHERE = (
+    "not bound yet",
+    "bound where advised",
+    "outvoted by the scheduler's own scores",
+    "bound to the only node left",
+    "bound without our advice",
+)
+
+
+NOTHING_SCORED = np.zeros(0)
+NOWHERE = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(slots=True)
+class Decision:
+    """One pod: the nodes asked about, what was said of each, and what came of it.
+
+    Attributes
+    ----------
+    attempts
+        How often the pod was asked about with its node list, and `asked_s` (unix seconds) when last.
+    source
+        What its expected use was taken from.
+    refused
+        Node -> reason.
+    added, tolerated
+        Node -> overload that the pod was expected to add there, as a share of its demand, where it was refused for it;
+        and how much of it was tolerated.
+    nodes, places
+        The snapshot's names and (m,) the places in it of the nodes that were scored.
+    opinions, weights, totals, scores
+        Of each scorer (m,), how much it counts, and what came out of it.
+    favourite, bound
+        Names of nodes; empty where there is none (yet).
+    """
+
+    pod: Pod
+    asked_s: float
+    attempts: int = 0
+    asked: int = 0
+    source: str = ""
+    refused: dict[str, str] = field(default_factory=dict)
+    added: dict[str, float] = field(default_factory=dict)
+    tolerated: float = 1.0
+    nodes: Sequence[str] = ()
+    places: Integers = field(default_factory=lambda: NOWHERE)
+    opinions: Mapping[str, Opinion] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    totals: Floats = field(default_factory=lambda: NOTHING_SCORED)
+    scores: Integers = field(default_factory=lambda: NOWHERE)
+    favourite: str = ""
+    bound: str = ""
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers its arrays hold."""
+        numbers = len(self.refused) + len(self.added)
+        if len(self.places):
+            numbers += len(self.places) * (3 + sum([1 + len(opinion.facts) for opinion in self.opinions.values()]))
+        return numbers
+
+    @property
+    def outcome(self) -> str:
+        """What the scheduler did, in words."""
+        if not self.bound:
+            return UNTIL_BOUND
+        if not self.favourite:
+            return ELSEWHERE
+        if self.bound != self.favourite:
+            return OUTVOTED
+        return AGREED if len(self.places) else ONLY_ONE
+
+    def told(self, most: int | None = None) -> dict[str, Any]:
+        """As plain data for JSON, the best nodes first; no more than `most` of them, and of those refused.
+
+        `reasons` says of each reason how many nodes in all were refused for it.
+        """
+        order = np.lexsort((self.places, -self.totals, -self.scores)) if len(self.places) else self.places
+        return {
+            "pod": str(self.pod),
+            "uid": self.pod.uid,
+            "workload": self.pod.workload,
+            "askedSeconds": round(self.asked_s, 3),
+            "attempts": self.attempts,
+            "nodesAsked": self.asked,
+            "demandFrom": self.source,
+            "weights": dict(self.weights),
+            "advised": self.favourite,
+            "bound": self.bound,
+            "outcome": self.outcome,
+            "nodes": [self._node(int(number)) for number in order[:most]],
+            "refused": dict(sorted(self.refused.items())[:most]),
+            "reasons": dict(Counter(self.refused.values()).most_common()),
+            "cpuOverload": self._added(most) if self.added else None,
+        }
+
+    def _added(self, most: int | None) -> dict[str, Any]:
+        """Shares of the pod's demand: the least and the most that it would add, and what was tolerated."""
+        shares = sorted(self.added.items())[:most]
+        return {
+            "tolerated": round(self.tolerated, 4),
+            "least": round(min(self.added.values()), 4),
+            "most": round(max(self.added.values()), 4),
+            "nodes": {node: round(share, 4) for node, share in shares},
+        }
+
+    def told_of(self, node: str) -> dict[str, Any] | None:
+        """The same of one node; None when it was not scored."""
+        number = next((number for number, place in enumerate(self.places) if self.nodes[int(place)] == node), None)
+        return None if number is None else self._node(number)
+
+    def _node(self, number: int) -> dict[str, Any]:
+        return {
+            "node": self.nodes[int(self.places[number])],
+            "score": int(self.scores[number]),
+            "total": round(float(self.totals[number]), 4),
+            "scorers": {
+                name: {
+                    "value": round(float(opinion.values[number]), 3),
+                    "why": SCORERS[name].words({fact: float(of[number]) for fact, of in opinion.facts.items()}),
+                }
+                for name, opinion in self.opinions.items()
+            },
+        }
+
+
+class Decisions:
+    """For many threads. A pod that is asked about again has its former decision replaced, so that one that is tried
+    again and again does not push out the others."""
+
+    def __init__(self, most: int = MOST_DECISIONS, most_numbers: int = MOST_NUMBERS) -> None:
+        self._most, self._most_numbers, self._numbers = most, most_numbers, 0
+        self._lock = threading.Lock()
+        self._by_uid: OrderedDict[str, Decision] = OrderedDict()
+        self._uid_of: dict[tuple[str, str], str] = {}
+
+    def put(self, decision: Decision, attempts: int) -> None:
+        """Keep a decision, reached in so many further attempts; the oldest ones go when there are too many."""
+        uid = decision.pod.uid
+        with self._lock:
+            former = self._drop(uid)
+            decision.attempts = attempts + (former.attempts if former is not None else 0)
+            self._by_uid[uid] = decision
+            self._uid_of[decision.pod.namespace, decision.pod.name] = uid
+            self._numbers += decision.numbers
+            while len(self._by_uid) > self._most or (self._numbers > self._most_numbers and len(self._by_uid) > 1):
+                self._drop(next(iter(self._by_uid)))
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def of(self, uid: str) -> Decision | None:
+        """The decision on a pod."""
+        with self._lock:
+            return self._by_uid.get(uid)
+
+    def find(self, namespace: str, name: str) -> Decision | None:
+        """The decision on the pod that had this name last."""
+        with self._lock:
+            return self._by_uid.get(self._uid_of.get((namespace, name), ""))
+
+    def bound(self, uid: str, node: str) -> Decision | None:
+        """A pod was seen bound; the decision when this is the first time."""
+        with self._lock:
+            decision = self._by_uid.get(uid)
+            if decision is None or decision.bound:
+                return None
+            decision.bound = node
+            return decision
+
+    def _drop(self, uid: str) -> Decision | None:
+        decision = self._by_uid.pop(uid, None)
+        if decision is not None:
+            self._numbers -= decision.numbers
+            name = (decision.pod.namespace, decision.pod.name)
+            if self._uid_of.get(name) == uid:
+                del self._uid_of[name]
+        return decision

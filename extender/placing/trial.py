@@ -1,0 +1,129 @@
+"""One request answered without a server: from a dump of the cluster, or from its API, listed once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from extender.placing.decisions import Decision, Decisions
+from extender.placing.placer import Placer
+from extender.pods.reading import owners_in, pod_reader, profile_reader, read_node
+from extender.protocol.wire import Asked, UnreadPod, read_asked
+from extender.settings import Settings
+from extender.view.state import ClusterState
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import BadObject, NotFound
+from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.paths import NODES, PODS, path_of
+from recommender.cluster.profiles import PROFILES
+from recommender.errors import BadInput
+
+Json = Mapping[str, Any]
+
+
+@dataclass
+class Trial:
+    """A cluster as it was listed, and what is asked of it.
+
+    Attributes
+    ----------
+    broken
+        What is wrong with each object that could not be read; it is left out.
+    """
+
+    settings: Settings
+    broken: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._workloads = Workloads()
+        self._read_pod = pod_reader(owners_in(self._workloads), self.settings.schedulers)
+        self._read_profile = profile_reader(self.settings.grid)
+        self.state = ClusterState(self.settings, time.time, time.monotonic)
+
+    def take(self, objects: Iterable[Json]) -> None:
+        """Take in objects of the API, told apart by `kind`; those of other kinds are passed over."""
+        by_kind: dict[str, list[Json]] = {}
+        for raw in objects:
+            by_kind.setdefault(str(raw.get("kind")), []).append(raw)
+        for kind in WELL_KNOWN:
+            read_owner = reader_of(kind)
+            self._each(by_kind.get(kind, ()), lambda raw, read=read_owner: self._workloads.changed(None, read(raw)))
+        self._each(by_kind.get("Node", ()), lambda raw: self.state.put_node(read_node(raw)))
+        self._each(by_kind.get("PhaseProfile", ()), lambda raw: self.state.put_profile(self._read_profile(raw)))
+        self._each(by_kind.get("Pod", ()), lambda raw: self.state.put_pod(self._read_pod(raw)))
+
+    def _each(self, objects: Sequence[Json], take: Any) -> None:
+        for raw in objects:
+            try:
+                take(raw)
+            except BadObject as error:
+                self.broken.append(str(error))
+
+    def decide(self, asked: Asked) -> Decision:
+        """What would be answered: first which nodes are refused, then how the others are scored.
+
+        A pod that is bound already is judged as if it were not.
+        """
+        decisions = Decisions()
+        placer = Placer(self.state, self.settings, decisions, self._read_pod, time.time)
+        pod = self._read_pod(asked.pod.read() if isinstance(asked.pod, UnreadPod) else asked.pod)
+        self.state.drop_pod(pod.uid)
+        refused = placer.filter(asked)
+        left = [name for name in asked.names if name not in refused]
+        if len(left) > 1:
+            placer.prioritize(Asked(asked.pod, left, None))
+        return decisions.of(pod.uid) or Decision(pod, time.time(), asked=len(asked.names))
+
+    def question_of(self, request: bytes, file: object) -> Asked:
+        """The request of a file: what a scheduler sends, or a pod as kubectl prints it, asked about all nodes.
+
+        Raises
+        ------
+        BadInput
+            It is neither.
+        """
+        raw = _parsed(request, file)
+        if isinstance(raw, dict) and raw.get("kind") == "Pod":
+            return Asked(raw, sorted(self.state.snapshot().index), None)
+        return read_asked(request)
+
+
+def listed(api: Api) -> Iterable[Json]:
+    """Everything that matters of a cluster, as plain objects with their kinds."""
+    resources = {"Node": NODES, "Pod": PODS, "PhaseProfile": PROFILES, **WELL_KNOWN}
+    for kind, resource in resources.items():
+        try:
+            for page in api.list_pages(path_of(resource)):
+                yield from ({**item, "kind": kind} for item in page.get("items") or ())
+        except NotFound:
+            continue  # the PhaseProfiles of a cluster that has none
+
+
+def dumped(file: Path) -> Iterable[Json]:
+    """The objects of `kubectl get nodes,pods,phaseprofiles -A -o json`.
+
+    Raises
+    ------
+    BadInput
+        It is no such dump.
+    """
+    raw = _parsed(file.read_bytes(), file)
+    items = raw.get("items") if isinstance(raw, dict) else None
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise BadInput("this is no list of objects", remedy=HOW_TO_DUMP, file=file)
+    return items
+
+
+HOW_TO_DUMP = "Make one by kubectl get nodes,pods,phaseprofiles -A -o json."
+
+
+def _parsed(text: bytes, file: object) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"this is not JSON: {str(error)[:120]}", remedy="Give the whole text.", file=file) from error

@@ -1,0 +1,197 @@
+"""Pods, nodes and PhaseProfiles from their JSON, by the recommender's reader: only what placing them needs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from sys import intern
+from typing import Any
+
+from extender.pods.curves import Curve, resampled
+from extender.pods.grid import Grid
+from extender.pods.pod import PREFIX, Container, Node, Pair, Pod, Profile
+from extender.pods.requests import requests_of
+from extender.reasons import THAT_PASS
+from recommender.cluster.objects import ObjectKey, OwnerRef, read_pair
+from recommender.cluster.ownership import Workload, Workloads
+from recommender.cluster.pods import Pod as ClusterPod
+from recommender.cluster.pods import read_pod as read_cluster_pod
+from recommender.cluster.reading import Fields, reads
+from recommender.cluster.workload_class import Owner, workload_class
+
+OwnersOf = Callable[[ClusterPod], Sequence[Owner]]
+
+GROUP_LABELS = (
+    "phasewise.dev/gang",
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
+    "scheduling.x-k8s.io/pod-group",
+    "kueue.x-k8s.io/pod-group-name",
+    "batch.kubernetes.io/job-name",
+)
+"""Labels that pods of one job share, the widest first; without any the controller tells which job a pod belongs to."""
+
+GPU_KINDS = re.compile(r"accelerator|gpu\.(product|model)|gpu-(type|model|product)")
+"""Labels of nodes by which pods choose a kind of GPU (of NVIDIA's and AMD's feature discovery, of clouds)."""
+
+DATA_PREFIX = f"data.{PREFIX}"
+"""`data.phasewise.dev/imagenet: "0.5"` on a node: half of the data set lies there."""
+
+CLASS_PREFIX = "class."
+"""What the name of a workload class's profile begins with."""
+
+CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "wc": 1, "cc": 2}
+
+
+def owners_in(workloads: Workloads) -> OwnersOf:
+    """The controllers above a pod, the nearest first; one that is not watched is stood for by its name."""
+
+    def owners(pod: ClusterPod) -> Sequence[Owner]:
+        return tuple(
+            known or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
+            for ref, known in workloads.chain(pod.key.namespace, pod.owner)
+        )
+
+    return owners
+
+
+def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod]:
+    """What makes a `Pod` of the JSON of one.
+
+    Parameters
+    ----------
+    schedulers
+        Their pods are ours.
+    """
+
+    @reads("Pod")
+    def read(raw: Fields) -> Pod:
+        seen = read_cluster_pod(raw.raw)
+        spec = raw.child("spec")
+        words = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
+        labelled = any(name.startswith(PREFIX) for name in seen.labels)
+        return Pod(
+            namespace=seen.key.namespace,
+            name=seen.key.name,
+            uid=seen.uid,
+            node=seen.node,
+            finished=seen.finished,
+            job=_job_of(seen),
+            workload=intern(workload_class(seen, owners_of(seen))),
+            requests=_requests_of(spec),
+            containers=tuple(_container(c.name, c.requests, c.limits) for c in seen.containers),
+            gpus=math.fsum(_gpus_of(container) for container in spec.children("containers")),
+            gpu_type=_gpu_type(spec),
+            words=words,
+            ours=labelled or bool(words) or seen.scheduler_name in schedulers,
+            started_s=math.nan if seen.started_s is None else seen.started_s,
+            refused_s=math.nan if seen.node else _refused_s(raw.child("status")),
+            version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
+        )
+
+    return read
+
+
+_container = lru_cache(maxsize=16384)(Container)
+"""Pods of one job are alike: one object serves them all."""
+
+
+def _job_of(pod: ClusterPod) -> str:
+    for label in GROUP_LABELS:
+        if name := pod.labels.get(label):
+            return intern(f"{label}={name}")
+    owner: OwnerRef | None = pod.owner
+    return owner.uid or owner.name if owner is not None else ""
+
+
+def _refused_s(status: Fields) -> float:
+    """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
+    for condition in status.children("conditions"):
+        if condition.text("type") == "PodScheduled" and condition.text("status") == "False":
+            said, since_s = condition.text("message"), condition.time_s("lastTransitionTime")
+            if since_s is not None and any(reason in said for reason in THAT_PASS):
+                return since_s
+    return math.nan
+
+
+def _requests_of(spec: Fields) -> Pair:
+    needs = requests_of(spec)
+    return needs.get("cpu", 0.0), needs.get("memory", 0.0)
+
+
+def _gpus_of(container: Fields) -> float:
+    resources = container.child("resources")
+    limits, requests = resources.child("limits"), resources.child("requests")
+    told = limits if limits.raw else requests
+    return math.fsum(told.quantity(name) or 0.0 for name in told.raw if name.rpartition("/")[2] == "gpu")
+
+
+def _gpu_type(spec: Fields) -> str:
+    return " ".join(text for name, text in spec.words("nodeSelector").items() if GPU_KINDS.search(name))
+
+
+@reads("Node")
+def read_node(raw: Fields) -> Node:
+    """A node from its JSON; BadObject where a field has the wrong form."""
+    metadata = raw.child("metadata")
+    labels = metadata.words("labels").items()
+    data = {name.removeprefix(DATA_PREFIX): _share(text) for name, text in labels if name.startswith(DATA_PREFIX)}
+    return Node(metadata.required("name"), read_pair(raw.child("status").child("allocatable")), data)
+
+
+def _share(text: str) -> float:
+    """How much of a data set a label says is there; one that is no number just says that it is."""
+    try:
+        share = float(text)
+    except ValueError:
+        return 0.0 if text.lower() in ("false", "no", "absent") else 1.0
+    return min(1.0, max(0.0, share)) if share == share else 0.0  # noqa: PLR0124  NaN
+
+
+def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
+    """What makes a `Profile` of the JSON of a PhaseProfile; a demand that cannot be used is left out."""
+
+    @reads("PhaseProfile")
+    def read(raw: Fields) -> Profile:
+        metadata, status = raw.child("metadata"), raw.child("status")
+        name = metadata.required("name")
+        of_class = raw.child("spec").flag("class") and name.startswith(CLASS_PREFIX)
+        curves = {}
+        for container in status.children("containers"):
+            if "demand" in container and (curve := _curve_of(container.child("demand").raw, grid)):
+                curves[container.required("name")] = curve
+        return Profile(
+            namespace=metadata.text("namespace"),
+            name=name,
+            workload=name.removeprefix(CLASS_PREFIX) if of_class else "",
+            curves=curves,
+            categories=_categories(status),
+        )
+
+    return read
+
+
+def _categories(status: Fields) -> dict[str, int | None]:
+    """One of each pod: of several containers that of the one that still learns most."""
+    categories: dict[str, int | None] = {}
+    for pod in status.children("pods"):
+        uid, told = pod.text("uid"), CATEGORY_NUMBERS.get(pod.text("category").lower())
+        known = categories.get(uid)
+        categories[uid] = told if known is None else known if told is None else min(known, told)
+    return categories
+
+
+def _curve_of(demand: Mapping[str, Any], grid: Grid) -> Curve | None:
+    step_s, cpu, memory = (demand.get(name) for name in ("stepSeconds", "cpuCores", "memoryBytes"))
+    if not isinstance(step_s, int | float) or not isinstance(cpu, list) or not isinstance(memory, list):
+        return None
+    if not all(isinstance(value, int | float) for value in (*cpu, *memory)):
+        return None
+    return _resampled(float(step_s), tuple(cpu), tuple(memory), grid)
+
+
+_resampled = lru_cache(maxsize=4096)(resampled)
+"""Profiles are written anew whenever a phase changes, their demand seldom: the same numbers give the same object."""

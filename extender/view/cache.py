@@ -1,0 +1,123 @@
+"""Watches that keep the state what the cluster is: nodes, pods, PhaseProfiles, and the controllers above the pods."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from extender.pods.pod import Node, Pod, Profile
+from extender.pods.reading import owners_in, pod_reader, profile_reader, read_node
+from extender.pods.rereading import Rereading
+from extender.settings import Settings
+from extender.view.gathering import Gathering
+from extender.view.state import ClusterState
+from recommender.cluster.connection import Api
+from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.paths import NODES, PODS, path_of
+from recommender.cluster.profiles import PROFILES
+from recommender.cluster.reflector import Reflector
+
+log = logging.getLogger(__name__)
+
+OnBound = Callable[[Pod], None]
+"""Told of each pod that is seen on its node for the first time, on the watch's thread; must be quick."""
+
+
+class ClusterCache:
+    """Watches of one cluster, each on a thread of its own.
+
+    Pods are listed last: their workload class needs the controllers above them, their demand the profiles.
+    """
+
+    def __init__(self, api: Api, state: ClusterState, settings: Settings, on_bound: OnBound) -> None:
+        self._state, self._on_bound = state, on_bound
+        workloads = Workloads()
+        self.read_pod = pod_reader(owners_in(workloads), settings.schedulers)
+        self._profiles = Reflector(
+            api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
+        )
+        self._first: tuple[Reflector[Any], ...] = (
+            Reflector(api, path_of(NODES), read_node, on_change=self._node_changed),
+            *(
+                Reflector(api, path_of(resource), reader_of(kind), on_change=workloads.changed)
+                for kind, resource in WELL_KNOWN.items()
+            ),
+        )
+        read_watched = Gathering(Rereading(self.read_pod, workloads.version), lambda: self.synced)
+        self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
+        self._ended = threading.Event()
+        self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        for reflector in (*self._first, self._profiles):
+            reflector.start()
+        self._starter.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self._ended.set()
+        self._starter.join()
+        for reflector in (*self._first, self._profiles):
+            reflector.stop()
+        if self._pods_started:
+            self._pods.stop()
+
+    _pods_started = False
+
+    def _start_pods(self) -> None:
+        while not all(reflector.synced for reflector in self._first) or not self._profiles_known:
+            if self._ended.wait(0.02):
+                return
+        self._pods_started = True
+        self._pods.start()
+
+    @property
+    def _profiles_known(self) -> bool:
+        """Listed, or not there to be listed: without the resource, or the right to it, requests count."""
+        return self._profiles.synced or bool(self._profiles.problem)
+
+    @property
+    def synced(self) -> bool:
+        """Everything was listed once; before that what is not seen may be there all the same."""
+        return self._pods.synced
+
+    @property
+    def waiting_for(self) -> str:
+        """What has not been listed yet, and why where that is known; empty once all was."""
+        if self.synced:
+            return ""
+        problems = [reflector.problem for reflector in (*self._first, self._pods) if reflector.problem]
+        return f"the cluster is not known yet{': ' + problems[0] if problems else ''}"
+
+    @property
+    def failing(self) -> int:
+        """How many of the watches have no contact now: what they are of is known as it was."""
+        return sum(1 for reflector in (*self._first, self._profiles, self._pods) if reflector.problem)
+
+    def staleness_s(self) -> float:
+        """Seconds since the API server last said anything about nodes or pods, the longer of the two."""
+        return max(self._first[0].staleness_s(), self._pods.staleness_s())
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is not None:
+            self._state.put_node(new)
+        elif old is not None:
+            self._state.drop_node(old.name)
+
+    def _profile_changed(self, old: Profile | None, new: Profile | None) -> None:
+        if new is not None:
+            self._state.put_profile(new)
+        elif old is not None:
+            self._state.drop_profile(old)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self._state.drop_pod(old.uid)
+        if new is None:
+            return
+        self._state.put_pod(new)
+        if new.node and (old is None or not old.node or old.uid != new.uid):
+            self._on_bound(new)

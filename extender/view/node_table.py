@@ -1,0 +1,296 @@
+"""The arrays over nodes that are kept up to date with every pod that comes and goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.kernels import sums
+from extender.pods.curves import Curve, variance_of
+from extender.pods.footprint import Footprint
+from extender.pods.grid import Grid
+from extender.pods.pod import Node, Pair, Pod
+from extender.view.names import NameTable
+from extender.view.snapshot import Floats, Integers, Snapshot
+from recommender.records import CPU
+
+NO_CATEGORY = -1
+FIRST_PLACES = 64
+SPAN = 2
+"""Load is kept for so many horizons from `base` on: only once in a horizon everything is added up anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A pod on a node, seen there or advised to go there.
+
+    Attributes
+    ----------
+    category
+        Its place in `CATEGORIES`, or none.
+    overdue
+        It is still there though the runs it was judged by had all ended by now: what it used last holds.
+    """
+
+    pod: Pod
+    node: str
+    footprint: Footprint
+    start_cell: int
+    category: int
+    overdue: bool = False
+
+    def counts_as(self, other: Entry) -> bool:
+        """Whether everything that is counted of both is the same."""
+        return self.footprint is other.footprint and self._counted == other._counted
+
+    @property
+    def _counted(self) -> tuple[object, ...]:
+        pod = self.pod
+        of_pod = (pod.namespace, pod.workload, pod.job, pod.requests)
+        return self.node, self.start_cell, self.category, self.overdue, *of_pod
+
+    def use(self, first_cell: int, cells: int) -> Floats:
+        """(2, cells): what it uses from `first_cell` on; one column that stands for all where that is steady."""
+        curve = self.footprint.curve
+        if curve.steady:
+            return curve.values
+        return (curve.over if self.overdue else curve.expected)(first_cell - self.start_cell, cells)
+
+    def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
+        """(cells,): how uncertain its use of CPU is."""
+        return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
+
+    @property
+    def end_cell(self) -> int | None:
+        """From which cell on it will be overdue; None when it never will."""
+        ends = self.footprint.curve.ends and not self.overdue
+        return self.start_cell + self.footprint.curve.length if ends else None
+
+
+@lru_cache(maxsize=4096)
+def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.float64]:
+    """As `Entry.use`, in memory of its own. What is placed now is mostly of a few jobs, and of one age."""
+    return np.array(
+        curve.values if curve.steady else (curve.over if overdue else curve.expected)(first, cells), order="C"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What snapshots share until a node comes, changes or goes."""
+
+    index: dict[str, int]
+    names: tuple[str, ...]
+    table: NameTable
+    everywhere: Integers
+    rank: Integers
+    allocatable: Floats
+    per_unit: Floats
+    most_per_unit: tuple[float, float]
+    data: Mapping[str, Floats]
+    undoubted: Floats
+
+
+class NodeTable:
+    """A place for each node, without gaps, and sums over its pods. Not safe for several threads by itself.
+
+    Sums are kept in double precision, by adding and taking away the very same numbers; what rounding leaves behind is a
+    few bytes, and goes with the next adding up.
+
+    Parameters
+    ----------
+    doubted_cells
+        Of how many cells ahead snapshots tell how uncertain the use of CPU is; it is not summed up for none.
+    """
+
+    def __init__(self, grid: Grid, doubted_cells: int = 0) -> None:
+        self.grid, self.base, self._doubted = grid, 0, doubted_cells
+        self.index: dict[str, int] = {}
+        self._nodes: list[Node] = []
+        self._allocatable = np.full((2, FIRST_PLACES), np.nan)
+        self._clear(FIRST_PLACES)
+        self._former: _Order | None = None
+        self._order: _Order | None = None
+        self._forget_order()
+
+    def _clear(self, places: int) -> None:
+        self._load = np.zeros((2, SPAN * self.grid.cells, places))
+        self._counts = np.zeros((sums.ROWS, places))
+        self._variance = np.zeros((SPAN * self.grid.cells if self._doubted else 0, places))
+        self._latest: Snapshot | None = None
+        self._touched: set[int] = set()
+
+    def _forget_order(self) -> None:
+        self._largest: Pair | None = None
+        self._former = self._order or self._former
+        self._order = None
+        self._latest = None
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def largest(self) -> Pair:
+        """(cpu_cores, memory_bytes) of the largest node, each by itself; infinite while no node's size is known."""
+        if self._largest is None:
+            cpu_cores, memory_bytes = np.fmax.reduce(self._allocatable, axis=1).tolist()
+            sized = not (math.isnan(cpu_cores) or math.isnan(memory_bytes))
+            self._largest = (cpu_cores, memory_bytes) if sized else (math.inf, math.inf)
+        return self._largest
+
+    def put_node(self, node: Node) -> bool:
+        """Take in a node; True when the pods on all nodes must be added anew, since the arrays have grown."""
+        place, grown = self.index.get(node.name), False
+        if place is not None and self._nodes[place] == node:
+            return False  # a heartbeat
+        if place is None:
+            place = self.index[node.name] = len(self._nodes)
+            self._nodes.append(node)
+            if grown := place >= self._allocatable.shape[1]:
+                self._grow()
+        self._nodes[place] = node
+        self._allocatable[:, place] = node.allocatable
+        self._forget_order()
+        return grown
+
+    def _grow(self) -> None:
+        places = self._allocatable.shape[1]
+        larger = places + max(FIRST_PLACES, places // 4)
+        self._allocatable = np.pad(self._allocatable, ((0, 0), (0, larger - places)), constant_values=np.nan)
+        self._clear(larger)
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node and what was on it; the last one takes its place."""
+        if (place := self.index.pop(name, None)) is None:
+            return
+        last = len(self._nodes) - 1
+        mover = self._nodes.pop()
+        if place != last:
+            self._nodes[place], self.index[mover.name] = mover, place
+        for numbers in (self._allocatable, self._load, self._counts, self._variance):
+            numbers[..., place] = numbers[..., last]
+        self._allocatable[:, last] = np.nan
+        for numbers in (self._load, self._counts, self._variance):
+            numbers[..., last] = 0.0
+        self._forget_order()
+
+    # -- pods ------------------------------------------------------------------------------------------------------
+
+    def out_of_sight(self, cell: int) -> bool:
+        """Whether the hour from `cell` on is not wholly kept: time went on, or a clock was set."""
+        return not self.base <= cell <= self.base + (SPAN - 1) * self.grid.cells
+
+    def restart(self, cell: int) -> None:
+        """Begin anew at a cell, with nothing on any node."""
+        self.base = cell
+        self._clear(self._allocatable.shape[1])
+
+    def count(self, place: int, entry: Entry, sign: int) -> None:
+        """Add a pod to its node (`sign` 1), or take it away (-1)."""
+        self._touched.add(place)
+        use = _use(entry.footprint.curve, self.base - entry.start_cell, SPAN * self.grid.cells, entry.overdue)
+        requested, guessed = entry.pod.requests, entry.footprint.guessed
+        sums.add(self._load, self._counts, place, sign, use, requested, guessed, entry.category)
+        if self._doubted and not entry.footprint.curve.steady:
+            self._variance[:, place] += sign * entry.variance(self.base, len(self._variance))
+
+    def count_all(self, place: int, entries: Sequence[Entry]) -> None:
+        """Add many pods to one node; several times faster than one by one."""
+        if not entries:
+            return
+        self._touched.add(place)
+        steady, load, counts = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells)), self._counts[:, place]
+        for entry in entries:
+            if entry.footprint.curve.steady:
+                steady += entry.footprint.curve.values
+            else:
+                load += entry.use(self.base, SPAN * self.grid.cells)
+                if self._doubted:
+                    self._variance[:, place] += entry.variance(self.base, len(self._variance))
+            if entry.category != NO_CATEGORY:
+                counts[sums.CATEGORIES + entry.category] += 1
+        self._load[:, :, place] += load + steady
+        counts[sums.REQUESTED : sums.GUESSED] += np.sum([entry.pod.requests for entry in entries], axis=0)
+        counts[sums.GUESSED : sums.CATEGORIES] += np.sum([entry.footprint.guessed for entry in entries], axis=0)
+        counts[sums.PODS] += len(entries)
+
+    # -- what others see -------------------------------------------------------------------------------------------
+
+    def snapshot(self, cell: int, now_s: float) -> Snapshot:
+        """Everything as it is now; the caller has seen to it that `cell` is kept."""
+        if self._order is None:
+            self._order = self._ordered()
+        order, nodes = self._order, len(self._nodes)
+        latest, begins = self._latest, cell - self.base
+        if latest is not None and latest.first_cell == cell:  # few nodes differ from what was seen last
+            load, touched = latest.load.copy(), np.array(list(self._touched), dtype=np.intp)
+        else:
+            load = self._load[:, begins : begins + self.grid.cells, :nodes].astype(np.float32)
+            touched = np.zeros(0, dtype=np.intp)
+        counts = np.empty((sums.ROWS, nodes))
+        sums.refresh(self._load, self._counts, begins, touched, load, counts)
+        self._touched.clear()
+        self._latest = new = Snapshot(
+            grid=self.grid,
+            first_cell=cell,
+            taken_s=now_s,
+            index=order.index,
+            names=order.names,
+            table=order.table,
+            everywhere=order.everywhere,
+            rank=order.rank,
+            allocatable=order.allocatable,
+            per_unit=order.per_unit,
+            most_per_unit=order.most_per_unit,
+            requested=counts[sums.REQUESTED : sums.GUESSED],
+            guessed=counts[sums.GUESSED : sums.CATEGORIES],
+            load=load,
+            variance=self._variance_from(begins, nodes) if self._doubted else order.undoubted,
+            categories=counts[sums.CATEGORIES : sums.PODS],
+            pods=counts[sums.PODS],
+            data=order.data,
+        )
+        if latest is not None and latest.first_cell == cell:
+            new.follows(latest, touched)
+        return new
+
+    def _variance_from(self, begins: int, nodes: int) -> Floats:
+        return self._variance[begins : begins + self._doubted, :nodes].astype(np.float32)
+
+    def _ordered(self) -> _Order:
+        nodes = len(self._nodes)
+        data: dict[str, Floats] = {}
+        for place, node in enumerate(self._nodes):
+            for data_set, share in node.data.items():
+                data.setdefault(data_set, np.zeros(nodes))[place] = share
+        allocatable = self._allocatable[:, :nodes].copy()
+        known = np.isfinite(allocatable) & (allocatable > 0)
+        per_unit = np.divide(1.0, allocatable, out=np.zeros((2, nodes), dtype=np.float32), where=known)
+        cpu, memory = per_unit.max(axis=1, initial=0.0).tolist()
+        index, names, table, rank = self._named()
+        return _Order(
+            index=index,
+            names=names,
+            table=table,
+            everywhere=np.arange(nodes),
+            rank=rank,
+            allocatable=allocatable,
+            per_unit=per_unit,
+            most_per_unit=(cpu, memory),
+            data=MappingProxyType(data),
+            undoubted=np.zeros((0, nodes), dtype=np.float32),
+        )
+
+    def _named(self) -> tuple[dict[str, int], tuple[str, ...], NameTable, Integers]:
+        """All that follows from the names of the nodes alone; what was made before where they are the same."""
+        names, former = tuple(node.name for node in self._nodes), self._former
+        if former is not None and former.names == names:
+            return former.index, former.names, former.table, former.rank
+        rank = np.empty(len(names), dtype=np.intp)
+        rank[[self.index[name] for name in sorted(self.index)]] = np.arange(len(names))
+        return self.index.copy(), names, NameTable(names), rank

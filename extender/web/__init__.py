@@ -1,0 +1,1 @@
+"""The HTTP service around the decisions, and the process that it is."""

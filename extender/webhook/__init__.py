@@ -1,0 +1,1 @@
+"""The mutating webhook, and the certificates that it shows."""

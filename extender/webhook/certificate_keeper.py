@@ -1,0 +1,150 @@
+"""Keeps a webhook's certificate: in a Secret that its replicas share, in the webhook's configuration, in a file.
+
+In this order, and each step only where something differs: so that the API server trusts a certificate before anyone
+shows it, and replicas may do this at the same time (the Secret is written by the version it was read at).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from extender.errors import BadCertificate
+from extender.webhook.certificates import Papers, new_papers
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
+from recommender.cluster.paths import path_of
+
+log = logging.getLogger(__name__)
+
+SECRETS = ("v1", "secrets")
+CONFIGURATIONS = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
+PERIOD_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where the certificate is kept.
+
+    Attributes
+    ----------
+    names
+        Host names and addresses by which the API server reaches us.
+    configuration
+        The MutatingWebhookConfiguration that shall trust it.
+    file
+        Certificate and key, as a server reads them.
+    """
+
+    namespace: str
+    secret: str
+    names: Sequence[str]
+    configuration: str
+    file: Path
+
+
+class CertificateKeeper:
+    """`hold` is one look; `start` repeats it on a thread of its own."""
+
+    def __init__(self, api: Api, kept: Kept, clock: Callable[[], float], period_s: float = PERIOD_S) -> None:
+        self._api, self._kept, self._clock, self._period_s = api, kept, clock, period_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="certificate", daemon=True)
+
+    def start(self) -> CertificateKeeper:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join(2.0)
+
+    def hold(self) -> None:
+        """See to it that secret, configuration and file agree, and that the certificate is valid for a while.
+
+        Raises
+        ------
+        ApiError
+            The server could not be asked or refuses. Nothing is shown before it is trusted.
+        """
+        papers = self._shared()
+        self._trust(papers)
+        self._write(papers)
+
+    def _shared(self) -> Papers:
+        path = path_of(SECRETS, self._kept.namespace, self._kept.secret)
+        try:
+            secret = self._api.get(path)
+        except NotFound:
+            papers = new_papers(self._kept.names, self._clock())
+            try:
+                self._api.create(path_of(SECRETS, self._kept.namespace), self._secret(papers, {}))
+            except Conflict:  # another replica was first
+                return Papers.of_secret(self._api.get(path).get("data") or {})
+            return papers
+        try:
+            former: Papers | None = Papers.of_secret(secret.get("data") or {})
+            if former is not None and not former.due(self._kept.names, self._clock()):
+                return former
+        except BadCertificate as error:
+            log.warning("%s/%s: %s: made anew", self._kept.namespace, self._kept.secret, error)
+            former = None
+        papers = new_papers(self._kept.names, self._clock(), former)
+        try:
+            self._api.replace(path, self._secret(papers, secret["metadata"]))
+        except Conflict:
+            return Papers.of_secret(self._api.get(path).get("data") or {})
+        log.info("the certificate was renewed")
+        return papers
+
+    def _secret(self, papers: Papers, metadata: dict[str, Any]) -> dict[str, Any]:
+        named = {"name": self._kept.secret, "namespace": self._kept.namespace}
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "kubernetes.io/tls",
+            "metadata": {**metadata, **named},
+            "data": papers.secret_data(),
+        }
+
+    def _trust(self, papers: Papers) -> None:
+        path = path_of(CONFIGURATIONS, None, self._kept.configuration)
+        bundle = base64.b64encode(papers.authorities).decode()
+        hooks = self._api.get(path).get("webhooks") or []
+        changes = [
+            change
+            for number, hook in enumerate(hooks)
+            if hook["clientConfig"].get("caBundle") != bundle
+            for change in (
+                {"op": "test", "path": f"/webhooks/{number}/name", "value": hook["name"]},
+                {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle},
+            )
+        ]
+        if changes:
+            self._api.patch(path, changes)
+
+    def _write(self, papers: Papers) -> None:
+        """Both in one file, put in place at once: a server reads it at every connection."""
+        file, both = self._kept.file, papers.certificate + papers.key
+        with contextlib.suppress(FileNotFoundError):
+            if file.read_bytes() == both:
+                return
+        fresh = file.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(both)
+        fresh.replace(file)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._period_s):
+            try:
+                self.hold()
+            except (ApiError, BadCredentials, BadCertificate) as error:
+                log.warning("certificate: %s", error)
