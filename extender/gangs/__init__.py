@@ -1,1 +1,1 @@
-"""Gangs: pods of worth only all together, and when they may go to the scheduler. Pure."""
+"""Gangs: pods of worth only all together. When they may go is decided by pure functions; the controller lets them."""

@@ -1,0 +1,1 @@
+"""The command line: `phasewise`, each command a file."""

@@ -14,8 +14,8 @@ from recommender.cluster.errors import BadQuantity
 from recommender.cluster.oom import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.cluster.quantities import parse_quantity
 from recommender.errors import Misuse
-from recommender.live.band import BandOptions
-from recommender.live.rails import RailOptions
+from recommender.live.advice.band import BandOptions
+from recommender.live.advice.rails import RailOptions
 from recommender.live.service import Timing
 from recommender.policies.constraints import Limits, SharedLimits
 from recommender.units import BYTES_PER_MIB, format_duration

@@ -16,22 +16,22 @@ from recommender.cli.replicas import give_back
 from recommender.cluster.connection import Api
 from recommender.cluster.lease import LeaderElection
 from recommender.cluster.rate import TokenBucket
-from recommender.live.auto_keeper import AutoKeeper
-from recommender.live.auto_view import AutoView
-from recommender.live.cluster_view import ClusterView
-from recommender.live.fleet import Fleet
-from recommender.live.lead_time import LeadTime
-from recommender.live.member import Instance, Member, Newcomer
-from recommender.live.members import Members
-from recommender.live.model_source import ModelWatch
-from recommender.live.prior_history import PriorHistory
-from recommender.live.progress import Progress
-from recommender.live.recommend import Options
+from recommender.live.advice.lead_time import LeadTime
+from recommender.live.advice.recommend import Options
+from recommender.live.auto.keeper import AutoKeeper
+from recommender.live.auto.view import AutoView
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.member import Instance, Member, Newcomer
+from recommender.live.fleet.members import Members
+from recommender.live.fleet.model_source import ModelWatch
+from recommender.live.fleet.warm_up import warm_up
+from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.past.before_start import PriorHistory
+from recommender.live.progress.progress import Progress
 from recommender.live.round import Recommender
-from recommender.live.scope import Scope
 from recommender.live.service import Service
-from recommender.live.showing import FEW
-from recommender.live.warm_up import warm_up
+from recommender.live.view.scope import Scope
+from recommender.live.writing.showing import FEW
 from recommender.policies.constraints import SharedLimits
 
 AUTO_QPS, AUTO_BURST = 50.0, 200

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from recommender.live.member import Sample
-from recommender.live.prior_history import PriorHistory
-from recommender.live.usage import Usage
-from recommender.live.view import Place
+from recommender.live.fleet.member import Sample
+from recommender.live.past.before_start import PriorHistory
+from recommender.live.view.usage import Usage
+from recommender.live.view.view import Place
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import PrometheusPast

@@ -15,8 +15,8 @@ from recommender.cli.live_options import grouped
 from recommender.cli.live_prometheus import LivePrometheus
 from recommender.cluster.connection import Api, Observer, connect
 from recommender.errors import Misuse
-from recommender.live.prior_history import PriorHistory
-from recommender.live.usage import Usage, metrics_api_usage
+from recommender.live.past.before_start import PriorHistory
+from recommender.live.view.usage import Usage, metrics_api_usage
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings
 

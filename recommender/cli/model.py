@@ -16,7 +16,7 @@ from recommender.cli.common import DURATION, map_option, names, progress_bar, sa
 from recommender.cluster.connection import connect
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.errors import Misuse
-from recommender.live.warm_up import check_live
+from recommender.live.fleet.warm_up import check_live
 from recommender.model import PhaseModel
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns

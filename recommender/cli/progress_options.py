@@ -19,8 +19,8 @@ from recommender.cluster.progress_logs import LogProgress
 from recommender.cluster.rate import TokenBucket
 from recommender.errors import Misuse
 from recommender.growth import GrowthOptions
-from recommender.live.progress import Progress, ProgressSource
-from recommender.live.progress_push import PushedProgress
+from recommender.live.progress.progress import Progress, ProgressSource
+from recommender.live.progress.push import PushedProgress
 from recommender.readings import METRICS
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient

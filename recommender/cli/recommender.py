@@ -36,16 +36,16 @@ from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings,
 from recommender.cli.prometheus import access_options, usage_options
 from recommender.cli.replicas import LEASE_OPTIONS, Replicas, elect, make_replicas
 from recommender.cli.upstream_flags import UpstreamCommand
-from recommender.live.band import BandOptions
-from recommender.live.cluster_view import ClusterView
+from recommender.live.advice.band import BandOptions
+from recommender.live.advice.rails import RailOptions
+from recommender.live.advice.recommend import Options
+from recommender.live.fleet.model_source import ModelWatch, model_source
 from recommender.live.health import serve
-from recommender.live.model_source import ModelWatch, model_source
-from recommender.live.rails import RailOptions
-from recommender.live.recommend import Options
-from recommender.live.scope import Scope
+from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.service import Service, Timing
-from recommender.live.showing import FEW
 from recommender.live.telemetry import Telemetry
+from recommender.live.view.scope import Scope
+from recommender.live.writing.showing import FEW
 from recommender.policies.constraints import SharedLimits
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings

@@ -18,7 +18,7 @@ from recommender.cluster.connection import Api
 from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
 from recommender.cluster.rate import TokenBucket
 from recommender.errors import Misuse
-from recommender.live.shards import Shard, parse_shard
+from recommender.live.view.shards import Shard, parse_shard
 from recommender.units import format_duration
 
 LEASE_QPS, LEASE_BURST = 5.0, 10

@@ -1,0 +1,1 @@
+"""The recommender in a cluster: rounds that look, decide and write."""

@@ -9,27 +9,27 @@ import numpy as np
 
 from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.cluster.oom import bumped_memory_bytes
-from recommender.live import keeping
-from recommender.live.advising import Advising
-from recommender.live.book import Book
-from recommender.live.class_keeper import ClassKeeper
-from recommender.live.fleet import MakeFleet
-from recommender.live.homes import Homes
-from recommender.live.judging import Judging
-from recommender.live.lead_time import LeadTime
-from recommender.live.model_source import Refusal
-from recommender.live.newcomers import Newcomers
-from recommender.live.parting import by_urgency, make_safe
-from recommender.live.placing import Placing
-from recommender.live.profile import Known
-from recommender.live.progress import Progress
-from recommender.live.publisher import Publisher
-from recommender.live.recommend import Options
-from recommender.live.showing import Showing, lacks_a_kill
+from recommender.live.advice.advising import Advising
+from recommender.live.advice.book import Book
+from recommender.live.advice.lead_time import LeadTime
+from recommender.live.advice.parting import by_urgency, make_safe
+from recommender.live.advice.recommend import Options
+from recommender.live.advice.workload import Workload
+from recommender.live.classes.keeper import ClassKeeper
+from recommender.live.classes.newcomers import Newcomers
+from recommender.live.fleet import keeping
+from recommender.live.fleet.fleet import MakeFleet
+from recommender.live.fleet.model_source import Refusal
+from recommender.live.outside.writers import Writers
+from recommender.live.owners.homes import Homes
+from recommender.live.owners.judging import Judging
+from recommender.live.owners.placing import Placing
+from recommender.live.progress.progress import Progress
 from recommender.live.tally import Report
-from recommender.live.view import Place, View
-from recommender.live.workload import Workload
-from recommender.live.writers import Writers
+from recommender.live.view.view import Place, View
+from recommender.live.writing.profile import Known
+from recommender.live.writing.publisher import Publisher
+from recommender.live.writing.showing import Showing, lacks_a_kill
 from recommender.policies.constraints import SharedLimits
 from recommender.records import MEMORY
 

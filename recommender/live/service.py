@@ -12,14 +12,14 @@ from functools import partial
 
 from recommender.cluster.checkpoints import WriteReport
 from recommender.cluster.errors import ClusterError
-from recommender.live.auto_keeper import AutoKeeper
-from recommender.live.cluster_view import ClusterView
+from recommender.live.advice.workload import Workload
+from recommender.live.auto.keeper import AutoKeeper
+from recommender.live.fleet.model_source import ModelWatch
 from recommender.live.memory import Memory, look_after_rounds, use_few_arenas
-from recommender.live.model_source import ModelWatch
+from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.round import Recommender
 from recommender.live.tally import Report
 from recommender.live.telemetry import Telemetry
-from recommender.live.workload import Workload
 from recommender.policies.histogram_checkpoint import Status, checkpoint_status
 
 log = logging.getLogger(__name__)

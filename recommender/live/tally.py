@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from recommender.errors import PhasewiseError
-from recommender.live.member import PhaseChange
+from recommender.live.fleet.member import PhaseChange
 from recommender.phases.graph import PhaseGraph
 from recommender.records import VIOLATION_TOLERANCE, FloatArray
 

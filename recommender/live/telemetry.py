@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from recommender import __version__
-from recommender.live.model_source import Loaded
+from recommender.live.advice.workload import Workload
+from recommender.live.fleet.model_source import Loaded
 from recommender.live.tally import Report
-from recommender.live.workload import Workload
 from recommender.records import RESOURCES
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)

@@ -1,0 +1,1 @@
+"""What sets requests: each policy a file, all of one shape."""

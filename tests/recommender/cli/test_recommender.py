@@ -17,10 +17,10 @@ from recommender.cli.grouped import GroupedCommand, keys_of
 from recommender.cli.logs import JsonLines
 from recommender.cli.recommender import ENVIRONMENT, command
 from recommender.errors import Misuse
-from recommender.live.band import BandOptions
-from recommender.live.rails import RailOptions
+from recommender.live.advice.band import BandOptions
+from recommender.live.advice.rails import RailOptions
 from recommender.live.service import Timing
-from recommender.live.shards import Shard
+from recommender.live.view.shards import Shard
 from recommender.policies.constraints import SharedLimits
 from tests.recommender.conftest import Ended
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recommender.live.auto_settings import AUTO
+from recommender.live.auto.settings import AUTO
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import wait_until
 from tests.cluster.workloads import pod_spec, resources

@@ -11,8 +11,8 @@ from recommender.cluster.made_vpas import VpaMaker
 from recommender.cluster.namespaces import Namespace
 from recommender.cluster.objects import ObjectKey, OwnerRef, Vpa, read_vpa
 from recommender.cluster.ownership import WELL_KNOWN, Ref, Workload, reader_of
-from recommender.live.auto_settings import AUTO
-from recommender.live.auto_vpas import Plan, plan
+from recommender.live.auto.settings import AUTO
+from recommender.live.auto.vpas import Plan, plan
 
 Json = dict[str, Any]
 TEAM = "team"

@@ -26,10 +26,10 @@ from recommender.cluster.pod_logs import read_log
 from recommender.cluster.profiles import ProfileWriter, read_profile
 from recommender.cluster.scales import Outcome, Scales
 from recommender.cluster.vpa_writer import VpaWriter
-from recommender.live.auto_view import AutoView
-from recommender.live.cluster_view import ClusterView
-from recommender.live.scope import Scope
-from recommender.live.usage import metrics_api_usage
+from recommender.live.auto.view import AutoView
+from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.view.scope import Scope
+from recommender.live.view.usage import metrics_api_usage
 from recommender.records import ContainerRecommendation
 from tests.cluster.cluster import Cluster
 from tests.cluster.rights import Account, Right

@@ -18,11 +18,11 @@ from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_vpa
 from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod, Termination, read_pod
 from recommender.cluster.vpa_status import Condition, status_of
-from recommender.live.fleet import Fleet
-from recommender.live.member import Sample
-from recommender.live.recommend import Options
+from recommender.live.advice.recommend import Options
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.member import Sample
 from recommender.live.round import Recommender
-from recommender.live.view import Place, Selection
+from recommender.live.view.view import Place, Selection
 from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram import HistogramSession
 from recommender.records import ContainerRecommendation

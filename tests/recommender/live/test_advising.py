@@ -10,11 +10,11 @@ import pytest
 from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod, read_pod
 from recommender.errors import BadInput
-from recommender.live import fleet as fleets
-from recommender.live.member import Sample
-from recommender.live.recommend import Advice
+from recommender.live.advice.recommend import Advice
+from recommender.live.fleet import fleet as fleets
+from recommender.live.fleet.member import Sample
 from recommender.live.round import Recommender
-from recommender.live.view import Place
+from recommender.live.view.view import Place
 from tests.recommender.live.test_round import GIB, Records, a_vpa, recommender
 
 ROUNDS = 30

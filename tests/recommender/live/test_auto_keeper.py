@@ -14,8 +14,8 @@ from recommender.cluster.errors import ApiError, Conflict, Invalid, Unreachable
 from recommender.cluster.namespaces import Namespace
 from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.cluster.ownership import Ref, Workload
-from recommender.live.auto_keeper import FIRST_RETRY_S, LONGEST_RETRY_S, LOOK_AGAIN_S, AutoKeeper
-from recommender.live.auto_settings import MODE
+from recommender.live.auto.keeper import FIRST_RETRY_S, LONGEST_RETRY_S, LOOK_AGAIN_S, AutoKeeper
+from recommender.live.auto.settings import MODE
 from tests.recommender.live.auto_world import TEAM, Server, World, a
 
 

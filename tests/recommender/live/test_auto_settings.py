@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recommender.cluster.made_vpas import PROBLEM, Settings
 from recommender.cluster.namespaces import Namespace, read_namespace
-from recommender.live.auto_settings import AUTO, read_wish
+from recommender.live.auto.settings import AUTO, read_wish
 from tests.recommender.live.auto_world import TEAM, YES, World, a
 
 P = "phasewise.dev/"

@@ -21,8 +21,8 @@ from recommender.cluster.made_vpas import (
 from recommender.cluster.namespaces import Namespace
 from recommender.cluster.objects import ObjectKey
 from recommender.cluster.ownership import WELL_KNOWN, Ref, Workload
-from recommender.live.auto_settings import AUTO
-from recommender.live.auto_vpas import NOT_ACTED_UPON, Plan, plan
+from recommender.live.auto.settings import AUTO
+from recommender.live.auto.vpas import NOT_ACTED_UPON, Plan, plan
 from tests.recommender.live.auto_world import JOBSET, NO, RAY, TEAM, YES, World, a, foreign_owner
 
 # -- the worked example ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import yaml
 
 from recommender.cluster.quantities import parse_quantity
 from recommender.cluster.training_jobs import KINDS
-from recommender.live.auto_settings import AUTO
+from recommender.live.auto.settings import AUTO
 from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import Server

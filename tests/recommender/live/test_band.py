@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.live.band import BandOptions, band, guessed, held
+from recommender.live.advice.band import BandOptions, band, guessed, held
 from recommender.policies.histogram import Estimate
 
 OPTIONS = BandOptions()

@@ -11,9 +11,9 @@ import pytest
 from recommender.cluster.objects import ObjectKey, Vpa
 from recommender.cluster.pods import Pod, read_pod
 from recommender.errors import BadInput
-from recommender.live.classes import DAY_S, Classes
-from recommender.live.keeping import pack, unpack
-from recommender.live.view import Selection
+from recommender.live.classes.classes import DAY_S, Classes
+from recommender.live.fleet.keeping import pack, unpack
+from recommender.live.view.view import Selection
 from recommender.policies.demand_curve import DemandCurve
 from tests.recommender.live.test_round import GIB, Records, a_vpa, recommender, target_of, use
 

@@ -12,11 +12,11 @@ from recommender.cluster.objects import ObjectKey
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, read_profile
 from recommender.cluster.reflector import Reflector
-from recommender.live.member import Sample
-from recommender.live.profile_store import ProfileStore
-from recommender.live.scope import Scope
-from recommender.live.usage import metrics_api_usage
-from recommender.live.view import Place
+from recommender.live.fleet.member import Sample
+from recommender.live.outside.profile_store import ProfileStore
+from recommender.live.view.scope import Scope
+from recommender.live.view.usage import metrics_api_usage
+from recommender.live.view.view import Place
 from tests.recommender.cluster.fake_server import FakeServer, kubeconfig, status
 from tests.recommender.live.test_round import Records, a_pod, a_vpa, recommender, rounds, target_of
 

@@ -23,7 +23,7 @@ from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.quantities import parse_quantity
 from recommender.cluster.reflector import Reflector
-from recommender.live.keeping import unpack
+from recommender.live.fleet.keeping import unpack
 from tests.cluster.cluster import Cluster
 from tests.cluster.observing import Prometheus
 from tests.cluster.processes import Server

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.live.counts import Counts
-from recommender.live.fleet import Fleet
-from recommender.live.member import Instance, Member, Newcomer, Sample
+from recommender.live.fleet.counts import Counts
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.member import Instance, Member, Newcomer, Sample
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactivePolicy
 from recommender.records import Block, ContainerFacts, UsageSeries

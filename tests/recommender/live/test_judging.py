@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from recommender.cluster.objects import ObjectKey
 from recommender.cluster.pods import read_pod
-from recommender.live.book import Book, tells
-from recommender.live.judging import uses_all
-from recommender.live.present import NOTHING
+from recommender.live.advice.book import Book, tells
+from recommender.live.owners.judging import uses_all
+from recommender.live.view.present import NOTHING
 from tests.recommender.live.test_round import Records, a_pod, a_vpa, recommender, rounds
 
 amount = st.one_of(st.floats(0.0, 100.0), st.just(math.nan))

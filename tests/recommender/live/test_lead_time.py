@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.live.lead_time import DEFAULT_DELAY_S, ENOUGH, LONGEST_DELAY_S, REMEMBERED, LeadTime
+from recommender.live.advice.lead_time import DEFAULT_DELAY_S, ENOUGH, LONGEST_DELAY_S, REMEMBERED, LeadTime
 
 GIB = 2.0**30
 LITTLE, MUCH = (0.1, 1 * GIB), (0.9, 2 * GIB)

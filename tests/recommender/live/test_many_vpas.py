@@ -14,14 +14,14 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects import Vpa
 from recommender.cluster.oom import OomObservation
 from recommender.cluster.vpa_status import Condition
-from recommender.live.fleet import Fleet
-from recommender.live.member import Instance, Member, Newcomer, Sample
-from recommender.live.model_source import Refusal
-from recommender.live.parting import by_urgency, safe_values
+from recommender.live.advice.parting import by_urgency, safe_values
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.member import Instance, Member, Newcomer, Sample
+from recommender.live.fleet.model_source import Refusal
+from recommender.live.outside.writers import Writers
 from recommender.live.round import Recommender
-from recommender.live.showing import FEW
-from recommender.live.view import Place
-from recommender.live.writers import Writers
+from recommender.live.view.view import Place
+from recommender.live.writing.showing import FEW
 from recommender.policies.histogram import HistogramSession
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
 from tests.recommender.live.test_round import GIB, MODEL, Records, a_pod, a_vpa, recommender

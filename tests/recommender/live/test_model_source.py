@@ -18,9 +18,9 @@ from recommender.cli.main import cli
 from recommender.cluster.connection import Api, connect
 from recommender.cluster.model_map import read_model_map
 from recommender.errors import BadArtifact, Misuse
-from recommender.live.fleet import Fleet
-from recommender.live.member import Instance, Newcomer, Sample
-from recommender.live.model_source import (
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.member import Instance, Newcomer, Sample
+from recommender.live.fleet.model_source import (
     BundledModel,
     Loaded,
     ModelConfigMap,

@@ -11,7 +11,7 @@ import pytest
 import requests
 from kubernetes import client
 
-from recommender.live.shards import shard_of
+from recommender.live.view.shards import shard_of
 from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster

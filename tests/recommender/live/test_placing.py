@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from recommender.cluster.objects import ObjectKey, read_vpa
-from recommender.live.homes import Homes
-from recommender.live.lead_time import LeadTime
-from recommender.live.placing import Placing
+from recommender.live.advice.lead_time import LeadTime
+from recommender.live.advice.workload import Workload
+from recommender.live.owners.homes import Homes
+from recommender.live.owners.placing import Placing
 from recommender.live.tally import Report
-from recommender.live.view import Place
-from recommender.live.workload import Workload
+from recommender.live.view.view import Place
 from tests.recommender.live.test_round import Records, a_pod, a_vpa
 
 JOBS = ("a", "b", "c")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from recommender.live.member import CLASS, FORECAST, Decision, Member
-from recommender.live.present import NOTHING, Present, Used, look_through
+from recommender.live.fleet.member import CLASS, FORECAST, Decision, Member
+from recommender.live.view.present import NOTHING, Present, Used, look_through
 from recommender.records import UNKNOWN_PHASE
 
 HAS = (2.0, 4e9)

@@ -16,10 +16,10 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects import ObjectKey, Vpa, read_vpa
 from recommender.cluster.pods import Pod, read_pod
 from recommender.kernels import histogram as kernel
-from recommender.live import prior_history
-from recommender.live.member import Sample
-from recommender.live.prior_history import WITHIN_S, PriorHistory, Told, _recent_s
-from recommender.live.view import Place, Selection
+from recommender.live.fleet.member import Sample
+from recommender.live.past import before_start as prior_history
+from recommender.live.past.before_start import WITHIN_S, PriorHistory, Told, _recent_s
+from recommender.live.view.view import Place, Selection
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block
 from recommender.sources.prometheus_blocks import ContainerName, UsageBlock

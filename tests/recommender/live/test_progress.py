@@ -12,10 +12,10 @@ import pytest
 from recommender.cluster.pods import Pod
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
-from recommender.live.fleet import Fleet
-from recommender.live.keeping import pack, unpack
-from recommender.live.progress import Progress, ProgressSource
-from recommender.live.recommend import Options
+from recommender.live.advice.recommend import Options
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.keeping import pack, unpack
+from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
 from recommender.policies.constraints import SharedLimits
 from recommender.readings import PodName, Reading, Told

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from recommender.errors import Misuse
 from recommender.live.health import Post, serve
-from recommender.live.progress_push import LARGEST_BODY_BYTES, MOST_READINGS, PushedProgress
+from recommender.live.progress.push import LARGEST_BODY_BYTES, MOST_READINGS, PushedProgress
 from recommender.readings import Reading
 
 TOKEN = "s3cr3t-of-the-jobs"  # noqa: S105 - an invented one

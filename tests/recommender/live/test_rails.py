@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.live.rails import NOTHING_SPENT, RailOptions, Situation, guarded, spending
+from recommender.live.advice.rails import NOTHING_SPENT, RailOptions, Situation, guarded, spending
 from recommender.policies.histogram import Estimate
 
 GIB = 2.0**30

@@ -20,12 +20,12 @@ from recommender.cluster.oom import OomObservation
 from recommender.cluster.pods import Pod, read_pod
 from recommender.cluster.quantities import parse_quantity
 from recommender.cluster.vpa_status import Condition, status_of
-from recommender.live.fleet import Fleet
-from recommender.live.member import Sample
-from recommender.live.recommend import Options
+from recommender.live.advice.recommend import Options
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.member import Sample
 from recommender.live.round import Recommender
 from recommender.live.tally import Report
-from recommender.live.view import Place, Selection
+from recommender.live.view.view import Place, Selection
 from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.live.rows import Rows
+from recommender.live.fleet.rows import Rows
 from recommender.records import UNKNOWN_PHASE
 
 WIDTH, SLOTS = 5, 3

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.errors import Misuse
-from recommender.live.scope import Scope
-from recommender.live.shards import Shard, parse_shard, shard_of
+from recommender.live.view.scope import Scope
+from recommender.live.view.shards import Shard, parse_shard, shard_of
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=63)
 

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from recommender import model as models
-from recommender.live.model_source import Loaded
+from recommender.live.fleet.model_source import Loaded
 from recommender.live.tally import Report
 from recommender.live.telemetry import Telemetry
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import pytest
 
 from recommender.cluster.errors import Unreachable
-from recommender.live.member import Sample
-from recommender.live.usage import Patience, Placed
-from recommender.live.view import Place
+from recommender.live.fleet.member import Sample
+from recommender.live.view.usage import Patience, Placed
+from recommender.live.view.view import Place
 
 ONE = (Place("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 

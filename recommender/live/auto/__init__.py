@@ -1,0 +1,1 @@
+"""VPAs for workloads that nobody wrote one for."""

@@ -1,0 +1,127 @@
+"""What is known of namespaces, workloads and VPAs, by namespace, and where something changed since the last look."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+
+from recommender.cluster.connection import Api
+from recommender.cluster.discovery import Discovery
+from recommender.cluster.namespaces import NAMESPACES, Namespace, read_namespace
+from recommender.cluster.objects import ObjectKey, Vpa
+from recommender.cluster.ownership import Ref, Workload
+from recommender.cluster.paths import path_of
+from recommender.cluster.reflector import Reflector
+from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.view.scope import Scope
+
+
+class AutoView:
+    """Listens to the watches of a `ClusterView`; watches namespaces itself. Made before the view is started.
+
+    Parameters
+    ----------
+    scope
+        Where VPAs are our business to make: as for the view.
+    """
+
+    def __init__(self, api: Api, view: ClusterView, scope: Scope) -> None:
+        self._view, self._scope = view, scope
+        self._discovery = Discovery(api, time.monotonic)
+        self._namespaces = Reflector(
+            api,
+            path_of(NAMESPACES),
+            read_namespace,
+            field_selector=f"metadata.name={scope.namespace}" if scope.namespace else "",
+            on_change=self._namespace_changed,
+        )
+        self._lock = threading.Lock()
+        self._vpas: dict[str, dict[ObjectKey, Vpa]] = defaultdict(dict)
+        self._changed: set[str] = set()
+        self._news = threading.Event()
+        view.listen(self._vpa_changed, self._workload_changed)
+
+    def start(self) -> None:
+        self._namespaces.start()
+
+    def stop(self) -> None:
+        self._news.set()
+        self._namespaces.stop(0.0)
+
+    @property
+    def synced(self) -> bool:
+        """Everything was listed once: before that, a VPA that a person made may not have been seen yet.
+
+        Training jobs need not be: nothing is decided of one that is not known.
+        """
+        return self._namespaces.synced and self._view.synced
+
+    # -- where to look ---------------------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float) -> None:
+        """Until something has changed, or for so long."""
+        self._news.wait(timeout_s)
+
+    def changed(self) -> set[str]:
+        """The namespaces in which something changed since the last call."""
+        self._news.clear()
+        with self._lock:
+            found, self._changed = self._changed, set()
+        return set(filter(self._scope.covers, found))
+
+    def all_namespaces(self) -> set[str]:
+        return {key.name for key in self._namespaces.snapshot() if self._scope.covers(key.name)}
+
+    # -- what is there ---------------------------------------------------------------------------------------------
+
+    def namespace(self, name: str) -> Namespace | None:
+        return self._namespaces.snapshot().get(ObjectKey("", name))
+
+    def workloads(self, namespace: str) -> Mapping[Ref, Workload]:
+        return self._view.workloads.within(namespace)
+
+    def vpas(self, namespace: str) -> Mapping[ObjectKey, Vpa]:
+        with self._lock:
+            return self._vpas.get(namespace, {}).copy()
+
+    def is_scalable(self, api_version: str, kind: str) -> bool:
+        """Whether objects of a kind have a scale subresource.
+
+        Raises
+        ------
+        ApiError
+            The server could not say.
+        """
+        resource = self._discovery.find(api_version, kind)
+        return resource is not None and resource.scalable
+
+    # -- what the watches tell, on their threads -------------------------------------------------------------------
+
+    def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        self._note(*(namespace.name for namespace in (old, new) if namespace is not None))
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
+        self._note(*(workload.key.namespace for workload in (old, new) if workload is not None))
+
+    def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
+        with self._lock:
+            if old is not None:
+                self._vpas[old.key.namespace].pop(old.key, None)
+                if not self._vpas[old.key.namespace]:
+                    del self._vpas[old.key.namespace]
+            if new is not None:
+                self._vpas[new.key.namespace][new.key] = new
+        if old is None or new is None or _shape(old) != _shape(new):
+            self._note(*(vpa.key.namespace for vpa in (old, new) if vpa is not None))
+
+    def _note(self, *namespaces: str) -> None:
+        with self._lock:
+            self._changed.update(namespaces)
+        self._news.set()
+
+
+def _shape(vpa: Vpa) -> tuple[object, ...]:
+    """All but the status, which we write ourselves all the time."""
+    return vpa.uid, vpa.generation, vpa.labels, vpa.annotations, vpa.owner, vpa.deleting

@@ -1,0 +1,1 @@
+"""What earlier runs of a workload teach its next one."""

@@ -1,0 +1,1 @@
+"""Every live container: its latest samples, its phase, and what is decided for it."""

@@ -1,0 +1,38 @@
+"""Whether a model can be used live; and what is compiled is compiled before it is needed, not in the first rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.live.fleet.fleet import Fleet
+from recommender.live.fleet.member import Instance, Newcomer, Sample
+from recommender.model import PhaseModel
+from recommender.policies.histogram import HistogramSession
+
+CONTAINERS = 3
+
+
+def check_live(model: PhaseModel) -> None:
+    """Raise a `Misuse` unless the model can be used live: it knows demand, and needs CPU and memory only."""
+    Fleet(model, 1.0, 1, _welcome)
+
+
+def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
+    """Let a few invented containers live through two cycles."""
+    rng = np.random.default_rng(0)
+    fleet = Fleet(model, step_s, cycle_samples, _welcome)
+    for cell in range(2 * cycle_samples + model.detector.lag):
+        now_s = cell * step_s
+        fleet.observe(
+            (Instance("ns", f"pod-{n}", "main"), Sample(now_s, *rng.uniform((0.1, 1e8), (2.0, 4e9))))
+            for n in range(CONTAINERS)
+        )
+        for member in fleet.due(now_s):
+            fleet.decide(member, now_s)
+    for member in fleet:
+        fleet.remember(member)
+        member.history.estimate()
+
+
+def _welcome(_: Instance) -> Newcomer:
+    return Newcomer(None, HistogramSession())

@@ -1,0 +1,296 @@
+"""The real cluster behind a round: watches, usage, and the writers of statuses and checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from recommender.cluster.checkpoints import CheckpointKey, Checkpoints, WriteReport
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_node, read_vpa
+from recommender.cluster.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
+from recommender.cluster.ownership import WELL_KNOWN, Workload, Workloads, reader_of
+from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
+from recommender.cluster.pod_index import PodIndex
+from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.profiles import PROFILES, read_profile
+from recommender.cluster.reflector import Reflector
+from recommender.cluster.scales import Scales
+from recommender.cluster.store import OnChange
+from recommender.cluster.targets import Resolution, Targets
+from recommender.cluster.training_jobs import TrainingJobs
+from recommender.cluster.vpa_status import Condition
+from recommender.cluster.vpa_writer import VpaWriter
+from recommender.cluster.workload_class import workload_class
+from recommender.errors import BadInput
+from recommender.live.fleet.member import Sample
+from recommender.live.outside.profile_store import ProfileStore
+from recommender.live.view.room import Room
+from recommender.live.view.scope import Scope
+from recommender.live.view.usage import Patience, Usage
+from recommender.live.view.view import Place, Selection
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_checkpoint import session_of
+from recommender.records import ContainerRecommendation
+
+log = logging.getLogger(__name__)
+
+
+class ClusterView:
+    """What a round sees of a real cluster.
+
+    Parameters
+    ----------
+    usage
+        Where samples come from: `metrics_api_usage(api)`, or a Prometheus.
+    observe_only
+        Compute everything, write no VPA.
+    leads
+        Whether this process may write, asked before each write: a round may outlast the lease.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        scope: Scope,
+        usage: Usage,
+        *,
+        observe_only: bool = False,
+        leads: Callable[[], bool] = lambda: True,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._scope, self._usage = api, scope, Patience(usage)
+        self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock
+        self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
+        self._targets = Targets(
+            self._pods,
+            self.workloads,
+            Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
+        )
+        self._writer = VpaWriter(api, wall_clock)
+        self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
+        self._histories: dict[CheckpointKey, HistogramSession] = {}
+        self._loaded: dict[ObjectKey, str] = {}
+        self._selected: dict[ObjectKey, tuple[Resolution, Selection]] = {}
+        within = scope.namespace
+        self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
+        self._nodes = Reflector(api, path_of(NODES), read_node)
+        self._room = Room(self._nodes)
+        self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile), metadata_only=True)
+        self._profile_store = ProfileStore(api, scope, self._profiles)
+        self._training_jobs = TrainingJobs(api, self._workload_changed, within, scope.only)
+        self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload]]] = []
+        self.reflectors: tuple[Reflector[Any], ...] = (
+            self._vpas,
+            self._nodes,
+            Reflector(api, path_of(PODS, within), scope.only(read_pod), on_change=self._pod_changed),
+            Reflector(
+                api,
+                path_of(EVENTS, within),
+                scope.only(read_eviction),
+                field_selector=EVICTIONS,
+                on_change=self._ooms.eviction_changed,
+            ),
+            *(
+                Reflector(api, path_of(resource, within), scope.only(reader_of(kind)), on_change=self._workload_changed)
+                for kind, resource in WELL_KNOWN.items()
+            ),
+        )
+
+    def listen(self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload]) -> None:
+        """Have these told of every change, on the threads of the watches; to be said before `start`."""
+        self._listeners.append((vpa_changed, workload_changed))
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._training_jobs.start()
+        for reflector in (*self.reflectors, self._profiles):
+            reflector.start()
+
+    @property
+    def synced(self) -> bool:
+        """Everything watched was listed once: only then does what is not there not exist."""
+        profiles = self._profiles.synced or self._profiles.problem  # they may not be installed
+        return bool(profiles) and all(reflector.synced for reflector in self.reflectors)
+
+    def load_histories(self) -> None:
+        """Read checkpoints and profiles of the VPAs that have come since the last call; broken ones are left out.
+
+        Until theirs are read, `vpas` does not name them: what we knew of them would be written over what stands there.
+
+        Raises
+        ------
+        ApiError
+            They cannot be listed.
+        """
+        ours = {vpa.key: vpa.uid for vpa in self._ours()}
+        for gone in [key for key, uid in self._loaded.items() if ours.get(key) != uid]:
+            del self._loaded[gone]
+            self._targets.forget(gone)
+            self._selected.pop(gone, None)
+            self._checkpoints.forget(gone)
+            self._writer.forget(gone)
+        fresh = ours.keys() - self._loaded.keys()
+        if not fresh:
+            return
+        self._profile_store.load(fresh)
+        self._histories = {key: past for key, past in self._histories.items() if key.vpa in self._loaded}
+        for checkpoint in self._checkpoints.load(fresh):
+            try:
+                self._histories[checkpoint.key] = session_of(checkpoint.status, str(checkpoint))
+            except BadInput as error:
+                log.warning("%s", error)
+        self._loaded |= {key: ours[key] for key in fresh}
+
+    def forget_histories(self) -> None:
+        """Read all checkpoints again: somebody else may have written them."""
+        self._loaded.clear()
+
+    @property
+    def unreadable(self) -> int:
+        """How many of the objects watched have a wrong form now."""
+        return sum(len(reflector.broken) for reflector in (*self.reflectors, self._profiles))
+
+    def hurry(self, until_s: float) -> None:
+        """Ask nothing of the API server after a moment (monotonic seconds): the process ends."""
+        self._api.hurry(until_s)
+        self._usage.end()
+
+    def stop(self) -> None:
+        """Stop watching, and wait for nobody: a connection that is just being made ends by itself."""
+        self._training_jobs.stop()
+        for reflector in (*self.reflectors, self._profiles):
+            reflector.stop(0.0)
+
+    # -- what a round asks -----------------------------------------------------------------------------------------
+
+    def vpas(self) -> Sequence[Vpa]:
+        """Those that name us, in the namespaces that are ours, once their histories are known."""
+        return [vpa for vpa in self._ours() if self._loaded.get(vpa.key) == vpa.uid]
+
+    def select(self, vpa: Vpa) -> Selection:
+        """The pods that a VPA is for."""
+        found = self._targets.resolve(vpa.key, vpa.target)
+        if found.transient:
+            raise Unreachable(found.problem or "its target is looked up in one of the next rounds")
+        before, selection = self._selected.get(vpa.key, (None, None))
+        if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
+            classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in found.pods}
+            selection = Selection(found.pods, classes, found.problem or None)
+            self._selected[vpa.key] = found, selection
+        return selection
+
+    def samples(self) -> Iterable[tuple[Place, Sample]]:
+        """What containers used lately."""
+        return self._usage.samples(self._wall_clock())
+
+    def kills(self) -> Sequence[OomObservation]:
+        """Kills for memory since the last call."""
+        return self._ooms.drain()
+
+    def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
+        """Allocatable of the nodes that the first of these pods may run on, as far as selector and taints tell."""
+        return self._room.of(pods)
+
+    def publish(
+        self,
+        vpa: Vpa,
+        recommendations: Sequence[ContainerRecommendation],
+        conditions: Mapping[str, Condition | None],
+    ) -> None:
+        """Make the status of a VPA say this, unless we only observe."""
+        self._must_lead()
+        if not self._observe_only:
+            self._writer.publish(vpa, recommendations, conditions)
+
+    def stands(self, vpa: Vpa) -> bool:
+        """Whether the status of a VPA is what we wrote there last."""
+        return self._writer.stands(vpa)
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        """Write the PhaseProfile, also when we only observe."""
+        self._must_lead()
+        self._profile_store.show(vpa, profile)
+
+    def kept(self, vpa: Vpa) -> str | None:
+        """The state that the PhaseProfile of a VPA kept."""
+        return self._profile_store.kept(vpa)
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        """The workload classes of the namespaces that are ours, and when each was used last."""
+        return self._profile_store.classes(self._wall_clock())
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        """Write the PhaseProfile of a workload class, also when we only observe."""
+        self._must_lead()
+        self._profile_store.show_class(key, profile)
+
+    def drop_class(self, key: ObjectKey) -> None:
+        """Delete the PhaseProfile of a workload class."""
+        self._must_lead()
+        self._profile_store.drop_class(key)
+
+    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
+        """What a checkpoint knew at the start."""
+        return self._histories.get(CheckpointKey(vpa, container))
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        """The containers of which something was known at the start."""
+        return [key.container for key in self._histories if key.vpa == vpa]
+
+    def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
+        """What another source knows of the time before, in the place of checkpoints."""
+        self._histories |= histories
+
+    def keep(
+        self,
+        statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]],
+        within_s: float,
+        every_s: float,
+        at_most: float,
+    ) -> WriteReport:
+        """Write checkpoints of those that have not been written for `every_s`, the longest waiting first."""
+        if self._observe_only or not self._leads():
+            return WriteReport()
+        return self._checkpoints.write(statuses, time.monotonic() + within_s, at_most, every_s)
+
+    def clear_away(self) -> list[str]:
+        """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went.
+
+        Raises
+        ------
+        ApiError
+            They cannot be listed.
+        """
+        if self._observe_only or not self._leads():
+            return []
+        ours = {vpa.key for vpa in self._ours()}
+        return self._checkpoints.collect(self._vpas.snapshot().keys(), ours, self._wall_clock())
+
+    def _ours(self) -> list[Vpa]:
+        return [
+            vpa
+            for vpa in self._vpas.snapshot().values()
+            if self._scope.recommender in vpa.recommenders and self._scope.covers(vpa.key.namespace)
+        ]
+
+    def _must_lead(self) -> None:
+        if not self._leads():
+            raise Unreachable("not written: this process does not lead any more")
+
+    def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
+        for listener, _ in self._listeners:
+            listener(old, new)
+
+    def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
+        self.workloads.changed(old, new)
+        for _, listener in self._listeners:
+            listener(old, new)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        self._pods.changed(old, new)
+        self._ooms.pod_changed(old, new)

@@ -1,0 +1,123 @@
+"""The PhaseProfiles of the cluster, as a round reads and writes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import BadObject, Forbidden, NotFound, Unreachable
+from recommender.cluster.objects import ObjectKey, Vpa
+from recommender.cluster.paths import path_of
+from recommender.cluster.profiles import CLASS_PREFIX, PROFILES, Kept, Profile, ProfileWriter, read_kept
+from recommender.cluster.reflector import Reflector
+from recommender.live.view.scope import Scope
+
+log = logging.getLogger(__name__)
+
+ASKED_APART = 20
+"""Up to so many VPAs are asked for one by one; for more all profiles are listed."""
+
+
+class ProfileStore:
+    """What is kept in PhaseProfiles: of each VPA of ours, and of each workload class.
+
+    It is read once, when a VPA comes to us: held in mind for ever it would be a tenth of our memory.
+
+    Parameters
+    ----------
+    profiles
+        Watches whose they are.
+    """
+
+    def __init__(self, api: Api, scope: Scope, profiles: Reflector[Profile]) -> None:
+        self._api, self._scope = api, scope
+        self._writer, self._profiles = ProfileWriter(api), profiles
+        self._kept: dict[ObjectKey, Kept] = {}
+        self._told = False
+
+    def load(self, vpas: Collection[ObjectKey]) -> None:
+        """Read what is kept of these; of those that were asked for before it is forgotten.
+
+        Raises
+        ------
+        ApiError
+            It cannot be read.
+        """
+        if len(vpas) <= ASKED_APART:
+            found = [kept for vpa in vpas for kept in self._listed(vpa.namespace, f"metadata.name={vpa.name}")]
+        else:
+            found = list(self._listed(self._scope.namespace))
+        self._kept = {kept.key: kept for kept in found if kept.key in vpas and not kept.is_class}
+
+    def kept(self, vpa: Vpa) -> str | None:
+        """The state kept for a VPA, once; that of another VPA which had the name before is not its."""
+        kept = self._kept.pop(vpa.key, None)
+        return kept.state if kept is not None and kept.owner_uid == vpa.uid else None
+
+    def classes(self, now_s: float) -> dict[ObjectKey, tuple[str, float]]:
+        """The state of each workload class by namespace and name, and when it was used last (unix seconds).
+
+        Raises
+        ------
+        ApiError
+            They cannot be listed.
+        """
+        found = {}
+        for kept in self._listed(self._scope.namespace):
+            if kept.is_class and kept.state is not None and kept.key.name.startswith(CLASS_PREFIX):
+                key = ObjectKey(kept.key.namespace, kept.key.name.removeprefix(CLASS_PREFIX))
+                found[key] = kept.state, _moment_of(kept.updated, now_s)
+        return found
+
+    def show(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
+        """Make the profile of a VPA say this.
+
+        Raises
+        ------
+        Unreachable
+            The profiles have not been listed: the next round tries again.
+        """
+        if not self._profiles.synced:
+            raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
+        self._writer.write(vpa, status, self._profiles.snapshot().get(vpa.key))
+
+    def show_class(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
+        """Make the profile of a workload class say this."""
+        self._writer.write_class(key, status)
+
+    def drop_class(self, key: ObjectKey) -> None:
+        """Delete the profile of a workload class."""
+        self._writer.delete_class(key)
+
+    def _listed(self, namespace: str | None, field_selector: str = "") -> Iterator[Kept]:
+        """What is kept in a namespace, or in all; nothing where profiles are not installed, or not ours to read.
+
+        The latter is said, once: after a restart everything would start anew, and nobody would know why.
+        """
+        query = {"fieldSelector": field_selector} if field_selector else None
+        try:
+            for page in self._api.list_pages(path_of(PROFILES, namespace), query):
+                for raw in page.get("items") or ():
+                    try:
+                        kept = read_kept(raw)
+                    except BadObject as error:
+                        log.warning("passed over: %s", error)
+                        continue
+                    if self._scope.covers(kept.key.namespace):
+                        yield kept
+        except NotFound:
+            return
+        except Forbidden as error:
+            if not self._told:
+                self._told = True
+                log.warning("what PhaseProfiles keep cannot be read, so all starts anew: %s", error)
+
+
+def _moment_of(words: str, default_s: float) -> float:
+    try:
+        return datetime.fromisoformat(words).timestamp()
+    except ValueError:
+        return default_s

@@ -1,0 +1,1 @@
+"""Whose each container is, and how its use compares with what it has."""

@@ -1,0 +1,179 @@
+"""What was before the start, from a Prometheus, so that a recommender that starts knows what one that ran would know.
+
+Histograms, by container name of a VPA, get one value for each stretch (`--history-resolution`) of `--history`: of the
+containers that live and of those that are gone, as the default recommender's do. Live containers get their latest
+samples besides: the first round takes them in as if they had come live.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from recommender.errors import PhasewiseError
+from recommender.kernels import histogram as kernel
+from recommender.live.fleet.member import Sample
+from recommender.live.past.histories import Histories, PodOwners, Remembering
+from recommender.live.view.view import Place
+from recommender.policies.histogram import HistogramSession
+from recommender.records import FloatArray
+from recommender.sources.prometheus_blocks import UsageBlock
+from recommender.sources.prometheus_faults import QueryRefused
+from recommender.sources.prometheus_past import Owners
+
+log = logging.getLogger(__name__)
+
+SAMPLES_AT_START = 250_000
+"""Samples of live containers for the first round, which holds them all at once in some 50 MB: an hour of a thousand
+containers at 15 s, or six minutes of ten thousand."""
+
+WITHIN_S = 300.0
+"""What has not come until then is left out."""
+
+
+class Past(Protocol):
+    """Where the past is asked for. Every call may raise a `PhasewiseError`."""
+
+    def owners(self, namespaces: Collection[str], start_s: float, end_s: float) -> Owners:
+        """Who controlled which pod."""
+
+    def stretches(
+        self, namespaces: Collection[str], start_s: float, end_s: float, stretch_s: float
+    ) -> Iterator[UsageBlock]:
+        """Mean cores and most bytes of each container in stretches that end at start_s, ... end_s; oldest first."""
+
+    def samples(self, namespaces: Collection[str], start_s: float, end_s: float, step_s: float) -> Iterator[UsageBlock]:
+        """Samples at start_s, start_s + step_s, ... end_s; oldest first."""
+
+
+class Told(NamedTuple):
+    """What was found: histories, and the pods that are gone among their makers."""
+
+    histories: int
+    gone: int
+
+
+class PriorHistory:
+    """Loads the past before the first round.
+
+    Parameters
+    ----------
+    length_s, resolution_s
+        How far back, and how long a stretch is.
+    step_s
+        The fleet's grid.
+    clock, stopwatch
+        Unix seconds, and a monotonic clock.
+    stopped
+        True once the process is to end.
+    """
+
+    def __init__(
+        self,
+        past: Past,
+        length_s: float,
+        resolution_s: float,
+        step_s: float,
+        *,
+        clock: Callable[[], float],
+        stopwatch: Callable[[], float],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._past, self._length_s, self._resolution_s, self._step_s = past, length_s, resolution_s, step_s
+        self._clock, self._stopwatch, self._stopped = clock, stopwatch, stopped
+        self._until_s = -math.inf
+        self._left: tuple[set[str], float, float] | None = None
+
+    def load(self, view: Remembering) -> Told:
+        """Give the view the histories; where they fail, that is said, and those of checkpoints stay."""
+        self._until_s, self._left = self._stopwatch() + WITHIN_S, None
+        now_s = math.floor(self._clock() / self._step_s) * self._step_s
+        homes = PodOwners.of(view)
+        if not homes.namespaces:
+            return Told(0, 0)
+        start_s = now_s - math.floor(self._length_s / self._resolution_s) * self._resolution_s
+        recent_s = max(start_s, _recent_s(homes.ages_s(now_s), now_s, self._step_s))
+        histories = Histories(homes, recent_s)
+        try:
+            homes.owners = self._owners(homes, start_s, now_s)
+            for block in self._past.stretches(homes.namespaces, start_s, now_s, self._resolution_s):
+                histories.add(block)
+                self._require_time()
+        except PhasewiseError as error:
+            log.warning("history: none from Prometheus, going on from checkpoints: %s", error)
+            return Told(0, 0)
+        known = {
+            key: session
+            for key, session in histories.finished().items()
+            if self._reaches_back(session, view.history(*key), start_s)
+        }
+        view.adopt(known)
+        self._left = homes.namespaces, recent_s, now_s
+        told = Told(len(known), len(histories.gone))
+        log.info("history: of %d containers of VPAs from Prometheus, %d pods that are gone among them", *told)
+        return told
+
+    def samples(self) -> Iterator[tuple[Place, Sample]]:
+        """The latest samples of live containers up to `load`, oldest first; nothing when asked again."""
+        if self._left is None:
+            return
+        (namespaces, start_s, end_s), self._left = self._left, None
+        taken = 0
+        try:
+            for block in self._past.samples(namespaces, start_s, end_s, self._step_s):
+                self._require_time()
+                taken += len(block)
+                yield from _rows(block)
+        except PhasewiseError as error:
+            log.warning("history: not all latest samples of live containers: %s", error)
+        log.info("history: %d latest samples from Prometheus", taken)
+
+    def _owners(self, homes: PodOwners, start_s: float, end_s: float) -> Owners:
+        try:
+            owners = self._past.owners(homes.namespaces, start_s, end_s)
+        except QueryRefused as error:  # too many pods, or no index to ask
+            log.warning("history: pods that are gone are not known: %s", error)
+            return Owners({}, {})
+        if not owners.pods:
+            log.warning("history: no kube_pod_owner (kube-state-metrics): pods that are gone are not known")
+        return owners
+
+    def _require_time(self) -> None:
+        if self._stopped():
+            raise _OutOfTime("the process is to end")
+        if self._stopwatch() > self._until_s:
+            raise _OutOfTime(f"it takes longer than {WITHIN_S:.0f} s. Give a shorter --history")
+
+    def _reaches_back(self, told: HistogramSession, kept: HistogramSession | None, start_s: float) -> bool:
+        """Whether a history is as long as what a checkpoint kept: a Prometheus may be younger, or forget earlier."""
+        if kept is None or not kept.state[kernel.CPU_SAMPLES]:
+            return True
+        since_s = max(start_s, float(kept.state[kernel.FIRST_CPU_S]))
+        return bool(told.state[kernel.FIRST_CPU_S] <= since_s + 2.0 * self._resolution_s)
+
+
+class _OutOfTime(PhasewiseError):
+    """It takes too long, or the process ends."""
+
+
+def _recent_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
+    """The earliest moment since which all live containers together have at most SAMPLES_AT_START samples."""
+    ages_s = np.sort(np.where(np.isnan(ages_s), np.inf, np.maximum(ages_s, step_s)))
+    if not len(ages_s):
+        return now_s
+    left_s = SAMPLES_AT_START * step_s - np.concatenate([[0.0], np.cumsum(ages_s)[:-1]])
+    level_s = left_s / np.arange(len(ages_s), 0, -1)
+    longer = np.flatnonzero(ages_s > level_s)
+    reach_s = float(level_s[longer[0]]) if len(longer) else float(ages_s[-1])
+    return now_s - max(1, math.floor(reach_s / step_s)) * step_s
+
+
+def _rows(block: UsageBlock) -> Iterator[tuple[Place, Sample]]:
+    places = [Place(*name) for name in block.containers]
+    rows = zip(block.owner.tolist(), block.timestamps.tolist(), block.usage.tolist(), strict=True)
+    for owner, at_s, used in rows:
+        yield places[owner], Sample(float(at_s), *used)

@@ -1,0 +1,1 @@
+"""How the training of each pod comes along, from wherever jobs say it."""

@@ -1,0 +1,66 @@
+"""Where samples come from, and how to wait for them no longer than the process lives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+from recommender.cluster.connection import Api
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.metrics_api import read_usage
+from recommender.live.fleet.member import Sample
+from recommender.live.view.view import Place
+
+Placed = tuple[Place, Sample]
+Usage = Callable[[float], Iterable[Placed]]
+"""Given unix seconds, what containers used lately; oldest first for each container."""
+
+
+def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
+    """Samples of metrics.k8s.io; one that lacks CPU or memory is none."""
+
+    def usage(_: float) -> Iterable[Placed]:
+        return read_usage(api, namespace).samples.items()
+
+    return usage
+
+
+class Patience:
+    """Asks a source on a thread of its own, so that one that hangs does not keep the process from ending well.
+
+    A Prometheus may take its time, and be asked again; told to stop, there are seconds to leave safe values behind.
+    """
+
+    def __init__(self, usage: Usage) -> None:
+        self._usage = usage
+        self._ended, self._news = threading.Event(), threading.Event()
+
+    def end(self) -> None:
+        """Wait for no answer any more. May be called in a signal handler."""
+        self._ended.set()
+        self._news.set()
+
+    def samples(self, now_s: float) -> list[Placed]:
+        """What the source says.
+
+        Raises
+        ------
+        Unreachable
+            It had not answered when the process was told to end. What the source raises is raised, too.
+        """
+        answer: Future[list[Placed]] = Future()
+        self._news.clear()
+        if not self._ended.is_set():
+            threading.Thread(target=self._ask, args=(now_s, answer), name="usage", daemon=True).start()
+            self._news.wait()
+        if not answer.done():
+            raise Unreachable("usage: not waited for, as the process ends")
+        return answer.result()
+
+    def _ask(self, now_s: float, answer: Future[list[Placed]]) -> None:
+        try:
+            answer.set_result(list(self._usage(now_s)))
+        except BaseException as error:  # noqa: BLE001  # raised where the answer is waited for
+            answer.set_exception(error)
+        self._news.set()

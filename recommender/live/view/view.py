@@ -1,0 +1,107 @@
+"""What a round sees of the cluster, and the door through which it writes: the seam between deciding and the outside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from recommender.cluster.metrics_api import ContainerKey
+from recommender.cluster.objects import ObjectKey, Pair, Vpa
+from recommender.cluster.oom import OomObservation
+from recommender.cluster.pods import DEFERRED, Pod
+from recommender.cluster.vpa_status import Condition
+from recommender.live.fleet.member import Sample
+from recommender.policies.histogram import HistogramSession
+from recommender.records import ContainerRecommendation
+
+Place = ContainerKey
+"""A container by the names that metrics have."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The pods of a VPA.
+
+    Attributes
+    ----------
+    pods
+        Those that its target controls.
+    workload
+        The class of each pod by its uid: what makes runs comparable.
+    problem
+        Why the pods cannot be told, in words; None when they can.
+    """
+
+    pods: Sequence[Pod]
+    workload: Mapping[str, str | None]
+    problem: str | None = None
+
+    @cached_property
+    def containers(self) -> Sequence[str]:
+        """The names of the containers that the pods have, in order."""
+        return sorted({container.name for pod in self.pods for container in pod.containers})
+
+    @cached_property
+    def deferred_since_s(self) -> float:
+        """Since when a resize of one has waited for room on its node, unix seconds; infinite when none does."""
+        waits = [
+            resize.since_s
+            for pod in self.pods
+            for resize in pod.resizes
+            if resize.reason == DEFERRED and resize.since_s is not None and not pod.finished
+        ]
+        return min(waits, default=math.inf)
+
+
+class View(Protocol):
+    """The cluster as a round needs it. Every call may raise a `ClusterError`, which spoils that call's object only."""
+
+    def vpas(self) -> Sequence[Vpa]:
+        """The VPAs that name us."""
+
+    def select(self, vpa: Vpa) -> Selection:
+        """The pods that a VPA is for; a `ClusterError` when they cannot be told now."""
+
+    def samples(self) -> Iterable[tuple[Place, Sample]]:
+        """What containers used since the last call, oldest first for each."""
+
+    def kills(self) -> Sequence[OomObservation]:
+        """Kills for memory since the last call."""
+
+    def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
+        """Allocatable (cpu_cores, memory_bytes) of the nodes that these pods may run on; empty when unknown."""
+
+    def publish(
+        self,
+        vpa: Vpa,
+        recommendations: Sequence[ContainerRecommendation],
+        conditions: Mapping[str, Condition | None],
+    ) -> None:
+        """Make the status of a VPA say this."""
+
+    def stands(self, vpa: Vpa) -> bool:
+        """Whether the status of a VPA is known to be what we published last."""
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        """Make the PhaseProfile of a VPA say this."""
+
+    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
+        """What a checkpoint knows of a container name; None when there is none."""
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        """The containers of a VPA of which a checkpoint knows something."""
+
+    def kept(self, vpa: Vpa) -> str | None:
+        """The state that the PhaseProfile of a VPA kept; None when there is none."""
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        """By namespace and name of each workload class: the state its profile kept, and when it was used last."""
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        """Make the PhaseProfile of a workload class say this."""
+
+    def drop_class(self, key: ObjectKey) -> None:
+        """Delete the PhaseProfile of a workload class."""
