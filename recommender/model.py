@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recommender import __version__, artifacts
 from recommender.errors import BadArtifact, Misuse
+from recommender.phases import graph_io
 from recommender.phases.crbm import ConditionalRBM
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import FEATURE_UNITS, USAGE_FEATURES
@@ -86,7 +87,7 @@ class PhaseModel:
             arrays |= self.statistics.to_state()
             manifest["statistics_features"] = list(self.statistics.features)
         if self.graph is not None:
-            manifest["graph"] = self.graph.to_json()
+            manifest["graph"] = graph_io.to_document(self.graph)
         if self.demand is not None:
             demand_arrays, manifest["demand"] = demand_state.to_state(self.demand)
             arrays |= {f"demand.{name}": array for name, array in demand_arrays.items()}
@@ -115,7 +116,7 @@ def _load(folder: Path, origin: str) -> PhaseModel:
         if "statistics_features" in manifest:
             statistics = PhaseStatistics.from_state(arrays, manifest["statistics_features"])
         if "graph" in manifest:
-            graph = PhaseGraph.from_json(manifest["graph"])
+            graph = graph_io.from_document(manifest["graph"])
         if "demand" in manifest:
             own = {n.removeprefix("demand."): a for n, a in arrays.items() if n.startswith("demand.")}
             demand = demand_state.from_state(own, manifest["demand"])

@@ -44,7 +44,7 @@ def command() -> None:
 def fit(sequences: Path, output: Path) -> None:
     """Count how phases follow one another in SEQUENCES and write the graph."""
     graph = PhaseGraph.fit(_read(sequences))
-    write_bytes_aside(output, graph_io.dump(graph.to_json()))
+    write_bytes_aside(output, graph_io.to_json(graph))
     contexts = sum(1 for _ in graph.counted())
     say(f"{graph.containers} containers, {len(graph.first_order())} phases, {contexts} contexts: {output}")
 
@@ -123,7 +123,7 @@ def _read(path: Path) -> list[list[Run]]:
 
 def _load(path: Path) -> PhaseGraph:
     try:
-        graph = PhaseGraph.from_json(graph_io.load(path))
+        graph = graph_io.from_document(graph_io.load(path))
     except BadArtifact as error:
         raise BadArtifact(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
     if not graph.containers:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.phases import graph_explain, graph_io
 from recommender.phases.contexts import (
     DWELL_STARTS,
     NONE,
@@ -183,17 +182,6 @@ class PhaseGraph:
         """A copy of nodes and counts for networkx."""
         return self._counts.digraph()
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole graph as plain JSON values (`graph_io.to_document` describes them)."""
-        return graph_io.to_document(self)
-
-    @classmethod
-    def from_json(cls, document: object) -> PhaseGraph:
-        """Read what `to_json` gave; `BadArtifact` names the field that is wrong."""
-        graph = cls()
-        graph_io.fill(graph, document)
-        return graph
-
     @property
     def learned(self) -> Learned:
         """Shrinkage strength, bandwidth and chain weights, chosen from the counts when first asked for."""
@@ -281,10 +269,6 @@ class PhaseGraph:
             following, end = self._pair_tables()
             self._outlook = Outlook.of(self._dwell_table(), following, end, steps)
         return self._outlook
-
-    def explain(self, history: Sequence[Run]) -> dict[str, Any]:
-        """Which contexts answered `next_phase(history)`, with what counts and weights; ready for JSON."""
-        return graph_explain.explain(self, history)
 
     def first_order(self) -> dict[int, dict[str, float]]:
         """For each phase seen, the share of each phase (as text) and of `end` among what followed it."""

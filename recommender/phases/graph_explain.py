@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from recommender.errors import BadInput
 from recommender.phases.contexts import NONE, Context, Run, checked_runs
+from recommender.phases.graph import PhaseGraph
 from recommender.phases.shrinkage import CHAINS, Questions, Step
 from recommender.records import FloatArray
-
-if TYPE_CHECKING:
-    from recommender.phases.graph import PhaseGraph
 
 WORTH_A_RUN = 1.0
 """A context answers when the runs that agree with it weigh at least as much as one whole run."""

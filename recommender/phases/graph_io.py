@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from recommender.errors import BadArtifact
 from recommender.phases.contexts import MAX_PHASE, Context
+from recommender.phases.graph import PhaseGraph
 from recommender.phases.shrinkage import CHAINS, Learned
-
-if TYPE_CHECKING:
-    from recommender.phases.graph import PhaseGraph
 
 SCHEMA, KIND = 1, "phasewise.graph"
 
@@ -45,8 +42,8 @@ def to_document(graph: PhaseGraph) -> dict[str, Any]:
     }
 
 
-def fill(graph: PhaseGraph, document: object) -> None:
-    """Put the counts of a document into an empty graph.
+def from_document(document: object) -> PhaseGraph:
+    """Read what `to_document` gave.
 
     Raises
     ------
@@ -64,6 +61,7 @@ def fill(graph: PhaseGraph, document: object) -> None:
         _phase(name, n_phases, "start"): _count(times, f"start.{name}", 1)
         for name, times in _object(fields["start"], "start").items()
     }
+    graph = PhaseGraph()
     graph.reserve(n_phases)
     over = 0
     for name, entry in _object(fields["contexts"], "contexts").items():
@@ -76,6 +74,7 @@ def fill(graph: PhaseGraph, document: object) -> None:
     learned = _learned(fields["learned"])
     if containers:
         graph.learned = learned
+    return graph
 
 
 def _fill_context(graph: PhaseGraph, name: str, entry: object, n_phases: int) -> int:
@@ -115,9 +114,11 @@ def load(path: str | Path) -> object:
     return document
 
 
-def dump(document: Mapping[str, Any]) -> bytes:
-    """Readable JSON, keys in a fixed order, ending in a line feed."""
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+def to_json(graph: PhaseGraph) -> bytes:
+    """The whole graph as readable JSON, keys in a fixed order, ending in a line feed."""
+    return orjson.dumps(
+        to_document(graph), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+    )
 
 
 def to_graphml(graph: PhaseGraph) -> bytes:
