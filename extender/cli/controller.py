@@ -18,9 +18,9 @@ from extender.gangs.decide import Patience
 from extender.gangs.waking import Waker
 from recommender import __version__
 from recommender.cli.common import DURATION
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import Candidate, LeaderElection
-from recommender.cluster.rate import TokenBucket
 from recommender.live.health import serve
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from extender.settings import Settings
 from extender.web.asking import Asking
 from recommender import __version__
 from recommender.cli.common import say
-from recommender.cluster.connection import connect
+from recommender.cluster.access.connection import connect
 from recommender.errors import Misuse
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)

@@ -16,7 +16,7 @@ from extender.pods.sizes import FFDL, Sizes, checked
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.objects.quantities import parse_quantity
 from recommender.errors import BadInput
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -18,7 +18,7 @@ from extender.web.service import Service, ServiceOptions
 from extender.web.serving import Server, Serving
 from recommender import __version__
 from recommender.cli.common import DURATION
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.errors import Misuse
 
 log = logging.getLogger(__name__)

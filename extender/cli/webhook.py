@@ -14,7 +14,7 @@ from extender.web.serving import Server, Serving
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
 from extender.webhook.reviewing import create_webhook
 from recommender import __version__
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 
 
 @click.command(name="webhook", context_settings={"auto_envvar_prefix": "PHASEWISE_WEBHOOK", "show_default": True})

@@ -18,7 +18,7 @@ from extender.gangs.names import ADMITTED, GATE
 from extender.gangs.plan import Plan
 from extender.gangs.reading import read_member
 from extender.pods.pod import SEAT_ANNOTATION
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.paths import PODS, path_of
 

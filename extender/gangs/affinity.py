@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recommender.cluster.objects import Node, Taint
-from recommender.cluster.pods import Toleration
-from recommender.cluster.reading import BadField, Fields
-from recommender.cluster.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
+from recommender.cluster.objects.node import Node, Taint
+from recommender.cluster.objects.pods import Toleration
+from recommender.cluster.objects.reading import BadField, Fields
+from recommender.cluster.objects.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
 
 GREATER, LESS = "Gt", "Lt"
 NODE_NAME = "metadata.name"

@@ -22,11 +22,11 @@ from extender.gangs.member import Member
 from extender.gangs.names import GATE
 from extender.gangs.reading import read_member, read_place
 from extender.pods.event import event_on
-from recommender.cluster.backoff import Backoff
-from recommender.cluster.connection import Api
+from recommender.cluster.access.backoff import Backoff
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, BadObject
 from recommender.cluster.paths import EVENTS, NODES, PODS, path_of
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.gangs.member import Member
+from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
-from recommender.cluster.reading import Fields, reads
 
 JOBSET = ("jobset.x-k8s.io/v1alpha2", "jobsets")
 KUBEFLOW = "kubeflow.org/v1"

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from extender.gangs.affinity import Where
-from recommender.cluster.objects import Node, ObjectKey, OwnerRef
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.node import Node
 
 Needs = tuple[tuple[str, float], ...]
 """(resource, amount), sorted by name; `pods` is one of them."""

@@ -12,10 +12,10 @@ from extender.gangs.member import Ask, Kind, Member, Place
 from extender.gangs.names import ADMITTED, GROUPS, SIZE
 from extender.pods.pod import PLACEMENT_ANNOTATION, SEAT_ANNOTATION
 from extender.pods.requests import amounts, requests_of
-from recommender.cluster.objects import read_node
-from recommender.cluster.pods import Pod
-from recommender.cluster.pods import read_pod as read_cluster_pod
-from recommender.cluster.reading import Fields, reads
+from recommender.cluster.objects.node import read_node
+from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.pods import read_pod as read_cluster_pod
+from recommender.cluster.objects.reading import Fields, reads
 
 
 @reads("Pod")

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from extender.reasons import THAT_PASS
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
-from recommender.cluster.objects import ObjectKey, read_key
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import PODS, path_of
-from recommender.cluster.reading import Fields, reads
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any
 from extender.placing.decisions import Decision
 from extender.pods.event import event_on
 from extender.pods.pod import EXPLAIN_ANNOTATION
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import EVENTS, path_of
 
 log = logging.getLogger(__name__)

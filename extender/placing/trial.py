@@ -16,11 +16,11 @@ from extender.pods.reading import owners_in, pod_reader, profile_reader, read_no
 from extender.protocol.wire import Asked, UnreadPod, read_asked
 from extender.settings import Settings
 from extender.view.state import ClusterState
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
-from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
 from recommender.errors import BadInput
 
 Json = Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 
 LONGEST_NOTE = 1000
 """An event's message may have 1024 bytes."""

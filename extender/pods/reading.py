@@ -14,12 +14,13 @@ from extender.pods.grid import Grid
 from extender.pods.pod import PREFIX, Container, Node, Pair, Pod, Profile
 from extender.pods.requests import requests_of
 from extender.reasons import THAT_PASS
-from recommender.cluster.objects import ObjectKey, OwnerRef, read_pair
-from recommender.cluster.ownership import Workload, Workloads
-from recommender.cluster.pods import Pod as ClusterPod
-from recommender.cluster.pods import read_pod as read_cluster_pod
-from recommender.cluster.reading import Fields, reads
-from recommender.cluster.workload_class import Owner, workload_class
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.pair import read_pair
+from recommender.cluster.objects.pods import Pod as ClusterPod
+from recommender.cluster.objects.pods import read_pod as read_cluster_pod
+from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.workloads.ownership import Workload, Workloads
+from recommender.cluster.workloads.workload_class import Owner, workload_class
 
 OwnersOf = Callable[[ClusterPod], Sequence[Owner]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recommender.cluster.reading import Fields
+from recommender.cluster.objects.reading import Fields
 
 Amounts = Mapping[str, float]
 """Resource -> cores, bytes, or pieces."""

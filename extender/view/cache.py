@@ -13,11 +13,11 @@ from extender.pods.rereading import Rereading
 from extender.settings import Settings
 from extender.view.gathering import Gathering
 from extender.view.state import ClusterState
-from recommender.cluster.connection import Api
-from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.access.connection import Api
 from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
 
 log = logging.getLogger(__name__)
 

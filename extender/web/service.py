@@ -26,9 +26,9 @@ from extender.web.api import create_app
 from extender.web.body import BodyLimits
 from extender.web.machine import give_memory_back, take_memory
 from extender.web.telemetry import Telemetry
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import Candidate, LeaderElection
-from recommender.cluster.rate import TokenBucket
 
 log = logging.getLogger(__name__)
 

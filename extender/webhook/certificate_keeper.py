@@ -18,7 +18,7 @@ from typing import Any
 
 from extender.errors import BadCertificate
 from extender.webhook.certificates import Papers, new_papers
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.paths import path_of
 

@@ -17,7 +17,7 @@ from flask import Flask, Response, request
 
 from extender.gangs.names import GATE
 from extender.gangs.reading import group_of
-from recommender.cluster.reading import BadField, Fields
+from recommender.cluster.objects.reading import BadField, Fields
 
 log = logging.getLogger(__name__)
 

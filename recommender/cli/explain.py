@@ -9,7 +9,7 @@ import orjson
 from rich.console import Console
 
 from recommender import __version__
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import NotFound
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import PROFILES

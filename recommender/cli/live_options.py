@@ -11,8 +11,8 @@ import click
 from recommender.cli.common import DURATION
 from recommender.cli.grouped import GroupedOption
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.oom import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.usage.oom import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.errors import Misuse
 from recommender.live.advice.band import BandOptions
 from recommender.live.advice.rails import RailOptions

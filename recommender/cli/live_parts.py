@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from recommender.cli.live_rounds import Rounds, Whose
 from recommender.cli.replicas import give_back
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import LeaderElection
-from recommender.cluster.rate import TokenBucket
 from recommender.live.advice.lead_time import LeadTime
 from recommender.live.advice.recommend import Options
 from recommender.live.auto.keeper import AutoKeeper

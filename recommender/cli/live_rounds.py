@@ -13,7 +13,7 @@ from recommender import __version__
 from recommender.cli.common import DURATION, STEP
 from recommender.cli.live_options import grouped
 from recommender.cli.live_prometheus import LivePrometheus
-from recommender.cluster.connection import Api, Observer, connect
+from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.errors import Misuse
 from recommender.live.past.before_start import PriorHistory
 from recommender.live.view.usage import Usage, metrics_api_usage

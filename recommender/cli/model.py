@@ -13,7 +13,7 @@ from rich.table import Table
 from recommender import __version__, artifacts
 from recommender import model as models
 from recommender.cli.common import DURATION, map_option, names, progress_bar, say
-from recommender.cluster.connection import connect
+from recommender.cluster.access.connection import connect
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.errors import Misuse
 from recommender.live.fleet.warm_up import check_live

@@ -12,11 +12,11 @@ import click
 
 from recommender.cli.common import DURATION
 from recommender.cli.live_options import grouped
-from recommender.cluster.connection import Api
-from recommender.cluster.log_patterns import Search, search
-from recommender.cluster.progress_annotations import AnnotationProgress
-from recommender.cluster.progress_logs import LogProgress
-from recommender.cluster.rate import TokenBucket
+from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import TokenBucket
+from recommender.cluster.progress.annotations import AnnotationProgress
+from recommender.cluster.progress.logs import LogProgress
+from recommender.cluster.progress.patterns import Search, search
 from recommender.errors import Misuse
 from recommender.growth import GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource

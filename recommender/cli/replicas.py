@@ -14,9 +14,9 @@ import click
 
 from recommender.cli.common import DURATION
 from recommender.cli.live_options import grouped
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
-from recommender.cluster.rate import TokenBucket
 from recommender.errors import Misuse
 from recommender.live.view.shards import Shard, parse_shard
 from recommender.units import format_duration

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.paths import LEASES, path_of
 

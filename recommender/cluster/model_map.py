@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
-from recommender.cluster.objects import ObjectKey, read_key
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
-from recommender.cluster.reading import Fields, reads
 from recommender.errors import Misuse
 
 CONFIG_MAPS = ("v1", "configmaps")

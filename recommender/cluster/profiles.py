@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
-from recommender.cluster.objects import ObjectKey, Vpa, read_key
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.reading import Fields, reads
 
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 

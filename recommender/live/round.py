@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from recommender.cluster.objects import ObjectKey, Vpa
-from recommender.cluster.oom import bumped_memory_bytes
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.usage.oom import bumped_memory_bytes
 from recommender.live.advice.advising import Advising
 from recommender.live.advice.book import Book
 from recommender.live.advice.lead_time import LeadTime

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from recommender.cluster.checkpoints import WriteReport
 from recommender.cluster.errors import ClusterError
+from recommender.cluster.vpas.checkpoints import WriteReport
 from recommender.live.advice.workload import Workload
 from recommender.live.auto.keeper import AutoKeeper
 from recommender.live.fleet.model_source import ModelWatch

@@ -12,7 +12,7 @@ from typing import Any
 
 from placement_bench.recordings import demand_of_classes
 from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
 from tests.cluster.cluster import Cluster, lent_or_own

@@ -24,6 +24,14 @@ LEVELS = {
         ("pictures", ("plots",)),
         ("door", ("cli", "__main__")),
     ],
+    "recommender.cluster": [
+        ("floor", ("errors", "paths")),
+        ("access", ("access",)),
+        ("objects", ("objects",)),
+        ("watching", ("watching", "lease", "model_map", "profiles")),
+        ("workloads", ("workloads",)),
+        ("duties", ("vpas", "progress", "usage")),
+    ],
     "recommender.live": [
         ("floor", ("moments", "memory", "health")),
         ("containers", ("fleet",)),

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from extender.web.service import Service, ServiceOptions
-from recommender.cluster.connection import connect
+from recommender.cluster.access.connection import connect
 from tests.cluster.cluster import Cluster
 from tests.cluster.installing import Extender
 from tests.cluster.recording_extender import Json

@@ -34,7 +34,7 @@ from node_bench.setters import SCRIPTED, named
 from node_bench.watch import JobRun, note
 from rich.console import Console
 
-from recommender.cluster.workload_class import without_counter
+from recommender.cluster.workloads.workload_class import without_counter
 from tests.cluster.cluster import Cluster
 from tests.cluster.real_node.cgroups import trees
 from tests.cluster.real_node.node import what_is_missing

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from recommender.cluster.objects import Pair
-from recommender.cluster.vpa_status import Condition, published_in
+from recommender.cluster.objects.pair import Pair
+from recommender.cluster.vpas.status import Condition, published_in
 from recommender.live.advice.workload import Workload
 from recommender.policies.constraints import SharedLimits, constrain_again
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recommender.cluster.objects import ObjectKey, Vpa
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import Vpa
 from recommender.growth import Growth
 from recommender.live.advice.book import Book
 from recommender.live.advice.recommend import Advice, Standing

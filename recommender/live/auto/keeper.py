@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
-from recommender.cluster.made_vpas import VpaMaker
+from recommender.cluster.vpas.made import VpaMaker
 from recommender.live.auto.view import AutoView
 from recommender.live.auto.vpas import Plan, plan
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.made_vpas import Settings
-from recommender.cluster.objects import Bound
-from recommender.cluster.quantities import millicores, parse_quantity, whole_bytes
+from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
+from recommender.cluster.objects.vpa import Bound
+from recommender.cluster.vpas.made import Settings
 
 AUTO = "phasewise.dev/auto"
 """Label of a namespace or a workload: "true" lets VPAs be made. A workload's own label goes before its namespace's."""

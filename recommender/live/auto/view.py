@@ -7,13 +7,14 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-from recommender.cluster.connection import Api
-from recommender.cluster.discovery import Discovery
-from recommender.cluster.namespaces import NAMESPACES, Namespace, read_namespace
-from recommender.cluster.objects import ObjectKey, Vpa
-from recommender.cluster.ownership import Ref, Workload
+from recommender.cluster.access.connection import Api
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
+from recommender.cluster.workloads.discovery import Discovery
+from recommender.cluster.workloads.namespaces import NAMESPACES, Namespace, read_namespace
+from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recommender.cluster.errors import ApiError
-from recommender.cluster.made_vpas import WantedVpa, is_as_wanted, is_edited, is_made_by, names_for
-from recommender.cluster.namespaces import Namespace
-from recommender.cluster.objects import ObjectKey, OwnerRef, Vpa
-from recommender.cluster.ownership import WELL_KNOWN, Ref, Workload
-from recommender.cluster.targets import TRAINING_JOBS
-from recommender.cluster.training_jobs import KINDS
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.vpas.made import WantedVpa, is_as_wanted, is_edited, is_made_by, names_for
+from recommender.cluster.workloads.namespaces import Namespace
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
+from recommender.cluster.workloads.targets import TRAINING_JOBS
+from recommender.cluster.workloads.training_jobs import KINDS
 from recommender.live.auto.settings import AUTO, read_wish
 
 COVERED = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet")}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.errors import BadInput
 from recommender.live.fleet.keeping import LONGEST_TEXT, curve_content, curve_of, pack, unpack
 from recommender.live.moments import moment

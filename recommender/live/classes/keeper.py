@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.live.advice.workload import Workload
 from recommender.live.classes.classes import Classes
 from recommender.live.fleet.fleet import Fleet

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isnan
 
-from recommender.cluster.vpa_status import published_in
+from recommender.cluster.vpas.status import published_in
 from recommender.errors import BadInput
 from recommender.live.advice.book import Book
 from recommender.live.advice.workload import Workload

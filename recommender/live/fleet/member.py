@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.cluster.metrics_api import ContainerUsage
+from recommender.cluster.usage.metrics_api import ContainerUsage
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.proactive import ProactiveSession

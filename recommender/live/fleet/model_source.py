@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 
 from recommender import artifacts
 from recommender import model as models
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.model_map import CONFIG_MAPS, ModelMap, parse_key, read_model_map
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import path_of
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
 from recommender.errors import BadArtifact, Misuse, PhasewiseError
 from recommender.live.fleet.warm_up import check_live
 from recommender.model import PhaseModel

@@ -8,24 +8,27 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from recommender.cluster.checkpoints import CheckpointKey, Checkpoints, WriteReport
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_node, read_vpa
-from recommender.cluster.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
-from recommender.cluster.ownership import WELL_KNOWN, Workload, Workloads, reader_of
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.node import read_node
+from recommender.cluster.objects.pair import Pair
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
-from recommender.cluster.pod_index import PodIndex
-from recommender.cluster.pods import Pod, read_pod
 from recommender.cluster.profiles import PROFILES, read_profile
-from recommender.cluster.reflector import Reflector
-from recommender.cluster.scales import Scales
-from recommender.cluster.store import OnChange
-from recommender.cluster.targets import Resolution, Targets
-from recommender.cluster.training_jobs import TrainingJobs
-from recommender.cluster.vpa_status import Condition
-from recommender.cluster.vpa_writer import VpaWriter
-from recommender.cluster.workload_class import workload_class
+from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
+from recommender.cluster.vpas.checkpoints import CheckpointKey, Checkpoints, WriteReport
+from recommender.cluster.vpas.status import Condition
+from recommender.cluster.vpas.writer import VpaWriter
+from recommender.cluster.watching.reflector import Reflector
+from recommender.cluster.watching.store import OnChange
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workload, Workloads, reader_of
+from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.scales import Scales
+from recommender.cluster.workloads.targets import Resolution, Targets
+from recommender.cluster.workloads.training_jobs import TrainingJobs
+from recommender.cluster.workloads.workload_class import workload_class
 from recommender.errors import BadInput
 from recommender.live.fleet.member import Sample
 from recommender.live.outside.profile_store import ProfileStore

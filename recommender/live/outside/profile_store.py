@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, Forbidden, NotFound, Unreachable
-from recommender.cluster.objects import ObjectKey, Vpa
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import CLASS_PREFIX, PROFILES, Kept, Profile, ProfileWriter, read_kept
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
 from recommender.live.view.scope import Scope
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.pods import DEFERRED, ContainerState, Pod
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod
 from recommender.live.advice.workload import Workload
 from recommender.live.fleet.member import Instance, Sample
 from recommender.live.view.view import Place

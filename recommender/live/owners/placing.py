@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable
 
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.live.advice.lead_time import LeadTime
 from recommender.live.advice.workload import Workload
 from recommender.live.fleet.member import Instance

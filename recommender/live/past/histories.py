@@ -11,9 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
-from recommender.cluster.checkpoint_objects import CheckpointKey
 from recommender.cluster.errors import ClusterError
-from recommender.cluster.objects import ObjectKey, Vpa
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
 from recommender.live.view.view import Selection
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate

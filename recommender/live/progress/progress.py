@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from recommender.cluster.pods import Pod
+from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, leading
 from recommender.live.advice.workload import Workload

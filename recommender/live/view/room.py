@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from recommender.cluster.objects import Node, Pair
-from recommender.cluster.pods import Pod
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.objects.node import Node
+from recommender.cluster.objects.pair import Pair
+from recommender.cluster.objects.pods import Pod
+from recommender.cluster.watching.reflector import Reflector
 
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 

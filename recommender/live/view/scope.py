@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from recommender.cluster.store import Parse, key_of
+from recommender.cluster.watching.store import Parse, key_of
 from recommender.live.view.shards import Shard
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.metrics_api import read_usage
+from recommender.cluster.usage.metrics_api import read_usage
 from recommender.live.fleet.member import Sample
 from recommender.live.view.view import Place
 

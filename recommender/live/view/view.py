@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from recommender.cluster.metrics_api import ContainerKey
-from recommender.cluster.objects import ObjectKey, Pair, Vpa
-from recommender.cluster.oom import OomObservation
-from recommender.cluster.pods import DEFERRED, Pod
-from recommender.cluster.vpa_status import Condition
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import Pair
+from recommender.cluster.objects.pods import DEFERRED, Pod
+from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.cluster.usage.oom import OomObservation
+from recommender.cluster.vpas.status import Condition
 from recommender.live.fleet.member import Sample
 from recommender.policies.histogram import HistogramSession
 from recommender.records import ContainerRecommendation

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.live.advice.recommend import Advice
 from recommender.live.advice.workload import Workload
 from recommender.live.classes.classes import Classes, demand_content

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import Pair
+from recommender.cluster.objects.pair import Pair
 from recommender.live.advice.lead_time import LeadTime
 from recommender.live.advice.publishing import Status, beside, conditions_of, said_of, standing
 from recommender.live.advice.workload import Workload

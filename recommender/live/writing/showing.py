@@ -12,7 +12,7 @@ from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple
 
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.live.advice.workload import Workload
 from recommender.live.fleet.fleet import Fleet
 from recommender.live.fleet.member import Instance

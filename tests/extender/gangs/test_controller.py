@@ -11,7 +11,7 @@ import pytest
 from extender.gangs.admitting import Admitter, NotLeading, opening
 from extender.gangs.controller import Controller
 from extender.gangs.names import GATE
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound, ServerFailed
 from tests.extender.gangs.herds import NOON_S, gang, node, pod, pod_json
 

@@ -9,7 +9,7 @@ from extender.gangs.job_size import path_of_job, size_of_job
 from extender.gangs.names import GATE
 from extender.pods.requests import requests_of
 from recommender.cluster.errors import BadObject
-from recommender.cluster.reading import Fields
+from recommender.cluster.objects.reading import Fields
 from tests.extender.gangs.herds import gang, node, pod
 
 

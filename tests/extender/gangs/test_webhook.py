@@ -16,7 +16,7 @@ from extender.gangs.names import GATE, GROUPS
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
 from extender.webhook.certificates import VALID_S, Papers, new_papers
 from extender.webhook.reviewing import create_webhook, reviewed
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from tests.extender.gangs.herds import NOON_S, pod_json
 

@@ -14,7 +14,7 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from tests.cluster.cluster import Cluster
 from tests.cluster.rights import Account, Right
 from tests.cluster.simulated.nodes import SimulatedNodes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kubernetes.client.exceptions import ApiException
 
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
-from recommender.cluster.connection import connect
+from recommender.cluster.access.connection import connect
 from recommender.cluster.errors import Forbidden
 from tests.extender.missing.stage import Stage, Symptom
 

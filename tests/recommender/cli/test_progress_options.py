@@ -9,7 +9,7 @@ import pytest
 
 from recommender.cli.progress_options import make_progress, sources_of
 from recommender.cli.recommender import command
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.errors import Misuse
 from recommender.growth import GrowthOptions
 from recommender.sources.prometheus_access import Access

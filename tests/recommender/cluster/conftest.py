@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from tests.cluster.cluster import Cluster
 from tests.recommender.cluster.fake_server import FakeServer
 

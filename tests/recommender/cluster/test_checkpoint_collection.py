@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.checkpoint_objects import MADE_BY
-from recommender.cluster.checkpoints import CONTAINER_UNUSED_S, Checkpoints
-from recommender.cluster.connection import Api
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.access.connection import Api
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.vpas.checkpoint_objects import MADE_BY
+from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, Checkpoints
 from tests.cluster.cluster import Cluster
 from tests.recommender.cluster.checkpointing import (
     NOW_S,

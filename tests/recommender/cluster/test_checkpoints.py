@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender.cluster.checkpoint_objects import CHECKPOINTS, MADE_BY, CheckpointKey
-from recommender.cluster.checkpoints import Checkpoints
-from recommender.cluster.connection import Api, connect
-from recommender.cluster.credentials import Credentials
+from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.access.credentials import Credentials
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import path_of
-from recommender.cluster.rate import TokenBucket
+from recommender.cluster.vpas.checkpoint_objects import CHECKPOINTS, MADE_BY, CheckpointKey
+from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram_checkpoint import session_of
 from tests.cluster.cluster import Cluster
 from tests.recommender.cluster.checkpointing import (

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender.cluster.checkpoint_objects import CHECKPOINTS
-from recommender.cluster.checkpoints import Checkpoints
-from recommender.cluster.connection import Api
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.access.connection import Api
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.vpas.checkpoint_objects import CHECKPOINTS
+from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, session_of
 from recommender.records import Block

@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from recommender.cluster import errors
-from recommender.cluster.connection import Api, connect
-from recommender.cluster.credentials import Credentials
-from recommender.cluster.rate import TokenBucket
+from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.access.credentials import Credentials
+from recommender.cluster.access.rate import TokenBucket
 from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig, status
 
 

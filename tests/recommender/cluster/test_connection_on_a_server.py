@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Conflict, Forbidden, NotFound, Unauthorized, Unreachable
 from recommender.cluster.paths import PODS, path_of
 from tests.cluster.cluster import Cluster

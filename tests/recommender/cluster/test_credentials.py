@@ -8,8 +8,8 @@ import pytest
 from kubernetes.config import incluster_config
 
 from recommender.cluster import errors
-from recommender.cluster.connection import connect
-from recommender.cluster.credentials import Credentials
+from recommender.cluster.access.connection import connect
+from recommender.cluster.access.credentials import Credentials
 from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig
 
 

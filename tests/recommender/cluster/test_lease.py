@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
 from recommender.cluster.paths import LEASES, path_of
 from tests.cluster.cluster import Cluster
@@ -137,7 +137,7 @@ def test_of_two_one_leads_and_when_it_stops_the_other_does(election: Election) -
 LEADER = """
 import sys, threading
 from pathlib import Path
-from recommender.cluster.connection import connect
+from recommender.cluster.access.connection import connect
 from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
 config, namespace, name = sys.argv[1:]
 times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster import errors
-from recommender.cluster.connection import Api, connect
-from recommender.cluster.lines import _Line
+from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.access.lines import _Line
 from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig, status
 
 Handler = BaseHTTPRequestHandler

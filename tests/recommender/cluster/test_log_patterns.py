@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from recommender.cluster.log_patterns import Found, Search, search
+from recommender.cluster.progress.patterns import Found, Search, search
 
 
 def by_default(line: str) -> dict[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from recommender.cluster.made_vpas import names_for
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.ownership import Workload
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.vpas.made import names_for
+from recommender.cluster.workloads.ownership import Workload
 
 
 def a(kind: str, name: str) -> Workload:

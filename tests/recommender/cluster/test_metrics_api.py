@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.connection import Api
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
-from recommender.cluster.metrics_api import ContainerKey, read_usage, usage_of
+from recommender.cluster.usage.metrics_api import ContainerKey, read_usage, usage_of
 from tests.cluster.cluster import Cluster
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.usage import Usage
@@ -81,7 +81,7 @@ def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
 
 def test_a_cluster_without_the_metrics_api_says_not_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = ("metrics.example.test/v1beta1", "pods")  # the real one may have been started by another test
-    monkeypatch.setattr("recommender.cluster.metrics_api.POD_METRICS", nowhere)
+    monkeypatch.setattr("recommender.cluster.usage.metrics_api.POD_METRICS", nowhere)
     with pytest.raises(NotFound):
         read_usage(api)
 

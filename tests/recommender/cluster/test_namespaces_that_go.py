@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from recommender.cluster.answers import error_of_status
-from recommender.cluster.checkpoints import Checkpoints
-from recommender.cluster.connection import Api
+from recommender.cluster.access.answers import error_of_status
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Forbidden, NotFound
-from recommender.cluster.objects import Vpa, read_vpa
+from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, ProfileWriter
-from recommender.cluster.vpa_status import Condition
-from recommender.cluster.vpa_writer import Outcome, VpaWriter
+from recommender.cluster.vpas.checkpoints import Checkpoints
+from recommender.cluster.vpas.status import Condition
+from recommender.cluster.vpas.writer import Outcome, VpaWriter
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import wait_until
 from tests.recommender.cluster.checkpointing import Clock, make_vpa, status, stored, write

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster.errors import BadObject
-from recommender.cluster.objects import ContainerPolicy, ObjectKey, OwnerRef, Taint, TargetRef, read_node, read_vpa
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.node import Taint, read_node
+from recommender.cluster.objects.vpa import ContainerPolicy, TargetRef, read_vpa
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from recommender.cluster.errors import BadObject
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.oom import (
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.usage.oom import (
     Eviction,
     OomObservation,
     OomQueue,
@@ -17,7 +18,6 @@ from recommender.cluster.oom import (
     ooms_of_change,
     read_eviction,
 )
-from recommender.cluster.pods import Pod, read_pod
 
 MIB = 2**20
 SEEN_S = 1_700_000_000.0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from recommender.cluster.errors import BadObject
-from recommender.cluster.objects import OwnerRef
-from recommender.cluster.pods import ResizeCondition, Termination, Toleration, read_pod
+from recommender.cluster.objects.metadata import OwnerRef
+from recommender.cluster.objects.pods import ResizeCondition, Termination, Toleration, read_pod
 
 GIB = 2.0**30
 

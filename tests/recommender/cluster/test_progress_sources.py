@@ -10,10 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from recommender.cluster.connection import Api, connect
-from recommender.cluster.pods import Pod, read_pod
-from recommender.cluster.progress_annotations import AnnotationProgress
-from recommender.cluster.progress_logs import LogProgress
+from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.progress.annotations import AnnotationProgress
+from recommender.cluster.progress.logs import LogProgress
 from recommender.readings import Reading
 from tests.recommender.cluster.fake_server import FakeServer, kubeconfig, status
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity as theirs
 
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.quantities import cpu_quantity, memory_quantity, parse_quantity
+from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.rate import TokenBucket
+from recommender.cluster.access.rate import TokenBucket
 
 
 class Time:

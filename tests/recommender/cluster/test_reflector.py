@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.backoff import Backoff
-from recommender.cluster.connection import Api
+from recommender.cluster.access.backoff import Backoff
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Forbidden, Gone, ServerFailed, Silent, Unreachable
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.watching.reflector import Reflector
 from tests.cluster.waiting import wait_until
 
 Step = Mapping[str, Any] | Exception

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.connection import Api
-from recommender.cluster.credentials import Credentials
+from recommender.cluster.access.connection import Api
+from recommender.cluster.access.credentials import Credentials
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.paths import PODS, path_of
-from recommender.cluster.pods import Pod, read_pod
-from recommender.cluster.rate import TokenBucket
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import patience, wait_until
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.reading import BadField, Fields
-from recommender.cluster.selectors import BadSelector, LabelSelector
+from recommender.cluster.objects.reading import BadField, Fields
+from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 
 WEB = {"app": "web", "tier": "front"}
 

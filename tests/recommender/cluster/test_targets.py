@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from recommender.cluster.errors import Forbidden
-from recommender.cluster.objects import ObjectKey, TargetRef
-from recommender.cluster.ownership import WELL_KNOWN, reader_of
-from recommender.cluster.targets import TRAINING_JOBS
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import TargetRef
+from recommender.cluster.workloads.ownership import WELL_KNOWN, reader_of
+from recommender.cluster.workloads.targets import TRAINING_JOBS
 from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
 
 KUBEFLOW = "kubeflow.org/v1"

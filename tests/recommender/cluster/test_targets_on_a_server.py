@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.connection import Api, connect
-from recommender.cluster.objects import ObjectKey, TargetRef
-from recommender.cluster.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import read_pod
+from recommender.cluster.objects.vpa import TargetRef
 from recommender.cluster.paths import PODS, path_of
-from recommender.cluster.pod_index import PodIndex
-from recommender.cluster.pods import read_pod
-from recommender.cluster.reflector import Reflector
-from recommender.cluster.scales import Scales
-from recommender.cluster.targets import Resolution, Targets
-from recommender.cluster.workload_class import workload_class
+from recommender.cluster.watching.reflector import Reflector
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
+from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.scales import Scales
+from recommender.cluster.workloads.targets import Resolution, Targets
+from recommender.cluster.workloads.workload_class import workload_class
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import wait_until
 from tests.recommender.cluster.custom_kinds import definition

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from recommender.cluster.errors import Forbidden, NotFound, ServerFailed, Unreachable
-from recommender.cluster.objects import ObjectKey, TargetRef
-from recommender.cluster.ownership import Ref
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import TargetRef
+from recommender.cluster.workloads.ownership import Ref
 from tests.recommender.cluster.worlds import APP, NAMESPACE, ROLLOUTS, World, owner, rollout
 from tests.recommender.live.weighing import weigh
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.cluster.discovery import Resource, served
 from recommender.cluster.errors import ServerFailed
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.ownership import Ref, reader_of
-from recommender.cluster.training_jobs import KINDS
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.workloads.discovery import Resource, served
+from recommender.cluster.workloads.ownership import Ref, reader_of
+from recommender.cluster.workloads.training_jobs import KINDS
 from tests.recommender.cluster.worlds import NAMESPACE, ScriptedServer, World, owner
 
 KUBEFLOW, JOBSET = "kubeflow.org/v1", "jobset.x-k8s.io/v1alpha2"

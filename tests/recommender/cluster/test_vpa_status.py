@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.objects import Vpa, read_vpa
-from recommender.cluster.vpa_status import Condition, same_status, status_of
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.vpas.status import Condition, same_status, status_of
 from recommender.records import ContainerRecommendation
 
 NOON = 1_787_400_000.9

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden, Invalid
-from recommender.cluster.objects import Vpa, read_vpa
+from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.vpa_status import Condition
-from recommender.cluster.vpa_writer import Outcome, VpaWriter
+from recommender.cluster.vpas.status import Condition
+from recommender.cluster.vpas.writer import Outcome, VpaWriter
 from recommender.records import ContainerRecommendation
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import wait_until

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.ownership import WELL_KNOWN
-from recommender.cluster.workload_class import without_counter, workload_class
+from recommender.cluster.workloads.ownership import WELL_KNOWN
+from recommender.cluster.workloads.workload_class import without_counter, workload_class
 from tests.recommender.cluster.worlds import World, owner
 
 LABEL = "phasewise.dev/workload"

@@ -6,12 +6,13 @@ import random
 from typing import Any
 
 from recommender.cluster.errors import ApiError, NotFound
-from recommender.cluster.objects import ObjectKey, TargetRef
-from recommender.cluster.ownership import Workload, Workloads, reader_of
-from recommender.cluster.pod_index import PodIndex
-from recommender.cluster.pods import Pod, read_pod
-from recommender.cluster.scales import Scales
-from recommender.cluster.targets import Resolution, Targets
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.vpa import TargetRef
+from recommender.cluster.workloads.ownership import Workload, Workloads, reader_of
+from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.scales import Scales
+from recommender.cluster.workloads.targets import Resolution, Targets
 
 Json = dict[str, Any]
 NAMESPACE = "team"

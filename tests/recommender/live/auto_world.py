@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recommender.cluster.errors import Conflict, NotFound
-from recommender.cluster.made_vpas import VpaMaker
-from recommender.cluster.namespaces import Namespace
-from recommender.cluster.objects import ObjectKey, OwnerRef, Vpa, read_vpa
-from recommender.cluster.ownership import WELL_KNOWN, Ref, Workload, reader_of
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.vpas.made import VpaMaker
+from recommender.cluster.workloads.namespaces import Namespace
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, reader_of
 from recommender.live.auto.settings import AUTO
 from recommender.live.auto.vpas import Plan, plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.objects.quantities import parse_quantity
 from tests.recommender.live.behaviours import BOUNDS, FOREIGN, LONG_AGO, Case, Json, Range
 
 

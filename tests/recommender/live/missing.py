@@ -13,19 +13,20 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from recommender.cluster.checkpoints import Checkpoints
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden
 from recommender.cluster.lease import Candidate
-from recommender.cluster.made_vpas import Settings as Making
-from recommender.cluster.made_vpas import VpaMaker, WantedVpa
-from recommender.cluster.metrics_api import read_usage
-from recommender.cluster.objects import ObjectKey, Vpa, read_vpa
-from recommender.cluster.ownership import Workload, reader_of
-from recommender.cluster.pod_logs import read_log
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.profiles import ProfileWriter, read_profile
-from recommender.cluster.scales import Outcome, Scales
-from recommender.cluster.vpa_writer import VpaWriter
+from recommender.cluster.progress.pod_logs import read_log
+from recommender.cluster.usage.metrics_api import read_usage
+from recommender.cluster.vpas.checkpoints import Checkpoints
+from recommender.cluster.vpas.made import Settings as Making
+from recommender.cluster.vpas.made import VpaMaker, WantedVpa
+from recommender.cluster.vpas.writer import VpaWriter
+from recommender.cluster.workloads.ownership import Workload, reader_of
+from recommender.cluster.workloads.scales import Outcome, Scales
 from recommender.live.auto.view import AutoView
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.objects.quantities import parse_quantity
 from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender.cluster.oom import OomObservation
-from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.usage.oom import OomObservation
 from recommender.errors import BadInput
 from recommender.live.advice.recommend import Advice
 from recommender.live.fleet import fleet as fleets

@@ -11,9 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from recommender.cluster.errors import ApiError, Conflict, Invalid, Unreachable
-from recommender.cluster.namespaces import Namespace
-from recommender.cluster.objects import ObjectKey, Vpa
-from recommender.cluster.ownership import Ref, Workload
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.workloads.namespaces import Namespace
+from recommender.cluster.workloads.ownership import Ref, Workload
 from recommender.live.auto.keeper import FIRST_RETRY_S, LONGEST_RETRY_S, LOOK_AGAIN_S, AutoKeeper
 from recommender.live.auto.settings import MODE
 from tests.recommender.live.auto_world import TEAM, Server, World, a

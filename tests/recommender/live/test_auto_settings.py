@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.cluster.made_vpas import PROBLEM, Settings
-from recommender.cluster.namespaces import Namespace, read_namespace
+from recommender.cluster.vpas.made import PROBLEM, Settings
+from recommender.cluster.workloads.namespaces import Namespace, read_namespace
 from recommender.live.auto.settings import AUTO, read_wish
 from tests.recommender.live.auto_world import TEAM, YES, World, a
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.made_vpas import (
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.vpas.made import (
     PROBLEM,
     Settings,
     WantedVpa,
@@ -18,9 +19,8 @@ from recommender.cluster.made_vpas import (
     is_edited,
     is_made_by,
 )
-from recommender.cluster.namespaces import Namespace
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.ownership import WELL_KNOWN, Ref, Workload
+from recommender.cluster.workloads.namespaces import Namespace
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.live.auto.settings import AUTO
 from recommender.live.auto.vpas import NOT_ACTED_UPON, Plan, plan
 from tests.recommender.live.auto_world import JOBSET, NO, RAY, TEAM, YES, World, a, foreign_owner

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from recommender.cluster.quantities import parse_quantity
-from recommender.cluster.training_jobs import KINDS
+from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.workloads.training_jobs import KINDS
 from recommender.live.auto.settings import AUTO
 from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.oom import OomObservation
-from recommender.cluster.pods import Pod, read_pod
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.usage.oom import OomObservation
 from recommender.live.round import Recommender
 from tests.recommender.live.behaviours import CASES, Case
 from tests.recommender.live.checking import check

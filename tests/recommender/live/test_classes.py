@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender.cluster.objects import ObjectKey, Vpa
-from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.vpa import Vpa
 from recommender.errors import BadInput
 from recommender.live.classes.classes import DAY_S, Classes
 from recommender.live.fleet.keeping import pack, unpack

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recommender.cluster.connection import connect
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.access.connection import connect
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, read_profile
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
 from recommender.live.fleet.member import Sample
 from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.view.scope import Scope

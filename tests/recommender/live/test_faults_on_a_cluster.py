@@ -18,11 +18,11 @@ import psutil
 import pytest
 from kubernetes import client
 
-from recommender.cluster.connection import connect
+from recommender.cluster.access.connection import connect
+from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import PROFILES
-from recommender.cluster.quantities import parse_quantity
-from recommender.cluster.reflector import Reflector
+from recommender.cluster.watching.reflector import Reflector
 from recommender.live.fleet.keeping import unpack
 from tests.cluster.cluster import Cluster
 from tests.cluster.observing import Prometheus

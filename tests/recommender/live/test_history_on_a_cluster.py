@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.objects.quantities import parse_quantity
 from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.objects import ObjectKey
-from recommender.cluster.pods import read_pod
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import read_pod
 from recommender.live.advice.book import Book, tells
 from recommender.live.owners.judging import uses_all
 from recommender.live.view.present import NOTHING

@@ -18,7 +18,7 @@ from recommender.cli.grouped import keys_of
 from recommender.cli.main import COMMANDS, cli
 from recommender.cli.recommender import ENVIRONMENT
 from recommender.cli.recommender import command as recommender
-from recommender.cluster.connection import connect
+from recommender.cluster.access.connection import connect
 from recommender.live.fleet.model_source import ModelWatch, model_source
 from tests.cluster.cluster import Cluster
 from tests.cluster.rig import KubectlFailed

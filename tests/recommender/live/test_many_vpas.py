@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import Vpa
-from recommender.cluster.oom import OomObservation
-from recommender.cluster.vpa_status import Condition
+from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.usage.oom import OomObservation
+from recommender.cluster.vpas.status import Condition
 from recommender.live.advice.parting import by_urgency, safe_values
 from recommender.live.fleet.fleet import Fleet
 from recommender.live.fleet.member import Instance, Member, Newcomer, Sample

@@ -15,7 +15,7 @@ import pytest
 from recommender import model as models
 from recommender.cli.common import run
 from recommender.cli.main import cli
-from recommender.cluster.connection import Api, connect
+from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.model_map import read_model_map
 from recommender.errors import BadArtifact, Misuse
 from recommender.live.fleet.fleet import Fleet

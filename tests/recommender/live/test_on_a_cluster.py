@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from recommender.cli.main import cli
-from recommender.cluster.quantities import parse_quantity
+from recommender.cluster.objects.quantities import parse_quantity
 from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from tests.cluster.clearing import clear_namespace, clear_ours
 from tests.cluster.cluster import Cluster

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.cluster.objects import ObjectKey, read_vpa
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import read_vpa
 from recommender.live.advice.lead_time import LeadTime
 from recommender.live.advice.workload import Workload
 from recommender.live.owners.homes import Homes

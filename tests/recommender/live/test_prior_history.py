@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.checkpoint_objects import CheckpointKey
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import ObjectKey, Vpa, read_vpa
-from recommender.cluster.pods import Pod, read_pod
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
 from recommender.kernels import histogram as kernel
 from recommender.live.fleet.member import Sample
 from recommender.live.past import before_start as prior_history

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recommender.cluster.pods import Pod
+from recommender.cluster.objects.pods import Pod
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
 from recommender.live.advice.recommend import Options

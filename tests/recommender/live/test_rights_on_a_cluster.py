@@ -15,7 +15,7 @@ import pytest
 from kubernetes import client
 
 from recommender.cluster.errors import ApiError, Forbidden
-from recommender.cluster.training_jobs import KINDS
+from recommender.cluster.workloads.training_jobs import KINDS
 from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
 from tests.cluster.rights import Account, Right, rights_in, roles_in

@@ -15,11 +15,13 @@ import pytest
 
 from recommender import model as models
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects import ObjectKey, Pair, Vpa, read_vpa
-from recommender.cluster.oom import OomObservation
-from recommender.cluster.pods import Pod, read_pod
-from recommender.cluster.quantities import parse_quantity
-from recommender.cluster.vpa_status import Condition, status_of
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import Pair
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.usage.oom import OomObservation
+from recommender.cluster.vpas.status import Condition, status_of
 from recommender.live.advice.recommend import Options
 from recommender.live.fleet.fleet import Fleet
 from recommender.live.fleet.member import Sample

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from recommender.cluster.checkpoints import WriteReport
 from recommender.cluster.errors import Unreachable
+from recommender.cluster.vpas.checkpoints import WriteReport
 from recommender.errors import Misuse
 from recommender.live import service as under_test
 from recommender.live.service import Service, Timing

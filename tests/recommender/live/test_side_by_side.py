@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender.cluster.checkpoints import Checkpoints
-from recommender.cluster.connection import connect
-from recommender.cluster.objects import ObjectKey
+from recommender.cluster.access.connection import connect
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status
 from recommender.records import Block

@@ -30,7 +30,7 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Rules:
-    """As `recommender.cluster.objects.ContainerPolicy`."""
+    """As `recommender.cluster.objects.vpa.ContainerPolicy`."""
 
     mode: str = "Auto"
     min_allowed: Limits = NO_LIMITS

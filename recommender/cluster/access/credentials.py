@@ -1,0 +1,152 @@
+"""Where the API server is, how to trust it, and how to say who we are: in a pod, or by a kubeconfig."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import urllib3
+from kubernetes.client import Configuration, rest
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+from urllib3.util import parse_url
+
+from recommender.cluster.access.lines import Lines
+from recommender.cluster.errors import BadCredentials
+
+CONNECTIONS = 32
+"""Kept open at most: one a watch, and the workers that write."""
+
+ASKED_EVERY_S = 1.0
+"""The library is asked who we are so often: with a kubeconfig it looks through the environment each time, for half of
+the time that a request takes. A token that was replaced is refused once, and read anew then."""
+
+
+class Credentials:
+    """Address, trust and identity as the client library reads them, read anew when the server no longer knows us.
+
+    The library renews by itself the token of a service account (once a minute) and those with an expiry (exec
+    plugins, OIDC); `reload` covers the rest: token files and certificates that were replaced.
+
+    Parameters
+    ----------
+    kubeconfig
+        None for the service account of the pod we run in, and outside of a pod for `$KUBECONFIG` or `~/.kube/config`.
+    context
+        A context of the kubeconfig; None for its current one.
+    clock
+        Monotonic seconds.
+
+    Raises
+    ------
+    BadCredentials
+        There is no such file, context or service account, or it cannot be used. The text never quotes the file.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kubeconfig, self._context, self._clock = kubeconfig, context, clock
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._headers: Mapping[str, str] = {}
+        self._known_until_s = -math.inf
+        self._use(self._load())
+
+    @property
+    def generation(self) -> int:
+        """Rises with every reload; a request remembers which one it was sent with."""
+        return self._generation
+
+    @property
+    def server(self) -> str:
+        """The address of the API server, for people; without a user part."""
+        url = parse_url(self.host)
+        return url._replace(auth=None).url
+
+    def headers(self) -> Mapping[str, str]:
+        """The Authorization header, or none where certificates speak for us."""
+        if self._clock() >= self._known_until_s:
+            with self._lock:
+                self._headers, self._known_until_s = self._asked(), self._clock() + ASKED_EVERY_S
+        return self._headers
+
+    def reload(self, seen: int) -> None:
+        """Read everything anew, unless another thread has since generation `seen`."""
+        with self._lock:
+            if self._generation == seen:
+                self._use(self._load())
+                self._generation += 1
+
+    def _asked(self) -> dict[str, str]:
+        try:
+            settings = cast("dict[str, dict[str, Any]]", self._configuration.auth_settings())
+        except (ConfigException, OSError):
+            raise BadCredentials("the token cannot be read any more") from None
+        token = settings.get("BearerToken", {}).get("value")
+        return {"Authorization": str(token).strip()} if token else {}
+
+    def _use(self, configuration: Configuration) -> None:
+        address = parse_url(configuration.host)
+        if address.scheme not in ("https", "http") or not address.host:
+            raise BadCredentials(f"{self._where()}: it names no server (https://...)")
+        configuration.connection_pool_maxsize = CONNECTIONS
+        configuration.keep_alive = True
+        try:
+            manager = cast(Any, rest).RESTClientObject(configuration).pool_manager
+        except (ValueError, OSError):
+            raise BadCredentials(f"{self._where()}: its certificates or proxy cannot be used") from None
+        self.pool: urllib3.PoolManager = manager
+        self.host: str = configuration.host.rstrip("/")
+        self.lines = Lines(manager, self.host)
+        self._configuration, self._known_until_s = configuration, -math.inf
+
+    def _load(self) -> Configuration:
+        configuration = Configuration()
+        file = self._file()
+        try:
+            if file is None:
+                cast(Any, load_incluster_config)(client_configuration=configuration)
+            else:
+                # Never persisted: the library would write renewed tokens into a file that is the user's.
+                cast(Any, load_kube_config)(
+                    str(file), context=self._context, client_configuration=configuration, persist_config=False
+                )
+        except ConfigException as error:
+            raise BadCredentials(f"{self._where()}: {_without_contents(error)}") from None
+        except OSError as error:
+            raise BadCredentials(f"{self._where()}: {(error.strerror or 'cannot be read').lower()}") from None
+        except Exception:  # noqa: BLE001  # the library and its YAML parser fail in any way on files of another form
+            # The text may quote what was read.
+            raise BadCredentials(f"{self._where()}: this is not a kubeconfig") from None
+        return configuration
+
+    def _file(self) -> Path | None:
+        if self._kubeconfig is not None:
+            if not self._kubeconfig.is_file():
+                raise BadCredentials(f"{self._kubeconfig}: there is no such kubeconfig. Name one, or run in a pod.")
+            return self._kubeconfig
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):
+            return None
+        file = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
+        if not file.is_file():
+            raise BadCredentials(f"not in a pod, and there is no {file}. Name a kubeconfig.")
+        return file
+
+    def _where(self) -> str:
+        return str(self._kubeconfig or os.environ.get("KUBECONFIG") or "the service account of this pod")
+
+
+def _without_contents(error: ConfigException) -> str:
+    """What the library complains of. It names an entry by its whole content, keys and tokens included: cut before that.
+
+    For the same reason these errors are raised `from None`: a traceback would print the original.
+    """
+    return str(error).split("{", maxsplit=1)[0][:200].strip()

@@ -1,0 +1,217 @@
+"""Pods and their containers, as slim as ten thousand of them allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
+from recommender.cluster.objects.pair import Pair, read_pair
+from recommender.cluster.objects.reading import Fields, reads, short_annotations
+
+RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+"""Condition types of a pod whose resources are being changed in place (Kubernetes 1.33)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How one run of a container ended; times in unix seconds."""
+
+    reason: str
+    started_s: float | None
+    finished_s: float | None
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerState:
+    """One of `spec.containers` and what the kubelet says of it.
+
+    Attributes
+    ----------
+    image, command
+        From the spec; `command` is command and arguments.
+    requests, limits
+        (cpu_cores, memory_bytes), NaN where absent: the actual ones once the kubelet tells them, until then the spec's.
+    wanted_requests
+        The spec's requests; they differ from `requests` while a resize has not been done.
+    running, started_s
+        Whether it runs, and since when (unix seconds).
+    waiting
+        Why it waits (`CrashLoopBackOff`, ...), else empty.
+    terminated, last_terminated
+        How the present state (`state`) and the run before it (`lastState`) ended.
+    """
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    requests: Pair
+    limits: Pair
+    wanted_requests: Pair
+    restart_count: int
+    running: bool
+    started_s: float | None
+    waiting: str
+    terminated: Termination | None
+    last_terminated: Termination | None
+
+    @property
+    def resize_pending(self) -> bool:
+        """The kubelet has not yet done what the spec asks for."""
+        return self.requests != self.wanted_requests
+
+
+DEFERRED = "Deferred"
+"""The reason of a pod's condition PodResizePending while its node has no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeCondition:
+    """`PodResizePending` (reason `Deferred` or `Infeasible`) or `PodResizeInProgress` (`Error` or empty), true."""
+
+    type: str
+    reason: str
+    message: str
+    since_s: float | None
+
+
+class Toleration(NamedTuple):
+    """One of a pod; a tuple, since thousands are looked up by at each round."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod.
+
+    Attributes
+    ----------
+    owner
+        The owner that controls it.
+    generate_name
+        The prefix its name was made from, empty when it was given one.
+    containers
+        `spec.containers` only, in their order.
+    init_containers
+        Names of the init containers and native sidecars: their samples belong to nobody.
+    created_s, started_s
+        Unix seconds; `created_s` NaN when the object does not say.
+    """
+
+    key: ObjectKey
+    uid: str
+    generate_name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner: OwnerRef | None
+    phase: str
+    node: str
+    scheduler_name: str
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+    created_s: float
+    started_s: float | None
+    deleting: bool
+    containers: tuple[ContainerState, ...]
+    init_containers: frozenset[str]
+    resizes: tuple[ResizeCondition, ...]
+    qos: str
+
+    @property
+    def finished(self) -> bool:
+        """It runs no more and never will."""
+        return self.phase in ("Succeeded", "Failed")
+
+    def container(self, name: str) -> ContainerState | None:
+        return next((container for container in self.containers if container.name == name), None)
+
+
+@reads("Pod")
+def read_pod(raw: Fields) -> Pod:
+    """A pod from its JSON.
+
+    Raises
+    ------
+    BadObject
+        A field has the wrong form; named.
+    """
+    metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
+    created_s = metadata.time_s("creationTimestamp")
+    statuses = {told.text("name"): told for told in status.children("containerStatuses")}
+    return Pod(
+        key=read_key(metadata),
+        uid=metadata.text("uid"),
+        generate_name=metadata.text("generateName"),
+        labels=metadata.words("labels"),
+        annotations=short_annotations(metadata),
+        owner=read_controller(metadata),
+        phase=status.text("phase"),
+        node=spec.text("nodeName"),
+        scheduler_name=spec.text("schedulerName"),
+        node_selector=spec.words("nodeSelector"),
+        tolerations=tuple(_read_toleration(entry) for entry in spec.children("tolerations")),
+        created_s=math.nan if created_s is None else created_s,
+        started_s=status.time_s("startTime"),
+        deleting="deletionTimestamp" in metadata,
+        containers=tuple(
+            _read_container(container, statuses.get(container.text("name"), Fields({})))
+            for container in spec.children("containers")
+        ),
+        init_containers=frozenset(container.required("name") for container in spec.children("initContainers")),
+        resizes=tuple(_read_resizes(status)),
+        qos=status.text("qosClass"),
+    )
+
+
+def _read_container(spec: Fields, told: Fields) -> ContainerState:
+    state, wanted = told.child("state"), spec.child("resources")
+    running = state.child("running")
+    wanted_requests = read_pair(wanted.child("requests"))
+    actual = told.child("resources")  # what the kubelet has really set; spec may be ahead while a resize waits
+    return ContainerState(
+        name=spec.required("name"),
+        image=spec.text("image"),
+        command=spec.texts("command") + spec.texts("args"),
+        requests=read_pair(actual.child("requests")) if actual.raw.get("requests") else wanted_requests,
+        limits=read_pair((actual if actual.raw else wanted).child("limits")),
+        wanted_requests=wanted_requests,
+        restart_count=told.integer("restartCount"),
+        running="running" in state,
+        started_s=running.time_s("startedAt"),
+        waiting=state.child("waiting").text("reason"),
+        terminated=_read_termination(state),
+        last_terminated=_read_termination(told.child("lastState")),
+    )
+
+
+def _read_termination(state: Fields) -> Termination | None:
+    if "terminated" not in state:
+        return None
+    ended = state.child("terminated")
+    return Termination(
+        ended.text("reason"), ended.time_s("startedAt"), ended.time_s("finishedAt"), ended.integer("exitCode")
+    )
+
+
+def _read_toleration(entry: Fields) -> Toleration:
+    return _toleration(entry.text("key"), entry.text("operator") or "Equal", entry.text("value"), entry.text("effect"))
+
+
+_toleration = lru_cache(maxsize=1024)(Toleration)
+"""Every pod has the same two at least; one object serves them all."""
+
+
+def _read_resizes(status: Fields) -> list[ResizeCondition]:
+    return [
+        ResizeCondition(c.text("type"), c.text("reason"), c.text("message"), c.time_s("lastTransitionTime"))
+        for c in status.children("conditions")
+        if c.text("type") in (RESIZE_PENDING, RESIZE_IN_PROGRESS) and c.text("status") == "True"
+    ]

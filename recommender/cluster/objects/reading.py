@@ -1,0 +1,160 @@
+"""Reading the JSON of an object: what is missing has a default, what has the wrong form is named by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import wraps
+from sys import intern
+from typing import Any, TypeVar
+
+from recommender.cluster.errors import BadObject, BadQuantity
+from recommender.cluster.objects.quantities import parse_quantity
+
+Read = TypeVar("Read")
+Json = Mapping[str, Any]
+
+LONGEST_ANNOTATION = 1024
+"""Longer ones (`last-applied-configuration` and the like) nobody here reads; they would be most of our memory."""
+
+
+class BadField(ValueError):
+    """A field of the wrong form. `reads` turns it into a BadObject that names the object."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}")
+        self.field, self.problem = field, problem
+
+
+class Fields:
+    """A JSON object while it is read, and where in its object it stands.
+
+    Null and absent are the same, as for the API server. Texts are interned: ten thousand pods share their namespaces,
+    images, nodes and labels, and would hold each thousands of times. A value of another form raises `BadField`.
+    """
+
+    __slots__ = ("path", "raw")
+
+    def __init__(self, raw: Any, path: str = "") -> None:
+        if not isinstance(raw, dict):
+            raise BadField(path or "the whole", "is not a JSON object")
+        self.raw, self.path = raw, path
+
+    def at(self, name: str) -> str:
+        """The path of one of its fields."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def __contains__(self, name: str) -> bool:
+        return self.raw.get(name) is not None
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.raw.get(name)
+        if value is None:
+            return default
+        if type(value) is not str:
+            raise BadField(self.at(name), "is not a text")
+        return intern(value)
+
+    def required(self, name: str) -> str:
+        """A text that must be there and not be empty."""
+        if not (value := self.text(name)):
+            raise BadField(self.at(name), "is missing")
+        return value
+
+    def integer(self, name: str, default: int = 0) -> int:
+        value = self.raw.get(name)
+        if value is None:
+            return default
+        if type(value) is not int:
+            raise BadField(self.at(name), "is not a whole number")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.raw.get(name)
+        if value is None:
+            return False
+        if type(value) is not bool:
+            raise BadField(self.at(name), "is neither true nor false")
+        return value
+
+    def child(self, name: str) -> Fields:
+        """The object below; an empty one when there is none."""
+        value = self.raw.get(name)
+        return Fields({} if value is None else value, self.at(name))
+
+    def children(self, name: str) -> Iterator[Fields]:
+        """The objects of a list; none when there is no list."""
+        return (Fields(value, f"{self.at(name)}[{index}]") for index, value in enumerate(self._list(name)))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        values = self._list(name)
+        if any(type(value) is not str for value in values):
+            raise BadField(self.at(name), "is not a list of texts")
+        return tuple(map(intern, values))
+
+    def words(self, name: str) -> dict[str, str]:
+        """Labels and the like: an object whose values are texts."""
+        values = self.child(name).raw
+        for value in values.values():
+            if type(value) is not str:
+                raise BadField(self.at(name), "has a value that is not a text")
+        return {intern(key): intern(value) for key, value in values.items()}
+
+    def time_s(self, name: str) -> float | None:
+        """An RFC 3339 time in unix seconds."""
+        value = self.text(name)
+        if not value:
+            return None
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise BadField(self.at(name), f"is not an RFC 3339 time: {value[:40]!r}") from error
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+    def quantity(self, name: str) -> float | None:
+        """A quantity in cores or bytes; None when absent."""
+        value = self.raw.get(name)
+        if value is None:
+            return None
+        try:
+            return parse_quantity(value)
+        except (BadQuantity, TypeError) as error:
+            raise BadField(self.at(name), f"is not a quantity: {str(value)[:40]!r}") from error
+
+    def _list(self, name: str) -> list[Any]:
+        values = self.raw.get(name)
+        if values is None:
+            return []
+        if type(values) is not list:
+            raise BadField(self.at(name), "is not a list")
+        return values
+
+
+def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Read]]:
+    """Make of a function that reads `Fields` one that reads plain JSON and raises `BadObject`."""
+
+    def decorate(read: Callable[[Fields], Read]) -> Callable[[Json], Read]:
+        @wraps(read)
+        def from_json(raw: Json) -> Read:
+            try:
+                return read(Fields(raw))
+            except BadField as error:
+                raise BadObject(kind, name_of(raw), error.field, error.problem) from error
+
+        return from_json
+
+    return decorate
+
+
+def name_of(raw: object) -> str:
+    """`namespace/name` of an object, as far as it can be told from a broken one."""
+    metadata = raw.get("metadata") if isinstance(raw, dict) else None
+    if not isinstance(metadata, dict):
+        return "(nameless)"
+    parts = [str(metadata[part])[:253] for part in ("namespace", "name") if metadata.get(part)]
+    return "/".join(parts) or "(nameless)"
+
+
+def short_annotations(metadata: Fields) -> dict[str, str]:
+    """The annotations that are short enough to be meant for a program."""
+    return {name: text for name, text in metadata.words("annotations").items() if len(text) <= LONGEST_ANNOTATION}

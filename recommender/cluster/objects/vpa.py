@@ -1,0 +1,163 @@
+"""A VerticalPodAutoscaler: slim, frozen, read from the API's JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
+from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.records import RESOURCES
+
+Bound = tuple[float | None, float | None]
+"""(cpu_cores, memory_bytes), None where absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRef:
+    """The controller that a VPA scales. `api_version` may be empty."""
+
+    api_version: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPolicy:
+    """One entry of `spec.resourcePolicy.containerPolicies`, or the default where a VPA has none for a container.
+
+    Attributes
+    ----------
+    mode
+        `Auto` or `Off`.
+    min_allowed, max_allowed
+        (cpu_cores, memory_bytes); None where unset. Zero counts as unset, as the default recommender has it.
+    controlled
+        The resources to recommend, of `cpu` and `memory`; empty when nothing is to be recommended.
+    controlled_values
+        `RequestsAndLimits` or `RequestsOnly`.
+    oom_bump_up_ratio, oom_min_bump_up_bytes
+        None where unset.
+    """
+
+    container: str
+    mode: str = "Auto"
+    min_allowed: Bound = (None, None)
+    max_allowed: Bound = (None, None)
+    controlled: frozenset[str] = frozenset(RESOURCES)
+    controlled_values: str = "RequestsAndLimits"
+    oom_bump_up_ratio: float | None = None
+    oom_min_bump_up_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vpa:
+    """A VerticalPodAutoscaler.
+
+    Attributes
+    ----------
+    created_s
+        Unix seconds, NaN when the object does not say.
+    update_mode
+        As written; `Recreate` where the object says nothing.
+    recommenders
+        The names of `spec.recommenders`; empty means the default one.
+    status_json
+        `status` as the API server gave it, as JSON with sorted keys: its objects would take ten times as much.
+    resource_version
+        Of this very copy. Two VPAs that differ in nothing else are equal.
+    """
+
+    key: ObjectKey
+    uid: str
+    generation: int
+    created_s: float
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    target: TargetRef
+    update_mode: str
+    recommenders: tuple[str, ...]
+    policies: tuple[ContainerPolicy, ...]
+    min_replicas: int | None
+    status_json: bytes
+    owner: OwnerRef | None = None
+    deleting: bool = False
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Read anew each time it is asked for."""
+        status: dict[str, Any] = orjson.loads(self.status_json)
+        return status
+
+    def policy_for(self, container: str) -> ContainerPolicy:
+        """The first policy of exactly this name, else the last `*` one, else the default; nothing is merged."""
+        wildcard = None
+        for policy in self.policies:
+            if policy.container == container:
+                return policy
+            if policy.container == "*":
+                wildcard = policy
+        return wildcard or ContainerPolicy(container)
+
+
+def _read_bound(resources: Fields) -> Bound:
+    cpu, memory = resources.quantity("cpu"), resources.quantity("memory")
+    return (cpu or None, memory or None)
+
+
+def _read_policy(policy: Fields) -> ContainerPolicy:
+    controlled = RESOURCES if "controlledResources" not in policy else policy.texts("controlledResources")
+    return ContainerPolicy(
+        container=policy.text("containerName"),
+        mode=policy.text("mode") or "Auto",
+        min_allowed=_read_bound(policy.child("minAllowed")),
+        max_allowed=_read_bound(policy.child("maxAllowed")),
+        controlled=frozenset(controlled) & frozenset(RESOURCES),
+        controlled_values=policy.text("controlledValues") or "RequestsAndLimits",
+        oom_bump_up_ratio=policy.quantity("oomBumpUpRatio"),
+        oom_min_bump_up_bytes=policy.quantity("oomMinBumpUp"),
+    )
+
+
+@reads("VerticalPodAutoscaler")
+def read_vpa(raw: Fields) -> Vpa:
+    """A VPA from its JSON.
+
+    Raises
+    ------
+    BadObject
+        A field has the wrong form; named.
+    """
+    metadata, spec = raw.child("metadata"), raw.child("spec")
+    target, update = spec.child("targetRef"), spec.child("updatePolicy")
+    return Vpa(
+        key=read_key(metadata),
+        uid=metadata.text("uid"),
+        generation=metadata.integer("generation"),
+        created_s=_or_nan(metadata.time_s("creationTimestamp")),
+        labels=metadata.words("labels"),
+        annotations=short_annotations(metadata),
+        target=TargetRef(target.text("apiVersion"), target.required("kind"), target.required("name")),
+        update_mode=update.text("updateMode") or "Recreate",
+        recommenders=tuple(entry.text("name") for entry in spec.children("recommenders")),
+        policies=tuple(_read_policy(p) for p in spec.child("resourcePolicy").children("containerPolicies")),
+        min_replicas=update.integer("minReplicas") if "minReplicas" in update else None,
+        status_json=json_of(raw.child("status").raw),
+        owner=read_controller(metadata),
+        deleting="deletionTimestamp" in metadata,
+        resource_version=metadata.text("resourceVersion"),
+    )
+
+
+def json_of(status: Mapping[str, Any]) -> bytes:
+    """A status as `Vpa.status_json` holds it: the same for equal ones."""
+    return orjson.dumps(status, option=orjson.OPT_SORT_KEYS)
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value

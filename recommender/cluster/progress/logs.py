@@ -1,0 +1,157 @@
+"""Progress from the logs of pods that ask for it: works for any script that prints its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
+from recommender.cluster.objects.pods import Pod
+from recommender.cluster.progress.patterns import Found, Search, search
+from recommender.cluster.progress.pod_logs import LogLine, read_log
+from recommender.readings import PodName, Reading, Told, reading_of
+
+ASKS = "phasewise.dev/progress-log"
+"""Annotation or label of a pod: `true`, or (annotation) a regular expression with named groups."""
+
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+READ_WITHIN_S = 2.0
+"""A node that does not answer must not take the time of the others."""
+
+LONGEST_PAUSE_S, NO_RIGHT_PAUSE_S = 480.0, 300.0
+MOST_PROBLEMS = 20
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One container's log: up to when it was read, when it is read again, and why it was not."""
+
+    container: str
+    pattern: str | None
+    after_s: float | None = None
+    next_s: float = float("-inf")
+    failures: int = 0
+    problem: str = ""
+    refused: bool = False
+
+
+class LogProgress:
+    """Reads what is new in the logs of those that ask, the longest waiting first, for a bounded time each round.
+
+    Parameters
+    ----------
+    default_pattern
+        For pods that say `true`; None for `DEFAULT_PATTERN`.
+    every_s
+        Between two reads of one log.
+    within_s
+        Of a round: what reading may take altogether.
+    stopwatch
+        Monotonic seconds.
+    """
+
+    name = "log"
+
+    def __init__(
+        self,
+        api: Api,
+        default_pattern: str | None,
+        every_s: float,
+        stopwatch: Callable[[], float],
+        within_s: float = 2.0,
+    ) -> None:
+        self._api, self._default, self._every_s, self._within_s = api, default_pattern, every_s, within_s
+        self._stopwatch = stopwatch
+        self._followed: dict[str, _Followed] = {}
+        self._again_s, self._problem = float("-inf"), ""
+
+    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+        """What their logs say since the last time."""
+        asking = {pod.uid: pod for pod in pods if _asks(pod)}
+        self._followed = {uid: self._known(pod) for uid, pod in asking.items()}
+        if now_s < self._again_s:
+            return Told({}, {"progress from logs": self._problem})
+        read = self._read(asking, now_s)
+        found = search([Search(self._followed[uid].pattern, [line.text for line in lines]) for uid, lines in read])
+        readings: dict[PodName, list[Reading]] = {}
+        for (uid, lines), answered in zip(read, found, strict=True):
+            readings[asking[uid].key] = self._take_in(self._followed[uid], lines, answered, now_s)
+        return Told(readings, self._problems(asking))
+
+    def _known(self, pod: Pod) -> _Followed:
+        container, pattern = _container(pod), _pattern(pod, self._default)
+        known = self._followed.get(pod.uid)
+        if known is None or (known.container, known.pattern) != (container, pattern):
+            return _Followed(container, pattern)
+        return known
+
+    def _read(self, asking: Mapping[str, Pod], now_s: float) -> list[tuple[str, list[LogLine]]]:
+        began_s, read = self._stopwatch(), []
+        self._problem = ""
+        due = [uid for uid, one in self._followed.items() if one.next_s <= now_s and not one.refused]
+        for uid in sorted(due, key=lambda uid: self._followed[uid].next_s):
+            left_s = self._within_s - (self._stopwatch() - began_s)
+            if left_s <= 0:
+                break
+            one, pod = self._followed[uid], asking[uid]
+            if not _runs(pod, one.container):
+                continue
+            try:
+                lines = read_log(self._api, pod.key, one.container, one.after_s, min(READ_WITHIN_S, left_s + 0.5))
+            except Forbidden as error:
+                self._again_s, self._problem = now_s + NO_RIGHT_PAUSE_S, str(error)
+                break
+            except (Invalid, NotFound):  # not started yet, or gone: the watch says so soon
+                one.next_s = now_s + self._every_s
+            except ApiError as error:
+                one.failures += 1
+                one.next_s = now_s + min(self._every_s * 2.0**one.failures, LONGEST_PAUSE_S)
+                one.problem = str(error)
+            else:
+                one.failures, one.problem, one.next_s = 0, "", now_s + self._every_s
+                if lines:
+                    read.append((uid, lines))
+        return read
+
+    def _take_in(self, one: _Followed, lines: Sequence[LogLine], found: Found, now_s: float) -> list[Reading]:
+        if found.problem:
+            one.refused = True  # until the pod says another pattern
+            one.problem = f"the pattern of {ASKS} cannot be used: {found.problem}"
+            return []
+        if found.words is None:
+            return []  # it is read again
+        one.after_s = lines[-1].time_s
+        readings = []
+        for line, words in zip(lines, found.words, strict=True):
+            try:
+                readings.append(reading_of(words, min(line.time_s, now_s)))
+            except ValueError:  # most lines tell nothing of it
+                continue
+        return readings
+
+    def _problems(self, asking: Mapping[str, Pod]) -> dict[str, str]:
+        said = {f"progress of {asking[uid].key}": one.problem for uid, one in self._followed.items() if one.problem}
+        first = dict(list(said.items())[:MOST_PROBLEMS])
+        return first | ({"progress from logs": self._problem} if self._problem else {})
+
+
+def _asks(pod: Pod) -> bool:
+    text = pod.annotations.get(ASKS) or pod.labels.get(ASKS, "")
+    return bool(pod.containers) and text.lower() not in ("", "false")
+
+
+def _pattern(pod: Pod, default: str | None) -> str | None:
+    text = pod.annotations.get(ASKS, "")
+    return default if text.lower() in ("", "true") else text
+
+
+def _container(pod: Pod) -> str:
+    named = pod.annotations.get(DEFAULT_CONTAINER, "")
+    return named if pod.container(named) else pod.containers[0].name
+
+
+def _runs(pod: Pod, container: str) -> bool:
+    state = pod.container(container)
+    return state is not None and state.running

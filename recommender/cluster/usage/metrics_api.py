@@ -1,0 +1,134 @@
+"""What containers use now, from metrics.k8s.io (metrics-server and its kin)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import BadObject
+from recommender.cluster.objects.metadata import read_key
+from recommender.cluster.objects.reading import Fields, name_of, reads
+from recommender.cluster.paths import POD_METRICS, path_of
+
+
+class ContainerKey(NamedTuple):
+    """One container of one pod."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+class ContainerUsage(NamedTuple):
+    """What a container used.
+
+    Attributes
+    ----------
+    timestamp_s
+        Unix seconds: the end of the window that it is a mean over.
+    cpu_cores, memory_bytes
+        Mean cores over the window and the working set at its end; NaN where not told, never 0 for want of a value.
+    """
+
+    timestamp_s: float
+    cpu_cores: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """One answer of the metrics API: the samples, and what is wrong with each pod that could not be read."""
+
+    samples: dict[ContainerKey, ContainerUsage]
+    broken: Mapping[str, str]
+
+
+ANSWERED_WITHIN_S = 5.0
+"""Between two pieces of the answer: a metrics server that hangs must not hold up a round, or its end."""
+
+
+def read_usage(api: Api, namespace: str | None = None, label_selector: str = "") -> UsageReport:
+    """The usage of every container of a namespace, or of all, in one request (the API knows no pages).
+
+    Raises
+    ------
+    ApiError
+        The metrics API does not answer: `NotFound` where it is not installed, `ServerFailed` while it is down.
+    """
+    query = {"labelSelector": label_selector} if label_selector else None
+    return usage_of(api.get(path_of(POD_METRICS, namespace), query, timeout_s=ANSWERED_WITHIN_S))
+
+
+def usage_of(answer: dict[str, Any]) -> UsageReport:
+    """The report in a PodMetricsList, which is emptied."""
+    samples: dict[ContainerKey, ContainerUsage] = {}
+    broken: dict[str, str] = {}
+    items: list[Any] = answer.pop("items", None) or []
+    items.reverse()
+    while items:  # each is let go once it is read: all of them are the most memory that a round takes
+        raw = items.pop()
+        try:
+            samples.update(_as_usual(raw))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            try:
+                samples.update(_read_pod(raw))
+            except BadObject as error:
+                broken[name_of(raw)] = str(error)
+    return UsageReport(samples, broken)
+
+
+def _as_usual(raw: Mapping[str, Any]) -> dict[ContainerKey, ContainerUsage]:
+    """A pod as metrics-server writes it, in nanocores and KiB; anything else fails here and is read with care.
+
+    There are thousands at each round, and care takes five times as long.
+    """
+    namespace, pod, timestamp_s = raw["metadata"]["namespace"], raw["metadata"]["name"], _moment_s(raw["timestamp"])
+    found = {}
+    for container in raw["containers"]:
+        usage = container["usage"]
+        cpu, memory = usage["cpu"], usage["memory"]
+        nanocores, kib = cpu[:-1], memory[:-2]
+        digits = nanocores + kib
+        if cpu[-1:] != "n" or memory[-2:] != "Ki" or not (digits.isdecimal() and digits.isascii()):
+            raise ValueError(f"{cpu}, {memory}")
+        key = _made(ContainerKey, (namespace, pod, container["name"]))
+        found[key] = _made(ContainerUsage, (timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0))
+    return found
+
+
+_made = tuple.__new__
+"""Of a NamedTuple: what its own making ends in, at a third of the time."""
+
+
+@lru_cache(maxsize=1024)
+def _moment_s(text: str) -> float:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(text)
+    return moment.timestamp()
+
+
+@reads("PodMetrics")
+def _read_pod(raw: Fields) -> dict[ContainerKey, ContainerUsage]:
+    namespace, pod = read_key(raw.child("metadata"))
+    timestamp_s = raw.time_s("timestamp")
+    found: dict[ContainerKey, ContainerUsage] = {}
+    if timestamp_s is None:
+        return found  # of no use without its moment
+    for container in raw.children("containers"):
+        usage = container.child("usage")
+        cpu_cores, memory_bytes = usage.quantity("cpu"), usage.quantity("memory")
+        if cpu_cores is None and memory_bytes is None:
+            continue
+        key = ContainerKey(namespace, pod, container.required("name"))
+        found[key] = ContainerUsage(timestamp_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
+    return found
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None or value < 0 else value

@@ -1,0 +1,190 @@
+"""Kills for want of memory, as they show in pods and in events.
+
+A container's runs are numbered by its restart count, so that one kill is seen once however often, and in whichever of
+its states (terminated, waiting for a restart, running again), the pod is told to us. Init containers are not looked at.
+
+Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/input/oom` and `model/container.go`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from recommender.cluster.errors import BadQuantity
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import ContainerState, Pod, Termination
+from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.objects.reading import BadField, Fields, reads
+from recommender.records import MEMORY
+from recommender.units import BYTES_PER_MIB
+
+OOM_KILLED = "OOMKilled"
+EVICTED = "Evicted"
+EVICTIONS = f"involvedObject.kind=Pod,reason={EVICTED}"
+"""Field selector of the events to reflect with `read_eviction`."""
+
+BUMP_UP_RATIO = 1.2
+MIN_BUMP_UP_BYTES = 100.0 * BYTES_PER_MIB
+"""Upstream's flags at their defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class OomObservation:
+    """A container wanted more memory than it had.
+
+    Attributes
+    ----------
+    pod
+        Namespace and name.
+    when_s
+        Unix seconds.
+    memory_bytes
+        What it had (its request), or what it used when the node evicted it for that; 0 when it had requested nothing.
+    """
+
+    pod: ObjectKey
+    container: str
+    when_s: float
+    memory_bytes: float
+
+
+def bumped_memory_bytes(
+    memory_bytes: float, usage_peak_bytes: float, ratio: float | None = None, min_bump_bytes: float | None = None
+) -> float:
+    """The memory that a killed container is taken to have needed, in whole bytes.
+
+    Parameters
+    ----------
+    memory_bytes
+        Of the observation.
+    usage_peak_bytes
+        Its highest use in the running window. Earlier bumps are no use: they must not feed themselves.
+    ratio, min_bump_bytes
+        `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
+    """
+    used = max(memory_bytes, usage_peak_bytes)
+    least = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
+    return float(math.floor(max(used + least, used * (BUMP_UP_RATIO if ratio is None else ratio))))
+
+
+def ooms_of_change(old: Pod | None, new: Pod | None, seen_s: float) -> Iterator[OomObservation]:
+    """The kills that a change of a pod shows: those of runs that had not ended before.
+
+    Nothing is concluded from the first sight of a pod: its last kill may be days old, and known to the checkpoint.
+
+    Parameters
+    ----------
+    seen_s
+        Unix seconds, for a kill without a time of its own.
+    """
+    if old is None or new is None or old.uid != new.uid:
+        return
+    for container in new.containers:
+        before = old.container(container.name)
+        if before is None:
+            continue
+        ended_before = {run.number for run in _ended_runs(before)}
+        for run in _ended_runs(container):
+            if run.number not in ended_before and run.end.reason == OOM_KILLED:
+                # A run that has just ended had what the pod says now; if the next one began meanwhile, what it said.
+                had = (container if container.terminated is run.end else before).requests[MEMORY]
+                when_s = seen_s if run.end.finished_s is None else run.end.finished_s
+                yield OomObservation(new.key, container.name, when_s, had if had >= 0 else 0.0)
+
+
+class _Run(NamedTuple):
+    number: int
+    end: Termination
+
+
+def _ended_runs(container: ContainerState) -> Iterator[_Run]:
+    """The runs of which a container's status tells the end, in their order; the restart count numbers the latest."""
+    if container.last_terminated is not None:
+        waits = container.terminated is None and not container.running
+        yield _Run(container.restart_count - (0 if waits else 1), container.last_terminated)
+    if container.terminated is not None:
+        yield _Run(container.restart_count, container.terminated)
+
+
+class Eviction(NamedTuple):
+    """An event that says a pod was evicted, and the containers that wanted too much memory."""
+
+    uid: str
+    ooms: tuple[OomObservation, ...]
+
+
+@reads("Event")
+def read_eviction(raw: Fields) -> Eviction | None:
+    """The kills in an `Evicted` event; None when the node was short of something else, or says nothing usable.
+
+    Raises
+    ------
+    BadObject
+        A field has the wrong form; named.
+    """
+    metadata, about = raw.child("metadata"), raw.child("involvedObject")
+    if raw.text("reason") != EVICTED or about.text("kind") != "Pod":
+        return None
+    told = metadata.words("annotations")
+    containers, used, starved = (
+        told.get(name, "").split(",")
+        for name in ("offending_containers", "offending_containers_usage", "starved_resource")
+    )
+    if not len(containers) == len(used) == len(starved):
+        return None
+    pod = ObjectKey(about.text("namespace"), about.required("name"))
+    when_s = metadata.time_s("creationTimestamp") or 0.0
+    ooms = tuple(
+        OomObservation(pod, container, when_s, _bytes(usage, metadata))
+        for container, usage, resource in zip(containers, used, starved, strict=True)
+        if resource == "memory"
+    )
+    return Eviction(metadata.text("uid"), ooms) if ooms else None
+
+
+def _bytes(usage: str, metadata: Fields) -> float:
+    try:
+        return parse_quantity(usage)
+    except BadQuantity as error:
+        raise BadField(metadata.at("annotations.offending_containers_usage"), str(error)) from error
+
+
+class OomQueue:
+    """Kills on their way from the threads that watch to the round that takes them in.
+
+    Parameters
+    ----------
+    clock
+        Unix seconds. Evictions from before the queue was made are history that a checkpoint already knows.
+    longest
+        The oldest kills go when more than this wait (upstream: 5000).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, longest: int = 5000) -> None:
+        self._clock, self._since_s = clock, clock()
+        self._waiting: deque[OomObservation] = deque(maxlen=longest)
+        self.seen = 0
+        """All kills so far."""
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """For the reflector of pods."""
+        self._add(ooms_of_change(old, new, self._clock()))
+
+    def eviction_changed(self, old: Eviction | None, new: Eviction | None) -> None:
+        """For a reflector of the events that `EVICTIONS` chooses; the server may drop the same one later."""
+        if new is not None and (old is None or old.uid != new.uid):
+            self._add(oom for oom in new.ooms if oom.when_s >= self._since_s)
+
+    def drain(self) -> list[OomObservation]:
+        """The kills since the last call, in the order in which they were seen."""
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+
+    def _add(self, ooms: Iterable[OomObservation]) -> None:
+        for oom in ooms:
+            self._waiting.append(oom)
+            self.seen += 1

@@ -1,0 +1,1 @@
+"""VPAs as they are written: their statuses, their checkpoints, and those that we make."""

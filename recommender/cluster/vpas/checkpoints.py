@@ -1,0 +1,299 @@
+"""Histograms kept in upstream's checkpoint objects: read once, written in turn, and cleared away when they are ours.
+
+The default recommender finds a checkpoint by `spec.vpaObjectName` and `spec.containerName`, whatever its name; so a
+name that is taken or too long costs nothing but beauty.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invalid, NotFound, Unreachable
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.vpas.checkpoint_objects import (
+    CHECKPOINTS,
+    MADE_BY,
+    Checkpoint,
+    CheckpointKey,
+    names_for,
+    read_checkpoint,
+)
+
+log = logging.getLogger(__name__)
+
+__all__ = ["CheckpointKey", "Checkpoints", "WriteReport"]
+
+CONTAINER_UNUSED_S = 8 * 86400.0
+"""A container that wrote nothing for so long is gone (upstream forgets its samples as late)."""
+
+LOST_AT_MOST, LOST_AT_MOST_S = 0.1, 600.0
+"""Of what we have seen of a VPA, what a kill may take: the longer it was seen, the less often it is written."""
+
+WRITTEN_WITHIN_S = 5.0
+"""For one request."""
+
+LISTED_APART = 20
+"""Up to so many namespaces are listed one by one; more are one list of all."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """The object that holds a history, as far as we know."""
+
+    name: str
+    labelled: bool
+
+
+@dataclass(slots=True)
+class WriteReport:
+    """What one call of `write` did, in checkpoints; `left` VPAs were not reached in time."""
+
+    written: int = 0
+    failed: int = 0
+    left: int = 0
+    unreachable: bool = False
+    problems: list[str] = field(default_factory=list)
+
+
+class Checkpoints:
+    """The checkpoint objects of the VPAs that name us.
+
+    Parameters
+    ----------
+    recommender
+        Our name, the value of the label.
+    clock
+        Monotonic seconds, for deadlines.
+    namespace
+        The only one to look at; None for all.
+    """
+
+    def __init__(self, api: Api, recommender: str, clock: Callable[[], float], namespace: str | None = None) -> None:
+        self._api, self._recommender, self._clock, self._namespace = api, recommender, clock, namespace
+        self._known: dict[CheckpointKey, _Written] = {}
+        self._written_s: dict[ObjectKey, float] = {}
+        self._first_s: dict[ObjectKey, float] = {}
+        self._said: set[CheckpointKey] = set()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def load(self, vpas: Collection[ObjectKey]) -> list[Checkpoint]:
+        """The checkpoints of these VPAs: at the start, and of those that come to us later. Of several the latest.
+
+        Raises
+        ------
+        ApiError
+            They cannot be listed.
+        """
+        wanted, latest = frozenset(vpas), dict[CheckpointKey, Checkpoint]()
+        namespaces = sorted({vpa.namespace for vpa in wanted})
+        apart = self._namespace is None and len(namespaces) <= LISTED_APART
+        for checkpoint in self._listed(*(namespaces if apart else [self._namespace])):
+            before = latest.get(checkpoint.key)
+            if checkpoint.key.vpa in wanted and (before is None or before.updated_s < checkpoint.updated_s):
+                latest[checkpoint.key] = checkpoint
+        for key, checkpoint in latest.items():
+            self._known[key] = _Written(checkpoint.name, MADE_BY in checkpoint.labels)
+        return list(latest.values())
+
+    def _listed(self, *namespaces: str | None) -> Iterator[Checkpoint]:
+        """The checkpoints of these namespaces; None stands for all."""
+        for namespace in namespaces:
+            for page in self._api.list_pages(path_of(CHECKPOINTS, namespace)):
+                for raw in page.get("items") or ():
+                    try:
+                        yield read_checkpoint(raw)
+                    except BadObject as error:
+                        log.warning("passed over: %s", error)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, Any]]]],
+        deadline_s: float,
+        at_most: float = math.inf,
+        every_s: float = 0.0,
+    ) -> WriteReport:
+        """Write the checkpoints of VPAs, those first that waited longest, until the time is up.
+
+        Parameters
+        ----------
+        statuses
+            By VPA, what gives its containers' statuses by name; called only when its turn comes.
+        deadline_s
+            On our clock; a VPA that was begun is finished.
+        at_most
+            Once so many checkpoints are written, only VPAs that never were have a turn: all they know would be lost.
+        every_s
+            A VPA whose turn was less than this ago is left for later, as is one that was written for long, for a tenth
+            of that time and ten minutes at most; none when it is 0.
+        """
+        report = WriteReport()
+        for gone in self._written_s.keys() - statuses.keys():
+            self.forget(gone)
+        now_s = self._clock() if every_s else 0.0
+        due = [vpa for vpa in statuses if not every_s or self._is_due(vpa, now_s, every_s)]
+        waiting = sorted(due, key=lambda vpa: (self._written_s.get(vpa, -math.inf), vpa))
+        for place, vpa in enumerate(waiting):
+            may_wait = vpa in self._written_s and report.written + report.failed >= at_most
+            if may_wait or self._clock() >= deadline_s:
+                report.left = len(waiting) - place
+                break
+            told = statuses[vpa]()
+            for container, status in told.items():
+                self._write_one(CheckpointKey(vpa, container), status, report)
+            if told:  # of one that has nothing to tell yet, the first word is not waited for
+                self._written_s[vpa] = written_s = self._clock()
+                self._first_s.setdefault(vpa, written_s)
+            if report.unreachable:  # the others would only wait as long, one after the other
+                report.left = len(waiting) - place - 1
+                break
+        return report
+
+    def _is_due(self, vpa: ObjectKey, now_s: float, every_s: float) -> bool:
+        written_s = self._written_s.get(vpa, -math.inf)
+        seen_s = written_s - self._first_s[vpa] if vpa in self._first_s else 0.0
+        return now_s - written_s >= max(every_s, min(LOST_AT_MOST * seen_s, LOST_AT_MOST_S))
+
+    def forget(self, vpa: ObjectKey) -> None:
+        """The VPA is gone, or another recommender's."""
+        self._written_s.pop(vpa, None)
+        self._first_s.pop(vpa, None)
+        for key in [key for key in self._known if key.vpa == vpa]:
+            del self._known[key]
+        self._said = {key for key in self._said if key.vpa != vpa}
+
+    def _write_one(self, key: CheckpointKey, status: Mapping[str, Any], report: WriteReport) -> None:
+        try:
+            self._put(key, status)
+            report.written += 1
+        except NotFound:  # the namespace is gone, or going
+            self._known.pop(key, None)
+        except ClusterError as error:
+            report.failed += 1
+            report.unreachable = isinstance(error, Unreachable)
+            report.problems.append(f"checkpoint of {key}: {error}")
+
+    def _put(self, key: CheckpointKey, status: Mapping[str, Any]) -> None:
+        """Patch the object, make it where there is none, and leave alone one of the same name that is another's."""
+        known = self._known.get(key)
+        for name in [known.name] if known else names_for(key):
+            try:
+                self._make_or_patch(key, name, status, known)
+            except Conflict:  # made by someone just now; it shows what it is at the next turn
+                continue
+            except Invalid:
+                if known is not None or self._is_for(key, name):
+                    self._known.pop(key, None)
+                    raise
+                self._say_once(key, f"the name {name} is another checkpoint's")
+                continue
+            self._known[key] = _Written(name, labelled=True)
+            return
+        raise Conflict(f"no name is free for the checkpoint of {key}", status=409)
+
+    def _make_or_patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], known: _Written | None) -> None:
+        if known is None:
+            with suppress(Conflict):  # it has come since all were listed
+                return self._create(key, name, status)
+        try:
+            self._patch(key, name, status, labelled=known is not None and known.labelled)
+        except NotFound:
+            self._create(key, name, status)
+
+    def _patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, labelled: bool) -> None:
+        """The tests make sure that it is this container's; the label goes on with the first write of ours."""
+        operations: list[Mapping[str, Any]] = [
+            {"op": "test", "path": "/spec/vpaObjectName", "value": key.vpa.name},
+            {"op": "test", "path": "/spec/containerName", "value": key.container},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        path = path_of(CHECKPOINTS, key.vpa.namespace, name)
+        self._api.patch(path, operations, timeout_s=WRITTEN_WITHIN_S, metadata_only=True)
+        if not labelled:
+            self._api.patch(path, {"metadata": {"labels": {MADE_BY: self._recommender}}}, timeout_s=WRITTEN_WITHIN_S)
+
+    def _create(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
+        body = {
+            "apiVersion": CHECKPOINTS[0],
+            "kind": "VerticalPodAutoscalerCheckpoint",
+            "metadata": {"name": name, "namespace": key.vpa.namespace, "labels": {MADE_BY: self._recommender}},
+            "spec": {"vpaObjectName": key.vpa.name, "containerName": key.container},
+            "status": status,
+        }
+        self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITTEN_WITHIN_S)
+
+    def _is_for(self, key: CheckpointKey, name: str) -> bool:
+        try:
+            return read_checkpoint(self._api.get(path_of(CHECKPOINTS, key.vpa.namespace, name))).key == key
+        except NotFound:  # nobody's: what we sent is refused
+            return True
+        except BadObject:
+            return False
+
+    def _say_once(self, key: CheckpointKey, problem: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            log.warning("checkpoint of %s: %s; it gets a longer one", key, problem)
+
+    # -- clearing away ---------------------------------------------------------------------------------------------
+
+    def collect(self, existing: Set[ObjectKey], ours: Set[ObjectKey], now_s: float) -> list[str]:
+        """Delete what nobody will read again, and return the names of what went.
+
+        Of VPAs that are gone: the checkpoints with our label. Of our own VPAs: those that nobody has written for
+        `CONTAINER_UNUSED_S`, whoever made them. A VPA of another recommender keeps all of its checkpoints.
+
+        Parameters
+        ----------
+        existing, ours
+            Sets of all VPAs whoever they name, and those that name us; both from complete lists.
+        now_s
+            Unix seconds.
+
+        Raises
+        ------
+        ApiError
+            They cannot be listed.
+        """
+        gone = []
+        for checkpoint in list(self._listed(self._namespace)):
+            vpa = checkpoint.key.vpa
+            if vpa in ours:
+                unread = now_s - checkpoint.updated_s > CONTAINER_UNUSED_S
+            else:
+                marked = checkpoint.labels.get(MADE_BY) == self._recommender
+                unread = marked and vpa not in existing and self._is_gone(vpa)
+            if unread and self._delete(checkpoint):
+                gone.append(str(checkpoint))
+        return gone
+
+    def _is_gone(self, vpa: ObjectKey) -> bool:
+        """Asked of the server itself before anything is deleted for it."""
+        try:
+            self._api.get(path_of(VPAS, *vpa))
+        except NotFound:
+            return True
+        except ClusterError:
+            return False
+        return False
+
+    def _delete(self, checkpoint: Checkpoint) -> bool:
+        path = path_of(CHECKPOINTS, checkpoint.key.vpa.namespace, checkpoint.name)
+        try:
+            self._api.delete(path, uid=checkpoint.uid)
+        except NotFound:
+            return False
+        except ClusterError as error:
+            log.warning("checkpoint %s is not deleted: %s", checkpoint, error)
+            return False
+        self._known.pop(checkpoint.key, None)
+        return True

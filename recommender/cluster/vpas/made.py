@@ -1,0 +1,192 @@
+"""VPAs that we make for workloads: what they are called, what they say, and the one door to write them.
+
+Each carries the label `phasewise.dev/recommender` with the name of the recommender that made it, is owned by its
+workload, and remembers in an annotation a digest of what was written. A VPA that says something else by now was changed
+by a person: it is never written again. One without the label is a person's altogether.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import Conflict, NotFound
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
+from recommender.cluster.objects.vpa import Bound, ContainerPolicy, TargetRef, Vpa
+from recommender.cluster.paths import VPAS, path_of
+from recommender.cluster.vpas.checkpoint_objects import MADE_BY
+from recommender.cluster.workloads.ownership import Workload
+
+WRITTEN = "phasewise.dev/written"
+"""Annotation: the digest of what we wrote."""
+
+PROBLEM = "phasewise.dev/problem"
+"""Annotation: what a person should know, as what is wrong with the workload's annotations: `kubectl describe vpa`."""
+
+LONGEST_NAME = 189
+"""A checkpoint is called `<VPA>-<container>`, a container up to 63 characters, and an object up to 253."""
+
+LONGEST_PROBLEM = 500
+HASH_DIGITS = 10
+
+EVERY, VALUES, MIN_REPLICAS = "*", "RequestsOnly", 1
+"""The same for all that we make: limits stay as their owner wrote them, and the one pod of a job is not left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What can be chosen of a VPA that we make; bounds in (cpu_cores, memory_bytes), for every container."""
+
+    mode: str = "InPlaceOrRecreate"
+    min_allowed: Bound = (None, None)
+    max_allowed: Bound = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedVpa:
+    """A VPA as it should be.
+
+    Attributes
+    ----------
+    problem
+        Words for the annotation `PROBLEM`; empty when all is well.
+    """
+
+    name: str
+    workload: Workload
+    recommender: str
+    settings: Settings
+    problem: str = ""
+
+    @property
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.workload.key.namespace, self.name)
+
+
+def names_for(workload: Workload) -> tuple[str, str]:
+    """What the VPA of a workload may be called: `<name>.<kind>`, or that with a digest where it is taken or too long.
+
+    No container has a dot in its name, so no two such VPAs can have checkpoints of one name (`a-b` and `c`, `a` and
+    `b-c`), and workloads of one name and different kinds have VPAs of different names.
+
+    Examples
+    --------
+    The Job `bert-7`: `bert-7.job`. The StatefulSet `bert-7`: `bert-7.statefulset`.
+    """
+    kind = workload.kind.lower()
+    digits = hashlib.sha256(f"{workload.kind}\0{workload.name}".encode()).hexdigest()[:HASH_DIGITS]
+    room = LONGEST_NAME - len(kind) - HASH_DIGITS - 2
+    unique = f"{workload.name[:room].rstrip('-.')}-{digits}.{kind}"
+    plain = f"{workload.name}.{kind}"
+    return (plain, unique) if len(plain) <= LONGEST_NAME else (unique, unique)
+
+
+def is_made_by(vpa: Vpa, recommender: str) -> bool:
+    """Made by this recommender, and not taken over by a person since."""
+    return vpa.labels.get(MADE_BY) == recommender and vpa.owner is not None and WRITTEN in vpa.annotations
+
+
+def is_edited(vpa: Vpa) -> bool:
+    """Something else stands in it than we wrote."""
+    return vpa.annotations.get(WRITTEN) != _digest(_what(vpa))
+
+
+def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
+    """Nothing needs to be written."""
+    return vpa.annotations.get(PROBLEM, "") == wanted.problem[:LONGEST_PROBLEM] and _what(vpa) == _what_is(wanted)
+
+
+class VpaMaker:
+    """Makes, changes and removes VPAs of workloads. Every method raises an `ApiError`."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def create(self, wanted: WantedVpa) -> None:
+        """Make a VPA; `Conflict` when there is one of its name."""
+        workload = wanted.workload
+        owner = {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid}
+        metadata = {
+            "name": wanted.name,
+            "namespace": wanted.key.namespace,
+            "labels": {MADE_BY: wanted.recommender},
+            "annotations": {name: text for name, text in _annotations(wanted).items() if text},
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
+        }
+        body = {"apiVersion": VPAS[0], "kind": "VerticalPodAutoscaler", "metadata": metadata, "spec": _spec(wanted)}
+        self._api.create(path_of(VPAS, wanted.key.namespace), body)
+
+    def change(self, vpa: Vpa, wanted: WantedVpa) -> None:
+        """Make one of ours say what is wanted now; `Conflict` when somebody wrote it since it was seen."""
+        metadata = {"resourceVersion": vpa.resource_version, "annotations": _annotations(wanted)}
+        self._api.patch(path_of(VPAS, *vpa.key), {"metadata": metadata, "spec": _spec(wanted)})
+
+    def remove(self, vpa: Vpa) -> None:
+        """Delete this very VPA, if it is still there."""
+        try:
+            self._api.delete(path_of(VPAS, *vpa.key), uid=vpa.uid)
+        except (NotFound, Conflict):
+            return  # it has gone by itself, and another one may have its name
+
+
+def _spec(wanted: WantedVpa) -> dict[str, Any]:
+    workload, settings = wanted.workload, wanted.settings
+    policy: dict[str, Any] = {"containerName": EVERY, "controlledValues": VALUES}
+    for field, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
+        if quantities := _quantities(bound):
+            policy[field] = quantities
+    return {
+        "targetRef": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name},
+        "recommenders": [{"name": wanted.recommender}],
+        "updatePolicy": {"updateMode": settings.mode, "minReplicas": MIN_REPLICAS},
+        "resourcePolicy": {"containerPolicies": [policy]},
+    }
+
+
+def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
+    """None removes one."""
+    return {WRITTEN: _digest(_what_is(wanted)), PROBLEM: wanted.problem[:LONGEST_PROBLEM] or None}
+
+
+class _What(NamedTuple):
+    """What stands in a VPA, however it is written (`1` or `1000m`), and nothing that we do not write."""
+
+    target: TargetRef
+    mode: str
+    min_replicas: int | None
+    recommenders: tuple[str, ...]
+    policies: tuple[ContainerPolicy, ...]
+
+
+def _what(vpa: Vpa) -> _What:
+    return _What(vpa.target, vpa.update_mode, vpa.min_replicas, vpa.recommenders, vpa.policies)
+
+
+def _what_is(wanted: WantedVpa) -> _What:
+    workload, settings = wanted.workload, wanted.settings
+    target = TargetRef(workload.api_version, workload.kind, workload.name)
+    policy = ContainerPolicy(EVERY, "Auto", settings.min_allowed, settings.max_allowed, controlled_values=VALUES)
+    return _What(target, settings.mode, MIN_REPLICAS, (wanted.recommender,), (policy,))
+
+
+def _digest(what: _What) -> str:
+    target = (what.target.api_version, what.target.kind, what.target.name)
+    said = (target, what.mode, what.min_replicas, what.recommenders, [_said(policy) for policy in what.policies])
+    return hashlib.sha256(orjson.dumps(said)).hexdigest()[: 2 * HASH_DIGITS]
+
+
+def _said(policy: ContainerPolicy) -> tuple[Any, ...]:
+    bounds = (_quantities(policy.min_allowed), _quantities(policy.max_allowed))
+    bumps = (policy.oom_bump_up_ratio, policy.oom_min_bump_up_bytes)
+    return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *bumps)
+
+
+def _quantities(bound: Bound) -> dict[str, str]:
+    cpu_cores, memory_bytes = bound
+    cpu = {} if cpu_cores is None else {"cpu": cpu_quantity(cpu_cores)}
+    return cpu if memory_bytes is None else {**cpu, "memory": memory_quantity(memory_bytes)}

@@ -1,0 +1,159 @@
+"""The status of a VPA: built from what it holds now, compared by value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from recommender.cluster.errors import BadQuantity
+from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity, parse_quantity
+from recommender.cluster.objects.vpa import Vpa
+from recommender.records import RESOURCES, Amounts, ContainerRecommendation
+
+Json = dict[str, Any]
+
+BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
+
+
+class Condition(NamedTuple):
+    """`status` is `True`, `False` or `Unknown`."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+def status_of(
+    vpa: Vpa,
+    recommendations: Iterable[ContainerRecommendation],
+    conditions: Mapping[str, Condition | None],
+    now_s: float,
+) -> Json:
+    """The whole new status of a VPA.
+
+    Parameters
+    ----------
+    vpa
+        As last read. Conditions and fields that we do not name stay as they are.
+    recommendations
+        In any order; a container without any target is left out.
+    conditions
+        By type; None removes it. `lastTransitionTime` moves only when `status` does.
+    now_s
+        Unix seconds.
+    """
+    status = dict(vpa.status)
+    status["observedGeneration"] = vpa.generation
+    status["conditions"] = _conditions(status.get("conditions"), conditions, now_s)
+    ordered = sorted(recommendations, key=lambda recommendation: recommendation.container)
+    entries = [entry for recommendation in ordered if (entry := _entry(recommendation))["target"]]
+    status["recommendation"] = {"containerRecommendations": entries} if entries else {}
+    return status
+
+
+def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[str, ContainerRecommendation]:
+    """What a status recommends, by container name, `but` for some; an entry that cannot be read is left out."""
+    found = {}
+    for entry in _containers(status):
+        try:
+            name = str(entry["containerName"])
+            if name in but:
+                continue
+            target, lower, upper, uncapped = (_amounts(entry.get(field)) for field in BOUNDS)
+            found[name] = ContainerRecommendation(name, target, lower, upper, uncapped)
+        except (BadQuantity, AttributeError, KeyError, TypeError):
+            continue
+    return found
+
+
+def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two statuses say the same: `1` is `1000m`, and absent is empty."""
+    return (
+        _rest(one) == _rest(other)
+        and list(map(_filled, _list(one.get("conditions")))) == list(map(_filled, _list(other.get("conditions"))))
+        and _same_containers(_containers(one), _containers(other))
+    )
+
+
+def _entry(recommendation: ContainerRecommendation) -> Json:
+    amounts = recommendation.target, recommendation.lower, recommendation.upper, recommendation.uncapped
+    resources = dict(zip(BOUNDS, map(_resources, amounts), strict=True))
+    return {"containerName": recommendation.container, **resources}
+
+
+def _resources(amounts: Amounts) -> dict[str, str]:
+    """Never another key than cpu and memory: the updater would find any pod outside of it, for ever."""
+    cpu_cores, memory_bytes = amounts
+    resources = {}
+    if math.isfinite(cpu_cores):
+        resources["cpu"] = cpu_quantity(cpu_cores)
+    if math.isfinite(memory_bytes):
+        resources["memory"] = memory_quantity(memory_bytes)
+    return resources
+
+
+def _amounts(resources: Mapping[str, Any] | None) -> Amounts:
+    given = resources or {}
+    cpu_cores, memory_bytes = (parse_quantity(given[name]) if name in given else math.nan for name in RESOURCES)
+    return cpu_cores, memory_bytes
+
+
+def _conditions(old: object, new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
+    present = {str(c["type"]): c for c in _list(old) if isinstance(c, dict) and c.get("type")}
+    moment = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for kind, condition in new.items():
+        before = present.pop(kind, None)
+        if condition is None:
+            continue
+        kept = before.get("lastTransitionTime") if before and before.get("status") == condition.status else None
+        present[kind] = {"type": kind, "status": condition.status, "lastTransitionTime": kept or moment}
+        present[kind] |= {name: text for name in ("reason", "message") if (text := getattr(condition, name))}
+    return [present[kind] for kind in sorted(present)]
+
+
+def _rest(status: Mapping[str, Any]) -> Json:
+    """What is neither recommended nor a condition."""
+    return {
+        name: value
+        for name, value in status.items()
+        if name not in ("recommendation", "conditions") and value not in (None, {}, [])
+    }
+
+
+def _containers(status: Mapping[str, Any]) -> list[Any]:
+    recommendation = status.get("recommendation")
+    return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
+
+
+def _same_containers(ones: list[Any], others: list[Any]) -> bool:
+    """Numbers are read from the texts of those only that differ, up to the first that does."""
+    return len(ones) == len(others) and all(
+        one == other or _values(one) == _values(other) for one, other in zip(ones, others, strict=True)
+    )
+
+
+def _values(entry: object) -> object:
+    """One container's entry with numbers in place of quantities."""
+    if not isinstance(entry, dict):
+        return entry
+    return {name: _numbers(value) if isinstance(value, dict) else value for name, value in _filled(entry).items()}
+
+
+def _numbers(resources: Mapping[str, Any]) -> Json:
+    numbers: Json = {}
+    for name, text in resources.items():
+        try:
+            numbers[name] = parse_quantity(text)
+        except (BadQuantity, TypeError):
+            numbers[name] = ("no quantity", repr(text))  # differs from every number, so it is written over
+    return numbers
+
+
+def _filled(value: object) -> Json:
+    return {k: v for k, v in value.items() if v not in (None, "", {}, [])} if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,126 @@
+"""What resources an API server has, by kind: their plural names, and whether they can be scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, NotFound
+from recommender.cluster.objects.reading import Fields, reads
+
+RENEWED_S = 300.0
+"""Upstream's mapping is renewed as often."""
+
+ABSENT_S = 30.0
+"""How long "there is no such kind" holds: its definition is often applied just after what names it."""
+
+
+class Resource(NamedTuple):
+    """Where the objects of a kind are: (apiVersion, plural), and whether they have a scale subresource."""
+
+    api_version: str
+    plural: str
+    scalable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    kinds: Mapping[str, Resource]
+    until_s: float
+
+
+class Discovery:
+    """Kinds looked up once and remembered; asking again costs nothing for five minutes.
+
+    Parameters
+    ----------
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+        self._api, self._clock = api, clock
+        self._known: dict[str, _Known] = {}
+
+    def find(self, api_version: str, kind: str) -> Resource | None:
+        """The resource of a kind, of this version or else of the one its group prefers; None when there is none.
+
+        Raises
+        ------
+        ApiError
+            The server could not say.
+        """
+        found = self._kinds(api_version).get(kind) if api_version else None
+        if found is not None or "/" not in api_version:
+            return found
+        preferred = self._kinds(api_version.partition("/")[0])
+        return preferred.get(kind)
+
+    def _kinds(self, where: str) -> Mapping[str, Resource]:
+        """The kinds of a version, or those of the version that a group prefers (where there is no `/`, except `v1`)."""
+        known = self._known.get(where)
+        if known is not None and self._clock() < known.until_s:
+            return known.kinds
+        try:
+            kinds = self._ask(where)
+        except ApiError:
+            if known is None:
+                raise
+            kinds = known.kinds  # what is served seldom changes; an old answer is better than none
+        self._known[where] = _Known(kinds, self._clock() + (RENEWED_S if kinds else ABSENT_S))
+        return kinds
+
+    def _ask(self, where: str) -> Mapping[str, Resource]:
+        try:
+            if where == "v1":
+                return _read_resources(self._api.get("/api/v1"))
+            answer = self._api.get(f"/apis/{where}")
+        except NotFound:
+            return {}
+        return _read_resources(answer) if "/" in where else self._kinds(_read_group(answer))
+
+
+def served(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str], Resource]:
+    """Those of the kinds, given as (group, kind), that the server has now; nothing is remembered.
+
+    A kind that is served in several versions is given in the one that its group prefers, else in the first.
+
+    Raises
+    ------
+    ApiError
+        The server could not say.
+    """
+    groups = {group for group, _ in kinds}
+    found: dict[tuple[str, str], Resource] = {}
+    for group, versions in _read_groups(api.get("/apis")).items():
+        for version in versions if group in groups else ():
+            for kind, resource in _read_resources(api.get(f"/apis/{version}")).items():
+                if (group, kind) in kinds:
+                    found.setdefault((group, kind), resource)
+    return found
+
+
+@reads("APIGroupList")
+def _read_groups(raw: Fields) -> Mapping[str, tuple[str, ...]]:
+    """Group -> its versions, the preferred one first."""
+    found = {}
+    for group in raw.children("groups"):
+        preferred = group.child("preferredVersion").text("groupVersion")
+        versions = [version.required("groupVersion") for version in group.children("versions")]
+        found[group.required("name")] = tuple(sorted(versions, key=lambda version: version != preferred))
+    return found
+
+
+@reads("APIGroup")
+def _read_group(raw: Fields) -> str:
+    return raw.child("preferredVersion").required("groupVersion")
+
+
+@reads("APIResourceList")
+def _read_resources(raw: Fields) -> Mapping[str, Resource]:
+    listed = [(entry.required("name"), entry.text("kind")) for entry in raw.children("resources")]
+    scalable = {name.removesuffix("/scale") for name, _ in listed if name.endswith("/scale")}
+    version = raw.text("groupVersion")
+    return {kind: Resource(version, name, name in scalable) for name, kind in listed if "/" not in name}

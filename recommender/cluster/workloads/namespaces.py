@@ -1,0 +1,47 @@
+"""Namespaces: what they say about Phasewise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.workloads.ownership import our_words
+
+NAMESPACES = ("v1", "namespaces")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace.
+
+    Attributes
+    ----------
+    labels, annotations
+        Those below `phasewise.dev/` alone.
+    deleting
+        It is on its way out: nothing can be made in it.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    deleting: bool = False
+
+
+@reads("Namespace")
+def read_namespace(raw: Fields) -> Namespace:
+    """A namespace from its JSON.
+
+    Raises
+    ------
+    BadObject
+        A field has the wrong form; named.
+    """
+    metadata = raw.child("metadata")
+    return Namespace(
+        name=metadata.required("name"),
+        labels=our_words(metadata.words("labels")),
+        annotations=our_words(short_annotations(metadata)),
+        deleting="deletionTimestamp" in metadata,
+    )

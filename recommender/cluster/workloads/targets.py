@@ -1,0 +1,232 @@
+"""The pods that a VPA is for: from its targetRef, checked by who controls whom.
+
+Well-known kinds are answered from what is watched, at no request. Anything else is asked for its scale subresource.
+Training jobs of Kubeflow and JobSets, and other kinds that cannot be scaled, are found by the owners of their pods and
+by the labels that their controllers set.
+
+Sources: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/target/fetcher.go` and `pkg/target/controller_fetcher`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.selectors import BadSelector, LabelSelector
+from recommender.cluster.objects.vpa import TargetRef
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads
+from recommender.cluster.workloads.pod_index import PodIndex
+from recommender.cluster.workloads.scales import Outcome, ScaleAnswer, Scales
+
+TRAINING_JOBS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JobSet"})
+"""Kinds found by owner and labels alone: some have a scale subresource, but it knows their workers only."""
+
+JOB_NAME_LABELS = (
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "job-name",
+    "tf-job-name",
+    "pytorch-job-name",
+    "mpi-job-name",
+)
+"""What the controllers of training jobs write on their pods, older versions of them last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The pods of a VPA, or why they cannot be told.
+
+    Attributes
+    ----------
+    pods
+        By name; finished ones too, pending ones not.
+    problem
+        What a person must know (`ConfigUnsupported`); empty when all is well. There are no pods then.
+    transient
+        The question could not be answered now: keep what was published before.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    problem: str = ""
+    transient: bool = False
+
+
+class _Unresolved(Exception):
+    """Why a target has no pods, on its way to a Resolution."""
+
+    def __init__(self, problem: str, transient: bool = False) -> None:
+        super().__init__(problem)
+        self.problem, self.transient = problem, transient
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """A resolution, and the state of the namespace that it was made from."""
+
+    target: TargetRef
+    seen: tuple[int, int]
+    resolution: Resolution
+
+
+class Targets:
+    """Finds pods of targets. The answer is worked out again only when something in the namespace changed.
+
+    To be asked once all that is watched has been listed: before that, what is not there yet does not exist.
+    """
+
+    def __init__(self, pods: PodIndex, workloads: Workloads, scales: Scales) -> None:
+        self._pods, self._workloads, self._scales = pods, workloads, scales
+        self._remembered: dict[ObjectKey, _Remembered] = {}
+
+    def forget(self, vpa: ObjectKey) -> None:
+        """The VPA is none of ours any more."""
+        self._remembered.pop(vpa, None)
+
+    def resolve(self, vpa: ObjectKey, target: TargetRef) -> Resolution:
+        """The pods of the target of a VPA; it never raises."""
+        namespace = vpa.namespace
+        seen = (self._pods.version(namespace), self._workloads.version(namespace))
+        known = self._remembered.get(vpa)
+        if known is not None and (known.target, known.seen) == (target, seen):
+            return known.resolution
+        questions = self._scales.questions
+        try:
+            resolution = Resolution(self._resolved(namespace, target))
+        except _Unresolved as error:
+            resolution = Resolution(problem=error.problem, transient=error.transient)
+        if self._scales.questions == questions:
+            self._remembered[vpa] = _Remembered(target, seen, resolution)
+        else:
+            self.forget(vpa)  # it rests on more than this namespace; the answers it rests on are remembered instead
+        return resolution
+
+    def owners(self, pod: Pod) -> tuple[Workload, ...]:
+        """The known controllers above a pod, the nearest first; what is not watched is stood for by its name."""
+        return tuple(
+            workload or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
+            for ref, workload in self._workloads.chain(pod.key.namespace, pod.owner)
+        )
+
+    def _resolved(self, namespace: str, target: TargetRef) -> tuple[Pod, ...]:
+        ref = Ref.of(target.api_version, target.kind, target.name)
+        if target.kind in WELL_KNOWN:
+            found = self._of_well_known(namespace, ref)
+        elif target.kind in TRAINING_JOBS:
+            found = self._by_owner(namespace, ref)
+        else:
+            found = self._by_scale(namespace, target, ref)
+        self._require_top_most(namespace, target, ref)
+        return tuple(pod for pod in found if pod.phase != "Pending" and not self._is_foreign(pod, ref))
+
+    # -- from target to pods ---------------------------------------------------------------------------------------
+
+    def _of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
+        workload = self._workloads.get(namespace, ref)
+        if workload is None:
+            raise _unreadable(f"{ref.kind} {namespace}/{ref.name} does not exist")
+        if workload.selector is None:
+            return self._owned(namespace, ref)
+        return self._pods.chosen(namespace, workload.selector)
+
+    def _by_scale(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
+        answer = self._scale(namespace, target.api_version, ref)
+        what = f"{target.api_version} {target.kind} {namespace}/{target.name}".lstrip()
+        if answer.outcome is Outcome.NOT_SCALABLE:
+            return self._by_owner(namespace, ref)
+        if answer.outcome is not Outcome.FOUND:
+            raise _unreadable(f"{what}: {answer.outcome.value}")
+        if not answer.selector:
+            if owned := self._owned(namespace, ref):
+                return owned
+            raise _unreadable(f"{what}: its scale subresource names no selector")
+        try:
+            return self._pods.chosen(namespace, LabelSelector.of_text(answer.selector))
+        except BadSelector as error:
+            raise _unreadable(f"{what}: the selector of its scale subresource: {error}") from error
+
+    def _scale(self, namespace: str, api_version: str, ref: Ref) -> ScaleAnswer:
+        answer = self._scales.of(namespace, api_version, ref.kind, ref.name)
+        if answer.outcome is Outcome.FAILED:
+            raise _unreadable(answer.error, transient=True)
+        if answer.outcome is Outcome.NOT_ASKED:
+            raise _Unresolved("", transient=True)
+        return answer
+
+    def _by_owner(self, namespace: str, ref: Ref) -> list[Pod]:
+        """Pods below the target, and those that carry its name in one of the usual labels."""
+        found = {pod.key: pod for pod in self._owned(namespace, ref)}
+        for label in JOB_NAME_LABELS:
+            found |= {pod.key: pod for pod in self._pods.labelled(namespace, label, ref.name)}
+        return [found[key] for key in sorted(found)]
+
+    def _owned(self, namespace: str, ref: Ref) -> list[Pod]:
+        """Pods that the target controls, itself or through well-known controllers."""
+        found: list[Pod] = []
+        waiting, passed = [ref], {ref}
+        while waiting:
+            here = waiting.pop()
+            found += self._pods.owned(namespace, here)
+            below = set(self._workloads.below(namespace, here)) - passed
+            passed |= below
+            waiting += below
+        return sorted(found, key=lambda pod: pod.key)
+
+    def _is_foreign(self, pod: Pod, target: Ref) -> bool:
+        """It certainly belongs to another controller; where that cannot be told, selector and labels decide."""
+        chain = list(self._workloads.chain(pod.key.namespace, pod.owner))
+        if not chain or any(ref == target for ref, _ in chain):
+            return False
+        highest, workload = chain[-1]
+        if workload is not None:
+            return workload.owner is None
+        return highest.kind in TRAINING_JOBS and target.kind in TRAINING_JOBS
+
+    # -- from target upwards ---------------------------------------------------------------------------------------
+
+    def _require_top_most(self, namespace: str, target: TargetRef, ref: Ref) -> None:
+        what = f"{target.api_version}.{ref}".lstrip(".")
+        try:
+            top = self._top_most(namespace, ref)
+        except _Unresolved as error:
+            problem = f"Cannot tell whether {what} is controlled by something else. Reason: {error.problem}"
+            raise _Unresolved(problem if error.problem else "", error.transient) from error
+        if top != ref:
+            raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
+
+    def _top_most(self, namespace: str, ref: Ref) -> Ref:
+        """The highest well-known or scalable controller; one of another kind ends the way up and does not count."""
+        known = self._workloads.get(namespace, ref)
+        top, passed, owner = ref, {ref}, known.owner if known is not None else None
+        while owner is not None:
+            above = Ref.of_owner(owner)
+            if above.kind == "Node":
+                raise _Unresolved(f"{top} is controlled by a node, which is no controller of pods")
+            if above in passed:
+                raise _Unresolved(f"{above} is controlled by itself, through {top}")
+            passed.add(above)
+            owner, counts = self._owner_of(namespace, above, owner)
+            if not counts:
+                break
+            top = above
+        return top
+
+    def _owner_of(self, namespace: str, ref: Ref, told: OwnerRef) -> tuple[OwnerRef | None, bool]:
+        """Who controls a controller, and whether it counts itself."""
+        if ref.kind in WELL_KNOWN:
+            workload = self._workloads.get(namespace, ref)
+            if workload is None:
+                raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
+            return workload.owner, True
+        if ref.kind in TRAINING_JOBS:
+            return None, False
+        answer = self._scales.of(namespace, told.api_version, ref.kind, ref.name)
+        if answer.outcome is Outcome.FAILED:
+            raise _Unresolved(answer.error, transient=True)
+        if answer.outcome is Outcome.NOT_ASKED:
+            raise _Unresolved("", transient=True)
+        return answer.owner, answer.outcome is Outcome.FOUND
+
+
+def _unreadable(reason: str, transient: bool = False) -> _Unresolved:
+    return _Unresolved(f"Cannot read targetRef. Reason: {reason}", transient)

@@ -1,0 +1,98 @@
+"""The workload class of a pod: what makes runs of one job comparable with each other."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from recommender.cluster.objects.pods import Pod
+
+WORKLOAD_LABEL = "phasewise.dev/workload"
+
+NAMED_FOR_GOOD = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "CronJob"})
+"""Controllers that are changed, not made anew for each run: their names carry no counter (`resnet-50` is a name)."""
+
+_COUNTER = re.compile(r"-\d+$")
+_LONG_COUNTER = re.compile(r"-\d{4,}$")
+_HEX_HASH = re.compile(r"-(?=[a-z]*\d)(?=[0-9]*[a-z])[0-9a-f]{6,}$")
+_RANDOM_SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+"""What the API server appends to a generateName: no vowels, no 0, 1, 3."""
+
+LONGEST_NAME = 63
+_NO_NAME = re.compile(r"[^a-z0-9]+")
+
+
+class Owner(Protocol):
+    """One controller above a pod; `Workload` is one."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def generate_name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+def workload_class(pod: Pod, owners: Sequence[Owner]) -> str:
+    """The class, fit to name an object; classes of different namespaces may share a name.
+
+    In this order: the label `phasewise.dev/workload` of the pod or a controller above it, the CronJob, the generateName
+    or else the name without its counter of the highest controller, the generateName of a pod alone, its images and
+    commands.
+
+    Parameters
+    ----------
+    owners
+        The controllers above the pod, the nearest first.
+    """
+    for labels in (pod.labels, *(owner.labels for owner in owners)):
+        if label := labels.get(WORKLOAD_LABEL):
+            return _as_name(label)
+    for owner in owners:
+        if owner.kind == "CronJob":
+            return owner.name
+    if owners:
+        highest = owners[-1]
+        if highest.kind in NAMED_FOR_GOOD:
+            return highest.name
+        return _prefix(highest.generate_name) or without_counter(highest.name)
+    return _prefix(pod.generate_name) or _by_images(pod)
+
+
+def without_counter(name: str) -> str:
+    """The name of a run without what tells it from the other runs.
+
+    One counter or hash goes; behind it further hashes and long numbers (days, times), but no second short number.
+
+    Examples
+    --------
+    >>> without_counter("bert-17"), without_counter("bert-x7k2p"), without_counter("resnet-50-20261121-093000")
+    ('bert', 'bert', 'resnet-50')
+    """
+    found = (_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
+    while True:
+        shorter = next((rest for pattern in found if (rest := pattern.sub("", name)) != name), name)
+        if shorter in ("", name):
+            return name
+        name, found = shorter, (_LONG_COUNTER, _HEX_HASH, _RANDOM_SUFFIX)
+
+
+def _prefix(generate_name: str) -> str:
+    return generate_name.rstrip("-.")
+
+
+def _by_images(pod: Pod) -> str:
+    told = "\0".join("\0".join((container.image, *container.command)) for container in pod.containers)
+    image = pod.containers[0].image if pod.containers else "none"
+    short = image.rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
+    return f"{_as_name(short)}-{hashlib.sha256(told.encode()).hexdigest()[:10]}"
+
+
+def _as_name(words: str) -> str:
+    """Fit to name an object: a label may hold capitals and underscores, an image name too."""
+    name = _NO_NAME.sub("-", words.lower()).strip("-")[:LONGEST_NAME].strip("-")
+    return name or "none"
