@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,18 @@ from tests.cluster.real_node.node import RealNode, clear_real_nodes, start_real_
 from tests.cluster.rig import Rig, clusters_folder, end_recorded, remove_folder
 from tests.cluster.simulated.nodes import SimulatedNodes, start_simulated_nodes
 from tests.cluster.simulated.usage import Usage, drive_usage
+
+HESITANT = (
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+    "metrics-server",
+    "kube-state-metrics",
+    "vpa-updater",
+    "vpa-admission-controller",
+    "vpa-recommender",
+)
+"""Those that wait up to a minute before they look for the API server once more."""
 
 KEPT = "kept"
 """A file of this name in a cluster's folder: it was started for a person and outlives the process that started it."""
@@ -196,6 +209,13 @@ class Cluster(Rig):
     def dismiss(self, name: str) -> None:
         """Stop a server for good: another one may have its name."""
         self.servers.pop(name).stop()
+
+    def look_again(self) -> None:
+        """Start anew who looks for a lost API server ever more seldom: after a minute without it, a minute late."""
+        names = [name for name in self.servers if name in HESITANT or name.endswith("-kubelet")]
+        with ThreadPoolExecutor(len(names)) as side:
+            for _ in side.map(self.restart, names):
+                pass
 
     @contextlib.contextmanager
     def without(self, name: str) -> Iterator[None]:
