@@ -170,10 +170,11 @@ def _scraped(prometheus: Prometheus, selector: str, now_s: float) -> Scraped:
 def _in_step(scraped: np.ndarray, start_s: float) -> bool:
     """Whether it was looked each second, which a busy machine may not do.
 
-    A simulated kubelet counts when it is asked: the mean of the last second, for all the time since it was asked before.
+    A simulated kubelet counts when it is asked: the mean of the last second, for all the time since it was last asked.
     """
-    at_s = scraped[:, 0]
-    return len(at_s) >= WATCHED_S - 1 and at_s[0] > start_s + 1.0 and abs(np.diff(at_s + scraped[:, 1]) - 1.0).max() < 0.1
+    at_s, answered_s = scraped[:, 0], scraped[:, 0] + scraped[:, 1]
+    whole = len(at_s) >= WATCHED_S - 1 and at_s[0] > start_s + 1.0
+    return whole and abs(np.diff(answered_s) - 1.0).max() < 0.1
 
 
 def _used_s(usage: Usage, start_s: float, from_s: float, to_s: float) -> float:
