@@ -76,18 +76,18 @@ class Memory:
 def unchanged_mappings(smaps: str, library: str) -> Iterator[tuple[int, int]]:
     """Address and length of the parts of a library that are as in its file: dropped, they are read again when needed.
 
-    What was written to (relocations) is private and would be lost, so it is left out.
+    What was written to (relocations) is in no file and would be lost, so it is left out.
     """
     begin = end = 0
-    rights, private_kb = "", 0
+    rights, own_kb = "", 0
     for line in smaps.splitlines():
         words = line.split()
         if "-" in words[0] and not words[0].endswith(":"):
             begin, end = (int(part, 16) for part in words[0].split("-"))
-            rights, private_kb = (words[1] if library in line else ""), 0
-        elif words[0] in ("Private_Dirty:", "Shared_Dirty:", "Anonymous:", "Swap:"):
-            private_kb += int(words[1])
-        elif words[0] == "VmFlags:" and rights.startswith("r") and "w" not in rights and not private_kb:
+            rights, own_kb = (words[1] if library in line else ""), 0
+        elif words[0] in ("Anonymous:", "Swap:"):  # dirty is also what the disk has not got yet of a file just written
+            own_kb += int(words[1])
+        elif words[0] == "VmFlags:" and rights.startswith("r") and "w" not in rights and not own_kb:
             yield begin, end - begin
 
 
