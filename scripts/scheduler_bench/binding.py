@@ -23,10 +23,18 @@ from tests.cluster.scheduling import start_scheduler
 from tests.cluster.waiting import wait_until
 
 NAMESPACE = "bursts"
-KINDS = ("none", "bare", "gunicorn", "scores", "ours", "profiled", "installed")
-"""No extender, two that answer at once with nothing, one that answers at once with the same score for all, and ours;
-the third and the fifth once more under the scheduler's profile of our manifests, without the scorers that ours replace.
-"""
+KINDS = ("none", "bare", "bare-scores", "gunicorn", "scores", "ours", "profiled", "installed")
+"""No extender; two that answer at once with nothing, or with the same score for all, by a bare socket and by gunicorn; and
+ours. `gunicorn` and `ours` once more under the scheduler's profile of our manifests, without the scorers ours replace."""
+
+STUBS = {
+    "bare": ("bare", ""),
+    "bare-scores": ("bare", "/scores"),
+    "gunicorn": ("gunicorn", ""),
+    "scores": ("gunicorn", "/scores"),
+    "profiled": ("gunicorn", ""),
+}
+"""Which stand-in answers for those that are not ours, and below which path."""
 
 OURS = ("ours", "installed")
 OF_MANIFESTS = ("profiled", "installed")
@@ -102,8 +110,9 @@ def _asked(place: Place, kind: str) -> Iterator[tuple[Answering | None, str | No
         with place.extender() as ours:
             yield ours, ours.url
     else:
-        with place.stub("bare" if kind == "bare" else "gunicorn") as stub:
-            yield stub, f"{stub.url}/scores" if kind == "scores" else stub.url
+        server, path = STUBS[kind]
+        with place.stub(server) as stub:
+            yield stub, stub.url + path
 
 
 def _check(ours: Answering, pods: int) -> None:

@@ -24,6 +24,7 @@ PSS_MIB = 400e6 / 2**20
 TITLES = {
     "none": "no extender",
     "bare": "nothing at once, no HTTP server",
+    "bare-scores": "all alike at once, no HTTP server",
     "gunicorn": "nothing at once",
     "scores": "all alike at once",
     "ours": "ours",

@@ -99,6 +99,7 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
     rates = {
         "none": (900.0, 1000.0, 1100.0),
         "bare": (500.0,),
+        "bare-scores": (480.0,),
         "gunicorn": (400.0,),
         "scores": (395.0,),
         "ours": (390.0, 380.0, 500.0),
