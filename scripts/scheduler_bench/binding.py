@@ -24,8 +24,9 @@ from tests.cluster.waiting import wait_until
 
 NAMESPACE = "bursts"
 KINDS = ("none", "bare", "bare-scores", "gunicorn", "scores", "ours", "profiled", "installed")
-"""No extender; two that answer at once with nothing, or with the same score for all, by a bare socket and by gunicorn; and
-ours. `gunicorn` and `ours` once more under the scheduler's profile of our manifests, without the scorers ours replace."""
+"""No extender; two that answer at once, with nothing or with the same score for all, by a bare socket and by gunicorn;
+and ours. `gunicorn` and `ours` once more under the profile of our manifests, without the scorers that ours replace.
+"""
 
 STUBS = {
     "bare": ("bare", ""),
