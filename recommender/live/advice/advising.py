@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from recommender.live.advice.book import Book
 from recommender.live.advice.publishing import requests_of
@@ -23,6 +24,24 @@ NO_USE = (math.inf, -math.inf)
 """No working set lies between these."""
 
 
+class _Now(NamedTuple):
+    """What a round sees of all live containers, by slot.
+
+    Attributes
+    ----------
+    now_s
+        Unix seconds.
+    memory_bytes
+        Working sets, NaN where none is known.
+    pinned
+        Whether each has used just the CPU that it has for a while.
+    """
+
+    now_s: float
+    memory_bytes: Sequence[float]
+    pinned: Sequence[bool]
+
+
 class Advising:
     """Advises, and remembers what still stands.
 
@@ -34,38 +53,37 @@ class Advising:
 
     def __init__(self, fleet: Fleet, options: Options, book_of: Callable[[Workload, str], Book]) -> None:
         self._fleet, self._options, self._book_of = fleet, options, book_of
-        self._memory_bytes, self._pinned = list[float](), list[bool]()
 
     def advise(self, workloads: Iterable[Workload], now_s: float, report: Report) -> None:
         """Bring the advice of all workloads up to date; the same object stands while all of it is the same."""
         counts = self._fleet.counts
-        self._memory_bytes, self._pinned = counts.memory_bytes.tolist(), (counts.pinned >= PINNED_SAMPLES).tolist()
-        report.each(workloads, Workload.name, lambda workload: self._advise(workload, now_s))
+        now = _Now(now_s, counts.memory_bytes.tolist(), (counts.pinned >= PINNED_SAMPLES).tolist())
+        report.each(workloads, Workload.name, lambda workload: self._advise(workload, now))
 
-    def _advise(self, workload: Workload, now_s: float) -> None:
+    def _advise(self, workload: Workload, now: _Now) -> None:
         advised: dict[str, Advice] = {}
         changed = False
         for name in _spoken_of(workload):
             book = workload.books.get(name) or self._book_of(workload, name)
-            of, used_bytes = self._of(workload, name, book)
+            of, used_bytes = self._of(workload, name, book, now)
             standing = workload.standing.get(name)
-            if standing is None or not _stands(standing, of, used_bytes, book, now_s):
-                standing = self._anew(workload, name, book, of, used_bytes, now_s)
+            if standing is None or not _stands(standing, of, used_bytes, book, now.now_s):
+                standing = self._anew(workload, name, book, of, used_bytes, now.now_s)
                 changed = True
             if standing.advice is not None:
                 advised[name] = standing.advice
         if changed or advised.keys() != workload.advice.keys():
             workload.advice = advised
 
-    def _of(self, workload: Workload, name: str, book: Book) -> tuple[Of, float]:
+    def _of(self, workload: Workload, name: str, book: Book, now: _Now) -> tuple[Of, float]:
         """What an advice is made of, and the largest working set; NaN where none is known."""
         most_bytes, pinned, seen = math.nan, False, list[object]()
         for member in workload.members.get(name, ()):
             slot = member.slot
-            if not (used_bytes := self._memory_bytes[slot]) <= most_bytes:
+            if not (used_bytes := now.memory_bytes[slot]) <= most_bytes:
                 most_bytes = used_bytes
-            seen += member.decision, member.phase, self._pinned[slot]
-            pinned = pinned or self._pinned[slot]
+            seen += member.decision, member.phase, now.pinned[slot]
+            pinned = pinned or now.pinned[slot]
         spent = spending(book.violation_ratio, book.judged, self._options.rails)
         return Of(workload.selection, seen, workload.expected.get(name), book.oom_s, spent, pinned), most_bytes
 
