@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from recommender.cluster.objects.quantities import parse_quantity
 from recommender.units import format_cpu, format_memory
 
 Json = Mapping[str, Any]
@@ -29,7 +30,8 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
     parts += [Text(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
     for container in profile.get("containers", []):
         parts.append(_container(container, published.get(container.get("name"), {})))
-    parts.append(_pods(profile.get("pods", [])))
+    if pods := profile.get("pods"):
+        parts.append(_pods(pods))
     return Group(*parts)
 
 
@@ -60,7 +62,12 @@ def _lines(container: Json, published: Json) -> Iterator[tuple[str, str]]:
         yield "guard rail", f"{rail['name']}: {rail['words']}"
     for label, field in (("target", "target"), ("below", "lowerBound"), ("above", "upperBound")):
         if amounts := published.get(field):
-            yield label, ", ".join(f"{resource} {amount}" for resource, amount in sorted(amounts.items()))
+            yield label, ", ".join(f"{resource} {_amount(resource, text)}" for resource, text in sorted(amounts.items()))
+
+
+def _amount(resource: str, text: str) -> str:
+    """A published quantity; of memory, where it may be in bytes, in units that a person can read."""
+    return format_memory(parse_quantity(text)) if resource == "memory" else text
 
 
 def _pods(pods: list[Json]) -> Table:

@@ -39,3 +39,13 @@ def test_a_model_that_is_refused_is_told() -> None:
     with console.capture() as captured:
         console.print(told("ns/job", {"conditions": [refused]}, {}))
     assert "ModelRefused: True. Refused bundled goes on: damaged" in captured.get()
+
+
+def test_what_is_published_is_told_in_units_that_a_person_can_read() -> None:
+    amounts = {"cpu": "977m", "memory": "1015105139"}
+    vpa = {"recommendation": {"containerRecommendations": [{"containerName": "main", "target": amounts}]}}
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(told("ns/job", {"containers": [{"name": "main"}]}, vpa))
+    assert "cpu 977m, memory 968Mi" in captured.get()
+    assert "pods" not in captured.get(), "there is none any more"
