@@ -62,7 +62,7 @@ def _lines(container: Json, published: Json) -> Iterator[tuple[str, str]]:
         yield "guard rail", f"{rail['name']}: {rail['words']}"
     for label, field in (("target", "target"), ("below", "lowerBound"), ("above", "upperBound")):
         if amounts := published.get(field):
-            yield label, ", ".join(f"{resource} {_amount(resource, text)}" for resource, text in sorted(amounts.items()))
+            yield label, ", ".join(f"{resource} {_amount(resource, amounts[resource])}" for resource in sorted(amounts))
 
 
 def _amount(resource: str, text: str) -> str:
