@@ -24,14 +24,14 @@ from tests.cluster.simulated.usage import Usage, drive_usage
 HESITANT = (
     "kube-controller-manager",
     "kube-scheduler",
-    "kwok",
     "metrics-server",
     "kube-state-metrics",
     "vpa-updater",
     "vpa-admission-controller",
     "vpa-recommender",
 )
-"""Those that wait up to a minute before they look for the API server once more."""
+"""Those that wait up to a minute before they look for the API server once more. So does kwok, but started anew it would
+wait longer still for the leases of its nodes to run out."""
 
 KEPT = "kept"
 """A file of this name in a cluster's folder: it was started for a person and outlives the process that started it."""
