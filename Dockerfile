@@ -8,27 +8,37 @@
 ARG PYTHON=3.11
 ARG CPU=generic
 
-FROM python:${PYTHON}-slim AS build
+# Dependencies first, and in a layer of their own to the end: they are nearly all of the image and change seldom.
+FROM python:${PYTHON}-slim AS dependencies
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/phasewise
 ENV PATH=/opt/phasewise/bin:$PATH
 WORKDIR /src
-# Dependencies first: they change seldom, and their layer is the large one.
 COPY requirements.txt .
 RUN pip install -r requirements.txt
+
+FROM dependencies AS build
 COPY pyproject.toml README.md LICENSE ./
 COPY recommender recommender
 COPY extender extender
-RUN pip install --no-deps . && pip uninstall --yes pip setuptools
+RUN pip install --no-deps .
 # What is compiled is compiled here, where the sources will lie: a pod that starts forecasts at once.
 ARG CPU
 ENV NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/opt/phasewise/kernels
 WORKDIR /
-RUN phasewise recommender --check && phasewise dry-run > /dev/null
+RUN phasewise recommender --check && phasewise dry-run > /dev/null \
+    && phasewise train /src/recommender/data/recordings -o /tmp/model > /dev/null
 RUN python -c "from extender.placing.rehearsal import rehearse; rehearse()"
 # That the extender and what belongs to it can be loaded is seen here and not in the cluster.
 RUN phasewise extender serve --help > /dev/null && phasewise extender explain --help > /dev/null \
     && phasewise controller --help > /dev/null && phasewise webhook --help > /dev/null
+WORKDIR /opt/phasewise
+RUN mkdir /ours && cp -a --parents bin/phasewise kernels /ours \
+    && cp -a --parents lib/python*/site-packages/recommender lib/python*/site-packages/extender \
+        lib/python*/site-packages/phasewise-*.dist-info /ours
+
+FROM dependencies AS dependencies-alone
+RUN pip uninstall --yes pip setuptools
 
 FROM python:${PYTHON}-slim
 ARG CPU
@@ -36,7 +46,8 @@ ENV PATH=/opt/phasewise/start:/opt/phasewise/bin:$PATH PYTHONUNBUFFERED=1 PYTHON
     NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/tmp/kernels \
     MPLCONFIGDIR=/tmp/matplotlib HOME=/tmp
 RUN groupadd --gid 65532 phasewise && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /tmp phasewise
-COPY --from=build /opt/phasewise /opt/phasewise
+COPY --from=dependencies-alone /opt/phasewise /opt/phasewise
+COPY --from=build /ours /opt/phasewise
 # Before `phasewise` itself on the PATH: takes what was compiled to where it can be used.
 COPY scripts/start-in-image /opt/phasewise/start/phasewise
 USER 65532:65532

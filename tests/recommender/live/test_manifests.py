@@ -161,10 +161,20 @@ def test_nothing_is_built_in_the_image_that_runs_and_nothing_runs_as_root_there(
     assert {spec["securityContext"]["runAsUser"] for _, spec in pod_specs()} == {65532}
 
 
+def test_a_new_version_brings_a_small_layer_above_the_large_one_of_its_dependencies() -> None:
+    stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
+    copies = [line for line in stages[-1].splitlines() if line.startswith("COPY --from=")]
+    assert [line.split()[1] for line in copies] == ["--from=dependencies-alone", "--from=build"]
+    (alone,) = (stage for stage in stages if stage.startswith("dependencies AS dependencies-alone\n"))
+    assert "COPY" not in alone
+
+
 def test_the_image_starts_with_what_was_compiled_into_it() -> None:
     """Where it was put at the build, there the start takes it from, and it comes to where the pods may write."""
-    first, last = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1:]
-    assert "NUMBA_CACHE_DIR=/opt/phasewise/kernels" in first
+    stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
+    (build,) = (stage for stage in stages if " AS build\n" in stage)
+    last = stages[-1]
+    assert "NUMBA_CACHE_DIR=/opt/phasewise/kernels" in build
     assert "NUMBA_CACHE_DIR=/tmp/kernels" in last
     assert "COPY scripts/start-in-image /opt/phasewise/start/phasewise" in last
     assert "ENV PATH=/opt/phasewise/start:/opt/phasewise/bin:$PATH" in last
