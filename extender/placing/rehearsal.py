@@ -15,15 +15,20 @@ from extender.protocol import wire
 from extender.settings import Limits, Settings
 from extender.view.names import AsCame
 from extender.view.state import ClusterState
+from recommender.compiling import compile_apart
 
 NAMESPACE, WORKLOAD = "rehearsal", "learned"
 
 
 def rehearse() -> None:
-    """Load what is compiled, or compile it where that was not done before: some seconds then.
+    """Load what is compiled, or have it compiled where that was not done before: some seconds then.
 
     To be called before a server divides into processes, which then share it.
     """
+    compile_apart(_play, __name__)
+
+
+def _play() -> None:
     settings = Settings(limits=Limits(cpu_overload=0.01))
     state = ClusterState(settings, time.time, time.monotonic)
     placer = Placer(state, settings, Decisions(), lambda raw: _pod(raw["name"]), time.time)
@@ -55,3 +60,7 @@ def _pod(name: str) -> Pod:
         words={},
         ours=True,
     )
+
+
+if __name__ == "__main__":
+    _play()

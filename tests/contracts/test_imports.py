@@ -17,7 +17,7 @@ LEVELS = {
         ("floor", ("units", "records", "errors", "files")),
         ("numbers", ("kernels",)),
         ("domain", ("readings", "growth", "series", "phases", "policies")),
-        ("edges", ("sources", "artifacts", "cluster")),
+        ("edges", ("sources", "artifacts", "cluster", "compiling")),
         ("assembly", ("model", "training", "replay", "judging", "decisions", "timelines", "planning")),
         ("live", ("live",)),
         ("words", ("report",)),

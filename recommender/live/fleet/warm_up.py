@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from recommender.compiling import compile_apart
 from recommender.live.fleet.fleet import Fleet
 from recommender.live.fleet.member import Instance, Newcomer, Sample
-from recommender.model import PhaseModel
+from recommender.model import BUNDLED, PhaseModel, load
 from recommender.policies.histogram import HistogramSession
 
 CONTAINERS = 3
@@ -18,6 +19,11 @@ def check_live(model: PhaseModel) -> None:
 
 
 def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
+    """Load what is compiled, or have it compiled where that was not done before: some seconds then."""
+    compile_apart(lambda: _rehearse(model, step_s, cycle_samples), __name__)
+
+
+def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
     """Let a few invented containers live through two cycles."""
     rng = np.random.default_rng(0)
     fleet = Fleet(model, step_s, cycle_samples, _welcome)
@@ -36,3 +42,7 @@ def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
 
 def _welcome(_: Instance) -> Newcomer:
     return Newcomer(None, HistogramSession())
+
+
+if __name__ == "__main__":
+    _rehearse(load(BUNDLED), 1.0, 4)

@@ -1,0 +1,31 @@
+"""Whether compiled loops are loaded, or would have to be compiled first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numba.core import event
+
+
+class NotCompiled(Exception):
+    """Something has no compiled form on the disk, for these types."""
+
+
+class _Refuses(event.Listener):
+    def on_start(self, event: event.Event) -> None:
+        raise NotCompiled(event.data["dispatcher"].__qualname__)
+
+    def on_end(self, event: event.Event) -> None:
+        pass
+
+
+def loaded_alone(run: Callable[[], None]) -> None:
+    """Run what uses compiled loops.
+
+    Raises
+    ------
+    NotCompiled
+        Before anything is compiled; what was loaded until then stays loaded.
+    """
+    with event.install_listener("numba:compile", _Refuses()):
+        run()

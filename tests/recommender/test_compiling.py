@@ -1,0 +1,65 @@
+"""Compiled loops: who compiles them, and what is told when nothing may be compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOOP = """
+from numba import njit
+from recommender.compiling import compile_apart
+from recommender.kernels.loading import NotCompiled, loaded_alone
+
+@njit(cache=True)
+def total(numbers):
+    return sum(numbers)
+
+def rehearse():
+    total((1.0, 2.0))
+
+if __name__ == "__main__":
+    rehearse()
+"""
+
+COMPILED_HERE = "print(sum(loop.total.stats.cache_misses.values()), sum(loop.total.stats.cache_hits.values()))"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "loop.py").write_text(LOOP)
+    return tmp_path
+
+
+def said_by(program: str, folder: Path) -> str:
+    """What a process prints that finds `loop` in this folder, and keeps there what it compiles."""
+    paths = os.pathsep.join((str(folder), str(Path(__file__).parents[2])))
+    environ = os.environ | {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(folder / "compiled")}
+    command = (sys.executable, "-c", f"import loop\n{program}")
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_what_is_not_compiled_yet_is_compiled_by_another_process_and_then_loaded(folder: Path) -> None:
+    asked = f"loop.compile_apart(loop.rehearse, 'loop')\n{COMPILED_HERE}"
+    looked_for_and_missed, then_found = 1, 1
+    assert said_by(asked, folder) == f"{looked_for_and_missed} {then_found}"
+    assert said_by(asked, folder) == "0 1"
+
+
+def test_what_the_other_process_leaves_uncompiled_is_compiled_here(folder: Path) -> None:
+    does_nothing = "this"
+    said = said_by(f"loop.compile_apart(loop.rehearse, {does_nothing!r})\nprint(loop.total.signatures)", folder)
+    assert said == "[(UniTuple(float64, 2),)]"
+
+
+def test_nothing_is_compiled_while_only_loading_is_allowed(folder: Path) -> None:
+    asked = """
+try:
+    loop.loaded_alone(loop.rehearse)
+except loop.NotCompiled as error:
+    print(error, loop.total.signatures)
+"""
+    assert said_by(asked, folder) == "total []"
