@@ -1,4 +1,4 @@
-"""`phasewise graph`: fit, score and draw the graph of how phases follow one another."""
+"""`phasewise graph`: fit, score, explain and draw the graph of how phases follow one another."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from rich.table import Table
 from recommender.cli.common import say
 from recommender.errors import BadArtifact, Misuse
 from recommender.files import write_bytes_aside, written_aside
-from recommender.phases import graph_io
+from recommender.phases import graph_explain, graph_io
 from recommender.phases.contexts import Run, runs_of
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_score import score
 from recommender.phases.prototypes import prototypes
+from recommender.report.summary import counted
 from recommender.report.terminal import report_console
 from recommender.sources.sequences import read_sequences
 
@@ -29,9 +30,13 @@ SHOWN_PROTOTYPES = 20
 """Lines of the table; the paper counts 20 to 25 distinct paths, the rest is in the JSON."""
 
 
+SHOWN_FOLLOWERS = 4
+"""Phases of a line, the likeliest first."""
+
+
 @click.group("graph")
 def command() -> None:
-    """Fit, score and draw the graph of how phases follow one another.
+    """Fit, score, explain and draw the graph of how phases follow one another.
 
     SEQUENCES is Parquet or CSV (also .gz) with the columns container, step, phase; rows in any order. Only the order of
     the steps matters.
@@ -115,6 +120,63 @@ def prototypes_command(sequences: Path, json_path: str | None, output: Path | No
     if len(found) > SHOWN_PROTOTYPES:
         say(f"{len(found) - SHOWN_PROTOTYPES} more, each rarer; --json lists all")
     return None
+
+
+@command.command("explain")
+@GRAPH
+@SEQUENCES
+@click.option("--container", help="Whose runs so far are asked about.  [default: the only one of SEQUENCES]")
+@JSON
+def explain_command(graph: Path, sequences: Path, container: str | None, json_path: str | None) -> None:
+    """Say what the graph expects after the last run of a container in SEQUENCES, and why.
+
+    Each chain goes from general to special: what more agrees with the present, how many runs of the graph do (by
+    degree), and what followed them. A context counts by its weight, what is left goes to the more general one above it.
+    """
+    loaded, runs = _load(graph), _runs_of_one(sequences, container)
+    told = graph_explain.explain(loaded, runs)
+    if json_path is not None:
+        return _write_json(told, json_path)
+    console, (phase, samples) = report_console(), runs[-1]
+    console.print(f"phase {phase} for {counted(samples, 'sample')}; {_remaining(told['expected_remaining_samples'])}")
+    console.print(f"should it end now, the container ends with probability {told['end_if_over']:.1%}")
+    console.print(f"if not, {_shares(told['next_phase'])}")
+    for chain in told["chains"]:
+        console.print(_chain_table(chain))
+    return None
+
+
+def _runs_of_one(sequences: Path, container: str | None) -> list[Run]:
+    """The runs of the container of that name, or of the only one there is."""
+    found = read_sequences(sequences)
+    if container is None and len(found) > 1:
+        raise Misuse(f"{sequences}: it holds {len(found)} containers. Name one: --container {next(iter(found))}")
+    name = next(iter(found)) if container is None else container
+    if name not in found:
+        raise Misuse(f"{sequences}: no container {name}. The first of {len(found)} is {next(iter(found))}.")
+    return runs_of(found[name])
+
+
+def _remaining(samples: float | None) -> str:
+    return "a phase that the graph has never met" if samples is None else f"some {samples:.1f} more are expected"
+
+
+def _shares(next_phase: dict[str, float]) -> str:
+    likely = sorted(next_phase.items(), key=lambda item: -item[1])
+    return ", ".join(f"phase {phase} {share:.1%}" for phase, share in likely[:SHOWN_FOLLOWERS])
+
+
+def _chain_table(chain: dict[str, Any]) -> Table:
+    table = Table(title=f"{chain['chain']}: {chain['weight']:.0%} of the answer", title_justify="left")
+    table.add_column("what agrees")
+    table.add_column("runs", justify="right")
+    table.add_column("weight", justify="right")
+    table.add_column("phase that followed: runs")
+    for one in chain["contexts"]:
+        often = sorted(one["next"].items(), key=lambda item: -item[1])[:SHOWN_FOLLOWERS]
+        followed = ", ".join(f"{phase}: {count:.1f}" for phase, count in often)
+        table.add_row(one["agrees"], f"{one['seen']:.1f}", f"{one['own_weight']:.0%}", followed)
+    return table
 
 
 def _read(path: Path) -> list[list[Run]]:

@@ -73,6 +73,33 @@ def test_without_json_a_table_is_shown(graph: Path, small: Path, phasewise: Phas
     assert "1 (2 4)*" in shown
 
 
+def test_explain_tells_what_is_expected_next_and_from_which_runs(
+    graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise
+) -> None:
+    shown = phasewise("graph", "explain", graph, small, "--container", "a").out
+    assert "phase 0 for 3 samples" in shown
+    assert "phase 3 1 back" in shown
+    told = json.loads(phasewise("graph", "explain", graph, small, "--container", "a", "--json", "-").out)
+    assert max(told["next_phase"], key=told["next_phase"].get) == "2", "as after the zeros of b"
+    new = _csv(tmp_path / "new.csv", ["x,0,1", "x,1,9"])
+    assert "a phase that the graph has never met" in phasewise("graph", "explain", graph, new).out
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((), "it holds 4 containers. Name one: --container a"),
+        (("--container", "z"), "no container z. The first of 4 is a."),
+    ],
+)
+def test_explain_asks_for_one_container_that_is_there(
+    asked: tuple[str, ...], said: str, graph: Path, small: Path, phasewise: Phasewise
+) -> None:
+    ended = phasewise("graph", "explain", graph, small, *asked)
+    assert ended.code == 2
+    assert said in " ".join(ended.err.split())
+
+
 def test_the_same_rows_in_any_order_and_format_give_the_same_file(
     graph: Path, tmp_path: Path, phasewise: Phasewise
 ) -> None:
