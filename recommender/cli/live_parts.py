@@ -84,7 +84,7 @@ class Making:
 
 
 def checked(models: ModelWatch, rounds: Rounds) -> str:
-    """Load the model, compile what is compiled; returns words on it."""
+    """Load the model, and all that is compiled; returns words on it."""
     model = models.first().model
     warm_up(model, rounds.step_s, rounds.cycle_samples)
     return f"{model.origin}: {model.detector.n_phases} phases; options are sound, all is compiled"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 from prometheus_client import CollectorRegistry
 
@@ -49,6 +51,8 @@ from recommender.live.writing.showing import FEW
 from recommender.policies.constraints import SharedLimits
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings
+
+log = logging.getLogger(__name__)
 
 ENVIRONMENT = "PHASEWISE_RECOMMENDER"
 
@@ -127,7 +131,7 @@ def command(
         return
     server = reached.connect(telemetry.api_request)
     watched = ModelWatch(model_source(model_name, lambda: server), telemetry.model)
-    watched.first()
+    log.info("%s", checked(watched, rounds))
     election = elect(server, replicas) if replicas.elect else None
     leads = (lambda: election.leads) if election else lambda: True
     usage, prior, ended = asked.sources(server, whose.only_namespace, access, settings, rounds.step_s)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -64,8 +65,13 @@ def classes_of_bursts(pods: int) -> list[tuple[str, int]]:
     return [(NAMESPACE, number) for _, number in objects.classes_of(map(_number, range(pods)))]
 
 
-def bind_burst(place: Place, kind: str, pods: int, number: int) -> Round:
+def bind_burst(place: Place, kind: str, pods: int, number: int, share_percent: int) -> Round:
     """Pods wait for a scheduler that is then started; once all are bound it is ended, and they are deleted.
+
+    Parameters
+    ----------
+    share_percent
+        Of the nodes that the scheduler asks about; 0 for as many as it does by default.
 
     Raises
     ------
@@ -75,8 +81,9 @@ def bind_burst(place: Place, kind: str, pods: int, number: int) -> Round:
     _create(place, pods, number)
     first = int(LEFT_OUT * pods)
     profile = installed_profile() if kind in OF_MANIFESTS else None
+    start = partial(start_scheduler, percentage_of_nodes_to_score=share_percent, profile=profile)
     with _asked(place, kind) as (extender, url), _Bound(place) as seen:
-        scheduler = start_scheduler(place.cluster, SCHEDULER, extender=url, verbs=VERBS, weight=20, profile=profile)
+        scheduler = start(place.cluster, SCHEDULER, extender=url, verbs=VERBS, weight=20)
         try:
             _await(seen, first, pods)
             others, begun, before_s = Others(), len(seen.moments), _cpu_s(place, extender, scheduler)

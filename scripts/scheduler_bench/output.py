@@ -55,7 +55,8 @@ def medians(rounds: Sequence[Round]) -> dict[str, float]:
 
 def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
     middle = medians(rounds)
-    title = f"pods bound per second, {facts['nodes']} nodes, bursts of {facts['pods']}; median of the rounds"
+    asked = f"{facts['share_percent']} % of them asked about" if facts["share_percent"] else "asked about as by default"
+    title = f"pods bound per second, {facts['nodes']} nodes, {asked}, bursts of {facts['pods']}; median of the rounds"
     made = Table(title=title, title_justify="left")
     shares = [kind for kind in KINDS if kind not in OURS and kind in middle]
     numbers = ("pods/s", "rounds", *(f"of {TITLES[kind]}" for kind in shares), "others' cores")

@@ -109,7 +109,7 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
     rounds = [Round(kind, rate, 1.0, 2.0, 3.0, 0.0) for kind, told in rates.items() for rate in told]
     times = [Times.of("ours", "filter", 1000, [0.001] * 99 + [0.003], 0.1)]
     held = [Held(5000, 50_000, 30.0, Memory(200.0, 220.0), Memory(210.0, 230.0))]
-    facts = {"date": "2026-01-15", "machine": "x, 2 cores", "nodes": 500, "pods": 1000}
+    facts = {"date": "2026-01-15", "machine": "x, 2 cores", "nodes": 500, "pods": 1000, "share_percent": 100}
     console = Console(width=150, record=True, file=io.StringIO())
     output.show(console, facts, rounds, times, held)
     text = console.export_text()
