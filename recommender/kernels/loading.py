@@ -12,10 +12,10 @@ class NotCompiled(Exception):
 
 
 class _Refuses(event.Listener):
-    def on_start(self, event: event.Event) -> None:
-        raise NotCompiled(event.data["dispatcher"].__qualname__)
+    def on_start(self, compiles: event.Event) -> None:
+        raise NotCompiled(compiles.data["dispatcher"].__qualname__)
 
-    def on_end(self, event: event.Event) -> None:
+    def on_end(self, compiles: event.Event) -> None:
         pass
 
 

@@ -41,6 +41,10 @@ FIRST_LEVEL, LOWEST_LEVEL, HIGHEST_LEVEL = 0.95, 0.5, 0.99
 PACE = 0.02
 """How fast the level follows violations: adaptive conformal inference (Gibbs and Candes, NeurIPS 2021), equation 2."""
 
+AIM = 0.5
+"""Of the violations that are accepted, so many are aimed at: a run has a few dozen samples at most, so that with all of
+them every other run would have more than are accepted."""
+
 MEMORY_MARGIN, MEMORY_MARGIN_OF_ONE = 0.05, 0.25
 """Memory is allocated this share above the largest peak of the earlier runs, and the second share more if there was
 only one of them, half of it if there were two, and so on: a next run exceeds the largest of n with a chance of
@@ -113,7 +117,7 @@ class ClassRuns:
 
     def judge(self, violated: bool, target_violation: float) -> None:
         """A sample of a run that the class decided for was, or was not, above its CPU: the level follows."""
-        moved = self.level + PACE * (float(violated) - target_violation)
+        moved = self.level + PACE * (float(violated) - AIM * target_violation)
         self.level = min(max(moved, LOWEST_LEVEL), HIGHEST_LEVEL)
 
     @property
