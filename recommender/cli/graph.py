@@ -29,7 +29,6 @@ JSON = click.option("--json", "json_path", metavar="FILE|-", help="Write JSON th
 SHOWN_PROTOTYPES = 20
 """Lines of the table; the paper counts 20 to 25 distinct paths, the rest is in the JSON."""
 
-
 SHOWN_FOLLOWERS = 4
 """Phases of a line, the likeliest first."""
 
@@ -162,8 +161,11 @@ def _remaining(samples: float | None) -> str:
 
 
 def _shares(next_phase: dict[str, float]) -> str:
-    likely = sorted(next_phase.items(), key=lambda item: -item[1])
-    return ", ".join(f"phase {phase} {share:.1%}" for phase, share in likely[:SHOWN_FOLLOWERS])
+    return ", ".join(f"phase {phase} {share:.1%}" for phase, share in _likeliest(next_phase))
+
+
+def _likeliest(followers: dict[str, float]) -> list[tuple[str, float]]:
+    return sorted(followers.items(), key=lambda item: -item[1])[:SHOWN_FOLLOWERS]
 
 
 def _chain_table(chain: dict[str, Any]) -> Table:
@@ -173,8 +175,7 @@ def _chain_table(chain: dict[str, Any]) -> Table:
     table.add_column("weight", justify="right")
     table.add_column("phase that followed: runs")
     for one in chain["contexts"]:
-        often = sorted(one["next"].items(), key=lambda item: -item[1])[:SHOWN_FOLLOWERS]
-        followed = ", ".join(f"{phase}: {count:.1f}" for phase, count in often)
+        followed = ", ".join(f"{phase}: {count:.1f}" for phase, count in _likeliest(one["next"]))
         table.add_row(one["agrees"], f"{one['seen']:.1f}", f"{one['own_weight']:.0%}", followed)
     return table
 

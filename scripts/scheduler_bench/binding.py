@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import orjson
@@ -81,9 +80,16 @@ def bind_burst(place: Place, kind: str, pods: int, number: int, share_percent: i
     _create(place, pods, number)
     first = int(LEFT_OUT * pods)
     profile = installed_profile() if kind in OF_MANIFESTS else None
-    start = partial(start_scheduler, percentage_of_nodes_to_score=share_percent, profile=profile)
     with _asked(place, kind) as (extender, url), _Bound(place) as seen:
-        scheduler = start(place.cluster, SCHEDULER, extender=url, verbs=VERBS, weight=20)
+        scheduler = start_scheduler(
+            place.cluster,
+            SCHEDULER,
+            extender=url,
+            verbs=VERBS,
+            weight=20,
+            percentage_of_nodes_to_score=share_percent,
+            profile=profile,
+        )
         try:
             _await(seen, first, pods)
             others, begun, before_s = Others(), len(seen.moments), _cpu_s(place, extender, scheduler)
