@@ -126,7 +126,7 @@ class Question:
         """(..., m) of (..., n): what is asked about; no copy where that is everything."""
         if self.places is self.snapshot.everywhere:
             return of_nodes
-        return np.take(of_nodes, self.places, axis=-1)
+        return of_nodes.take(self.places, axis=-1)
 
     @_Once
     def peers_on(self) -> Floats:

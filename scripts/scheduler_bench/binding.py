@@ -17,28 +17,30 @@ from scale_bench.objects import AT_A_TIME
 from scheduler_bench import objects
 from scheduler_bench.machine import Others
 from scheduler_bench.place import SCHEDULER, Answering, Place
-from tests.cluster.installing import installed_profile
-from tests.cluster.processes import Server
+from tests.cluster.installing import installed_environment, installed_profile
+from tests.cluster.processes import AS_SHIPPED, Server
 from tests.cluster.scheduling import start_scheduler
 from tests.cluster.waiting import wait_until
 
 NAMESPACE = "bursts"
-KINDS = ("none", "bare", "bare-scores", "gunicorn", "scores", "ours", "profiled", "installed")
-"""No extender; two that answer at once, with nothing or with the same score for all, by a bare socket and by gunicorn;
-and ours. `gunicorn` and `ours` once more under the profile of our manifests, without the scorers that ours replace.
+KINDS = ("none", "flask", "bare", "bare-scores", "gunicorn", "scores", "ours", "tuned", "installed")
+"""No extender; those that answer at once, with nothing or the same score for all, by Flask under gunicorn, by a bare
+socket and by gunicorn as ours runs it; and ours. `gunicorn` and `ours` once more under the scheduler of our manifests,
+as `tuned` and `installed`; all others under a scheduler as it is shipped.
 """
 
 STUBS = {
+    "flask": ("flask", ""),
     "bare": ("bare", ""),
     "bare-scores": ("bare", "/scores"),
     "gunicorn": ("gunicorn", ""),
     "scores": ("gunicorn", "/scores"),
-    "profiled": ("gunicorn", ""),
+    "tuned": ("gunicorn", ""),
 }
 """Which stand-in answers for those that are not ours, and below which path."""
 
 OURS = ("ours", "installed")
-OF_MANIFESTS = ("profiled", "installed")
+OF_MANIFESTS = ("tuned", "installed")
 
 VERBS = ("filter", "prioritize", "preempt")
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -79,7 +81,9 @@ def bind_burst(place: Place, kind: str, pods: int, number: int, share_percent: i
     """
     _create(place, pods, number)
     first = int(LEFT_OUT * pods)
-    profile = installed_profile() if kind in OF_MANIFESTS else None
+    profile, environment = None, AS_SHIPPED
+    if kind in OF_MANIFESTS:
+        profile, environment = installed_profile(), AS_SHIPPED | installed_environment()
     with _asked(place, kind) as (extender, url), _Bound(place) as seen:
         scheduler = start_scheduler(
             place.cluster,
@@ -89,6 +93,7 @@ def bind_burst(place: Place, kind: str, pods: int, number: int, share_percent: i
             weight=20,
             percentage_of_nodes_to_score=share_percent,
             profile=profile,
+            environment=environment,
         )
         try:
             _await(seen, first, pods)

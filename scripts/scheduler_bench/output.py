@@ -23,13 +23,14 @@ PSS_MIB = 400e6 / 2**20
 
 TITLES = {
     "none": "no extender",
-    "bare": "nothing at once, no HTTP server",
-    "bare-scores": "all alike at once, no HTTP server",
-    "gunicorn": "nothing at once",
-    "scores": "all alike at once",
+    "flask": "nothing, by Flask",
+    "bare": "nothing, by a bare socket",
+    "bare-scores": "all alike, by a bare socket",
+    "gunicorn": "nothing, as ours is served",
+    "scores": "all alike, as ours is served",
     "ours": "ours",
-    "profiled": "nothing at once, our profile",
-    "installed": "ours, our profile",
+    "tuned": "nothing, scheduler of our manifests",
+    "installed": "ours, scheduler of our manifests",
 }
 
 

@@ -1,9 +1,10 @@
 """Stand-ins for an extender, as processes of their own: what a scheduler and a machine could do at best.
 
-    stub.py gunicorn PORT       gunicorn as ours runs it, answering at once; all requests go the way of the web server
-    stub.py bare PORT           a loop over one socket, answering at once: less than any HTTP server can do
+    stub.py flask PORT          Flask under gunicorn, one worker of threads, as both come
+    stub.py gunicorn PORT       gunicorn as ours runs it; all requests go the way of the web server
+    stub.py bare PORT           a loop over one socket: less than any HTTP server can do
 
-Both leave out everything: no JSON is read, no pod, no node is known, nothing is judged, kept or counted. `filter` gives
+All leave out everything: no JSON is read, no pod, no node is known, nothing is judged, kept or counted. `filter` gives
 the names back as they came, `prioritize` answers an empty list; `scores/prioritize` the same score for every name,
 which any extender that scores has to say at least; `constant/<bytes>` so many bytes.
 """
@@ -57,6 +58,29 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
     return [told]
 
 
+def serve_flask(port: int) -> None:
+    """Answers through Flask's routing, under gunicorn with its own kind of thread worker."""
+    from flask import Flask, Response, request  # noqa: PLC0415  the bare one needs neither
+    from gunicorn.app.base import BaseApplication  # noqa: PLC0415
+
+    app = Flask("stub", static_folder=None)
+
+    @app.route("/<path:asked>", methods=["GET", "POST"])
+    def answered(asked: str) -> Response:
+        return Response(answer(f"/{asked}", request.get_data()), content_type="application/json")
+
+    class Plain(BaseApplication):  # type: ignore[misc]  # it comes without types
+        def load_config(self) -> None:
+            given = {"bind": f"127.0.0.1:{port}", "worker_class": "gthread", "threads": 8, "keepalive": 95}
+            for name, setting in (given | {"loglevel": "warning", "control_socket_disable": True}).items():
+                self.cfg.set(name, setting)
+
+        def load(self) -> Flask:
+            return app
+
+    Plain().run()
+
+
 def serve_bare(port: int) -> None:
     """A thread for each connection, each a loop over its socket."""
     with socket.create_server(("127.0.0.1", port)) as listening:
@@ -89,6 +113,8 @@ def _serve(connection: socket.socket) -> None:
 def main(server: str, port: int) -> None:
     if server == "bare":
         serve_bare(port)
+    if server == "flask":
+        serve_flask(port)
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from extender.web.serving import Server, Serving  # noqa: PLC0415  the bare one needs nothing of the project
 

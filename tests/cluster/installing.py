@@ -97,10 +97,26 @@ def install_extender(rig: Rig, *, own_ports: bool = False) -> Extender:
 
 def _commands(objects: Sequence[Json]) -> Iterator[tuple[str, list[str]]]:
     """(container, its command) of all Deployments."""
+    return ((name, container["command"]) for name, container in _containers(objects))
+
+
+def _containers(objects: Sequence[Json]) -> Iterator[tuple[str, Json]]:
+    """(name, container) of all Deployments."""
     for each in objects:
         if each["kind"] == "Deployment":
             for container in each["spec"]["template"]["spec"]["containers"]:
-                yield container["name"], container["command"]
+                yield container["name"], container
+
+
+def installed_environment() -> dict[str, str]:
+    """What the manifests' scheduler is started with, for other schedulers of the benches."""
+    return _environment(documents(), "scheduler")
+
+
+def _environment(objects: Sequence[Json], container: str) -> dict[str, str]:
+    """The variables that the Deployments give a container."""
+    found = next(given for name, given in _containers(objects) if name == container)
+    return {each["name"]: each["value"] for each in found.get("env", ())}
 
 
 def _port(command: list[str]) -> int:
@@ -149,4 +165,5 @@ def start_scheduler(rig: Rig, objects: Sequence[Json], file: Path, kubeconfig: P
         *feature_gates(rig),
     ]
     ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
-    return rig.start("phasewise-scheduler", whole, ready=ready, wait=False)
+    environment = _environment(objects, "scheduler")
+    return rig.start("phasewise-scheduler", whole, ready=ready, environment=environment, wait=False)

@@ -100,7 +100,8 @@ class Server:
         self._record_file = folder / "processes" / f"{name}.json"
         self._ready = ready
         self._ready_within_s = ready_within_s
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
+        """What it is started with beside what all are."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Server:
@@ -114,7 +115,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=go_environment() | os.environ | self._environment,
+                env=go_environment() | os.environ | self.environment,
                 start_new_session=True,
             )
         ProcessRecord.of(self._process.pid).write(self._record_file)

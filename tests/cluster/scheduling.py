@@ -27,6 +27,7 @@ def start_scheduler(
     ignorable: bool = False,
     percentage_of_nodes_to_score: int = 100,
     profile: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Start a kube-scheduler for pods with `schedulerName: <name>`; one that runs otherwise configured is started anew.
 
@@ -47,6 +48,8 @@ def start_scheduler(
         Share of the nodes that the extender is asked about in clusters of more than a hundred.
     profile
         `plugins` and `pluginConfig` of its profile, where they are not upstream's.
+    environment
+        Variables beside those that all servers of Go have here.
     """
     file = rig.folder / "schedulers" / f"{name}.yaml"
     kubeconfig = rig.kubeconfig(f"scheduler-{name}", SCHEDULER_USER)
@@ -58,18 +61,19 @@ def start_scheduler(
         given = {"urlPrefix": extender, "weight": weight, "httpTimeout": timeout, "ignorable": ignorable}
         trust = _tls(rig, name) if extender.startswith("https://") else {}
         configuration["extenders"] = [{**given, **offered, **trust, "nodeCacheCapable": True}]
-    return _start_with(rig, f"scheduler-{name}", file, yaml.safe_dump(configuration), kubeconfig)
+    return _start_with(rig, f"scheduler-{name}", file, yaml.safe_dump(configuration), kubeconfig, environment or {})
 
 
-def _start_with(rig: Rig, server: str, file: Path, configuration: str, kubeconfig: Path) -> Server:
+def _start_with(
+    rig: Rig, server: str, file: Path, configuration: str, kubeconfig: Path, environment: Mapping[str, str]
+) -> Server:
     running = rig.servers.get(server)
-    if running is not None and running.running and file.read_text() == configuration:
-        return running
+    if running is not None:
+        if running.running and file.read_text() == configuration and running.environment == environment:
+            return running
+        running.stop()
     file.parent.mkdir(exist_ok=True)
     file.write_text(configuration)
-    if running is not None:
-        running.stop()
-        return running.start().wait_ready()
     port = rig.ports.free()
     command: list[str | Path] = [
         rig.binaries["kube-scheduler"],
@@ -80,7 +84,8 @@ def _start_with(rig: Rig, server: str, file: Path, configuration: str, kubeconfi
         f"--secure-port={port}",
         *serving_certificate(rig),
     ]
-    return rig.start(server, command, ready=rig.answers(f"https://{LOOPBACK}:{port}/readyz"))
+    ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
+    return rig.start(server, command, ready=ready, environment=environment)
 
 
 def _configuration(name: str, kubeconfig: Path, percentage_of_nodes_to_score: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import pytest
 import requests
 from kubernetes import client
@@ -198,6 +199,20 @@ def test_who_need_not_be_heard_is_passed_over_when_it_hangs(
     finally:
         scheduler.stop()
         extender.stop()
+
+
+def test_a_scheduler_is_started_anew_when_its_environment_is_another_one(cluster: Cluster) -> None:
+    def started(**environment: str) -> int | None:
+        return start_scheduler(cluster, "moody", extender=None, verbs=(), environment=environment).pid
+
+    first = started()
+    assert first and started() == first
+    second = started(GOGC="50")
+    try:
+        assert not psutil.pid_exists(first)
+        assert psutil.Process(second).environ()["GOGC"] == "50"
+    finally:
+        cluster.dismiss("scheduler-moody")
 
 
 def test_over_https_scheduler_and_extender_prove_to_each_other_who_they_are(

@@ -14,7 +14,7 @@ import requests
 from extender.web.service import Service, ServiceOptions
 from recommender.cluster.access.connection import connect
 from tests.cluster.cluster import Cluster
-from tests.cluster.installing import Extender
+from tests.cluster.installing import Extender, installed_environment
 from tests.cluster.recording_extender import Json
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.pods import create, read
@@ -77,6 +77,12 @@ def learned(cluster: Cluster, url: str, namespace: str, workload: str, *curves: 
     """A profile of a class, once the extender knows it."""
     profile(cluster, namespace, workload, *curves)
     wait_until(lambda: judged_by_history(url, namespace, workload), f"the extender to know of {workload}")
+
+
+def test_the_scheduler_runs_with_the_environment_of_the_manifests(installed: Extender) -> None:
+    given = installed_environment()
+    assert given
+    assert given.items() <= psutil.Process(installed.scheduler.pid).environ().items()
 
 
 def test_pods_of_a_megabyte_are_placed_in_time_and_leave_nothing_behind(
