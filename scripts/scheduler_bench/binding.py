@@ -16,7 +16,7 @@ from scale_bench.objects import AT_A_TIME
 
 from scheduler_bench import objects
 from scheduler_bench.machine import Others
-from scheduler_bench.place import SCHEDULER, Answering, Place
+from scheduler_bench.place import MIB, SCHEDULER, Answering, Place
 from tests.cluster.installing import installed_environment, installed_profile
 from tests.cluster.processes import AS_SHIPPED, Server
 from tests.cluster.scheduling import start_scheduler
@@ -50,8 +50,8 @@ LEFT_OUT = 0.1
 
 @dataclass(frozen=True)
 class Round:
-    """One burst: pods bound a second, the CPU a pod of each part (`server`: API server and etcd), and the cores that
-    others used; none of it while the scheduler starts."""
+    """One burst: pods bound a second, the CPU a pod of each part (`server`: API server and etcd), the cores that others
+    used; none of it while the scheduler starts. And the memory that the scheduler holds at the end."""
 
     kind: str
     pods_per_s: float
@@ -59,6 +59,7 @@ class Round:
     scheduler_cpu_ms: float
     server_cpu_ms: float
     others_cores: float
+    scheduler_mib: float
 
 
 def classes_of_bursts(pods: int) -> list[tuple[str, int]]:
@@ -100,6 +101,7 @@ def bind_burst(place: Place, kind: str, pods: int, number: int, share_percent: i
             others, begun, before_s = Others(), len(seen.moments), _cpu_s(place, extender, scheduler)
             _await(seen, pods, pods)
             used_s, cores = zip(before_s, _cpu_s(place, extender, scheduler), strict=True), others.cores
+            held_mib = scheduler.resident_bytes / MIB
             if kind in OURS and extender:
                 _check(extender, pods)
         finally:
@@ -107,7 +109,8 @@ def bind_burst(place: Place, kind: str, pods: int, number: int, share_percent: i
     _clear(place)
     moments = sorted(seen.moments.values())
     rate = (pods - 1 - first) / (moments[pods - 1] - moments[first])
-    return Round(kind, rate, *(1e3 * (after_s - from_s) / max(1, pods - begun) for from_s, after_s in used_s), cores)
+    used_ms = (1e3 * (after_s - from_s) / max(1, pods - begun) for from_s, after_s in used_s)
+    return Round(kind, rate, *used_ms, cores, held_mib)
 
 
 def _await(seen: _Bound, bound: int, pods: int) -> None:

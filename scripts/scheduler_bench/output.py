@@ -76,14 +76,15 @@ def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
 
 
 def _cpu(rounds: Sequence[Round]) -> Table:
-    made = Table(title="CPU of a pod, ms; median of the rounds", title_justify="left")
-    for column in ("extender", "its own", "scheduler's", "API server's and etcd's", "together"):
+    made = Table(title="CPU of a pod, ms, and the scheduler's memory; medians of the rounds", title_justify="left")
+    for column in ("extender", "its own", "scheduler's", "API server's and etcd's", "together", "resident, MiB"):
         made.add_column(column, justify="left" if column == "extender" else "right")
     for kind in medians(rounds):
         own = [each for each in rounds if each.kind == kind]
         parts = [(each.extender_cpu_ms, each.scheduler_cpu_ms, each.server_cpu_ms) for each in own]
         figures = [*zip(*parts, strict=True), [sum(each) for each in parts]]
-        made.add_row(TITLES[kind], *(f"{statistics.median(ms):.2f}" for ms in figures))
+        held_mib = statistics.median(each.scheduler_mib for each in own)
+        made.add_row(TITLES[kind], *(f"{statistics.median(ms):.2f}" for ms in figures), f"{held_mib:.0f}")
     return made
 
 
