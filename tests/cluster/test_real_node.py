@@ -37,7 +37,7 @@ def busy_pod(cluster: Cluster, real_node: RealNode) -> Iterator[tuple[str, Cgrou
     namespace = cluster.namespace("busy")
     real_node.run(namespace, real_node.pod("busy", BUSY_WITH_4_MIB, limits={"cpu": "100m", "memory": "32Mi"}))
     cgroup = real_node.cgroup_of(namespace, "busy")
-    wait_until(lambda: cgroup.memory_usage_bytes > 4.2 * MIB, "the pod to hold its memory", timeout_s=60)
+    wait_until(lambda: cgroup.working_set_bytes > 4.2 * MIB, "the pod to hold its memory", timeout_s=60)
     yield namespace, cgroup
     cluster.core.delete_namespace(namespace)
 

@@ -18,12 +18,15 @@ from tests.cluster.real_node.training import progress_in, stages_in, training_po
 WORKLOAD = "forest-sklearn"
 """It imports in one thread and grows its trees in two."""
 
+SCALE = 0.4
+"""It trains for seconds then, on a fast machine, too: in less than one there are too few moments to compare."""
+
 
 def test_a_training_job_runs_to_its_end_and_its_phases_differ(
     cluster: Cluster, real_node: RealNode, namespace: str
 ) -> None:
     name = "forest"
-    real_node.run(namespace, training_pod(real_node, WORKLOAD, name=name, scale=0.15))
+    real_node.run(namespace, training_pod(real_node, WORKLOAD, name=name, scale=SCALE))
     with Watch(real_node.cgroup_of(namespace, name)) as watch:
         pod = real_node.wait_for_phase(namespace, name, "Succeeded", "Failed", timeout_s=180)
     log = real_node.log(namespace, name)
