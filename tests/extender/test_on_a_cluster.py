@@ -91,7 +91,8 @@ def test_forty_jobs_at_once_go_where_their_peaks_do_not_meet_and_each_can_be_exp
     told = explained(extender, namespace, "early-7")
     assert (told["advised"], told["demandFrom"], told["nodesAsked"]) == (where["early-7"], "history", 20)
     assert {"complement", "specon", "balance"} == set(told["nodes"][0]["scorers"])
-    assert number(extender, 'phasewise_extender_outcomes_total{outcome="bound where advised"}') >= 40
+    advised = 'phasewise_extender_outcomes_total{outcome="bound where advised"}'
+    wait_until(lambda: number(extender, advised) >= 40, "the extender to see all of them bound where advised")
     selector = "involvedObject.name=early-7,reason=PlacementExplained"
 
     def noted() -> str:
