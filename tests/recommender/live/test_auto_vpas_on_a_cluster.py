@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.client.exceptions import NotFoundException
 
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.workloads.training_jobs import KINDS
 from recommender.live.auto.settings import AUTO
 from tests.cluster.clearing import clear_namespace
 from tests.cluster.cluster import Cluster
+from tests.cluster.observing import measured
 from tests.cluster.processes import Server
 from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.cluster.simulated.usage import Usage, drive_usage
@@ -56,20 +56,13 @@ def trainee(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNod
     make(vpa, name, "batch/v1", "Job", "train-1", a_job(simulated_nodes.selector, needs))
     pod = wait_until(lambda: pod_of_job(vpa, name), "the job's pod to run", timeout_s=60)
     drive_usage(vpa, name, pod.metadata.name, Usage(0.4, 2.0**30, averaged_over_s=10))
-    wait_until(lambda: told_cores(vpa, pod) >= 0.35, "metrics.k8s.io to tell what the pod uses", timeout_s=60)
+
+    def told() -> bool:
+        return all(one.cpu_cores >= 0.35 for one in measured(vpa, name, pod.metadata.name).values())
+
+    wait_until(told, "metrics.k8s.io to tell what the pod uses", timeout_s=60)
     yield pod
     clear_namespace(vpa, name)
-
-
-def told_cores(cluster: Cluster, pod: Any) -> float:
-    """What metrics.k8s.io tells of a pod; 0 before it tells anything."""
-    try:
-        told: Any = cluster.custom.get_namespaced_custom_object(
-            "metrics.k8s.io", "v1beta1", pod.metadata.namespace, "pods", pod.metadata.name
-        )
-    except NotFoundException:
-        return 0.0
-    return float(sum(parse_quantity(container["usage"]["cpu"]) for container in told["containers"]))
 
 
 def pod_of_job(cluster: Cluster, namespace: str) -> Any:
