@@ -1,12 +1,14 @@
-# The image of `phasewise`: every command, nothing to build with, no root.
+# The image of `phasewise`: nothing to build with, no root.
 #
-#   docker build -t phasewise .
-#   docker run --rm --read-only --tmpfs /tmp phasewise dry-run
+#   docker build -t phasewise .                                       what runs in a cluster
+#   docker build -t phasewise-offline --build-arg REQUIREMENTS=requirements.txt .       every command
+#   docker run --rm --read-only --tmpfs /tmp phasewise-offline dry-run
 #
 # CPU is what the kernels are compiled for: `generic` runs on every machine of the architecture; x86-64-v3 (since 2013)
 # is faster where all nodes have it.
 ARG PYTHON=3.11
 ARG CPU=generic
+ARG REQUIREMENTS=requirements-cluster.txt
 
 # Dependencies first, and in a layer of their own to the end: they are nearly all of the image and change seldom.
 FROM python:${PYTHON}-slim AS dependencies
@@ -14,8 +16,9 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/phasewise
 ENV PATH=/opt/phasewise/bin:$PATH
 WORKDIR /src
-COPY requirements.txt .
-RUN pip install -r requirements.txt
+COPY requirements*.txt ./
+ARG REQUIREMENTS
+RUN pip install -r ${REQUIREMENTS}
 
 FROM dependencies AS build
 COPY pyproject.toml README.md LICENSE ./
@@ -26,9 +29,10 @@ RUN pip install --no-deps .
 ARG CPU
 ENV NUMBA_CPU_NAME=${CPU} NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=/opt/phasewise/kernels
 WORKDIR /
-RUN phasewise recommender --check && phasewise dry-run > /dev/null \
-    && phasewise train /src/recommender/data/recordings -o /tmp/model > /dev/null
-RUN python -c "from extender.placing.rehearsal import rehearse; rehearse()"
+RUN phasewise recommender --check
+ARG REQUIREMENTS
+RUN if [ ${REQUIREMENTS} = requirements.txt ]; then phasewise dry-run > /dev/null \
+    && phasewise train /src/recommender/data/recordings -o /tmp/model > /dev/null; fi
 # That the extender and what belongs to it can be loaded is seen here and not in the cluster.
 RUN phasewise extender serve --help > /dev/null && phasewise extender explain --help > /dev/null \
     && phasewise controller --help > /dev/null && phasewise webhook --help > /dev/null
@@ -38,7 +42,11 @@ RUN mkdir /ours && cp -a --parents bin/phasewise kernels /ours \
         lib/python*/site-packages/phasewise-*.dist-info /ours
 
 FROM dependencies AS dependencies-alone
-RUN pip uninstall --yes pip setuptools
+WORKDIR /opt/phasewise
+# Tests of NumPy and Numba, and a client of the API server for asyncio, are a fifth of them; nothing imports them.
+RUN pip uninstall --yes pip setuptools \
+    && cd lib/python*/site-packages && rm -r kubernetes/aio \
+    && find numba numpy -name tests -type d -prune -exec rm -r {} +
 
 FROM python:${PYTHON}-slim
 ARG CPU

@@ -9,15 +9,16 @@ from extender.pods.grid import Grid
 from extender.pods.sizes import FFDL, Sizes
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
-    "complement": 10.0,
+    "complement": 20.0,
     "specon": 1.0,
-    "data": 1.0,
-    "balance": 0.5,
+    "data": 2.0,
+    "fragments": 6.0,
     "pack": 0.0,
     "spread": 0.0,
 }
 """Peaks first: they are what breaks. Half of this scorer lies between nodes that overload and those that do not,
-more than all others together can say. Together or apart is for the job to say."""
+more than all others together can say. Five points of peak are worth as much as ten jobs that still learn. Together or
+apart is for the job to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,11 @@ class Limits:
     Attributes
     ----------
     memory
-        The share of a node that may be used at the peak.
+        The share of a node that may be used at the peak, until the pod has waited for `patience_s`.
     cpu_overload
         The overload (core-seconds above allocatable) that a pod may be expected to add, as a share of its own demand.
     patience_s
-        How long a pod that was refused every node for its CPU waits at most, more being tolerated all the time.
+        How long a pod that was refused every node waits at most; of CPU more is tolerated all the time.
     """
 
     memory: float | None = 1.0
@@ -69,8 +70,8 @@ class Settings:
         Pods of these schedulers are ours; pods of others only when they say so by a label or annotation, or when their
         workload's history is known.
     hold_s
-        How long a placement just advised counts while the watch has not shown it. Longer than a scheduler takes to bind
-        a burst (a second or two), short enough that a pod that went elsewhere does not block a node.
+        How long a placement just advised counts of a pod that the watch has not shown at all. Longer than a watch is
+        late, short enough that a pod that was deleted meanwhile does not block a node.
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from recommender.kernels.loading import NotCompiled, loaded_alone
+KERNELS = Path(__file__).parent / "kernels"
 
 
 def compile_apart(rehearsal: Callable[[], None], program: str) -> None:
@@ -20,8 +21,24 @@ def compile_apart(rehearsal: Callable[[], None], program: str) -> None:
         The module that does the same as a program. It is run first where something is not compiled yet. What it leaves
         uncompiled, or cannot keep on the disk, is compiled here.
     """
+    from recommender.kernels.loading import NotCompiled, loaded_alone  # noqa: PLC0415  Numba is slow to import
+
     try:
         loaded_alone(rehearsal)
     except NotCompiled:
         subprocess.run((sys.executable, "-m", program), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - ourselves
         rehearsal()
+
+
+def drop_outdated(folder: Path = KERNELS) -> None:
+    """Remove what was compiled of modules in a folder that were replaced since, so that it is compiled anew.
+
+    Numba would do so itself, but reads its index first, and fails where that names a class that is not there any more.
+    """
+    for index in (folder / "__pycache__").glob("*.nbi"):
+        source = folder / f"{index.name.partition('.')[0]}.py"
+        try:
+            if not source.exists() or source.stat().st_ctime > index.stat().st_ctime:
+                index.unlink()
+        except OSError:
+            continue  # another process was quicker, or nothing can be changed here, and Numba keeps it elsewhere

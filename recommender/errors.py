@@ -4,13 +4,10 @@ PhasewiseError                      anything we raise on purpose; its text is fi
 ├── Misuse                          options that do not fit together, an unknown name          exit code 2
 ├── BadInput                        a file, row or column that cannot be used; names the place exit code 2
 ├── BadArtifact                     a model that is damaged, truncated, newer or unfitting     exit code 2
-├── NotEnoughData                   sound input, but too little of it for what was asked       exit code 2
-└── PartlyDone                      finished, with items left out by error; names each         exit code 3
+└── NotEnoughData                   sound input, but too little of it for what was asked       exit code 2
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 
 class PhasewiseError(Exception):
@@ -69,19 +66,3 @@ class NotEnoughData(PhasewiseError):
     """The input is sound but too small: no container long enough, fewer windows than phases."""
 
     exit_code = 2
-
-
-class PartlyDone(PhasewiseError):
-    """The work is done and written, except for items that failed; each is named.
-
-    Parameters
-    ----------
-    left_out
-        One line per item: its name and why it was left out.
-    """
-
-    exit_code = 3
-
-    def __init__(self, left_out: Sequence[str]) -> None:
-        self.left_out = tuple(left_out)
-        super().__init__("left out by error:\n  " + "\n  ".join(self.left_out))

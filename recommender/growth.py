@@ -166,7 +166,7 @@ class Growth:
         category = self.category
         if now > options.alpha:
             category = Category.PROGRESSING
-        elif now < options.alpha and before is not None and (now < before or now == 0.0):
+        elif slows_down(before, now, options.alpha):
             category = SLOWER[category]
         if category != self.category:
             self.category, self.since_s = category, due_s
@@ -218,6 +218,11 @@ class Growth:
         self.origin, self.metric = origin, reading.metric
         self.scale, self.value, self.growth, self.mark_value, self.fresh = 0.0, None, None, None, False
         self._take(reading, options)
+
+
+def slows_down(before: float | None, now: float | None, alpha: float) -> bool:
+    """Whether a growth is small, and smaller than the one of the interval before it."""
+    return now is not None and before is not None and now < alpha and (now < before or now == 0.0)
 
 
 def leading(categories: Iterable[Category]) -> Category | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from recommender.errors import Misuse
+from recommender.kernels import kills
 from recommender.kernels import tally as kernel
 from recommender.records import (
+    MEMORY,
     VIOLATION_TOLERANCE,
     FloatArray,
     IntArray,
+    RunTally,
     Tally,
     UsageSeries,
 )
@@ -64,6 +69,72 @@ class ReplayOptions:
         return max(1, round(self.cycle_s / step_s))
 
 
+Limits = Literal["follow", "stay", "none"]
+
+FLOOR_FACTOR, FLOOR_MORE_BYTES = 1.2, 100.0 * 2**20
+"""After a kill a run keeps the larger of allocation x 1.2 and allocation + 100 MiB, as the VPA does."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillRules:
+    """What a memory kill costs, and when a decision counts.
+
+    Attributes
+    ----------
+    apply_delay
+        Samples from a decision until it is in force.
+    restart_s
+        What a restart takes.
+    checkpoint_every_s
+        Age between checkpoints of a run; infinite: a kill loses all of it.
+    limits
+        What becomes of the memory limit, above which use kills: it follows the request, stays as it was declared, or
+        there is none.
+    recreates
+        What is given to a container makes it anew: each change costs what a kill does.
+    """
+
+    apply_delay: int = 0
+    restart_s: float = 120.0
+    checkpoint_every_s: float = math.inf
+    limits: Limits = "follow"
+    recreates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRules:
+    """How a simulated cluster treats what is recommended for recorded containers.
+
+    Attributes
+    ----------
+    apply_delay_s
+        From when what a container has lies outside its bounds until it has something else.
+    """
+
+    apply_delay_s: float
+    kills: KillRules = field(default_factory=KillRules)
+
+
+def after_kill(had_bytes: float) -> float:
+    """What a run keeps at least once it was killed with so much memory."""
+    return max(had_bytes * FLOOR_FACTOR, had_bytes + FLOOR_MORE_BYTES)
+
+
+def standing_limits(declared_bytes: FloatArray, limits: Limits) -> FloatArray:
+    """The memory limit that does not move, float64 (n,): below it use never kills.
+
+    Parameters
+    ----------
+    declared_bytes
+        float64 (n,): where limits stay, they are what was declared; NaN where nothing was.
+    """
+    if limits == "follow":
+        return np.zeros(len(declared_bytes))
+    if limits == "none":
+        return np.full(len(declared_bytes), np.inf)
+    return np.where(np.isnan(declared_bytes), np.inf, declared_bytes)
+
+
 def interval_s(series: UsageSeries) -> float:
     """The grid step, or the median distance of samples taken as they come (1 s when there is but one)."""
     if series.step_s > 0:
@@ -100,17 +171,55 @@ def judge(
         tolerance, ROUNDING, sums, counts,
     )  # fmt: skip
 
-    def pair(place: int) -> tuple[float, float]:
-        return float(sums[place]), float(sums[place + 1])
-
     return Tally(
         samples=int(counts[kernel.SAMPLES]),
         judged_s=float(sums[kernel.JUDGED_S]),
-        used=pair(kernel.USED),
-        allocated=pair(kernel.ALLOCATED),
-        slack=pair(kernel.SLACK),
-        shortage=pair(kernel.SHORTAGE),
+        used=_pair(sums[kernel.USED : kernel.USED + 2]),
+        allocated=_pair(sums[kernel.ALLOCATED : kernel.ALLOCATED + 2]),
+        slack=_pair(sums[kernel.SLACK : kernel.SLACK + 2]),
+        shortage=_pair(sums[kernel.SHORTAGE : kernel.SHORTAGE + 2]),
         violations=(int(counts[kernel.VIOLATIONS]), int(counts[kernel.VIOLATIONS + 1])),
         oom_events=int(counts[kernel.OOM_EVENTS]),
         resizes=int(counts[kernel.RESIZES]),
     )
+
+
+def judge_run(
+    usage: FloatArray,
+    declared: FloatArray,
+    positions: IntArray,
+    allocations: FloatArray,
+    lasting_s: FloatArray,
+    rules: KillRules,
+) -> RunTally:
+    """What allocations did to a run whose kills cost what they cost.
+
+    Parameters
+    ----------
+    usage
+        float64 (n, 2), cores and bytes, NaN in gaps. Judged from the first decision on.
+    declared
+        float64 (n, 2): in force until the first decision is.
+    positions, allocations, lasting_s
+        As for `judge`; a decision whose delay ends after the run is never in force.
+    """
+    n = len(usage)
+    decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1
+    in_force = np.where(decided[:, np.newaxis] >= 0, allocations[np.maximum(decided, 0)], declared)
+    figures = np.empty(kills.N_FIGURES)
+    first = int(positions[0])
+    kills.play_kills(
+        np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
+        standing_limits(declared[:, MEMORY], rules.limits), lasting_s, first, rules.restart_s, rules.checkpoint_every_s,
+        FLOOR_FACTOR, FLOOR_MORE_BYTES, rules.recreates, ROUNDING, figures,
+    )  # fmt: skip
+    judged = np.arange(n) >= first
+    judged &= ~np.isnan(usage[:, MEMORY])
+    wanted = (declared[judged] * lasting_s[judged, np.newaxis]).sum(axis=0)
+    number = int(figures[kills.KILLS])
+    reserved, lost = figures[kills.RESERVED : kills.RESERVED + 2], figures[kills.LOST : kills.LOST + 2]
+    return RunTally(1, int(number > 0), number, *(_pair(amounts) for amounts in (wanted, reserved, lost)))
+
+
+def _pair(amounts: FloatArray) -> tuple[float, float]:
+    return float(amounts[0]), float(amounts[1])

@@ -19,9 +19,9 @@ from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import FEATURE_UNITS, USAGE_FEATURES
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.kmeans import PhaseCentres
+from recommender.phases.sojourns import Sojourns
 from recommender.phases.statistics import PhaseStatistics
-from recommender.policies import demand_state
-from recommender.policies.demand import DemandModel
+from recommender.policies.phase_demand import DemandModel
 from recommender.records import FloatArray
 
 BUNDLED = "bundled"
@@ -46,6 +46,7 @@ class PhaseModel:
     detector: PhaseDetector
     statistics: PhaseStatistics | None = None
     graph: PhaseGraph | None = None
+    sojourns: Sojourns | None = None
     demand: DemandModel | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
@@ -65,6 +66,12 @@ class PhaseModel:
         """Share of samples that may violate, cpu and memory, as the model's maker chose."""
         cpu, memory = self.facts.get("target_violation", (0.05, 0.05))
         return float(cpu), float(memory)
+
+    def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
+        """The expected share of some coming time in each phase, by context (`kernels.occupancy`)."""
+        if self.sojourns is None:
+            raise BadArtifact("this model can tell phases but not their order (it was imported). Train one on data.")
+        return self.sojourns.to_provide_for(lead_samples, ahead_samples).occupancy
 
     def _statistics(self) -> PhaseStatistics:
         if self.statistics is None:
@@ -88,9 +95,9 @@ class PhaseModel:
             manifest["statistics_features"] = list(self.statistics.features)
         if self.graph is not None:
             manifest["graph"] = graph_io.to_document(self.graph)
-        if self.demand is not None:
-            demand_arrays, manifest["demand"] = demand_state.to_state(self.demand)
-            arrays |= {f"demand.{name}": array for name, array in demand_arrays.items()}
+        for part, learned in (("sojourns", self.sojourns), ("demand", self.demand)):
+            if learned is not None:
+                arrays |= {f"{part}.{name}": array for name, array in learned.to_state().items()}
         artifacts.save(folder, arrays, manifest)
 
 
@@ -112,19 +119,25 @@ def _load(folder: Path, origin: str) -> PhaseModel:
     arrays, manifest = artifacts.load(folder)
     try:
         detector = PhaseDetector.from_state(arrays, [feature["name"] for feature in manifest["features"]])
-        statistics = graph = demand = None
+        statistics = graph = sojourns = demand = None
         if "statistics_features" in manifest:
             statistics = PhaseStatistics.from_state(arrays, manifest["statistics_features"])
         if "graph" in manifest:
             graph = graph_io.from_document(manifest["graph"])
-        if "demand" in manifest:
-            own = {n.removeprefix("demand."): a for n, a in arrays.items() if n.startswith("demand.")}
-            demand = demand_state.from_state(own, manifest["demand"])
-        return PhaseModel(detector, statistics, graph, demand, manifest["training"], origin)
+        if counts := _part(arrays, "sojourns"):
+            sojourns = Sojourns.from_state(counts, detector.n_phases + 1)
+        if learned := _part(arrays, "demand"):
+            demand = DemandModel.from_state(learned, detector.n_phases + 1)
+        return PhaseModel(detector, statistics, graph, sojourns, demand, manifest["training"], origin)
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise BadArtifact(
             f"{folder}: its parts do not fit each other ({type(error).__name__}: {error}). Train it again."
         ) from error
+
+
+def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of one part, by their own names."""
+    return {whole.removeprefix(f"{name}."): array for whole, array in arrays.items() if whole.startswith(f"{name}.")}
 
 
 def import_bare(path: str | Path, features: Sequence[str]) -> PhaseModel:

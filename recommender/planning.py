@@ -8,6 +8,7 @@ from typing import Any
 
 from recommender.errors import BadArtifact
 from recommender.model import PhaseModel
+from recommender.phases.features import source_columns
 from recommender.policies.base import Policy
 from recommender.policies.registry import REGISTRY
 from recommender.records import UsageSeries
@@ -33,13 +34,17 @@ class Planner:
     _made: dict[int, list[Policy]] = field(default_factory=dict, repr=False)
 
     def __call__(self, series: UsageSeries) -> Plan:
-        model = self.model.model_for(series.container) if isinstance(self.model, CrossFit) else self.model
+        model = self.model_for(series.container)
         key = id(model)
         if key not in self._made:
             self._made[key] = [REGISTRY.make(name, model) for name in self.policies]
         needs_phases = any(name in REGISTRY.needs_model for name in self.policies)
         trace = model.detector.trace(series) if model is not None and needs_phases else None
         return Plan(self._made[key], trace)
+
+    def model_for(self, container: str) -> PhaseModel | None:
+        """The model that has not seen this container, where there are several."""
+        return self.model.model_for(container) if isinstance(self.model, CrossFit) else self.model
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the policies made: another process makes its own."""
@@ -50,29 +55,42 @@ class Planner:
         return self.model.models[0] if isinstance(self.model, CrossFit) else self.model
 
 
-def usable_policies(asked: Sequence[str], model: PhaseModel | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Policies that can run with this model, and a note on each that cannot.
+def usable_policies(
+    asked: Sequence[str], model: PhaseModel | None, rows: Mapping[str, bool]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Rows and policies that can run with this model, and a note on each that cannot.
 
     Parameters
     ----------
     asked
         Names the user gave; empty for all. A policy asked for by name that cannot run is an error, not a note.
+    rows
+        Those of the simulated cluster, and whether each needs a model.
 
     Raises
     ------
     Misuse, BadArtifact
         An unknown name, or the model cannot serve a policy asked for.
     """
-    REGISTRY.check(asked)
-    chosen = tuple(name for name in REGISTRY.names() if not asked or name in asked)
-    lacking = "" if model is None else "it was imported and knows phases only" if model.demand is None else ""
-    unusable = [name for name in chosen if lacking and name in REGISTRY.needs_model]
-    if unusable and asked:
-        raise BadArtifact(
-            f"{', '.join(unusable)}: the model cannot serve this policy: {lacking}. Train a model on data for it."
-        )
-    notes = tuple(f"{name} is left out: {lacking}." for name in unusable)
-    return tuple(name for name in chosen if name not in unusable), notes
+    REGISTRY.check(asked, tuple(rows))
+    chosen = tuple(name for name in dict.fromkeys((*rows, *REGISTRY.names())) if not asked or name in asked)
+    lacking = {name: why for name in chosen if (why := _lacking(name, model, rows))}
+    if lacking and asked:
+        name, why = next(iter(lacking.items()))
+        raise BadArtifact(f"{name}: the model cannot serve this policy: {why}. Train a model on data for it.")
+    notes = tuple(f"{name} is left out: {why}." for name, why in lacking.items())
+    return tuple(name for name in chosen if name not in lacking), notes
+
+
+def _lacking(name: str, model: PhaseModel | None, rows: Mapping[str, bool]) -> str:
+    """Why a model cannot serve a row or policy; empty where it can, or where none is given yet."""
+    if model is None or not rows.get(name, name in REGISTRY.needs_model):
+        return ""
+    if model.demand is None:
+        return "it was imported and knows phases only"
+    if name in rows and (foreign := source_columns(model.detector.features)):
+        return f"it needs {', '.join(foreign)}, which live metrics do not have"
+    return ""
 
 
 def model_facts(model: PhaseModel | CrossFit | None) -> dict[str, object]:

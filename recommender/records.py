@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +30,20 @@ def amounts_of(array: FloatArray) -> Amounts:
     return cpu_cores, memory_bytes
 
 
-def array_of(pairs: Collection[Amounts]) -> FloatArray:
-    """Many pairs as float64 (n, 2)."""
-    return np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs)).reshape(-1, 2)
+class Sample(NamedTuple):
+    """What a container used; NaN where it is not told, never 0 for want of a value.
+
+    Attributes
+    ----------
+    timestamp_s
+        Unix seconds: the end of the window that it is a mean over.
+    cpu_cores, memory_bytes
+        Mean cores over the window, and the working set at its end.
+    """
+
+    timestamp_s: float
+    cpu_cores: float
+    memory_bytes: float
 
 
 UNKNOWN_PHASE = -1
@@ -205,12 +216,61 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTally:
+    """What allocations did to one run or, summed, to many; pairs are core-seconds and byte-seconds."""
+
+    runs: int = 0
+    killed_runs: int = 0
+    kills: int = 0
+    declared: tuple[float, float] = (0.0, 0.0)
+    reserved: tuple[float, float] = (0.0, 0.0)
+    lost: tuple[float, float] = (0.0, 0.0)
+    """Work redone and restarts, under the allocation after each kill."""
+
+    def __add__(self, other: RunTally) -> RunTally:
+        pairs = {
+            name: (getattr(self, name)[0] + getattr(other, name)[0], getattr(self, name)[1] + getattr(other, name)[1])
+            for name in ("declared", "reserved", "lost")
+        }
+        return RunTally(self.runs + other.runs, self.killed_runs + other.killed_runs, self.kills + other.kills, **pairs)
+
+    def net_saved(self, resource: int) -> float:
+        """Share of what was declared that is neither reserved nor lost; NaN where nothing was declared."""
+        declared = self.declared[resource]
+        return 1.0 - (self.reserved[resource] + self.lost[resource]) / declared if declared else math.nan
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerReplay:
     """One container under every policy; all tallies count the same samples."""
 
     container: str
     workload: str | None
     tallies: Mapping[str, Tally]
+    runs: Mapping[str, RunTally] = field(default_factory=dict)
+    """Of the rows of the simulated cluster: kills, and the work that they lost."""
+
+
+MARKS = ("asked", "applied", "deferred", "killed")
+"""What happens to a container besides: another amount is outside its bounds, given, put off; too little memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One container under one row of the simulated cluster.
+
+    Attributes
+    ----------
+    decisions
+        int64 (d,) unix seconds of the first sample that each amount was in force at, float64 (d, 2) cores and bytes.
+    marks
+        Unix seconds by the name of what happened, see `MARKS`.
+    """
+
+    tally: Tally
+    run: RunTally
+    decisions: tuple[IntArray, FloatArray]
+    marks: Mapping[str, IntArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +294,8 @@ class Timeline:
     labels: IntArray | None
     decisions: Mapping[str, tuple[IntArray, FloatArray]]
     explanations: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    marks: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
+    """Of the rows of the simulated cluster: what happened when, see `MARKS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +330,8 @@ class ReplayResult:
     def totals(self) -> dict[str, Tally]:
         """Each policy's tallies summed over all containers."""
         return {name: sum((c.tallies[name] for c in self.containers), Tally()) for name in self.policies}
+
+    def run_totals(self) -> dict[str, RunTally]:
+        """The same of kills and lost work, for the rows of the simulated cluster."""
+        played = [name for name in self.policies if all(name in c.runs for c in self.containers)]
+        return {name: sum((c.runs[name] for c in self.containers), RunTally()) for name in played}

@@ -24,6 +24,7 @@ from recommender.records import (
     FloatArray,
     IntArray,
     PhaseTrace,
+    Played,
     ReplayResult,
     Tally,
     Timeline,
@@ -64,19 +65,16 @@ class Judged:
     Attributes
     ----------
     replay
-        Tallies of the policies that could be judged.
+        Tallies of the policies.
     decisions
         Per policy: int64 (d,) unix seconds of the first sample each decision covers, float64 (d, 2) cores and bytes.
     explanations
         Per policy: why its last decision is what it is.
-    unjudged
-        Policies that did not know what to allocate here.
     """
 
     replay: ContainerReplay
     decisions: Mapping[str, tuple[IntArray, FloatArray]]
     explanations: Mapping[str, Mapping[str, Any]]
-    unjudged: tuple[str, ...] = ()
 
 
 def replay_container(series: UsageSeries, plan: Plan, options: ReplayOptions) -> Judged | None:
@@ -92,21 +90,17 @@ def replay_container(series: UsageSeries, plan: Plan, options: ReplayOptions) ->
     tallies: dict[str, Tally] = {}
     decisions: dict[str, tuple[IntArray, FloatArray]] = {}
     explanations: dict[str, Mapping[str, Any]] = {}
-    unjudged: list[str] = []
     for policy in plan.policies:
         positions = per_sample if policy.every_sample else per_cycle
         session = policy.start(facts)
         block = Block(series.usage, series.timestamps, positions, plan.phases, series.requests)
         allocations = session.advance(block)
-        if np.isnan(allocations).any():
-            unjudged.append(policy.name)
-            continue
         tallies[policy.name] = judge(series.usage, positions, allocations, lasting_s, options.violation_tolerance)
         first_covered = samples[np.searchsorted(samples, positions)]
         decisions[policy.name] = (series.timestamps[first_covered], allocations)
         explanations[policy.name] = session.explain()
     container = ContainerReplay(series.container, series.workload, tallies)
-    return Judged(container, decisions, explanations, tuple(unjudged))
+    return Judged(container, decisions, explanations)
 
 
 def replay(
@@ -120,6 +114,8 @@ def replay(
     jobs: int = 1,
     processes_from: int = WORTH_PROCESSES,
     model: Mapping[str, object] | None = None,
+    rows: Sequence[str] = (),
+    played: Mapping[str, Mapping[str, Played]] | None = None,
 ) -> ReplayResult:
     """Replay every container of a source, one at a time or `jobs` at once.
 
@@ -141,6 +137,8 @@ def replay(
         Grid cells that this process replays itself before it starts others.
     model
         What the report says of the model.
+    rows, played
+        Rows of the simulated cluster that are laid beside the policies, and what came of each container under them.
 
     Raises
     ------
@@ -152,7 +150,7 @@ def replay(
     if jobs < 1:
         raise Misuse(f"{jobs} jobs cannot replay anything. Ask for at least 1.")
     work = _Work(plan_for, options, with_decisions=decisions_to is not None, with_timeline=timelines > 0)
-    gathered = _Gathered(timelines, decisions_to, options)
+    gathered = _Gathered(timelines, decisions_to, options, tuple(rows), played or {})
     outcomes = work.each(source) if jobs == 1 else _outcomes_of_jobs(iter(source), work, jobs, processes_from)
     with closing(outcomes):
         for outcome in outcomes:
@@ -277,6 +275,8 @@ class _Gathered:
     n_timelines: int
     decisions_to: DecisionWriter | None
     options: ReplayOptions
+    rows: tuple[str, ...]
+    played: Mapping[str, Mapping[str, Played]]
     policies: tuple[str, ...] = ()
     oracles: frozenset[str] = frozenset()
     containers: list[ContainerReplay] = field(default_factory=list)
@@ -286,21 +286,23 @@ class _Gathered:
     choice: TimelineChoice | None = None
 
     def take(self, outcome: _Outcome) -> None:
-        judged = outcome.judged
-        if judged is None:
+        if outcome.judged is None:
             need = self.options.fewest_samples
             count = f"{outcome.samples} sample{'s' if outcome.samples != 1 else ''}"
             self.left_out.append((outcome.container, f"{count}, a decision that can be judged needs {need}"))
             return
         if self.choice is None:
-            self.policies, self.oracles = outcome.policies, outcome.oracles
+            self.policies, self.oracles = (*self.rows, *outcome.policies), outcome.oracles
             self.choice = TimelineChoice(self.n_timelines, outcome.oracles)
+        played = self.played.get(outcome.container, {})
+        judged, timeline = _with_played(outcome, outcome.judged, played)
         self.containers.append(judged.replay)
         self.steps[outcome.step_s] += 1
-        for name in judged.unjudged:
-            self.unjudged.setdefault(name, []).append(outcome.container)
-        if outcome.timeline is not None:
-            self.choice.offer(judged.replay, outcome.timeline)
+        for name in self.rows:
+            if name not in played:
+                self.unjudged.setdefault(name, []).append(outcome.container)
+        if timeline is not None:
+            self.choice.offer(judged.replay, timeline)
         if self.decisions_to is not None:
             for name, (timestamps, allocations) in judged.decisions.items():
                 self.decisions_to.write(outcome.container, name, timestamps, allocations)
@@ -324,7 +326,9 @@ class _Gathered:
             cycle_s=self.options.cycle_s if cycle_samples is None else cycle_samples * step_s,
             policies=policies,
             oracles=self.oracles.intersection(policies),
-            containers=tuple(replace(c, tallies=_only(c.tallies, policies)) for c in self.containers),
+            containers=tuple(
+                replace(c, tallies=_only(c.tallies, policies), runs=_only(c.runs, policies)) for c in self.containers
+            ),
             left_out=tuple(self.left_out),
             model=model,
             notes=tuple(self._notes()),
@@ -333,6 +337,7 @@ class _Gathered:
                     line,
                     decisions=_only(line.decisions, policies),
                     explanations=_only(line.explanations, policies),
+                    marks=_only(line.marks, policies),
                 )
                 for line in self.choice.timelines()
             ),
@@ -343,8 +348,25 @@ class _Gathered:
             yield (
                 f"{name} is left out: it does not know what to allocate for {len(containers)} of "
                 f"{len(self.containers)} containers (the first is {containers[0]!r})"
-                f"{', which declare no request' if name == 'static' else ''}."
+                f"{', which declare no request' if name in ('static', 'class.peak') else ''}."
             )
+
+
+def _with_played(outcome: _Outcome, judged: Judged, played: Mapping[str, Played]) -> tuple[Judged, Timeline | None]:
+    """A container with what came of it under the rows of the simulated cluster."""
+    tallies = {name: one.tally for name, one in played.items()}
+    decisions = {name: one.decisions for name, one in played.items()}
+    replay = replace(
+        judged.replay,
+        tallies=tallies | dict(judged.replay.tallies),
+        runs={name: one.run for name, one in played.items()},
+    )
+    timeline = outcome.timeline and replace(
+        outcome.timeline,
+        decisions=decisions | dict(outcome.timeline.decisions),
+        marks={name: one.marks for name, one in played.items()},
+    )
+    return replace(judged, replay=replay, decisions=decisions | dict(judged.decisions)), timeline
 
 
 def _only(by_policy: Mapping[str, Any], policies: tuple[str, ...]) -> dict[str, Any]:

@@ -23,22 +23,23 @@ def saving(replay: ContainerReplay, policy: str, baseline: str) -> float:
 
 
 def suffering(replay: ContainerReplay, policy: str) -> int:
-    """Violating samples of either resource and OOM events of `policy` on this container."""
-    tally = replay.tallies[policy]
-    return sum(tally.violations) + tally.oom_events
+    """Violating samples of either resource and kills for memory of `policy` on this container."""
+    tally, run = replay.tallies[policy], replay.runs.get(policy)
+    return sum(tally.violations) + (tally.oom_events if run is None else run.kills)
 
 
 def subject_and_baseline(policies: Sequence[str], oracles: Collection[str]) -> tuple[str, str]:
     """The policy under test and what it is held against, of those that were run.
 
-    `phase.proactive` against `histogram`, where both are there; else the next best known pair, else first and last.
+    `phasewise` against `vpa`, where both are there; else the next best known pair, else first and last.
     """
     choices = [name for name in policies if name not in oracles] or list(policies)
     subject = next(
-        (name for name in ("phase.proactive", "phase.rules", "prev.step.max") if name in choices), choices[0]
+        (name for name in ("phasewise", "phase.proactive", "phase.rules", "prev.step.max") if name in choices),
+        choices[0],
     )
     rest = [name for name in choices if name != subject] or [subject]
-    baseline = next((name for name in ("histogram", "prev.step.max") if name in rest), rest[-1])
+    baseline = next((name for name in ("vpa", "histogram", "prev.step.max") if name in rest), rest[-1])
     return subject, baseline
 
 

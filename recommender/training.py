@@ -15,7 +15,7 @@ from recommender.phases.contexts import Run, runs_of
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
-from recommender.policies.demand_training import fit_demand
+from recommender.pricing import LabelledRun, fit_demand
 from recommender.records import IntArray, PhaseTrace, UsageSeries
 
 FOLDS = 5
@@ -136,16 +136,17 @@ def with_forecasts(
     traces = [detector.trace(s) for s in series]
     statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
     graph = _graph([runs_of(labels) for labels in map(_present_labels, series, traces)], detector.n_phases)
-    demand = fit_demand(
-        series,
-        traces,
-        cycle_samples=options.cycle_on(_commonest_step_s(series)),
-        lag=detector.lag,
-        target_violation=options.target_violation,
-        seed=options.detector.seed,
-        progress=progress,
+    demand, sojourns = fit_demand(
+        [
+            LabelledRun(one.workload or one.container, one.usage[one.present], _known_labels(one, trace))
+            for one, trace in zip(series, traces, strict=True)
+        ],
+        detector.n_phases + 1,
+        options.cycle_on(_commonest_step_s(series)),
+        detector.lag,
+        progress,
     )
-    return PhaseModel(detector, statistics, graph, demand, facts)
+    return PhaseModel(detector, statistics, graph, sojourns, demand, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,13 @@ def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
 def _commonest_step_s(series: Sequence[UsageSeries]) -> float:
     steps, counts = np.unique([s.step_s for s in series], return_counts=True)
     return float(steps[counts.argmax()])
+
+
+def _known_labels(series: UsageSeries, trace: PhaseTrace) -> IntArray:
+    """Labels of the samples that are there; the unknown phase is one more."""
+    labels = _present_labels(series, trace)
+    known: IntArray = np.where(labels < 0, trace.n_phases, labels)
+    return known
 
 
 def _present_labels(series: UsageSeries, trace: PhaseTrace) -> IntArray:

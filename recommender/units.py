@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 from recommender.errors import Misuse
 
@@ -44,6 +45,28 @@ def parse_duration_s(text: str) -> float:
             seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
         raise Misuse(f"{text!r} is not a duration. Write a positive one such as 15s, 10m or 1h30m.")
+    return seconds
+
+
+def parse_moment_s(text: str) -> float:
+    """Unix seconds of a moment written as such, or by RFC 3339; without a zone it is UTC.
+
+    Examples
+    --------
+    >>> parse_moment_s("1970-01-02T00:00Z"), parse_moment_s("86400")
+    (86400.0, 86400.0)
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            seconds = math.nan
+        else:
+            seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(seconds):
+        raise Misuse(f"{text!r} is not a moment. Write one such as 2026-05-01T12:00Z, or unix seconds.")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: the seed, and small builders."""
+"""What all tests share: the seed, the order of files, and how often examples are drawn."""
 
 from __future__ import annotations
 
@@ -9,38 +9,13 @@ import signal
 import hypothesis
 import pytest
 
+from tests.longest_first import LONGEST_FIRST
+
 
 def pytest_configure() -> None:
     """Ctrl-C ends what tests start, also when the tests run in the background of a shell, which ignores it."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-LONGEST_FIRST = (
-    # with servers: from five minutes down to one
-    "tests/scripts/test_bench_node.py",
-    "tests/cluster/test_scale.py",
-    "tests/recommender/live/test_behaviours_on_a_cluster.py",
-    "tests/scripts/test_bench_placement.py",
-    "tests/recommender/live/test_faults_on_a_cluster.py",
-    "tests/scripts/test_bench_scheduler.py",
-    "tests/extender/test_faults_on_a_cluster.py",
-    "tests/recommender/live/test_auto_vpas_on_a_cluster.py",
-    "tests/recommender/live/test_on_a_cluster.py",
-    "tests/recommender/sources/test_prometheus_for_real.py",
-    "tests/extender/test_walk_through_on_a_cluster.py",
-    "tests/recommender/live/test_progress_on_a_cluster.py",
-    "tests/recommender/live/test_history_on_a_cluster.py",
-    # without: from ten seconds down to three
-    "tests/recommender/cli/test_dry_run.py",
-    "tests/recommender/policies/test_demand.py",
-    "tests/recommender/phases/test_graph.py",
-    "tests/recommender/cli/test_train_model_phases.py",
-    "tests/scripts/test_record_training.py",
-    "tests/recommender/report/test_report_page.py",
-    "tests/recommender/phases/test_crbm.py",
-)
-"""Files that begin before all others: whoever takes one of them last keeps the other sessions waiting for it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

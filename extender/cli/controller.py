@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import signal
-import socket
-import threading
 from pathlib import Path
 
 import click
-from prometheus_client import CollectorRegistry, Gauge
 
-from extender.gangs.controller import Controller, Manners
+from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import Patience
 from extender.gangs.waking import Waker
+from extender.leading import election
+from extender.moves.gate import LATE, MOVED, MOVING, MoveLimits
+from extender.moves.mover import Mover
+from extender.web.app import App
+from extender.web.pages import create_pages
+from extender.web.server import Server, Serving
+from extender.web.telemetry import Telemetry
 from recommender import __version__
 from recommender.cli.common import DURATION
-from recommender.cluster.access.connection import Api, connect
-from recommender.cluster.access.rate import TokenBucket
-from recommender.cluster.lease import Candidate, LeaderElection
-from recommender.live.health import serve
+from recommender.cluster.access.connection import connect
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ LEASE = "phasewise-controller"
 @click.command(name="controller", context_settings={"auto_envvar_prefix": "PHASEWISE_CONTROLLER", "show_default": True})
 @click.option("--address", default="127.0.0.1:8944", help="Where /healthz, /readyz and /metrics answer, host:port.")
 @click.option("--leader-elect", is_flag=True, help="Act only while holding a Lease: for a standby replica.")
-@click.option("--lease-namespace", default="kube-system", help="Where that Lease lies.")
+@click.option("--lease-namespace", default="kube-system", help="Where that Lease lies, and what is reserved for gangs.")
 @click.option(
     "--bind-within", "bind_within_s", type=DURATION, default="5m", help="After so long an unbound gang holds no others."
 )
@@ -45,6 +43,24 @@ LEASE = "phasewise-controller"
     default="30s",
     help="A pod that the extender refused every node is tried again after so long; 0: when the scheduler likes.",
 )
+@click.option(
+    "--moves",
+    type=click.Choice(["off", "plan", "act"]),
+    default="off",
+    help="plan: events tell which training jobs SpeCon would move where; act: these are moved.",
+)
+@click.option("--moves-at-once", type=click.IntRange(1), default=4, help="With --moves act: so many jobs on their way.")
+@click.option(
+    "--moves-at-once-in-namespace", type=click.IntRange(1), default=1, help="Of them so many in one namespace."
+)
+@click.option(
+    "--move-within",
+    "back_within_s",
+    type=DURATION,
+    default="10m",
+    help="A job that is not back after so long is late: it is never moved again, nor is its class.",
+)
+@click.option("--move-rest", "rest_s", type=DURATION, default="10m", help="From one move of a job to its next.")
 @click.option("--qps", type=click.FloatRange(0, min_open=True), default=50.0, help="Requests a second.")
 @click.option("--burst", type=click.IntRange(1), default=100, help="Requests at once after a pause.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
@@ -56,6 +72,11 @@ def command(
     bind_within_s: float,
     period_s: float,
     retry_s: float,
+    moves: str,
+    moves_at_once: int,
+    moves_at_once_in_namespace: int,
+    back_within_s: float,
+    rest_s: float,
     qps: float,
     burst: int,
     kubeconfig: Path | None,
@@ -65,49 +86,55 @@ def command(
 
     A gang is named by the label phasewise.dev/gang and its size by phasewise.dev/gang-size; the groups of JobSet,
     Kubeflow, Volcano, Coscheduling, Kueue and plain Jobs are known by their own labels. Events on the pods say why a
-    gang waits. Pods that the extender refused every node are tried again now and then. Every option may stand in the
+    gang waits. Pods that the extender refused every node are tried again now and then. With --moves plan events tell
+    which pods with the annotation phasewise.dev/checkpointable: "true" would be moved, by their PhaseProfiles, and with
+    --moves act pods of Jobs are, each to a node that is reserved for its next pod. Every option may stand in the
     environment: PHASEWISE_CONTROLLER_QPS=20.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     agent = f"phasewise-controller/{__version__}"
     api = connect(kubeconfig, context, qps=qps, burst=burst, user_agent=agent)
-    election = _election(api, lease_namespace) if leader_elect else None
-    manners = Manners(period_s=period_s, patience=Patience(bind_within_s))
+    elected = election(api, lease_namespace, LEASE) if leader_elect else None
+    controller_options = ControllerOptions(period_s=period_s, patience=Patience(bind_within_s=bind_within_s))
 
     def leads() -> bool:
-        return election is None or election.leads
+        return elected is None or elected.leads
 
-    controller = Controller(api, leads, manners)
+    controller = Controller(api, leads, controller_options, namespace=lease_namespace)
     waker = Waker(api, leads, retry_s) if retry_s else None
-    probes = {"/healthz": lambda: True, "/readyz": lambda: not controller.not_ready()}
-    server = serve(address, _metrics(controller, waker), probes)
-    parts = [part for part in (election, controller, waker) if part is not None]
+    limits = MoveLimits(moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s) if moves == "act" else None
+    mover = Mover(api, leads, controller.cluster, controller.ledger, limits) if moves != "off" else None
+    telemetry = _telemetry(controller, waker, mover)
+    app = App(create_pages("controller", telemetry, controller.not_ready), {}, telemetry, controller.not_ready)
+    server = Server(app, Serving(address))
+    parts = [part for part in (elected, controller, waker, mover) if part is not None]
     for part in parts:
         part.start()
-    ended.wait()
-    for part in reversed(parts):
-        part.stop()
-    server.shutdown()
+    try:
+        server.run()
+    finally:
+        for part in reversed(parts):
+            part.stop()
 
 
-def _metrics(controller: Controller, waker: Waker | None) -> CollectorRegistry:
-    registry = CollectorRegistry()
+def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None) -> Telemetry:
+    watching = [part for part in (controller, waker, mover) if part is not None]
+
+    def unreadable() -> int:
+        return controller.unreadable + (mover.unreadable if mover else 0)
+
+    telemetry = Telemetry("controller")
     for name, words, value in (
         ("gangs_admitted", "Gangs let in since the start.", lambda: controller.admitted),
         ("gangs_waiting", "Gangs at the gate.", lambda: controller.waiting),
+        ("unreadable_objects", "Objects that cannot be read, and are left out.", unreadable),
         ("pods_woken", "Times a refused pod was tried again.", lambda: waker.woken if waker else 0),
-        ("watches_failing", "Watches without contact.", lambda: controller.failing + (waker.failing if waker else 0)),
+        ("moves_planned", "Training jobs that would be moved.", lambda: mover.planned if mover else 0),
+        ("moves_refused", "Training jobs in the way of others that stay.", lambda: mover.refused if mover else 0),
+        ("moves_started", "Training jobs moved since the start.", lambda: mover.counts[MOVING] if mover else 0),
+        ("moves_done", "Moved jobs that run again.", lambda: mover.counts[MOVED] if mover else 0),
+        ("moves_late", "Moved jobs that did not come back in time.", lambda: mover.counts[LATE] if mover else 0),
+        ("watches_failing", "Watches without contact.", lambda: sum(part.failing for part in watching)),
     ):
-        Gauge(f"phasewise_controller_{name}", words, registry=registry).set_function(value)
-    return registry
-
-
-def _election(api: Api, namespace: str) -> LeaderElection:
-    identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-    candidate = Candidate(api.apart(TokenBucket(5, 10)), namespace, LEASE, identity)
-    return LeaderElection(
-        candidate, on_won=lambda: log.info("leading"), on_lost=lambda: log.warning("no longer leading")
-    )
+        telemetry.watch(name, words, value)
+    return telemetry

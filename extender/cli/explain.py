@@ -12,7 +12,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from extender.cli.options import judging_options
+from extender.cli.options import scoring_options
 from extender.placing.trial import Trial, dumped, listed
 from extender.reasons import CPU_REASON
 from extender.settings import Settings
@@ -54,7 +54,7 @@ NAMED = 4
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
 @click.option("--nodes", "most", type=click.IntRange(1), default=20, help="How many nodes to tell of.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, like /explain of the server.")
-@judging_options
+@scoring_options
 def command(
     what: str,
     server: str,
@@ -137,7 +137,7 @@ def show(told: Told, *, decided: bool) -> None:
     for (score, words), names in alike.items():
         _row(table, names, len(names), score, words)
     for reason, count in told["reasons"].items():
-        words = f"{reason}: {shortfall(told['cpuOverload'])}" if reason == CPU_REASON else reason
+        words = f"{CPU_REASON}: {shortfall(told['cpuOverload'])}" if reason.startswith(CPU_REASON) else reason
         _row(table, [node for node, why in told["refused"].items() if why == reason], count, "no", words)
     if table.row_count:
         console.print(table)

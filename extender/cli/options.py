@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 import orjson
 
-from extender.judging.weights import parse_weights
 from extender.pods.grid import Grid
 from extender.pods.sizes import FFDL, Sizes, checked
+from extender.scoring.weights import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION
 from recommender.cluster.errors import BadQuantity
@@ -24,7 +24,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 CELLS = 24
 
 
-def judging_options(command: Command) -> Callable[..., Any]:
+def scoring_options(command: Command) -> Callable[..., Any]:
     """Gives a command `settings` instead of the options they are made of."""
 
     @click.option("--weights", default="", help="Weights of scorers: complement=3,specon=1; others keep their default.")
@@ -49,9 +49,15 @@ def judging_options(command: Command) -> Callable[..., Any]:
         "patience_s",
         type=DURATION,
         default="2h",
-        help="A pod waits no longer for --cpu-overload: more and more is tolerated till then.",
+        help="A pod waits no longer for memory or --cpu-overload; of the latter more and more is tolerated till then.",
     )
-    @click.option("--hold", "hold_s", type=DURATION, default="30s", help="How long an unseen placement counts.")
+    @click.option(
+        "--hold",
+        "hold_s",
+        type=DURATION,
+        default="30s",
+        help="Advice to a pod never seen counts so long.",
+    )
     @click.option(
         "--sizes",
         "sizes_file",

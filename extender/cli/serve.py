@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from ipaddress import ip_address
 from pathlib import Path
 
 import click
-from flask import Flask
 
-from extender.cli.options import judging_options
-from extender.placing.rehearsal import rehearse
+from extender.cli.options import scoring_options
 from extender.settings import Settings
-from extender.web.body import BodyLimits
+from extender.web.app import BodyLimits
+from extender.web.server import Server, Serving
 from extender.web.service import Service, ServiceOptions
-from extender.web.serving import Server, Serving
 from recommender import __version__
 from recommender.cli.common import DURATION
-from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.access.connection import connect
 from recommender.errors import Misuse
 
 log = logging.getLogger(__name__)
@@ -30,22 +27,20 @@ PEM = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--tls-certificate", type=PEM, help="Speak https with this certificate (PEM).  [default: plain http]")
 @click.option("--tls-key", type=PEM, help="Its key (PEM).  [default: in the certificate's file]")
 @click.option("--client-authority", type=PEM, help="Let in only clients with a certificate of this authority (PEM).")
-@click.option("--threads", type=click.IntRange(1, 64), default=8, help="Calls answered at a time.")
 @click.option("--max-body", "max_body_mib", type=click.IntRange(1, 1024), default=16, help="Largest body, MiB.")
-@click.option("--body-timeout", "body_s", type=DURATION, default="2s", help="Longest time for a body to come.")
+@click.option("--request-timeout", "request_s", type=DURATION, default="5s", help="Longest time for a request to come.")
 @click.option("--leader-elect", is_flag=True, help="Answer only while holding a Lease: for a standby replica.")
-@click.option("--lease-namespace", default="kube-system", help="Where that Lease lies.")
+@click.option("--lease-namespace", default="kube-system", help="Where that Lease lies, and what is reserved for gangs.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
-@judging_options
+@scoring_options
 def command(
     address: str,
     tls_certificate: Path | None,
     tls_key: Path | None,
     client_authority: Path | None,
-    threads: int,
     max_body_mib: int,
-    body_s: float,
+    request_s: float,
     leader_elect: bool,
     lease_namespace: str,
     kubeconfig: Path | None,
@@ -60,35 +55,18 @@ def command(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     if client_authority is not None and tls_certificate is None:
         raise Misuse("--client-authority needs --tls-certificate: without TLS no client shows a certificate.")
-    _check(address)
     if client_authority is None and not _loopback(address):
         log.warning("%s can be reached from outside, and whoever can may ask: see --client-authority", address)
-    options = ServiceOptions(settings, BodyLimits(max_body_mib << 20, body_s), lease_namespace if leader_elect else "")
-    services: list[Service] = []
-
-    def api() -> Api:
-        return connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")
-
-    api()  # what is wrong with the kubeconfig is said here in words, not in the worker by a traceback
-
-    def start() -> Flask:
-        services.append(Service(api(), options).start())
-        return services[0].app
-
-    def stop() -> None:
-        for service in services:
-            service.stop()
-
-    rehearse()
-    gc.collect()
-    gc.freeze()  # else the worker's first look for garbage would make copies of all that it shares with us
-    Server(Serving(address, tls_certificate, tls_key, client_authority, threads), start, stop).run()
-
-
-def _check(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise Misuse(f"--address {address}: give host:port, as in 127.0.0.1:8943.")
+    api = connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")
+    limits = BodyLimits(max_body_mib << 20, request_s)
+    options = ServiceOptions(settings, limits, lease_namespace if leader_elect else "", lease_namespace)
+    service = Service(api, options)
+    server = Server(service.app, Serving(address, tls_certificate, tls_key, client_authority, request_s))
+    service.start()
+    try:
+        server.run()
+    finally:
+        service.stop()
 
 
 def _loopback(address: str) -> bool:

@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 
 import click
-from flask import Flask
 
-from extender.web.serving import Server, Serving
+from extender.web.app import App
+from extender.web.pages import create_pages
+from extender.web.server import Server, Serving
+from extender.web.telemetry import Telemetry
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
-from extender.webhook.reviewing import create_webhook
+from extender.webhook.reviewing import mutating
 from recommender import __version__
-from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.access.connection import connect
 
 
 @click.command(name="webhook", context_settings={"auto_envvar_prefix": "PHASEWISE_WEBHOOK", "show_default": True})
@@ -49,20 +51,16 @@ def command(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
 
-    def api() -> Api:
-        return connect(kubeconfig, context, user_agent=f"phasewise-webhook/{__version__}")
-
+    api = connect(kubeconfig, context, user_agent=f"phasewise-webhook/{__version__}")
+    telemetry = Telemetry("webhook")
+    app = App(create_pages("webhook", telemetry, lambda: ""), mutating(scheduler), telemetry, lambda: "")
     with tempfile.TemporaryDirectory(prefix="phasewise-webhook-") as folder:
         kept = Kept(namespace, secret, names, configuration, Path(folder) / "serving.pem")
-        CertificateKeeper(api(), kept, time.time).hold()
-        keepers: list[CertificateKeeper] = []
-
-        def start() -> Flask:
-            keepers.append(CertificateKeeper(api(), kept, time.time).start())
-            return create_webhook(scheduler)
-
-        def stop() -> None:
-            for keeper in keepers:
-                keeper.stop()
-
-        Server(Serving(address, kept.file), start, stop).run()
+        keeper = CertificateKeeper(api, kept, time.time)
+        keeper.hold()
+        server = Server(app, Serving(address, kept.file))
+        keeper.start()
+        try:
+            server.run()
+        finally:
+            keeper.stop()

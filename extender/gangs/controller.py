@@ -1,24 +1,27 @@
 """The gang controller: looks at pods and nodes as the watches show them, decides, acts, looks again.
 
-What was decided stands on the pods. All that is kept here is manners: which gates were just opened (the watch is
-behind), how long to leave a gang alone after a failed write, and which events were written.
+What was decided stands in the ledger of reservations and on the pods. Kept here is only what spares others: which gates
+were just opened (the watch is behind), how long to leave a gang alone after a failed write, and which events were
+written.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from extender.gangs.admitting import Admitter, NotLeading
-from extender.gangs.decide import ADMITTED, WAITING, Decision, Note, Patience, decide
+from extender.gangs.decide import ADMITTED, WAITING, GangDecision, Note, Patience, decide
 from extender.gangs.gang import Gang
 from extender.gangs.job_size import path_of_job, size_of_job
-from extender.gangs.member import Member
+from extender.gangs.ledger import Ledger, handed_over, lasting, seats, with_reservations
+from extender.gangs.member import Member, Place
 from extender.gangs.names import GATE
 from extender.gangs.reading import read_member, read_place
 from extender.pods.event import event_on
@@ -37,7 +40,7 @@ RESTS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class ControllerOptions:
     """How often it does what.
 
     Attributes
@@ -71,31 +74,36 @@ class Controller:
     ----------
     leads
         Asked before every write.
+    namespace
+        Where the ConfigMap of the reservations lies.
     clock, monotonic
-        Unix seconds for what is written, monotonic seconds for manners.
+        Unix seconds for what is written, monotonic seconds for pauses.
     """
 
     def __init__(
         self,
         api: Api,
         leads: Callable[[], bool],
-        manners: Manners | None = None,
+        controller_options: ControllerOptions | None = None,
         *,
+        namespace: str = "kube-system",
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
     ) -> None:
-        self._api, self._leads, self._manners = api, leads, manners or Manners()
+        self._api, self._leads, self._options = api, leads, controller_options or ControllerOptions()
         self._clock, self._monotonic = clock, monotonic
         self._chance = chance or random.Random()  # noqa: S311  # jitter
         self._changed, self._ended = threading.Event(), threading.Event()
         self._pods = Reflector(api, path_of(PODS), read_member, on_change=self._wake)
         self._nodes = Reflector(api, path_of(NODES), read_place, on_change=self._wake)
         self._thread = threading.Thread(target=self._run, name="gangs", daemon=True)
-        self._admitter = Admitter(api, leads)
+        self.ledger = Ledger(api, namespace, monotonic)
+        """What is reserved; whoever else writes it takes turns."""
+        self._admitter = Admitter(api, self.ledger, leads)
         self._opened: dict[str, float] = {}
         self._failed: dict[tuple[str, str], tuple[Backoff, float]] = {}
-        self._told: dict[tuple[str, str], tuple[str, str, float]] = {}
+        self._told: dict[tuple[str, str, str], tuple[str, float]] = {}
         self._sizes: dict[str, tuple[int | None, float]] = {}
         self._look_s = 0.0
         self.admitted = 0
@@ -120,26 +128,40 @@ class Controller:
 
     def not_ready(self) -> str:
         """Why it cannot act, were it to lead; empty when it can."""
-        if self._pods.synced and self._nodes.synced:
-            return ""
+        if self._synced:
+            return self.ledger.problem
         problem = self._nodes.problem or self._pods.problem
         return f"the cluster is not known yet{': ' + problem if problem else ''}"
+
+    @property
+    def _synced(self) -> bool:
+        return self._pods.synced and self._nodes.synced
+
+    def cluster(self) -> tuple[Collection[Member], Collection[Place]] | None:
+        """All pods and nodes as the watches show them; None before they do, and while one of them has no contact."""
+        known = self._synced and not self.failing
+        return (self._pods.snapshot().values(), self._nodes.snapshot().values()) if known else None
 
     @property
     def failing(self) -> int:
         """How many of the watches have no contact now: what they are of is known as it was."""
         return sum(1 for reflector in (self._pods, self._nodes) if reflector.problem)
 
+    @property
+    def unreadable(self) -> int:
+        """How many pods and nodes cannot be read, each of which is left out as if it were not there."""
+        return sum(len(reflector.broken) for reflector in (self._pods, self._nodes))
+
     def _wake(self, old: Any, new: Any) -> None:
         self._changed.set()
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self._changed.wait(self._manners.period_s)
+            self._changed.wait(self._options.period_s)
             # Changes come in crowds; and in a large cluster looking must not become all that it does.
-            self._ended.wait(max(self._manners.pause_s, RESTS * self._look_s))
+            self._ended.wait(max(self._options.pause_s, RESTS * self._look_s))
             self._changed.clear()
-            if self._ended.is_set() or self.not_ready() or not self._leads():
+            if self._ended.is_set() or not self._synced or not self._leads():
                 continue
             began_s = self._monotonic()
             try:
@@ -157,12 +179,19 @@ class Controller:
         pods = self._pods.snapshot()
         if self._behind(pods.values()):
             return
-        decision = decide(
-            pods.values(), self._nodes.snapshot().values(), self._size_of, self._clock(), self._manners.patience
-        )
+        with self.ledger.turn:
+            self._act_on(pods.values())
+
+    def _act_on(self, pods: Collection[Member]) -> None:
+        now_s, patience = self._clock(), self._options.patience
+        reservations = handed_over(self.ledger.read(), pods, now_s, math.ceil(patience.bind_within_s))
+        self._admitter.keep(reservations)
+        with_reservation = list(with_reservations(pods, reservations))
+        everybody = [*with_reservation, *seats(reservations, now_s)]
+        decision = decide(everybody, self._nodes.snapshot().values(), self._size_of, now_s, patience)
         self.waiting = sum(1 for note in decision.notes if note.gang.gated and note.reason != ADMITTED)
         self._admitter.open(decision.native)
-        self._admitter.forget_seats(decision.stale)
+        self._admitter.keep(lasting(reservations, with_reservation, decision.stale, now_s))
         if decision.admit is not None and not self._left_alone(decision.admit):
             self._admit(decision.admit, decision)
         for note in decision.notes:
@@ -181,18 +210,19 @@ class Controller:
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
-    def _admit(self, gang: Gang, decision: Decision) -> None:
+    def _admit(self, gang: Gang, decision: GangDecision) -> None:
         key = (gang.namespace, gang.name)
         try:
-            self._admitter.admit(gang.gated, decision.seats, self._clock())
+            self._admitter.admit(gang, decision.reserved_nodes, self._clock(), self._options.patience.bind_within_s)
         except (ApiError, BadCredentials) as error:
             backoff, _ = self._failed.get(key) or (Backoff(1.0, 60.0, self._chance), 0.0)
             wait_s = backoff.next_s()
             self._failed[key] = (backoff, self._monotonic() + wait_s)
             self._opened |= {member.uid: self._monotonic() + min(wait_s, 1.0) for member in gang.gated}
             log.warning("%s: not admitted wholly, again in %.0f s: %s", gang, wait_s, error)
+            self._tell(Note(gang, WAITING, f"not all of it could be let in: {error}"))
             return
-        until_s = self._monotonic() + self._manners.caught_up_s
+        until_s = self._monotonic() + self._options.caught_up_s
         self._opened |= {member.uid: until_s for member in gang.gated}
         self._failed.pop(key, None)
         self.admitted += 1
@@ -217,22 +247,22 @@ class Controller:
             except (ApiError, BadObject) as error:
                 log.warning("the size of a gang cannot be told: %s", error)
                 size = None
-            self._sizes[path] = (size, self._monotonic() + self._manners.size_s)
+            self._sizes[path] = (size, self._monotonic() + self._options.size_s)
         return size
 
     # -- saying why ------------------------------------------------------------------------------------------------
 
     def _tell(self, note: Note) -> None:
         """Events on some pods of the gang, when there is something new to say."""
-        key, now_s = (note.gang.namespace, note.gang.name), self._monotonic()
-        reason, text, told_s = self._told.get(key, ("", "", 0.0))
-        rest_s = self._manners.told_again_s if text == note.text else self._manners.told_anew_s
-        if reason == note.reason and now_s - told_s < rest_s:
+        key, now_s = (note.gang.namespace, note.gang.name, note.reason), self._monotonic()
+        text, told_s = self._told.get(key, ("", -math.inf))
+        rest_s = self._options.told_again_s if text == note.text else self._options.told_anew_s
+        if now_s - told_s < rest_s:
             return
-        self._told[key] = (note.reason, note.text, now_s)
+        self._told[key] = (note.text, now_s)
         warning = note.reason not in (ADMITTED, WAITING)
         words = f"gang {note.gang.name.rpartition('=')[2]}: {note.text}"
-        for pod in (note.gang.gated or note.gang.members)[: self._manners.told_pods]:
+        for pod in (note.gang.gated or note.gang.members)[: self._options.told_pods]:
             event = event_on(pod.key, pod.uid, note.reason, words, COMPONENT, self._clock(), warning=warning)
             try:
                 self._api.create(path_of(EVENTS, pod.key.namespace), event)
@@ -240,10 +270,11 @@ class Controller:
                 log.warning("no event on %s: %s", pod, error)
                 return
 
-    def _forget(self, decision: Decision) -> None:
+    def _forget(self, decision: GangDecision) -> None:
         """Drop what is kept of gangs that there is nothing more to say of."""
-        spoken = {(note.gang.namespace, note.gang.name) for note in decision.notes}
-        self._told = {key: told for key, told in self._told.items() if key in spoken}
+        said = {(note.gang.namespace, note.gang.name, note.reason) for note in decision.notes}
+        self._told = {key: told for key, told in self._told.items() if key in said}
+        spoken = {key[:2] for key in said}
         self._failed = {key: failed for key, failed in self._failed.items() if key in spoken}
         now_s = self._monotonic()
         self._sizes = {path: size for path, size in self._sizes.items() if size[1] > now_s}

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from extender.gangs.member import Member
-from extender.gangs.names import GATE
+from extender.gangs.names import GANG_LABEL, GATE
 
 SizeOf = Callable[[Member], int | None]
 """Asks the job that owns a pod how many there will be; None when that cannot be told."""
+
+MOST_MEMBERS = 10_000
+"""What is reserved for a gang has to fit into one object beside that for another."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,9 @@ class Gang:
 
     @property
     def since_s(self) -> float:
-        """When its first member was made, unix seconds."""
-        return self.members[0].created_s
+        """When the first of those at the gate was made, unix seconds; of all where none is. Those past the gate make no
+        gang older: else whoever has a pod running would come before all others with whatever is made later."""
+        return (self.gated or self.members)[0].created_s
 
     @property
     def complete_s(self) -> float:
@@ -70,14 +74,9 @@ class Gang:
         return self.members[-1].created_s
 
     @property
-    def admitted_s(self) -> float:
-        """When it was let in last, unix seconds; minus infinity before that."""
-        stamps = [member.admitted_s for member in self.free if member.admitted_s == member.admitted_s]
-        return max(stamps, default=float("-inf"))
-
-    def seated(self, now_s: float, within_s: float) -> bool:
-        """Every seat was written lately and every gate is shut: a controller died in between."""
-        return not self.free and all(pod.seat and now_s - pod.admitted_s < within_s for pod in self.gated)
+    def with_reservation(self) -> tuple[Member, ...]:
+        """Those for which a node is reserved."""
+        return tuple(member for member in self.members if member.reserved_node)
 
     @property
     def other_gates(self) -> tuple[str, ...]:
@@ -111,8 +110,24 @@ def gangs_of(pods: Iterable[Member], size_of: SizeOf) -> list[Gang]:
     return sorted(made, key=lambda gang: gang.order)
 
 
+def ungated(pods: Iterable[Member], made_since_s: float) -> list[Gang]:
+    """By gang, the pods that carry our label and were made without our gate, lately: they wait for nobody."""
+    groups: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
+    for pod in pods:
+        labelled = pod.kind.name.startswith(f"{GANG_LABEL}=") and pod.alive and not pod.native
+        if (
+            labelled
+            and GATE not in pod.gates
+            and not pod.reserved_node
+            and not pod.told_node
+            and pod.created_s >= made_since_s
+        ):
+            groups[pod.key.namespace, pod.kind.name].append(pod)
+    return [Gang(namespace, name, tuple(members), None) for (namespace, name), members in groups.items()]
+
+
 def _concerns(pods: list[Member]) -> bool:
-    return any(pod.alive and (GATE in pod.gates or (not pod.node and pod.seat)) for pod in pods)
+    return any(pod.alive and (GATE in pod.gates or (not pod.node and pod.reserved_node)) for pod in pods)
 
 
 def _gang(namespace: str, name: str, pods: list[Member], size_of: SizeOf) -> Gang:
@@ -120,7 +135,9 @@ def _gang(namespace: str, name: str, pods: list[Member], size_of: SizeOf) -> Gan
     owners = {pod.owner.uid for pod in members if GATE in pod.gates and pod.owner is not None}
     done = sum(1 for pod in pods if pod.phase == "Succeeded" and pod.owner is not None and pod.owner.uid in owners)
     size, problem = _size(members, size_of)
-    if len({pod.kind.priority for pod in members}) > 1:
+    if len(members) > MOST_MEMBERS:
+        problem = f"it has more than {MOST_MEMBERS} pods"
+    elif len({pod.kind.priority for pod in members}) > 1:
         problem = "its pods differ in priority"
     elif len({pod.kind.scheduler for pod in members}) > 1:
         problem = "its pods name different schedulers"

@@ -60,8 +60,12 @@ class Member:
         Its scheduling gates in their order.
     native
         The name of its PodGroup of Kubernetes itself (1.36); empty for none.
-    seat, admitted_s
-        The node that was reserved for it and when, unix seconds; empty and NaN for none.
+    told_node
+        The node that the controller wrote on it when it opened its gate; empty for none. It proves nothing.
+    checkpointable, completion_index
+        It says that it goes on elsewhere from its checkpoint; which of the pods of an Indexed Job it is.
+    reserved_node, admitted_s
+        The node that is reserved for it and since when, unix seconds; empty and NaN for none. Not from the pod.
     """
 
     key: ObjectKey
@@ -75,7 +79,10 @@ class Member:
     kind: Kind = Kind()
     gates: tuple[str, ...] = ()
     native: str = ""
-    seat: str = ""
+    told_node: str = ""
+    checkpointable: bool = False
+    completion_index: str = ""
+    reserved_node: str = ""
     admitted_s: float = math.nan
 
     @property

@@ -13,8 +13,12 @@ GANG_LABEL = f"{PREFIX}gang"
 SIZE = f"{PREFIX}gang-size"
 """Label or annotation: how many pods it takes."""
 
-ADMITTED = f"{PREFIX}gang-admitted"
-"""Annotation of the controller: when it let the gang in, RFC 3339."""
+RESERVED_NODE = f"{PREFIX}gang-node"
+"""Annotation of the controller on a pod whose gate it has opened: the node that was reserved for it. For people; nobody
+acts on it, as whoever may make a pod could write it."""
+
+CHECKPOINTABLE = f"{PREFIX}checkpointable"
+"""Annotation: `true` where its pod may be moved, as it saves itself on SIGTERM and goes on from that elsewhere."""
 
 ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods run until somebody deletes them: no gang may count on their end."""

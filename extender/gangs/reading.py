@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from datetime import datetime
 from functools import lru_cache
-from math import nan
 
 from extender.gangs.affinity import read_where
 from extender.gangs.member import Ask, Kind, Member, Place
-from extender.gangs.names import ADMITTED, GROUPS, SIZE
-from extender.pods.pod import PLACEMENT_ANNOTATION, SEAT_ANNOTATION
+from extender.gangs.names import CHECKPOINTABLE, GROUPS, RESERVED_NODE, SIZE
+from extender.pods.gpus import needs_in_gpus, offer_in_gpus
+from extender.pods.pod import PLACEMENT_ANNOTATION
 from extender.pods.requests import amounts, requests_of
 from recommender.cluster.objects.node import read_node
-from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.pods import COMPLETION_INDEX, Pod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 
@@ -22,7 +22,7 @@ from recommender.cluster.objects.reading import Fields, reads
 def read_member(raw: Fields) -> Member:
     """A pod from its JSON; BadObject where a field has the wrong form."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
-    needs = (*requests_of(spec).items(), ("pods", 1.0))
+    needs = (*needs_in_gpus(requests_of(spec)).items(), ("pods", 1.0))
     return Member(
         key=seen.key,
         uid=seen.uid,
@@ -35,8 +35,9 @@ def read_member(raw: Fields) -> Member:
         kind=_kind(seen, spec),
         gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
         native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
-        seat=seen.annotations.get(SEAT_ANNOTATION, ""),
-        admitted_s=_moment(seen.annotations.get(ADMITTED, "")),
+        told_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
+        checkpointable=seen.annotations.get(CHECKPOINTABLE) == "true",
+        completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
     )
 
 
@@ -60,16 +61,10 @@ def group_of(words: Mapping[str, str]) -> tuple[str, str]:
     return "", words.get(SIZE, "")
 
 
-def _moment(text: str) -> float:
-    """Unix seconds; NaN where it is no time: somebody else wrote it."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return nan
-
-
 @reads("Node")
 def read_place(raw: Fields) -> Place:
     """A node from its JSON; BadObject where a field has the wrong form."""
+    node, metadata = read_node(raw.raw), raw.child("metadata")
     allocatable = amounts(raw.child("status").child("allocatable"))
-    return Place(read_node(raw.raw), tuple(sorted(allocatable.items())))
+    in_gpus = offer_in_gpus(allocatable, metadata.words("labels"), metadata.words("annotations"))
+    return Place(node, tuple(sorted(in_gpus.items())))

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from extender.judging.scorers import SCORERS, Opinion
 from extender.pods.pod import Pod
+from extender.scoring.scorers import SCORERS, NodeScores
 from extender.view.snapshot import Floats, Integers
 
 MOST_DECISIONS, MOST_NUMBERS = 5000, 4_000_000
@@ -45,9 +45,11 @@ class Decision:
     added, tolerated
         Node -> overload that the pod was expected to add there, as a share of its demand, where it was refused for it;
         and how much of it was tolerated.
+    waited_s
+        How long it had been refused every node.
     nodes, places
         The snapshot's names and (m,) the places in it of the nodes that were scored.
-    opinions, weights, totals, scores
+    said, weights, totals, scores
         Of each scorer (m,), how much it counts, and what came out of it.
     favourite, bound
         Names of nodes; empty where there is none (yet).
@@ -61,9 +63,10 @@ class Decision:
     refused: dict[str, str] = field(default_factory=dict)
     added: dict[str, float] = field(default_factory=dict)
     tolerated: float = 1.0
+    waited_s: float = 0.0
     nodes: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: NOWHERE)
-    opinions: Mapping[str, Opinion] = field(default_factory=dict)
+    said: Mapping[str, NodeScores] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     totals: Floats = field(default_factory=lambda: NOTHING_SCORED)
     scores: Integers = field(default_factory=lambda: NOWHERE)
@@ -75,7 +78,7 @@ class Decision:
         """How many numbers its arrays hold."""
         numbers = len(self.refused) + len(self.added)
         if len(self.places):
-            numbers += len(self.places) * (3 + sum([1 + len(opinion.facts) for opinion in self.opinions.values()]))
+            numbers += len(self.places) * (3 + sum([1 + len(scores.facts) for scores in self.said.values()]))
         return numbers
 
     @property
@@ -102,6 +105,7 @@ class Decision:
             "askedSeconds": round(self.asked_s, 3),
             "attempts": self.attempts,
             "nodesAsked": self.asked,
+            "waitedSeconds": round(self.waited_s, 3),
             "demandFrom": self.source,
             "weights": dict(self.weights),
             "advised": self.favourite,
@@ -135,10 +139,10 @@ class Decision:
             "total": round(float(self.totals[number]), 4),
             "scorers": {
                 name: {
-                    "value": round(float(opinion.values[number]), 3),
-                    "why": SCORERS[name].words({fact: float(of[number]) for fact, of in opinion.facts.items()}),
+                    "value": round(float(scores.values[number]), 3),
+                    "why": SCORERS[name].words({fact: float(of[number]) for fact, of in scores.facts.items()}),
                 }
-                for name, opinion in self.opinions.items()
+                for name, scores in self.said.items()
             },
         }
 

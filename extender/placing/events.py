@@ -15,6 +15,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import EVENTS, path_of
+from recommender.units import format_duration
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ def note_of(decision: Decision) -> str:
     """One line: outcome, and what each scorer said of the node it went to."""
     told = decision.told_of(decision.bound)
     where = f"{decision.bound}: {decision.outcome}"
+    if decision.waited_s:
+        where += f" after all nodes were refused for {format_duration(round(decision.waited_s))}"
     if decision.bound != decision.favourite and decision.favourite:
         where += f" ({decision.favourite} was advised)"
     if told is None:

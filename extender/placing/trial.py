@@ -13,7 +13,7 @@ import orjson
 from extender.placing.decisions import Decision, Decisions
 from extender.placing.placer import Placer
 from extender.pods.reading import owners_in, pod_reader, profile_reader, read_node
-from extender.protocol.wire import Asked, UnreadPod, read_asked
+from extender.protocol.wire import Asked, read_asked
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from recommender.cluster.access.connection import Api
@@ -29,6 +29,8 @@ Json = Mapping[str, Any]
 @dataclass
 class Trial:
     """A cluster as it was listed, and what is asked of it.
+
+    Without what is reserved for gangs, which holds for minutes at most.
 
     Attributes
     ----------
@@ -71,12 +73,11 @@ class Trial:
         """
         decisions = Decisions()
         placer = Placer(self.state, self.settings, decisions, self._read_pod, time.time)
-        pod = self._read_pod(asked.pod.read() if isinstance(asked.pod, UnreadPod) else asked.pod)
+        pod = self._read_pod(asked.pod)
         self.state.drop_pod(pod.uid)
-        refused = placer.filter(asked)
-        left = [name for name in asked.names if name not in refused]
-        if len(left) > 1:
-            placer.prioritize(Asked(asked.pod, left, None))
+        passed = placer.filter(asked).passed
+        if len(passed) > 1:
+            placer.prioritize(Asked(asked.pod, passed, None))
         return decisions.of(pod.uid) or Decision(pod, time.time(), asked=len(asked.names))
 
     def question_of(self, request: bytes, file: object) -> Asked:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from extender.pods.curves import Curve
+from extender.pods.gpus import NO_GPU, NO_GPUS, GpuOffer, GpuRequest
 
 Pair = tuple[float, float]
 """(cpu_cores, memory_bytes), NaN where absent."""
-
-UNASKED: Pair = (math.nan, math.nan)
 
 PREFIX = "phasewise.dev/"
 
@@ -27,9 +26,6 @@ DATA_ANNOTATION = f"{PREFIX}data"
 
 SIZE_ANNOTATION = f"{PREFIX}size"
 """Its T-shirt size: `2-V100`."""
-
-SEAT_ANNOTATION = f"{PREFIX}gang-node"
-"""The node that `phasewise controller` has reserved for a member of a gang."""
 
 EXPLAIN_ANNOTATION = f"{PREFIX}explain"
 """`event`: an event on the pod shall say why it went where it went."""
@@ -69,6 +65,14 @@ class Pod:
         When its kubelet took it on, unix seconds; NaN before that.
     refused_s
         Since when no node is found for it, unix seconds, if it was us who refused the last ones; else NaN.
+    refusal
+        What the scheduler says of its last attempt in vain; empty while there was none.
+    priority, preempts
+        As in its spec; whether it may push out pods of lower priority.
+    of_our_scheduler
+        Its scheduler is one of ours, whatever else it says.
+    extended, gpu
+        What it requests of extended resources by name, and of GPUs.
     version
         Its resourceVersion while it waits; empty once it is bound, and no part of a comparison.
     """
@@ -88,7 +92,13 @@ class Pod:
     ours: bool
     started_s: float = math.nan
     refused_s: float = math.nan
+    refusal: str = ""
+    priority: int = 0
+    preempts: bool = True
+    of_our_scheduler: bool = False
     version: str = field(default="", compare=False)
+    extended: Mapping[str, float] = field(default_factory=dict)
+    gpu: GpuRequest = NO_GPU
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -98,16 +108,23 @@ class Pod:
         return Pod(
             self.namespace, self.name, self.uid, node, self.finished, self.job, self.workload, self.requests,
             self.containers, self.gpus, self.gpu_type, self.words, self.ours, self.started_s,
+            priority=self.priority, of_our_scheduler=self.of_our_scheduler, extended=self.extended, gpu=self.gpu,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; `allocatable` in (cpu_cores, memory_bytes), `data` the share of each data set that lies on it."""
+    """A node.
+
+    `allocatable` in (cpu_cores, memory_bytes), `data` the share of each data set that lies on it, `extended` what it
+    has of extended resources.
+    """
 
     name: str
     allocatable: Pair
     data: Mapping[str, float]
+    extended: Mapping[str, float] = field(default_factory=dict)
+    gpus: GpuOffer = NO_GPUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +136,9 @@ class Profile:
     workload
         The workload class it is of; empty for the profile of a VPA.
     curves
-        Container name -> demand; containers without one are left out.
+        Container name -> demand of its class since the start; containers without one are left out.
+    forecasts
+        Container name -> what one that runs is expected to need next.
     categories
         Pod uid -> number of its category in `CATEGORIES`; None when none was told.
     """
@@ -128,6 +147,7 @@ class Profile:
     name: str
     workload: str
     curves: Mapping[str, Curve]
+    forecasts: Mapping[str, Curve]
     categories: Mapping[str, int | None]
 
 

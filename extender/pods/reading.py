@@ -9,10 +9,11 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from extender.pods.curves import Curve, resampled
+from extender.pods.curves import Curve, flat, resampled
+from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.grid import Grid
-from extender.pods.pod import PREFIX, Container, Node, Pair, Pod, Profile
-from extender.pods.requests import requests_of
+from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
+from extender.pods.requests import amounts, extended_of, requests_of
 from extender.reasons import THAT_PASS
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pair import read_pair
@@ -72,6 +73,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
     def read(raw: Fields) -> Pod:
         seen = read_cluster_pod(raw.raw)
         spec = raw.child("spec")
+        needs = requests_of(spec)
         words = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
         labelled = any(name.startswith(PREFIX) for name in seen.labels)
         return Pod(
@@ -82,7 +84,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             finished=seen.finished,
             job=_job_of(seen),
             workload=intern(workload_class(seen, owners_of(seen))),
-            requests=_requests_of(spec),
+            requests=(needs.get("cpu", 0.0), needs.get("memory", 0.0)),
             containers=tuple(_container(c.name, c.requests, c.limits) for c in seen.containers),
             gpus=math.fsum(_gpus_of(container) for container in spec.children("containers")),
             gpu_type=_gpu_type(spec),
@@ -90,7 +92,13 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             ours=labelled or bool(words) or seen.scheduler_name in schedulers,
             started_s=math.nan if seen.started_s is None else seen.started_s,
             refused_s=math.nan if seen.node else _refused_s(raw.child("status")),
+            refusal="" if seen.node else _refusal(raw.child("status")).text("message"),
+            priority=spec.integer("priority"),
+            preempts=spec.text("preemptionPolicy") != "Never",
+            of_our_scheduler=seen.scheduler_name in schedulers,
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
+            extended=extended_of(needs),
+            gpu=gpu_request(needs),
         )
 
     return read
@@ -110,17 +118,17 @@ def _job_of(pod: ClusterPod) -> str:
 
 def _refused_s(status: Fields) -> float:
     """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
+    condition = _refusal(status)
+    said, since_s = condition.text("message"), condition.time_s("lastTransitionTime")
+    return since_s if since_s is not None and any(reason in said for reason in THAT_PASS) else math.nan
+
+
+def _refusal(status: Fields) -> Fields:
+    """The condition of a pod that no node was found for; an empty one for any other."""
     for condition in status.children("conditions"):
         if condition.text("type") == "PodScheduled" and condition.text("status") == "False":
-            said, since_s = condition.text("message"), condition.time_s("lastTransitionTime")
-            if since_s is not None and any(reason in said for reason in THAT_PASS):
-                return since_s
-    return math.nan
-
-
-def _requests_of(spec: Fields) -> Pair:
-    needs = requests_of(spec)
-    return needs.get("cpu", 0.0), needs.get("memory", 0.0)
+            return condition
+    return Fields({})
 
 
 def _gpus_of(container: Fields) -> float:
@@ -137,10 +145,14 @@ def _gpu_type(spec: Fields) -> str:
 @reads("Node")
 def read_node(raw: Fields) -> Node:
     """A node from its JSON; BadObject where a field has the wrong form."""
-    metadata = raw.child("metadata")
-    labels = metadata.words("labels").items()
-    data = {name.removeprefix(DATA_PREFIX): _share(text) for name, text in labels if name.startswith(DATA_PREFIX)}
-    return Node(metadata.required("name"), read_pair(raw.child("status").child("allocatable")), data)
+    metadata, allocatable = raw.child("metadata"), raw.child("status").child("allocatable")
+    labels = metadata.words("labels")
+    data = {
+        name.removeprefix(DATA_PREFIX): _share(text) for name, text in labels.items() if name.startswith(DATA_PREFIX)
+    }
+    extended = extended_of(amounts(allocatable))
+    gpus = gpu_offer(extended, labels, metadata.words("annotations"))
+    return Node(metadata.required("name"), read_pair(allocatable), data, extended, gpus)
 
 
 def _share(text: str) -> float:
@@ -160,23 +172,26 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
         metadata, status = raw.child("metadata"), raw.child("status")
         name = metadata.required("name")
         of_class = raw.child("spec").flag("class") and name.startswith(CLASS_PREFIX)
-        curves = {}
+        curves, forecasts = {}, {}
         for container in status.children("containers"):
             if "demand" in container and (curve := _curve_of(container.child("demand").raw, grid)):
                 curves[container.required("name")] = curve
+            if curve := _forecast_of(container.child("why").raw):
+                forecasts[container.required("name")] = curve
         return Profile(
             namespace=metadata.text("namespace"),
             name=name,
             workload=name.removeprefix(CLASS_PREFIX) if of_class else "",
             curves=curves,
-            categories=_categories(status),
+            forecasts=forecasts,
+            categories=categories_of(status),
         )
 
     return read
 
 
-def _categories(status: Fields) -> dict[str, int | None]:
-    """One of each pod: of several containers that of the one that still learns most."""
+def categories_of(status: Fields) -> dict[str, int | None]:
+    """The category of each pod by UID: of several containers that of the one that still learns most."""
     categories: dict[str, int | None] = {}
     for pod in status.children("pods"):
         uid, told = pod.text("uid"), CATEGORY_NUMBERS.get(pod.text("category").lower())
@@ -192,6 +207,14 @@ def _curve_of(demand: Mapping[str, Any], grid: Grid) -> Curve | None:
     if not all(isinstance(value, int | float) for value in (*cpu, *memory)):
         return None
     return _resampled(float(step_s), tuple(cpu), tuple(memory), grid)
+
+
+def _forecast_of(why: Mapping[str, Any]) -> Curve | None:
+    cpu_cores, memory_bytes = why.get("forecastCpuCores"), why.get("forecastMemoryBytes")
+    if not isinstance(cpu_cores, int | float) or not isinstance(memory_bytes, int | float):
+        return None
+    known = 0.0 <= cpu_cores < math.inf and 0.0 <= memory_bytes < math.inf
+    return flat(float(cpu_cores), float(memory_bytes)) if known else None
 
 
 _resampled = lru_cache(maxsize=4096)(resampled)

@@ -38,6 +38,11 @@ def amounts(resources: Fields) -> dict[str, float]:
     return {name: max(0.0, resources.quantity(name) or 0.0) for name in resources.raw}
 
 
+def extended_of(needs: Amounts) -> dict[str, float]:
+    """What of them Kubernetes calls extended resources: those of a domain of their own."""
+    return {name: amount for name, amount in needs.items() if "/" in name and amount > 0.0}
+
+
 def _asked(resources: Fields) -> dict[str, float]:
     return amounts(resources.child("requests")) if resources.raw else {}
 

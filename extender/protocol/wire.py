@@ -7,44 +7,21 @@ scheduler drop all of them without a word.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from extender.errors import BadRequest
-from extender.judging.combine import NEUTRAL
-from extender.judging.preempt import Victims
-from extender.pods.pod import Pod
-from extender.protocol.host_lines import LATEST
-from extender.view.names import AsCame, texts_of
+from extender.scoring.combine import MOST, NEUTRAL
+from extender.scoring.preempt import Victims
 from extender.view.snapshot import Integers
 
 Json = dict[str, Any]
-
-
-class UnreadPod(NamedTuple):
-    """A pod's JSON, and what tells whether it is known: of one `resourceVersion` a pod never changes."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: str
-    told: bytes
-
-    def is_known_as(self, pod: Pod) -> bool:
-        """Whether it is this very pod, of this very version."""
-        return (self.uid, self.version, self.name, self.namespace) == (pod.uid, pod.version, pod.name, pod.namespace)
-
-    def read(self) -> Json:
-        """The pod as sent; BadRequest when it is no JSON object."""
-        try:
-            return _object({"pod": orjson.loads(self.told)}, "pod")
-        except orjson.JSONDecodeError as error:
-            raise BadRequest(f"Pod is not JSON: {str(error)[:120]}") from error
 
 
 class Asked(NamedTuple):
@@ -53,41 +30,36 @@ class Asked(NamedTuple):
     Attributes
     ----------
     pod
-        As sent; of kube-scheduler unread, for whoever knows it already.
+        As sent.
     names
-        The nodes in their order; schedulers name each once, and whoever does not gets the same answer.
+        The nodes in their order as they were sent: one may stand there twice.
     nodes
         Name -> node as sent, by a scheduler that is not `nodeCacheCapable`; else None.
     """
 
-    pod: Json | UnreadPod
+    pod: Json
     names: Sequence[str]
     nodes: Mapping[str, Json] | None
 
 
+class Filtered(NamedTuple):
+    """The nodes that passed, in their order, and node -> why the pod must not go there, each node once; and the one of
+    these that evictions would open to it, or an empty name."""
+
+    passed: Sequence[str]
+    refused: Mapping[str, str]
+    resolvable: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores for every node asked about, once.
-
-    Attributes
-    ----------
-    known
-        All nodes by their places.
-    places, scores
-        (m,): those that were judged, and their scores of 0 to 10.
-    neutral
-        Those of which nothing can be said; their score is `NEUTRAL`.
-    """
+    """Every node asked about, once: those of `known` at (m,) `places` with (m,) `scores` of 0 to 10, and `neutral`, of
+    which nothing can be said, with `NEUTRAL`."""
 
     known: Sequence[str] = ()
     places: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     scores: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     neutral: Sequence[str] = ()
-
-    def by_name(self) -> dict[str, int]:
-        """Node -> score."""
-        judged = zip(self.places.tolist(), self.scores.tolist(), strict=True)
-        return dict.fromkeys(self.neutral, NEUTRAL) | {self.known[place]: score for place, score in judged}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,52 +71,20 @@ class AskedVictims:
     disruptions: Mapping[str, int]
 
 
-POD_BEGIN, NAMES_BEGIN, NAMES_END = b'{"Pod":', b',"Nodes":null,"NodeNames":[', b"]}"
-"""How kube-scheduler begins, goes on behind the pod, and ends."""
-
-TEXT = rb'"([ !#-\[\]-~]+)"'
-POD_BEGINS = re.compile(
-    rb'%b\{"metadata":\{"name":%b,(?:"generateName":"[^"\\]*",)?"namespace":%b,"uid":%b,"resourceVersion":%b'
-    % (re.escape(POD_BEGIN), TEXT, TEXT, TEXT, TEXT)
-)
-
-
+@lru_cache(maxsize=1)
 def read_asked(body: bytes) -> Asked:
-    """What `filter` and `prioritize` are asked.
+    """What `filter` and `prioritize` are asked. Nearly always the latter gets the very bytes that the former got.
 
     Raises
     ------
     BadRequest
-        It is no ExtenderArgs; says where. Names that came in the form of kube-scheduler are looked at later: whoever
-        does it first is told.
+        It is no ExtenderArgs; says where.
     """
-    return _as_of_schedulers(body) or _in_any_form(body)
-
-
-def _as_of_schedulers(body: bytes) -> Asked | None:
-    """The names as they came, where the body has the very form of kube-scheduler; else None.
-
-    What stands before the names is a pod, seen once someone reads it, so that the names stand at the top; and no list
-    ends among them.
-    """
-    at = body.find(NAMES_BEGIN)
-    if at < 0 or not body.endswith(NAMES_END):
-        return None
-    names = body[at + len(NAMES_BEGIN) : -len(NAMES_END)]
-    if b"]" in names or b"[" in names:
-        return None
-    if (known := POD_BEGINS.match(body)) is None:
-        return None
-    name, namespace, uid, version = (part.decode() for part in known.groups())
-    return Asked(UnreadPod(namespace, name, uid, version, body[len(POD_BEGIN) : at]), AsCame(names), None)
-
-
-def _in_any_form(body: bytes) -> Asked:
     args = _arguments(body)
     pod = _object(args, "pod")
     names, nodes = args.get("nodenames"), args.get("nodes")
     if names is not None:
-        return Asked(pod, texts_of(names), None)
+        return Asked(pod, _names(names), None)
     if nodes is None:
         raise BadRequest("neither NodeNames nor Nodes is given")
     items = nodes.get("items") if isinstance(nodes, dict) else None
@@ -152,6 +92,16 @@ def _in_any_form(body: bytes) -> Asked:
         raise BadRequest("Nodes.items is not a list")
     listed = {_name_of(item): item for item in items or ()}
     return Asked(pod, list(listed), listed)
+
+
+def _names(values: object) -> list[str]:
+    try:
+        if type(values) is list:
+            "".join(values)  # the quickest that looks at each
+            return values
+    except TypeError:
+        pass
+    raise BadRequest("NodeNames is not a list of texts")
 
 
 def read_victims(body: bytes) -> AskedVictims:
@@ -164,10 +114,8 @@ def read_victims(body: bytes) -> AskedVictims:
     """
     args = _arguments(body)
     pod = _object(args, "pod")
-    by_node = args.get("nodenametometavictims")
-    full = by_node is None
-    if full:
-        by_node = args.get("nodenametovictims")
+    full = (by_node := args.get("nodenametometavictims")) is None
+    by_node = args.get("nodenametovictims") if full else by_node
     if not isinstance(by_node, dict):
         raise BadRequest("neither NodeNameToMetaVictims nor NodeNameToVictims is an object")
     victims, disruptions = {}, {}
@@ -184,60 +132,40 @@ def read_victims(body: bytes) -> AskedVictims:
     return AskedVictims(pod, victims, disruptions)
 
 
-def left_of(asked: Asked, refused: Mapping[str, str]) -> Asked:
-    """What is asked about the nodes that passed: the same where none was refused."""
-    if not refused:
-        return asked
-    passed = [name for name in asked.names if name not in refused]
-    return Asked(
-        asked.pod, AsCame(orjson.dumps(passed)[1:-1]) if isinstance(asked.names, AsCame) else passed, asked.nodes
-    )
-
-
-def filter_answer(left: Asked, refused: Mapping[str, str]) -> bytes:
-    """ExtenderFilterResult. Refused nodes are marked as such that no eviction would change it."""
-    if left.nodes is None:
-        names = left.names.raw if isinstance(left.names, AsCame) else orjson.dumps(left.names)[1:-1]
-        return NAMES_PASSED % (names, orjson.dumps(refused))
-    answer: Json = {"FailedNodes": {}, "FailedAndUnresolvableNodes": refused, "Error": ""}
-    items = [left.nodes[name] for name in left.names]
-    return orjson.dumps({"Nodes": {"metadata": {}, "items": items}, "NodeNames": None, **answer})
-
-
-NAMES_PASSED = b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":%b,"Error":""}'
+def filter_answer(asked: Asked, filtered: Filtered) -> bytes:
+    """ExtenderFilterResult. Refused nodes are marked as such that no eviction would change it, but for one."""
+    final = dict(filtered.refused)
+    failed = {filtered.resolvable: final.pop(filtered.resolvable)} if filtered.resolvable else {}
+    nodes = None if asked.nodes is None else {"metadata": {}, "items": [asked.nodes[name] for name in filtered.passed]}
+    answer = {"Nodes": nodes, "NodeNames": filtered.passed if nodes is None else None, "FailedNodes": failed}
+    return orjson.dumps(answer | {"FailedAndUnresolvableNodes": final, "Error": ""})
 
 
 def priority_answer(scored: Scored) -> bytes:
-    """HostPriorityList: every host once, each with a whole number of 0 to 10."""
-    told: list[bytes | memoryview] = [b"["]
-    if len(scored.places):
-        told.append(LATEST.of(scored.known).of(scored.places, scored.scores)[1:])
-    if scored.neutral:
-        listed = orjson.dumps(scored.neutral)[2:-2]  # between two names nothing but this can stand: quotes are escaped
-        alike = listed.replace(b'","', b'","Score":%d},{"Host":"' % NEUTRAL)
-        told.append(b'%b{"Host":"%b","Score":%d}' % (b"," if len(told) > 1 else b"", alike, NEUTRAL))
-    told.append(b"]")
-    return b"".join(told)
+    """HostPriorityList: every host once, each with a whole number of 0 to 10; as rows of one width, by blanks."""
+    hosts = _hosts(tuple(scored.known))
+    told = np.empty(len(scored.places), dtype=[("host", hosts.dtype), ("score", ENDS.dtype)])
+    told["host"], told["score"] = hosts.take(scored.places), ENDS.take(scored.scores)
+    neutral = orjson.dumps([{"Host": name, "Score": NEUTRAL} for name in scored.neutral])[1:-1]
+    return b"[%b]" % (told.tobytes() + neutral).removesuffix(b",")
 
 
-def preemption_answer(asked: AskedVictims, kept: Iterable[str]) -> bytes:
+ENDS = np.array([b"%2d}," % score for score in range(MOST + 1)])
+
+
+@lru_cache(maxsize=1)
+def _hosts(known: tuple[str, ...]) -> NDArray[np.bytes_]:
+    """All that is said of each node but its score: as objects for JSON they would take ten times as long."""
+    said = [b'{"Host":%b,"Score":' % orjson.dumps(name) for name in known]
+    width = max(map(len, said), default=1)
+    return np.array([each.ljust(width) for each in said], dtype=f"S{width}")
+
+
+def preemption_answer(asked: AskedVictims, chosen: Victims) -> bytes:
     """ExtenderPreemptionResult: the candidates that are left, victims by UID whatever the form of the question."""
-    return orjson.dumps(
-        {
-            "NodeNameToMetaVictims": {
-                node: {
-                    "Pods": [{"UID": uid} for uid in asked.victims[node]],
-                    "NumPDBViolations": asked.disruptions[node],
-                }
-                for node in kept
-            }
-        }
-    )
-
-
-def error_answer(problem: str) -> bytes:
-    """The one body of all failures. The scheduler reads none of it: the status alone is what counts for it."""
-    return orjson.dumps({"Error": problem[:500]})
+    victims = {node: [{"UID": uid} for uid in uids] for node, uids in chosen.items()}
+    told = {node: {"Pods": pods, "NumPDBViolations": asked.disruptions[node]} for node, pods in victims.items()}
+    return orjson.dumps({"NodeNameToMetaVictims": told})
 
 
 def _arguments(body: bytes) -> Json:
@@ -255,8 +183,7 @@ def _lowered(given: object, what: str) -> Json:
 
 
 def _object(args: Json, name: str) -> Json:
-    found = args.get(name)
-    if not isinstance(found, dict):
+    if not isinstance(found := args.get(name), dict):
         raise BadRequest(f"{name.capitalize()} is not an object")
     return found
 
@@ -270,9 +197,7 @@ def _name_of(node: object) -> str:
 
 
 def _uid_of(victim: object, full: bool) -> str:
-    about: Sequence[object] | object = victim
-    if full and isinstance(victim, dict):
-        about = victim.get("metadata")
+    about = victim.get("metadata") if full and isinstance(victim, dict) else victim
     uid = _lowered(about, "a victim").get("uid")
     if type(uid) is not str or not uid:
         raise BadRequest("a victim has no UID")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from extender.pods.pod import Node, Pod, Profile
 from extender.pods.reading import owners_in, pod_reader, profile_reader, read_node
 from extender.pods.rereading import Rereading
+from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
 from extender.view.gathering import Gathering
+from extender.view.lag import Dated
+from extender.view.measuring import Measuring
 from extender.view.state import ClusterState
 from recommender.cluster.access.connection import Api
-from recommender.cluster.paths import NODES, PODS, path_of
+from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
@@ -29,24 +34,40 @@ class ClusterCache:
     """Watches of one cluster, each on a thread of its own.
 
     Pods are listed last: their workload class needs the controllers above them, their demand the profiles.
+
+    Parameters
+    ----------
+    controller_namespace
+        Where `phasewise controller` keeps what it has reserved for gangs.
     """
 
-    def __init__(self, api: Api, state: ClusterState, settings: Settings, on_bound: OnBound) -> None:
+    def __init__(
+        self, api: Api, state: ClusterState, settings: Settings, on_bound: OnBound, controller_namespace: str
+    ) -> None:
         self._state, self._on_bound = state, on_bound
         workloads = Workloads()
         self.read_pod = pod_reader(owners_in(workloads), settings.schedulers)
         self._profiles = Reflector(
             api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
         )
+        self._dated = Dated(read_node), Dated(Rereading(self.read_pod, workloads.version))
         self._first: tuple[Reflector[Any], ...] = (
-            Reflector(api, path_of(NODES), read_node, on_change=self._node_changed),
+            Reflector(api, path_of(NODES), self._dated[0], on_change=self._node_changed),
+            Reflector(
+                api,
+                path_of(CONFIG_MAPS, controller_namespace),
+                read_reservations,
+                field_selector=f"metadata.name={CONFIG_MAP}",
+                on_change=self._reservations_changed,
+            ),
             *(
                 Reflector(api, path_of(resource), reader_of(kind), on_change=workloads.changed)
                 for kind, resource in WELL_KNOWN.items()
             ),
         )
-        read_watched = Gathering(Rereading(self.read_pod, workloads.version), lambda: self.synced)
+        read_watched = Gathering(self._dated[1], lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
+        self._measuring = Measuring(api, state)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
@@ -62,6 +83,7 @@ class ClusterCache:
         self._starter.join()
         for reflector in (*self._first, self._profiles):
             reflector.stop()
+        self._measuring.stop()
         if self._pods_started:
             self._pods.stop()
 
@@ -73,6 +95,7 @@ class ClusterCache:
                 return
         self._pods_started = True
         self._pods.start()
+        self._measuring.start()
 
     @property
     def _profiles_known(self) -> bool:
@@ -94,8 +117,21 @@ class ClusterCache:
 
     @property
     def failing(self) -> int:
-        """How many of the watches have no contact now: what they are of is known as it was."""
-        return sum(1 for reflector in (*self._first, self._profiles, self._pods) if reflector.problem)
+        """How many of the watches have no contact now, the metrics API counted with them: what they are of is known as
+        it was."""
+        watches = (*self._first, self._profiles, self._pods)
+        return sum(1 for reflector in watches if reflector.problem) + self._measuring.failing
+
+    @property
+    def unreadable(self) -> int:
+        """How many objects cannot be read, each of which is left out as if it were not there."""
+        return sum(len(reflector.broken) for reflector in (*self._first, self._profiles, self._pods))
+
+    @property
+    def newest_s(self) -> float:
+        """Unix seconds of the newest change of a node or a pod that counts by now; NaN before the first."""
+        nodes, pods = self._dated
+        return float(np.fmax(nodes.newest_s, pods.newest_s))
 
     def staleness_s(self) -> float:
         """Seconds since the API server last said anything about nodes or pods, the longer of the two."""
@@ -106,6 +142,9 @@ class ClusterCache:
             self._state.put_node(new)
         elif old is not None:
             self._state.drop_node(old.name)
+
+    def _reservations_changed(self, old: object, new: Sequence[Reservation] | None) -> None:
+        self._state.reservations.put(new or ())
 
     def _profile_changed(self, old: Profile | None, new: Profile | None) -> None:
         if new is not None:

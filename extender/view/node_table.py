@@ -11,14 +11,19 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.kernels import sums
+from extender.pods import footprint
 from extender.pods.curves import Curve, variance_of
 from extender.pods.footprint import Footprint
 from extender.pods.grid import Grid
 from extender.pods.pod import Node, Pair, Pod
+from extender.view.demand_mix import DemandMix
+from extender.view.devices import DeviceTable
 from extender.view.names import NameTable
-from extender.view.snapshot import Floats, Integers, Snapshot
+from extender.view.snapshot import Floats, Snapshot
 from recommender.records import CPU
+
+REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
+"""Rows of `_counts`: requests and guesses (CPU and memory each), pods of each category, and pods with a history."""
 
 NO_CATEGORY = -1
 FIRST_PLACES = 64
@@ -45,6 +50,11 @@ class Entry:
     category: int
     overdue: bool = False
 
+    @property
+    def ours(self) -> bool:
+        """SpeCon counts it: it is a pod of ours."""
+        return self.category != NO_CATEGORY
+
     def counts_as(self, other: Entry) -> bool:
         """Whether everything that is counted of both is the same."""
         return self.footprint is other.footprint and self._counted == other._counted
@@ -52,7 +62,7 @@ class Entry:
     @property
     def _counted(self) -> tuple[object, ...]:
         pod = self.pod
-        of_pod = (pod.namespace, pod.workload, pod.job, pod.requests)
+        of_pod = (pod.namespace, pod.workload, pod.job, pod.requests, pod.extended, pod.gpu)
         return self.node, self.start_cell, self.category, self.overdue, *of_pod
 
     def use(self, first_cell: int, cells: int) -> Floats:
@@ -65,6 +75,16 @@ class Entry:
     def variance(self, first_cell: int, cells: int) -> NDArray[np.float64]:
         """(cells,): how uncertain its use of CPU is."""
         return variance_of(self.use(first_cell, cells)[CPU], self.footprint.curve.peak[CPU])
+
+    @property
+    def counts(self) -> NDArray[np.float64]:
+        """(8,): what it adds to the counts of its node."""
+        counts = np.zeros(ROWS)
+        counts[REQUESTED], counts[GUESSED] = self.pod.requests, self.footprint.guessed
+        if self.ours:
+            counts[CATEGORIES][self.category] = 1.0
+        counts[LEARNED] = self.footprint.source in footprint.LEARNED
+        return counts
 
     @property
     def end_cell(self) -> int | None:
@@ -85,14 +105,9 @@ def _use(curve: Curve, first: int, cells: int, overdue: bool) -> NDArray[np.floa
 class _Order:
     """What snapshots share until a node comes, changes or goes."""
 
-    index: dict[str, int]
-    names: tuple[str, ...]
     table: NameTable
-    everywhere: Integers
-    rank: Integers
     allocatable: Floats
     per_unit: Floats
-    most_per_unit: tuple[float, float]
     data: Mapping[str, Floats]
     undoubted: Floats
 
@@ -112,8 +127,10 @@ class NodeTable:
     def __init__(self, grid: Grid, doubted_cells: int = 0) -> None:
         self.grid, self.base, self._doubted = grid, 0, doubted_cells
         self.index: dict[str, int] = {}
+        self.mix = DemandMix()
         self._nodes: list[Node] = []
         self._allocatable = np.full((2, FIRST_PLACES), np.nan)
+        self._devices = DeviceTable(FIRST_PLACES)
         self._clear(FIRST_PLACES)
         self._former: _Order | None = None
         self._order: _Order | None = None
@@ -121,8 +138,9 @@ class NodeTable:
 
     def _clear(self, places: int) -> None:
         self._load = np.zeros((2, SPAN * self.grid.cells, places))
-        self._counts = np.zeros((sums.ROWS, places))
+        self._counts = np.zeros((ROWS, places))
         self._variance = np.zeros((SPAN * self.grid.cells if self._doubted else 0, places))
+        self._devices.restart()
         self._latest: Snapshot | None = None
         self._touched: set[int] = set()
 
@@ -155,6 +173,7 @@ class NodeTable:
                 self._grow()
         self._nodes[place] = node
         self._allocatable[:, place] = node.allocatable
+        self._devices.put_node(place, node.extended, node.gpus)
         self._forget_order()
         return grown
 
@@ -162,6 +181,7 @@ class NodeTable:
         places = self._allocatable.shape[1]
         larger = places + max(FIRST_PLACES, places // 4)
         self._allocatable = np.pad(self._allocatable, ((0, 0), (0, larger - places)), constant_values=np.nan)
+        self._devices.grow(larger)
         self._clear(larger)
 
     def drop_node(self, name: str) -> None:
@@ -174,6 +194,7 @@ class NodeTable:
             self._nodes[place], self.index[mover.name] = mover, place
         for numbers in (self._allocatable, self._load, self._counts, self._variance):
             numbers[..., place] = numbers[..., last]
+        self._devices.move(place, last)
         self._allocatable[:, last] = np.nan
         for numbers in (self._load, self._counts, self._variance):
             numbers[..., last] = 0.0
@@ -193,9 +214,10 @@ class NodeTable:
     def count(self, place: int, entry: Entry, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
         self._touched.add(place)
+        self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, sign)
         use = _use(entry.footprint.curve, self.base - entry.start_cell, SPAN * self.grid.cells, entry.overdue)
-        requested, guessed = entry.pod.requests, entry.footprint.guessed
-        sums.add(self._load, self._counts, place, sign, use, requested, guessed, entry.category)
+        self._load[:, :, place] += sign * use
+        self._counts[:, place] += sign * entry.counts
         if self._doubted and not entry.footprint.curve.steady:
             self._variance[:, place] += sign * entry.variance(self.base, len(self._variance))
 
@@ -204,60 +226,50 @@ class NodeTable:
         if not entries:
             return
         self._touched.add(place)
-        steady, load, counts = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells)), self._counts[:, place]
+        steady, load = np.zeros((2, 1)), np.zeros((2, SPAN * self.grid.cells))
         for entry in entries:
+            self._devices.count(place, entry.pod.uid, entry.pod.extended, entry.pod.gpu, 1)
             if entry.footprint.curve.steady:
                 steady += entry.footprint.curve.values
             else:
                 load += entry.use(self.base, SPAN * self.grid.cells)
                 if self._doubted:
                     self._variance[:, place] += entry.variance(self.base, len(self._variance))
-            if entry.category != NO_CATEGORY:
-                counts[sums.CATEGORIES + entry.category] += 1
         self._load[:, :, place] += load + steady
-        counts[sums.REQUESTED : sums.GUESSED] += np.sum([entry.pod.requests for entry in entries], axis=0)
-        counts[sums.GUESSED : sums.CATEGORIES] += np.sum([entry.footprint.guessed for entry in entries], axis=0)
-        counts[sums.PODS] += len(entries)
+        self._counts[:, place] += np.sum([entry.counts for entry in entries], axis=0)
 
     # -- what others see -------------------------------------------------------------------------------------------
 
-    def snapshot(self, cell: int, now_s: float) -> Snapshot:
+    def snapshot(self, cell: int) -> Snapshot:
         """Everything as it is now; the caller has seen to it that `cell` is kept."""
         if self._order is None:
             self._order = self._ordered()
         order, nodes = self._order, len(self._nodes)
         latest, begins = self._latest, cell - self.base
         if latest is not None and latest.first_cell == cell:  # few nodes differ from what was seen last
-            load, touched = latest.load.copy(), np.array(list(self._touched), dtype=np.intp)
+            load, touched = latest.load.copy(), list(self._touched)
+            load[:, :, touched] = self._load[:, begins : begins + self.grid.cells, touched]
         else:
             load = self._load[:, begins : begins + self.grid.cells, :nodes].astype(np.float32)
-            touched = np.zeros(0, dtype=np.intp)
-        counts = np.empty((sums.ROWS, nodes))
-        sums.refresh(self._load, self._counts, begins, touched, load, counts)
+        counts = self._counts[:, :nodes].copy()
         self._touched.clear()
-        self._latest = new = Snapshot(
+        self._latest = Snapshot(
             grid=self.grid,
             first_cell=cell,
-            taken_s=now_s,
-            index=order.index,
-            names=order.names,
             table=order.table,
-            everywhere=order.everywhere,
-            rank=order.rank,
             allocatable=order.allocatable,
             per_unit=order.per_unit,
-            most_per_unit=order.most_per_unit,
-            requested=counts[sums.REQUESTED : sums.GUESSED],
-            guessed=counts[sums.GUESSED : sums.CATEGORIES],
+            requested=counts[REQUESTED],
+            guessed=counts[GUESSED],
             load=load,
             variance=self._variance_from(begins, nodes) if self._doubted else order.undoubted,
-            categories=counts[sums.CATEGORIES : sums.PODS],
-            pods=counts[sums.PODS],
+            categories=counts[CATEGORIES],
+            learned=counts[LEARNED],
             data=order.data,
+            devices=self._devices.snapshot(nodes),
+            mix=self.mix.mix(),
         )
-        if latest is not None and latest.first_cell == cell:
-            new.follows(latest, touched)
-        return new
+        return self._latest
 
     def _variance_from(self, begins: int, nodes: int) -> Floats:
         return self._variance[begins : begins + self._doubted, :nodes].astype(np.float32)
@@ -271,26 +283,17 @@ class NodeTable:
         allocatable = self._allocatable[:, :nodes].copy()
         known = np.isfinite(allocatable) & (allocatable > 0)
         per_unit = np.divide(1.0, allocatable, out=np.zeros((2, nodes), dtype=np.float32), where=known)
-        cpu, memory = per_unit.max(axis=1, initial=0.0).tolist()
-        index, names, table, rank = self._named()
         return _Order(
-            index=index,
-            names=names,
-            table=table,
-            everywhere=np.arange(nodes),
-            rank=rank,
+            table=self._named(),
             allocatable=allocatable,
             per_unit=per_unit,
-            most_per_unit=(cpu, memory),
             data=MappingProxyType(data),
             undoubted=np.zeros((0, nodes), dtype=np.float32),
         )
 
-    def _named(self) -> tuple[dict[str, int], tuple[str, ...], NameTable, Integers]:
-        """All that follows from the names of the nodes alone; what was made before where they are the same."""
-        names, former = tuple(node.name for node in self._nodes), self._former
-        if former is not None and former.names == names:
-            return former.index, former.names, former.table, former.rank
-        rank = np.empty(len(names), dtype=np.intp)
-        rank[[self.index[name] for name in sorted(self.index)]] = np.arange(len(names))
-        return self.index.copy(), names, NameTable(names), rank
+    def _named(self) -> NameTable:
+        """What was made before, where the names are the same."""
+        names = tuple(node.name for node in self._nodes)
+        return (
+            self._former.table if self._former is not None and self._former.table.names == names else NameTable(names)
+        )

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import numpy as np
-
-from extender.pods.footprint import Footprint
-from extender.pods.learned import Learned
-from extender.pods.pod import SEAT_ANNOTATION, Node, Pod, Profile
+from extender.pods.footprint import Footprint, Use
+from extender.pods.learned import Learned, PodName
+from extender.pods.pod import Node, Pod, Profile
 from extender.settings import Settings
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
 from extender.view.overlay import Overlay
+from extender.view.placed import Placed
+from extender.view.reservations import Reservations
 from extender.view.snapshot import Floats, Snapshot
 from extender.view.waiting import Waiting
 
 PROGRESSING = 0
-
-SEAT_S = 300.0
-"""How long a node is held for a member of a gang: as long as the controller waits for the gang to be bound."""
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 class Look(NamedTuple):
@@ -35,6 +29,14 @@ class Look(NamedTuple):
     footprint: Footprint
     peers: Mapping[int, int]
     waited_s: float
+
+
+class Resident(NamedTuple):
+    """A pod on a node; `use` (2, cells) is what it will use, `may_go` says that it is ours, and was seen there."""
+
+    pod: Pod
+    use: Floats
+    may_go: bool
 
 
 class ClusterState:
@@ -52,15 +54,11 @@ class ClusterState:
         self._table = NodeTable(settings.grid, settings.limits.doubted_cells(settings.grid))
         self._table.restart(settings.grid.cell(clock()))
         self._overlay = Overlay()
-        self._entries: dict[str, Entry] = {}
-        self._on: defaultdict[str, set[str]] = defaultdict(set)
-        self._of_class: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        self._jobs: defaultdict[tuple[str, str], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._placed = Placed()
         self._learned = Learned(settings.sizes)
-        self._seats: dict[str, str] = {}
-        self._ends: defaultdict[int, set[str]] = defaultdict(set)
         self._snapshot: Snapshot | None = None
         self.waiting = Waiting(clock, monotonic)
+        self.reservations = Reservations(clock, monotonic)
 
     # -- what the watches say --------------------------------------------------------------------------------------
 
@@ -72,8 +70,7 @@ class ClusterState:
             if self._table.put_node(node):
                 self._add_up(self._table.base)
             elif new:
-                there = [self._entries[uid] for uid in self._on.get(node.name, ())]
-                self._table.count_all(self._table.index[node.name], there)
+                self._table.count_all(self._table.index[node.name], self._placed.on(node.name))
 
     def drop_node(self, name: str) -> None:
         """A node is no more; its pods go when the watch says so."""
@@ -84,12 +81,15 @@ class ClusterState:
     def put_pod(self, pod: Pod) -> str | None:
         """A pod came or changed; the node it had been advised to go to when this is the first time it is seen bound."""
         with self._lock:
+            self._table.mix.see(pod.uid, pod.requests, pod.gpu)
             if not pod.node and not pod.finished:
                 self.waiting.put(pod)
-                self._reserve(pod)
-                return None  # what was advised holds until it is asked about again
+                if self._refused_since_advised(pod):
+                    self.withdraw(pod.uid)
+                else:
+                    self._overlay.keep(pod.uid)
+                return None
             self.waiting.drop(pod.uid)
-            self._seats.pop(pod.uid, None)
             advised = self._overlay.drop(pod.uid)
             if pod.finished:
                 self._remove(pod.uid)
@@ -100,21 +100,24 @@ class ClusterState:
     def drop_pod(self, uid: str) -> None:
         """A pod is no more."""
         with self._lock:
+            self._table.mix.forget(uid)
             self.waiting.drop(uid)
-            self._seats.pop(uid, None)
             self._overlay.drop(uid)
             self._remove(uid)
 
-    def _reserve(self, pod: Pod) -> None:
-        """Hold the seat that the gang controller wrote on a waiting pod, once; give it up when that was taken off."""
-        seat, held = pod.words.get(SEAT_ANNOTATION, ""), self._seats.get(pod.uid, "")
-        if seat == held:
-            return
-        self.withdraw(pod.uid)
-        self._seats.pop(pod.uid, None)
-        if seat:
-            self._seats[pod.uid] = seat
-            self.advise(pod, seat, SEAT_S)
+    def _refused_since_advised(self, pod: Pod) -> bool:
+        """Whether the scheduler found no node after all, and says so in a version later than it asked about."""
+        if pod.uid not in self._overlay:
+            return False
+        asked = self._placed.entries[pod.uid].pod
+        later = pod.version.isdigit() and asked.version.isdigit() and int(pod.version) > int(asked.version)
+        return later and pod.refusal not in ("", asked.refusal)
+
+    def put_use(self, use: Mapping[PodName, Use]) -> None:
+        """What pods are seen to use now."""
+        with self._lock:
+            silent = self._placed.silent
+            self._weigh_again([silent[name] for name in self._learned.put_use(use) if name in silent])
 
     def put_profile(self, profile: Profile) -> None:
         """A PhaseProfile came or changed."""
@@ -127,25 +130,27 @@ class ClusterState:
     def _learn(self, profile: Profile, take: Callable[[Profile], frozenset[str]]) -> None:
         with self._lock:
             self._snapshot = None  # pods that are not placed yet may be judged otherwise
-            of_class = self._of_class.get((profile.namespace, profile.workload), ()) if profile.workload else ()
+            of_class = self._placed.of_class((profile.namespace, profile.workload)) if profile.workload else ()
             self._weigh_again(take(profile).union(of_class))
 
     def _weigh_again(self, uids: Iterable[str]) -> None:
         for uid in uids:
-            if entry := self._entries.get(uid):
+            if entry := self._placed.entries.get(uid):
                 self._remove(uid)
                 self._add(entry.pod, entry.node, (entry.start_cell + 0.5) * self._settings.grid.step_s)
 
     # -- what we advise --------------------------------------------------------------------------------------------
 
-    def advise(self, pod: Pod, node: str, hold_s: float | None = None) -> None:
-        """A pod is expected to go to a node: it counts there until it is seen, withdrawn, or `hold_s` is over."""
+    def advise(self, pod: Pod, node: str) -> None:
+        """A pod is expected to go to a node: it counts there until the watch shows it bound, refused or gone, or until
+        it is asked about again. A pod that the watch has not shown yet counts for `hold_s`."""
         with self._lock:
-            if pod.uid in self._entries and pod.uid not in self._overlay:
+            if pod.uid in self._placed.entries and pod.uid not in self._overlay:
                 return  # it is bound already; someone asks late
             self._remove(pod.uid)
-            held_s = self._settings.hold_s if hold_s is None else hold_s
-            self._overlay.put(pod.uid, node, self._monotonic() + held_s)
+            self._overlay.put(pod.uid, node, self._monotonic() + self._settings.hold_s)
+            if self.waiting.of(pod.uid) is not None:
+                self._overlay.keep(pod.uid)
             self._add(pod, node, self._clock())
 
     def withdraw(self, uid: str) -> None:
@@ -154,13 +159,10 @@ class ClusterState:
             if self._overlay.drop(uid) is not None:
                 self._remove(uid)
 
-    @property
-    def seated(self) -> frozenset[str]:
-        """The nodes on which room is held for members of gangs."""
-        if not self._seats:
-            return frozenset()
+    def advised_to(self, uid: str) -> str:
+        """The node that a pod was advised to go to and was not yet seen on; empty for none."""
         with self._lock:
-            return frozenset(node for uid, node in self._seats.items() if uid in self._overlay)
+            return self._placed.entries[uid].node if uid in self._overlay else ""
 
     @property
     def advised(self) -> int:
@@ -177,8 +179,8 @@ class ClusterState:
         """The present snapshot, and what it holds of a pod."""
         with self._lock:
             index = self._table.index
-            there: Mapping[str, int] = self._jobs.get((pod.namespace, pod.job), {}) if pod.job else {}
-            peers = {index[node]: number for node, number in there.items() if node in index}
+            there = self._placed.of_job((pod.namespace, pod.job)).items() if pod.job else ()
+            peers = {index[node]: number for node, number in there if node in index}
             return Look(self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid))
 
     def snapshot(self) -> Snapshot:
@@ -186,26 +188,40 @@ class ClusterState:
         with self._lock:
             for uid in self._overlay.expired(self._monotonic()):
                 self._remove(uid)
-            now_s = self._clock()
-            cell = self._settings.grid.cell(now_s)
+            cell = self._settings.grid.cell(self._clock())
             if self._table.out_of_sight(cell):
                 self._add_up(cell)
             if self._snapshot is None or self._snapshot.first_cell != cell:
                 self._outlive(cell)
-                self._snapshot = self._table.snapshot(cell, now_s)
+                self._snapshot = self._table.snapshot(cell)
             return self._snapshot
 
-    def use_of(self, node: str, uids: Iterable[str]) -> Floats | None:
-        """(2, cells): what these pods of a node will use; None when one of them is not known to be there."""
+    def residents(self, node: str) -> dict[str, Resident]:
+        """The pods of a node by UID."""
         with self._lock:
-            cell = self._settings.grid.cell(self._clock())
-            use = np.zeros((2, self._settings.grid.cells))
-            for uid in uids:
-                entry = self._entries.get(uid)
-                if entry is None or entry.node != node:
-                    return None
-                use += entry.use(cell, self._settings.grid.cells)
-            return use
+            cell, cells = self._settings.grid.cell(self._clock()), self._settings.grid.cells
+            return {
+                entry.pod.uid: Resident(
+                    entry.pod, entry.use(cell, cells), entry.ours and entry.pod.uid not in self._overlay
+                )
+                for entry in self._placed.on(node)
+            }
+
+    def evictable_on(self, pod: Pod) -> set[str]:
+        """The nodes that hold something of ours which the pod may push out."""
+        with self._lock:
+            return self._placed.below(pod.priority) if pod.preempts else set()
+
+    @property
+    def silent(self) -> Set[PodName]:
+        """The pods on nodes of which something is neither learned nor asked for."""
+        with self._lock:
+            return set(self._placed.silent)
+
+    @property
+    def patience_s(self) -> float:
+        """For how long a pod is refused at most what others will leave it."""
+        return self._settings.limits.patience_s
 
     # -- keeping the sums ------------------------------------------------------------------------------------------
 
@@ -222,9 +238,9 @@ class ClusterState:
     def _put(self, pod: Pod) -> None:
         """Count a pod where it is bound. Mostly it is what was advised, or seen before: then nothing changes."""
         started_s = self._clock() if math.isnan(pod.started_s) else pod.started_s
-        new, old = self._entry(pod, pod.node, started_s), self._entries.get(pod.uid)
+        new, old = self._entry(pod, pod.node, started_s), self._placed.entries.get(pod.uid)
         if old is not None and old.counts_as(new):
-            self._entries[pod.uid] = new
+            self._placed.entries[pod.uid] = new
         else:
             self._remove(pod.uid)
             self._enter(new)
@@ -239,37 +255,16 @@ class ClusterState:
         self._enter(self._entry(pod, node, started_s))
 
     def _enter(self, entry: Entry) -> None:
-        pod, node = entry.pod, entry.node
-        if (end_cell := entry.end_cell) is not None:
-            self._ends[end_cell].add(pod.uid)
-        self._entries[pod.uid] = entry
-        self._on[node].add(pod.uid)
-        self._of_class[pod.namespace, pod.workload].add(pod.uid)
-        if pod.job:
-            self._jobs[pod.namespace, pod.job][node] += 1
+        self._placed.enter(entry, silent=self._learned.silent(entry.pod))
         self._count(entry, 1)
 
     def _remove(self, uid: str) -> None:
-        entry = self._entries.pop(uid, None)
-        if entry is None:
-            return
-        if (end_cell := entry.end_cell) is not None:
-            _discard(self._ends, end_cell, uid)
-        pod = entry.pod
-        _discard(self._on, entry.node, uid)
-        _discard(self._of_class, (pod.namespace, pod.workload), uid)
-        if pod.job:
-            there = self._jobs[pod.namespace, pod.job]
-            there[entry.node] -= 1
-            if not there[entry.node]:
-                del there[entry.node]
-            if not there:
-                del self._jobs[pod.namespace, pod.job]
-        self._count(entry, -1)
+        if (entry := self._placed.remove(uid)) is not None:
+            self._count(entry, -1)
 
     def _outlive(self, cell: int) -> None:  # who is still there after the expected end goes on counting
-        for end_cell in [end_cell for end_cell in self._ends if end_cell <= cell]:
-            self._weigh_again(list(self._ends[end_cell]))
+        if ended := self._placed.ended_by(cell):
+            self._weigh_again(ended)
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._snapshot = None
@@ -281,14 +276,7 @@ class ClusterState:
         """All sums anew; with fifty thousand pods a tenth of a second, once in the grid's horizon."""
         self._snapshot = None
         self._table.restart(cell)
-        for node, uids in self._on.items():
+        for node in self._placed.nodes:
             place = self._table.index.get(node)
             if place is not None:
-                self._table.count_all(place, [self._entries[uid] for uid in uids])
-
-
-def _discard(sets: dict[Key, set[str]], key: Key, uid: str) -> None:
-    found = sets[key]
-    found.discard(uid)
-    if not found:
-        del sets[key]
+                self._table.count_all(place, self._placed.on(node))

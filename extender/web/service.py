@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flask import Flask
-from prometheus_client import CollectorRegistry
-
-from extender.placing.decisions import MOST_NUMBERS, Decisions
+from extender.leading import election
+from extender.placing.decisions import Decisions
 from extender.placing.events import EventWriter
 from extender.placing.placer import Placer
 from extender.pods.pod import Pod
 from extender.settings import Settings
 from extender.view.cache import ClusterCache
 from extender.view.state import ClusterState
-from extender.web.api import create_app
-from extender.web.body import BodyLimits
-from extender.web.machine import give_memory_back, take_memory
-from extender.web.telemetry import Telemetry
+from extender.web.app import App, BodyLimits
+from extender.web.pages import create_pages
+from extender.web.telemetry import ExtenderTelemetry
+from extender.web.verbs import add_explain, verbs_of
 from recommender.cluster.access.connection import Api
-from recommender.cluster.access.rate import TokenBucket
-from recommender.cluster.lease import Candidate, LeaderElection
 
 log = logging.getLogger(__name__)
 
 LEASE = "phasewise-extender"
-NUMBER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +36,14 @@ class ServiceOptions:
     ----------
     lease_namespace
         Where the Lease lies by which replicas agree on who answers; empty for a single replica.
+    controller_namespace
+        Where the gang controller keeps what it has reserved.
     """
 
     settings: Settings = field(default_factory=Settings)
-    body: BodyLimits = field(default_factory=BodyLimits)
+    limits: BodyLimits = field(default_factory=BodyLimits)
     lease_namespace: str = ""
+    controller_namespace: str = "kube-system"
 
 
 class Service:
@@ -69,21 +64,29 @@ class Service:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         settings = options.settings
-        self._registry = CollectorRegistry()
-        self.telemetry = Telemetry(self._registry)
+        self.telemetry = ExtenderTelemetry()
         self.state = ClusterState(settings, clock, monotonic)
         self.decisions = Decisions()
-        self.cache = ClusterCache(api, self.state, settings, self._bound)
+        self.cache = ClusterCache(api, self.state, settings, self._bound, options.controller_namespace)
         self._events = EventWriter(api, clock)
-        self._election = _election(api, options.lease_namespace) if options.lease_namespace else None
+        self._election = election(api, options.lease_namespace, LEASE) if options.lease_namespace else None
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
-        self.app: Flask = create_app(placer, self.telemetry, self.not_ready, options.body)
-        self.telemetry.watch("ready", "1 while calls are answered.", lambda: float(not self.not_ready()))
-        self.telemetry.watch("advised", "Placements advised and not yet seen.", lambda: float(self.state.advised))
-        self.telemetry.watch("known_nodes", "Nodes known.", lambda: float(len(self.state.snapshot().index)))
-        self.telemetry.watch("staleness_seconds", "Since the API server last spoke.", self.cache.staleness_s)
-        self.telemetry.watch("watches_failing", "Watches without contact.", lambda: float(self.cache.failing))
-        self.telemetry.watch("events_lost", "Events asked for and not written.", lambda: float(self._events.dropped))
+        pages = create_pages("extender", self.telemetry, self.not_ready)
+        add_explain(pages, placer)
+        verbs = verbs_of(placer, self.telemetry)
+        self.app = App(pages, verbs, self.telemetry, self.not_ready, options.limits)
+        for name, words, value in (
+            ("ready", "1 while calls are answered.", lambda: not self.not_ready()),
+            ("advised", "Placements advised and not yet seen.", lambda: self.state.advised),
+            ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().index)),
+            ("unknown_nodes", "Times that a node was asked about that is not known.", lambda: placer.unknown_nodes),
+            ("unreadable_objects", "Objects that cannot be read, and are left out.", lambda: self.cache.unreadable),
+            ("staleness_seconds", "Since the API server last spoke.", self.cache.staleness_s),
+            ("lag_seconds", "Age of the newest change that counts.", lambda: clock() - self.cache.newest_s),
+            ("watches_failing", "Watches without contact.", lambda: self.cache.failing),
+            ("events_lost", "Events asked for and not written.", lambda: self._events.dropped),
+        ):
+            self.telemetry.watch(name, words, value)
 
     def start(self) -> Service:
         """Begin to watch; returns at once."""
@@ -112,25 +115,16 @@ class Service:
         return ""
 
     def _settle(self) -> None:
-        """What was listed stays: kept out of every later garbage collection, whose pauses would be those of calls."""
+        """Collecting garbage pauses calls: what was listed stays and is left out, and no pod's JSON sets off many."""
         while not self.cache.synced:
             time.sleep(0.1)
         gc.collect()
         gc.freeze()
-        give_memory_back()
-        take_memory(NUMBER_BYTES * MOST_NUMBERS)
+        gc.set_threshold(100_000)
         log.info("ready: %d nodes listed", len(self.state.snapshot().index))
 
     def _bound(self, pod: Pod) -> None:
         decision = self.decisions.bound(pod.uid, pod.node)
         if decision is not None:
-            self.telemetry.outcome(decision.outcome)
+            self.telemetry.outcomes.labels(decision.outcome).inc()
             self._events.bound(decision)
-
-
-def _election(api: Api, namespace: str) -> LeaderElection:
-    identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-    candidate = Candidate(api.apart(TokenBucket(5, 10)), namespace, LEASE, identity)
-    return LeaderElection(
-        candidate, on_won=lambda: log.info("leading"), on_lost=lambda: log.warning("no longer leading")
-    )

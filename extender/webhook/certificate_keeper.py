@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 SECRETS = ("v1", "secrets")
 CONFIGURATIONS = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
 PERIOD_S = 60.0
+
+Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,38 +76,43 @@ class CertificateKeeper:
         ApiError
             The server could not be asked or refuses. Nothing is shown before it is trusted.
         """
-        papers = self._shared()
-        self._trust(papers)
+        configuration = self._api.get(path_of(CONFIGURATIONS, None, self._kept.configuration))
+        papers = self._shared(configuration)
+        self._trust(papers, configuration)
         self._write(papers)
 
-    def _shared(self) -> Papers:
+    def _shared(self, configuration: Json) -> Papers:
         path = path_of(SECRETS, self._kept.namespace, self._kept.secret)
         try:
             secret = self._api.get(path)
         except NotFound:
             papers = new_papers(self._kept.names, self._clock())
             try:
-                self._api.create(path_of(SECRETS, self._kept.namespace), self._secret(papers, {}))
+                self._api.create(path_of(SECRETS, self._kept.namespace), self._secret(papers, {}, configuration))
             except Conflict:  # another replica was first
                 return Papers.of_secret(self._api.get(path).get("data") or {})
             return papers
         try:
             former: Papers | None = Papers.of_secret(secret.get("data") or {})
-            if former is not None and not former.due(self._kept.names, self._clock()):
+            if former is not None and not former.due(self._kept.names, self._clock()) and _owned(secret, configuration):
                 return former
         except BadCertificate as error:
             log.warning("%s/%s: %s: made anew", self._kept.namespace, self._kept.secret, error)
             former = None
         papers = new_papers(self._kept.names, self._clock(), former)
         try:
-            self._api.replace(path, self._secret(papers, secret["metadata"]))
+            self._api.replace(path, self._secret(papers, secret["metadata"], configuration))
         except Conflict:
             return Papers.of_secret(self._api.get(path).get("data") or {})
         log.info("the certificate was renewed")
         return papers
 
-    def _secret(self, papers: Papers, metadata: dict[str, Any]) -> dict[str, Any]:
-        named = {"name": self._kept.secret, "namespace": self._kept.namespace}
+    def _secret(self, papers: Papers, metadata: Json, configuration: Json) -> dict[str, Any]:
+        """It is owned by the configuration that trusts it, and goes with it when the webhook is removed."""
+        api_version, _ = CONFIGURATIONS
+        of_owner = {"name": self._kept.configuration, "uid": configuration["metadata"]["uid"]}
+        owner = {"apiVersion": api_version, "kind": "MutatingWebhookConfiguration", **of_owner}
+        named = {"name": self._kept.secret, "namespace": self._kept.namespace, "ownerReferences": [owner]}
         return {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -114,10 +121,10 @@ class CertificateKeeper:
             "data": papers.secret_data(),
         }
 
-    def _trust(self, papers: Papers) -> None:
+    def _trust(self, papers: Papers, configuration: Json) -> None:
         path = path_of(CONFIGURATIONS, None, self._kept.configuration)
         bundle = base64.b64encode(papers.authorities).decode()
-        hooks = self._api.get(path).get("webhooks") or []
+        hooks = configuration.get("webhooks") or []
         changes = [
             change
             for number, hook in enumerate(hooks)
@@ -148,3 +155,9 @@ class CertificateKeeper:
                 self.hold()
             except (ApiError, BadCredentials, BadCertificate) as error:
                 log.warning("certificate: %s", error)
+
+
+def _owned(secret: Json, by: Json) -> bool:
+    """Whether the Secret goes with this configuration; one that was left by an earlier one is about to go with that."""
+    owners = secret["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == by["metadata"]["uid"] for owner in owners)

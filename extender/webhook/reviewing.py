@@ -9,49 +9,38 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
-from flask import Flask, Response, request
 
+from extender.errors import BadRequest
 from extender.gangs.names import GATE
 from extender.gangs.reading import group_of
 from recommender.cluster.objects.reading import BadField, Fields
 
 log = logging.getLogger(__name__)
 
-LARGEST_BYTES = 8 << 20
-"""An object may have 3 MB, and a review holds it once."""
-
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
-def create_webhook(scheduler: str) -> Flask:
-    """The application.
+def mutating(scheduler: str) -> Mapping[str, Callable[[bytes], bytes]]:
+    """What answers the API server, by path.
 
     Parameters
     ----------
     scheduler
         Put in place of the default one; empty leaves pods to the scheduler they name.
     """
-    app = Flask("webhook", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = LARGEST_BYTES
 
-    @app.post("/mutate")
-    def mutate() -> Response:
+    def mutate(body: bytes) -> bytes:
         try:
-            answer = reviewed(orjson.loads(request.get_data()), scheduler)
+            return orjson.dumps(reviewed(orjson.loads(body), scheduler))
         except (orjson.JSONDecodeError, BadField) as error:
             log.warning("no review: %s", str(error)[:200])
-            return Response("this is no AdmissionReview of a pod\n", 400, content_type="text/plain")
-        return Response(orjson.dumps(answer), content_type="application/json")
+            raise BadRequest("this is no AdmissionReview of a pod") from error
 
-    @app.get("/healthz")
-    def healthz() -> Response:
-        return Response("ok\n", content_type="text/plain")
-
-    return app
+    return {"/mutate": mutate}
 
 
 def reviewed(review: Any, scheduler: str) -> dict[str, Any]:

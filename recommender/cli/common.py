@@ -14,7 +14,7 @@ import click
 
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.mapping import ColumnMap, parse_map
-from recommender.units import parse_duration_s
+from recommender.units import parse_duration_s, parse_moment_s
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -45,6 +45,20 @@ class StepType(DurationType):
         return 0.0 if value == "none" else super().convert(value, param, ctx)
 
 
+class MomentType(click.ParamType[float, Any]):
+    """RFC 3339 or unix seconds; the value is unix seconds."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_moment_s(value)
+        except Misuse as error:
+            self.fail(str(error), param, ctx)
+
+
 class MapType(click.ParamType[ColumnMap, Any]):
     """`new=old` or `new=old:unit`."""
 
@@ -59,7 +73,7 @@ class MapType(click.ParamType[ColumnMap, Any]):
             self.fail(str(error), param, ctx)
 
 
-DURATION, STEP, MAP = DurationType(), StepType(), MapType()
+DURATION, STEP, MOMENT, MAP = DurationType(), StepType(), MomentType(), MapType()
 
 
 def names(text: str | None) -> tuple[str, ...]:
@@ -128,7 +142,8 @@ def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
     """
     _end_on_sigterm()
     try:
-        cli.main(args=None if arguments is None else list(arguments), prog_name="phasewise", standalone_mode=False)
+        given = None if arguments is None else list(arguments)
+        ended = cli.main(args=given, prog_name="phasewise", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return 2
@@ -138,8 +153,6 @@ def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         say("phasewise: interrupted; files not finished were removed")
         return INTERRUPTED
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
     except BrokenPipeError:
         # The reader (head, less) has left; Python would complain again while flushing at exit.
         sys.stdout = None
@@ -148,7 +161,7 @@ def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         say(f"phasewise: {what}. Check the path, its permissions and the space left.")
         return 1
-    return 0
+    return ended if isinstance(ended, int) else 0  # what a command gave to `Context.exit`, or nothing
 
 
 def _end_on_sigterm() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,17 @@ import click
 
 from recommender import __version__
 from recommender import model as models
+from recommender.cli.cluster_rows import (
+    QUICK_DELAY_S,
+    QUICK_RESIZES_PER_HOUR,
+    RAILS,
+    ClusterOptions,
+    cluster_options,
+    played_rows,
+)
 from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument
 from recommender.decisions import DecisionWriter, decisions_written
+from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
@@ -26,7 +36,7 @@ from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.planning import Planner, mismatch_notes, model_facts, usable_policies
 from recommender.policies.registry import REGISTRY
-from recommender.records import ReplayResult, UsageSeries
+from recommender.records import Played, ReplayResult, UsageSeries
 from recommender.replay import replay
 from recommender.report.csv_report import write_csv
 from recommender.report.json_report import write_json
@@ -34,6 +44,7 @@ from recommender.report.money import Prices
 from recommender.report.terminal import render_table, report_console
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import ColumnMap
+from recommender.traces.rows import PHASEWISE, ROWS, Cluster
 from recommender.training import CrossFit, TrainingOptions, cross_fit
 
 DEFAULT_CYCLE_S = 600.0
@@ -82,7 +93,7 @@ class Selection:
 @click.option(
     "--step", "step_s", type=STEP, help="Grid step; default: the median interval. `none`: samples as they come."
 )
-@click.option("--policies", help=f"Comma list; default all: {', '.join(REGISTRY.names())}.")
+@click.option("--policies", help=f"Comma list; default all: {', '.join(dict.fromkeys((*ROWS, *REGISTRY.names())))}.")
 @map_option
 @click.option("--sample", type=click.IntRange(1), help="Replay only N containers, drawn by a hash of their names.")
 @click.option(
@@ -96,6 +107,14 @@ class Selection:
 @click.option("--memory-price", type=float, help="Money per GiB-hour reserved.")
 @click.option("--violation-price", type=float, help="Money per container-hour in violation; makes savings net of it.")
 @click.option("--oom-price", type=float, help="Money per OOM kill; memory violations then cost by the kill alone.")
+@click.option(
+    "--history",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Earlier runs, as SOURCE; may be given several times. They teach their classes and are not judged. "
+    "Default: none; for the bundled data those that its model was trained on.",
+)
+@cluster_options
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(0), help="Processes; 0 is one a core.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the cross-fitted models.")
 def command(
@@ -116,8 +135,10 @@ def command(
     memory_price: float | None,
     violation_price: float | None,
     oom_price: float | None,
+    history: tuple[Path, ...],
     jobs: int,
     seed: int,
+    **cluster: Any,
 ) -> None:
     """Replay recorded metrics under every policy: what would each have saved, and what would it have broken?
 
@@ -135,13 +156,13 @@ def command(
     if cycle is not None and cycle_samples is not None:
         raise Misuse("--cycle and --cycle-samples exclude each other. Give one of them.")
     asked = names(policies)
-    REGISTRY.check(asked)
+    REGISTRY.check(asked, ROWS)
     prices = Prices(cpu_price, memory_price, violation_price, oom_price)
     outputs = Outputs(json_to, csv_to, html_to, plots_to, decisions_to)
     with ExitStack() as stack:
-        if not source:
+        if bundled := not source:
             data = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
-            source = (data / "replay.parquet",)
+            source, history = (data / "replay.parquet",), history or (data / "fit.parquet",)
             model_name = model_name or BUNDLED
         model = None if model_name is None else models.load(model_name)
         if cycle is None and cycle_samples is None:
@@ -158,8 +179,19 @@ def command(
             cycle_samples=cycle_samples,
             lag=3 if model is None else model.detector.lag,
         )
-        planner, notes = _planned(asked, model, chosen, options, seed, progress)
-        result = _replayed(chosen, planner, options, outputs, jobs, progress)
+        rows, planner, notes = _planned(asked, model, chosen, options, seed, progress)
+        asked_of_cluster, series = ClusterOptions(**cluster), list(chosen)
+        in_cluster = partial(
+            Cluster,
+            planner.model_for,
+            options,
+            asked_of_cluster.rules(QUICK_DELAY_S if bundled else DEFAULT_DELAY_S),
+            engine=asked_of_cluster.engine(QUICK_RESIZES_PER_HOUR if bundled else RAILS.resizes_per_hour),
+            history=list(stack.enter_context(open_source(history, reading, progress=progress))) if history else (),
+        )
+        played, told = played_rows(rows, series, in_cluster, progress)
+        notes += told
+        result = _replayed(series, planner, options, outputs, jobs, progress, rows, played)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
         result = replace(result, notes=(*opened.notes, *notes, *result.notes))
         written = _write(result, outputs, prices, planner, chosen)
@@ -188,11 +220,12 @@ def _planned(
     options: ReplayOptions,
     seed: int,
     progress: Any,
-) -> tuple[Planner, tuple[str, ...]]:
-    """The planner, its model cross-fitted where none was given and a policy needs one."""
-    usable, notes = usable_policies(asked, model)
-    if model is not None or not set(usable) & REGISTRY.needs_model:
-        return Planner(usable, model), notes
+) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
+    """Rows to be played, and the planner; its model is cross-fitted where none was given and something needs one."""
+    usable, notes = usable_policies(asked, model, {name: name == PHASEWISE for name in ROWS})
+    needs_model = {PHASEWISE, *REGISTRY.needs_model}
+    if model is not None or not set(usable) & needs_model:
+        return _rows_and_planner(usable, model, notes)
     training = TrainingOptions(
         DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
         cycle_s=options.cycle_s,
@@ -203,27 +236,42 @@ def _planned(
     except NotEnoughData as error:
         if asked:
             raise
-        left = tuple(name for name in usable if name not in REGISTRY.needs_model)
-        return Planner(left, None), (*notes, f"phase.rules and phase.proactive are left out: {error}")
-    return Planner(usable, fitted), notes
+        left = tuple(name for name in usable if name not in needs_model)
+        without = ", ".join(name for name in usable if name in needs_model)
+        return _rows_and_planner(left, None, (*notes, f"{without}: left out: {error}"))
+    return _rows_and_planner(usable, fitted, notes)
+
+
+def _rows_and_planner(
+    usable: tuple[str, ...], model: PhaseModel | CrossFit | None, notes: tuple[str, ...]
+) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
+    rows = tuple(name for name in usable if name in ROWS)
+    return rows, Planner(tuple(name for name in usable if name not in ROWS), model), notes
 
 
 def _replayed(
-    chosen: Selection, planner: Planner, options: ReplayOptions, outputs: Outputs, jobs: int, progress: Any
+    series: Sequence[UsageSeries],
+    planner: Planner,
+    options: ReplayOptions,
+    outputs: Outputs,
+    jobs: int,
+    progress: Any,
+    rows: Sequence[str],
+    played: Mapping[str, Mapping[str, Played]],
 ) -> ReplayResult:
     done = 0
 
     def advance(_samples: int) -> None:
         nonlocal done
         done += 1
-        progress("replay", done, len(chosen.containers))
+        progress("policies", done, len(series))
 
     with ExitStack() as stack:
         writer: DecisionWriter | None = None
         if outputs.decisions is not None:
             writer = stack.enter_context(decisions_written(outputs.decisions))
         return replay(
-            chosen,
+            series,
             planner,
             options,
             decisions_to=writer,
@@ -231,6 +279,8 @@ def _replayed(
             progress=advance,
             jobs=jobs or os.cpu_count() or 1,
             model=model_facts(planner.model),
+            rows=rows,
+            played=played,
         )
 
 

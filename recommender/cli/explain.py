@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import click
 import orjson
 from rich.console import Console
 
 from recommender import __version__
+from recommender.cli.common import MOMENT
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import NotFound
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import PROFILES
-from recommender.errors import Misuse
+from recommender.cluster.vpas.status import LOW_CONFIDENCE
+from recommender.engine.engine import Engine
+from recommender.engine.keys import Group
+from recommender.engine.moments import moment
+from recommender.engine.replaying import Replay
+from recommender.errors import BadInput, Misuse
+from recommender.live.writing.profile import container_entry
+from recommender.records import CPU, MEMORY
 from recommender.report.profile_words import told
+
+Json = dict[str, Any]
 
 
 @click.command(name="explain")
@@ -22,15 +34,36 @@ from recommender.report.profile_words import told
 @click.option("--json", "as_json", is_flag=True, help="For programs: the status of the PhaseProfile and of the VPA.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: KUBECONFIG, ~/.kube/config]")
 @click.option("--context", help="Context of the kubeconfig.  [default: its current one]")
-def command(vpa: str, as_json: bool, kubeconfig: Path | None, context: str | None) -> None:
+@click.option("--record", type=click.Path(path_type=Path), help="Ask a record (`recommender --record`), no cluster.")
+@click.option("--at", "at_s", type=MOMENT, help="Of which moment of the record.  [default: its end]")
+def command(
+    vpa: str, as_json: bool, kubeconfig: Path | None, context: str | None, record: Path | None, at_s: float | None
+) -> None:
     """Tell what the recommender sees of a VPA, what it expects, and why the target is what it is.
 
-    Example: phasewise explain ml/resnet-training
+    \b
+      phasewise explain ml/resnet-training
+      phasewise explain ml/resnet-training --record hour.rec --at 2026-05-01T12:00Z
     """
     namespace, slash, name = vpa.partition("/")
     if not (namespace and slash and name):
         raise Misuse(f"{vpa!r} is not NAMESPACE/VPA. Write for example ml/resnet-training.")
+    if record is not None:
+        profile, found = recorded(record, namespace, name, math.inf if at_s is None else at_s)
+    elif at_s is not None:
+        raise Misuse("--at asks a record: name one with --record, which `phasewise recommender --record` wrote.")
+    else:
+        profile, found = _live(kubeconfig, context, namespace, name)
+    if as_json:
+        click.echo(orjson.dumps({"profile": profile, "vpa": found}, option=orjson.OPT_INDENT_2).decode())
+    else:
+        Console().print(told(vpa, profile, found))
+
+
+def _live(kubeconfig: Path | None, context: str | None, namespace: str, name: str) -> tuple[Json, Json]:
+    """What the API server says: the status of the PhaseProfile, and that of the VPA."""
     api = connect(kubeconfig, context, user_agent=f"phasewise-explain/{__version__}")
+    vpa = f"{namespace}/{name}"
     found = _status(api, path_of(VPAS, namespace, name), f"there is no VPA {vpa}")
     profile = _status(
         api,
@@ -38,10 +71,65 @@ def command(vpa: str, as_json: bool, kubeconfig: Path | None, context: str | Non
         f"VPA {vpa} has no PhaseProfile: it names another recommender, or ours is not running",
     )
     profile.pop("state", None)  # what the recommender keeps for itself
-    if as_json:
-        click.echo(orjson.dumps({"profile": profile, "vpa": found}, option=orjson.OPT_INDENT_2).decode())
-    else:
-        Console().print(told(vpa, profile, found))
+    return profile, found
+
+
+def recorded(file: Path, namespace: str, name: str, at_s: float) -> tuple[Json, Json]:
+    """The same of a moment of a record: its engine is asked why, after the last step up to then.
+
+    Raises
+    ------
+    BadInput
+        The record is damaged, or knows nothing of the VPA then.
+    """
+    last_s, engine = math.nan, None
+    for step in Replay(file).steps(at_s):
+        last_s, engine = step.now_s, step.engine
+    if engine is None:
+        raise BadInput("it holds no step of that time", remedy="Look at --at.", file=file)
+    groups = [group for group in engine.targets if (group.namespace, group.scaler) == (namespace, name)]
+    if not groups:
+        known = ", ".join(sorted({f"{group.namespace}/{group.scaler}" for group in engine.targets})) or "none"
+        problem = f"at {moment(last_s)} it has no target of a VPA {namespace}/{name}"
+        raise BadInput(problem, remedy=f"It has targets of: {known}.", file=file)
+    return _profile(engine, groups, last_s), _vpa(engine, groups)
+
+
+def _profile(engine: Engine, groups: list[Group], now_s: float) -> Json:
+    members = [member for group in groups for member in engine.members_of(group)]
+    doubts = {group.container: doubt for group in groups if (doubt := engine.targets[group].doubt)}
+    return {
+        "updated": moment(now_s),
+        "conditions": [
+            {"type": LOW_CONFIDENCE, "status": "True", "message": f"{container}: {doubt}"}
+            for container, doubt in doubts.items()
+        ],
+        "containers": [container_entry(group.container, engine.why(group), engine.fleet) for group in groups],
+        "pods": [
+            {
+                "name": member.instance.pod_uid,
+                "container": member.instance.container,
+                "phase": int(engine.fleet.arrays.phase[member.slot]),
+            }
+            for member in members
+        ],
+    }
+
+
+def _vpa(engine: Engine, groups: list[Group]) -> Json:
+    """What the step said, before the limits of users and operators, as a VPA's status has it."""
+    entries = []
+    for group in groups:
+        estimate = engine.targets[group].estimate
+        bounds = {"lowerBound": estimate.lower, "target": estimate.target, "upperBound": estimate.upper}
+        entries.append(
+            {"containerName": group.container}
+            | {
+                bound: {"cpu": f"{amount[CPU]:.3f}", "memory": f"{amount[MEMORY]:.0f}"}
+                for bound, amount in bounds.items()
+            }
+        )
+    return {"recommendation": {"containerRecommendations": entries}}
 
 
 def _status(api: Api, path: str, absent: str) -> dict[str, object]:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from recommender.cli.common import DURATION, progress_bar, say
-from recommender.cli.prometheus import access_options, usage_options
+from recommender.cli.prometheus import access_options, requests_option, usage_options
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.export import ENDINGS, Exported, export, plan_export
-from recommender.sources.export_parts import Plan, discard, kept_plan, parts_folder
+from recommender.sources.export_parts import ExportPlan, discard, kept_plan, parts_folder
 from recommender.sources.prometheus_absence import moment
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import format_duration, parse_duration_s
+from recommender.units import format_duration, parse_duration_s, parse_moment_s
 
 _EARLIEST_S = 1e9
 """A bare number beyond it, 31 years as a duration, is unix seconds."""
@@ -49,6 +49,7 @@ _EARLIEST_S = 1e9
     "--step", "step_s", default=15.0, show_default="15s", type=DURATION, help="Time between two samples, whole seconds."
 )
 @usage_options
+@requests_option
 @access_options
 @click.option(
     "--timeout", "timeout_s", default=120.0, show_default="2m", type=DURATION, help="The longest a query may take."
@@ -122,7 +123,7 @@ def command(
         )
 
 
-def _exported(client: PrometheusClient, settings: UsageSettings, plan: Plan, output: Path) -> Exported:
+def _exported(client: PrometheusClient, settings: UsageSettings, plan: ExportPlan, output: Path) -> Exported:
     """The export itself; whatever ends it, the reader learns that it can go on."""
     try:
         with progress_bar() as progress:
@@ -172,16 +173,10 @@ def _range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
 
 def _moment(option: str, text: str, before_s: float) -> float:
     """Unix seconds of a moment, or of as long before another."""
-    try:
-        number = float(text)
-        return number if number >= _EARLIEST_S else before_s - parse_duration_s(text)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except ValueError:
-        pass
+    with suppress(Misuse):
+        moment_s = parse_moment_s(text)
+        if moment_s >= _EARLIEST_S:
+            return moment_s
     try:
         return before_s - parse_duration_s(text)
     except Misuse as error:

@@ -12,10 +12,9 @@ from recommender.cli.common import DURATION
 from recommender.cli.grouped import GroupedOption
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
-from recommender.cluster.usage.oom import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
+from recommender.engine.kills import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
+from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
-from recommender.live.advice.band import BandOptions
-from recommender.live.advice.rails import RailOptions
 from recommender.live.service import Timing
 from recommender.policies.constraints import Limits, SharedLimits
 from recommender.units import BYTES_PER_MIB, format_duration
@@ -85,12 +84,18 @@ RAIL_OPTIONS = (
         help="Share of samples that may use more than requested x 1.05, for each of CPU and memory; beyond it the "
         "margin is widened, beyond twice that the default recommender's values are published.",
     ),
+    _rail(
+        "--target-kills",
+        default=_RAIL.target_kills,
+        type=click.FloatRange(0, 0.5),
+        help="Share of runs that may be killed for memory: earlier runs of a class promise so much to the next.",
+    ),
     _rail("--widen", default=_RAIL.widen, type=click.FloatRange(1), help="By how much it is widened: a factor."),
     _rail(
         "--resizes-per-hour",
         default=_RAIL.resizes_per_hour,
         type=click.IntRange(0),
-        help="Targets of one container change at most so often; memory that must rise always may.",
+        help="Targets of one container change at most so often; what must rise always may.",
     ),
     _rail(
         "--wait-for-room",

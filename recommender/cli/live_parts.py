@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http.server import ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
@@ -16,16 +17,15 @@ from recommender.cli.replicas import give_back
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import LeaderElection
-from recommender.live.advice.lead_time import LeadTime
-from recommender.live.advice.recommend import Options
+from recommender.engine.fleet import Fleet
+from recommender.engine.lead_time import LeadTime
+from recommender.engine.options import Options
+from recommender.engine.recording import Recorder
+from recommender.engine.warm_up import warm_up
 from recommender.live.auto.keeper import AutoKeeper
 from recommender.live.auto.view import AutoView
-from recommender.live.fleet.fleet import Fleet
-from recommender.live.fleet.member import Instance, Member, Newcomer
-from recommender.live.fleet.members import Members
-from recommender.live.fleet.model_source import ModelWatch
-from recommender.live.fleet.warm_up import warm_up
 from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.outside.model_source import ModelWatch
 from recommender.live.past.before_start import PriorHistory
 from recommender.live.progress.progress import Progress
 from recommender.live.round import Recommender
@@ -58,29 +58,27 @@ class Making:
     progress: Progress
     prior: PriorHistory | None
     qps: float
+    recorder: Recorder | None = None
 
     def __call__(self) -> Recommender:
         if self.prior is not None:
             self.prior.load(self.view)
+        rounds, model = self.rounds, self.models.in_use.model
         return Recommender(
             self.view,
-            self._fleet,
+            partial(Fleet, model, rounds.step_s, rounds.cycle_samples),
             self.options,
             self.limits,
             clock=time.time,
             stopwatch=time.monotonic,
-            lead_time=LeadTime(self.rounds.lead_time_s, self.rounds.step_s),
-            class_ttl_s=self.rounds.class_ttl_s,
+            lead_time=LeadTime(rounds.lead_time_s, rounds.step_s),
+            class_ttl_s=rounds.class_ttl_s,
             progress=self.progress,
-            writers=self.rounds.workers,
-            profiles_a_round=max(FEW, PROFILES_SHARE * self.qps * self.rounds.interval_s),
+            writers=rounds.workers,
+            profiles_a_round=max(FEW, PROFILES_SHARE * self.qps * rounds.interval_s),
+            observes_only=rounds.observe_only,
+            recorder=self.recorder,
         )
-
-    def _fleet(self, welcome: Callable[[Instance], Newcomer], resume: Callable[[Members, Member, int], None]) -> Fleet:
-        rounds = self.rounds
-        made = Fleet(self.models.in_use.model, rounds.step_s, rounds.cycle_samples, welcome, resume)
-        made.memory_ahead_s = rounds.memory_horizon_s
-        return made
 
 
 def checked(models: ModelWatch, rounds: Rounds) -> str:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from recommender.live.fleet.member import Sample
 from recommender.live.past.before_start import PriorHistory
-from recommender.live.view.usage import Usage
+from recommender.live.view.usage import Usage, Used
 from recommender.live.view.view import Place
+from recommender.records import Sample
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import PrometheusPast
@@ -49,13 +49,13 @@ class LivePrometheus:
         )
         query = UsageQuery(client, self.settings)
 
-        def usage(now_s: float) -> Iterable[tuple[Place, Sample]]:
+        def samples(now_s: float) -> Iterable[tuple[Place, Sample]]:
             if prior is not None:
                 yield from prior.samples()
             for place, used in query.current_usage(now_s).items():
                 yield Place(*place), Sample(used.timestamp_s, used.cpu_cores, used.memory_bytes)
 
-        return usage
+        return lambda now_s: Used(samples(now_s))
 
     def prior(self, length_s: float, resolution_s: float, step_s: float, ended: threading.Event) -> PriorHistory | None:
         """What loads the past, unless the process is to end; None where none is wanted (a length of 0)."""

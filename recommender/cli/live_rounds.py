@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,14 @@ from recommender.cli.common import DURATION, STEP
 from recommender.cli.live_options import grouped
 from recommender.cli.live_prometheus import LivePrometheus
 from recommender.cluster.access.connection import Api, Observer, connect
+from recommender.engine.journal import Journal
+from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
 from recommender.live.past.before_start import PriorHistory
 from recommender.live.view.usage import Usage, metrics_api_usage
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings
+from recommender.units import BYTES_PER_MIB
 
 _whose, _how, _source = (grouped(group) for group in ("Which VPAs", "Rounds and forecasts", "Cluster and model"))
 
@@ -50,6 +52,8 @@ WHOSE_OPTIONS = (
 
 
 def make_whose(name: str, only_namespace: str | None, ignored: tuple[str, ...], auto: bool) -> Whose:
+    if only_namespace and ignored:
+        raise Misuse("--only-namespace and --ignore-namespace exclude each other. Write one of them.")
     hidden = frozenset(part.strip() for text in ignored for part in text.split(",") if part.strip())
     return Whose(name, only_namespace or None, hidden, auto)
 
@@ -62,7 +66,6 @@ class Rounds:
     step_s: float
     cycle_s: float
     lead_time_s: float | None
-    memory_horizon_s: float
     class_ttl_s: float
     publish: str
     workers: int
@@ -90,13 +93,6 @@ ROUND_OPTIONS = (
         help="How long before a phase its target is published.",
     ),
     _how(
-        "--memory-horizon",
-        "memory_horizon_s",
-        type=DURATION,
-        show_default="the rest of the run",
-        help="Memory does not fall below what is expected within so long.",
-    ),
-    _how(
         "--profile-ttl",
         "class_ttl_s",
         type=DURATION,
@@ -119,10 +115,10 @@ ROUND_OPTIONS = (
 )
 
 
-def make_rounds(memory_horizon_s: float | None, cycle_s: float, step_s: float, **given: object) -> Rounds:
+def make_rounds(cycle_s: float, step_s: float, **given: object) -> Rounds:
     if cycle_s < step_s:
         raise Misuse(f"--cycle {cycle_s:g}s is shorter than --step {step_s:g}s. A forecast holds for several samples.")
-    return Rounds(memory_horizon_s=memory_horizon_s or math.inf, cycle_s=cycle_s, step_s=step_s, **given)  # type: ignore[arg-type]
+    return Rounds(cycle_s=cycle_s, step_s=step_s, **given)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,5 +182,45 @@ PROMETHEUS_OPTIONS = (
         type=DURATION,
         default="1h",
         help="What one value of that past stands for.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Where rounds are recorded, if anywhere."""
+
+    file: Path | None
+    piece_mib: float
+    most_pieces: int
+
+    def recorder(self) -> Recorder | None:
+        if self.file is None:
+            return None
+        return Recorder(Journal(self.file, round(self.piece_mib * BYTES_PER_MIB), self.most_pieces))
+
+
+RECORD_OPTIONS = (
+    _how(
+        "--record",
+        "file",
+        type=click.Path(path_type=Path),
+        help="Write down what each round sees and says, for `phasewise replay` and `explain --at`; added to what the "
+        "file holds.",
+    ),
+    _how(
+        "--record-size",
+        "piece_mib",
+        default=256.0,
+        type=click.FloatRange(0, min_open=True),
+        metavar="MIB",
+        help="A file of the record that has grown to so many MiB is followed by the next one: FILE.1, FILE.2, ...",
+    ),
+    _how(
+        "--record-files",
+        "most_pieces",
+        default=8,
+        type=click.IntRange(1),
+        help="So many of them at most; when all are full the record ends, and that is said at each round.",
     ),
 )

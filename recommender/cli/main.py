@@ -12,6 +12,8 @@ from click.shell_completion import get_completion_class
 
 from recommender import __version__
 from recommender.cli.common import run
+from recommender.compiling import drop_outdated
+from recommender.errors import Misuse
 
 COMMANDS = {
     "dry-run": ("recommender.cli.dry_run", "Replay recorded metrics: what would each policy have saved and broken?"),
@@ -22,6 +24,10 @@ COMMANDS = {
     "explain": (
         "recommender.cli.explain",
         "What the recommender sees of a VPA, what it expects, and why it says so.",
+    ),
+    "replay": (
+        "recommender.cli.replay",
+        "Run a recorded recommender again: does it say the same, and what with other options?",
     ),
     "export": ("recommender.cli.export", "Write a Prometheus' recorded usage to a file that the other commands read."),
     "train": ("recommender.cli.train", "Learn phases, their order and their demand from recorded metrics."),
@@ -68,13 +74,28 @@ class LateGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._late:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = importlib.import_module(self._late[cmd_name][0]).command
+        drop_outdated()
+        try:
+            command: click.Command = importlib.import_module(self._late[cmd_name][0]).command
+        except ModuleNotFoundError as error:
+            raise _left_out(cmd_name, error) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own = [(name, command.get_short_help_str(80)) for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl([*((name, line) for name, (_, line) in self._late.items()), *own])
+
+
+def _left_out(command: str, error: ModuleNotFoundError) -> Exception:
+    """What is said where a library is missing that the image for clusters does without."""
+    library, *_ = (error.name or "").split(".")
+    if library in ("", "recommender", "extender"):
+        return error
+    return Misuse(
+        f"`{command}` needs {library}, which is not installed: only the image phasewise-offline and an installation of "
+        "requirements.txt have it."
+    )
 
 
 @click.group(cls=LateGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

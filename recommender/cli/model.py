@@ -15,8 +15,8 @@ from recommender import model as models
 from recommender.cli.common import DURATION, map_option, names, progress_bar, say
 from recommender.cluster.access.connection import connect
 from recommender.cluster.model_map import parse_key, publish_model_map
+from recommender.engine.warm_up import check_live
 from recommender.errors import Misuse
-from recommender.live.fleet.warm_up import check_live
 from recommender.model import PhaseModel
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns

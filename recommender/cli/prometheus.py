@@ -62,7 +62,6 @@ _USAGE = (
         help="A counter of seconds (..._total), or a recording rule that holds cores.",
     ),
     click.option("--memory-metric", default=MEMORY_METRIC, show_default=True, help="Bytes in use."),
-    click.option("--requests-metric", default=REQUESTS_METRIC, show_default=True, help="Declared cores and bytes."),
     click.option(
         "--rate-window",
         "rate_window_s",
@@ -78,6 +77,12 @@ _USAGE = (
         help="A sample older than this is no sample.",
     ),
 )
+
+
+requests_option = click.option(
+    "--requests-metric", default=REQUESTS_METRIC, show_default=True, help="Declared cores and bytes."
+)
+"""Beside `usage_options`, of a command that is not told by the API server what is requested."""
 
 
 def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,9 +112,9 @@ def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
         request_labels: tuple[str, ...],
         cpu_metric: str,
         memory_metric: str,
-        requests_metric: str,
         rate_window_s: float | None,
         staleness_s: float | None,
+        requests_metric: str = REQUESTS_METRIC,
         **given: Any,
     ) -> Any:
         settings = UsageSettings(

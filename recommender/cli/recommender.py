@@ -23,11 +23,13 @@ from recommender.cli.live_options import (
 from recommender.cli.live_parts import CHECKPOINTS_SHARE, Making, checked, keeper_of, run_until_told
 from recommender.cli.live_rounds import (
     PROMETHEUS_OPTIONS,
+    RECORD_OPTIONS,
     ROUND_OPTIONS,
     SERVER_OPTIONS,
     WHOSE_OPTIONS,
     Asked,
     Reached,
+    Recording,
     Rounds,
     Whose,
     make_rounds,
@@ -38,12 +40,10 @@ from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings,
 from recommender.cli.prometheus import access_options, usage_options
 from recommender.cli.replicas import LEASE_OPTIONS, Replicas, elect, make_replicas
 from recommender.cli.upstream_flags import UpstreamCommand
-from recommender.live.advice.band import BandOptions
-from recommender.live.advice.rails import RailOptions
-from recommender.live.advice.recommend import Options
-from recommender.live.fleet.model_source import ModelWatch, model_source
+from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.live.health import serve
 from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.outside.model_source import ModelWatch, model_source
 from recommender.live.service import Service, Timing
 from recommender.live.telemetry import Telemetry
 from recommender.live.view.scope import Scope
@@ -88,6 +88,7 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @_operation("--address", default=":8942", help="Where /healthz, /readyz, /metrics and /progress are.")
 @settings_of("writing", TIMING_OPTIONS, dict)
 @settings_of("logs", LOG_OPTIONS, dict)
+@settings_of("recording", RECORD_OPTIONS, Recording)
 @_operation("--check", is_flag=True, help="Check options and model, compile what is compiled, and end.")
 def command(
     whose: Whose,
@@ -105,6 +106,7 @@ def command(
     address: str,
     writing: dict[str, float],
     logs: dict[str, str],
+    recording: Recording,
     check: bool,
 ) -> None:
     """Set the requests of pods for the phase that comes next, as a recommender of the Vertical Pod Autoscaler.
@@ -138,7 +140,8 @@ def command(
     progress, pushed = sources_of(told, server, (asked.url, access), leads)
     scope = Scope(whose.name, whose.only_namespace, whose.ignored, replicas.shard)
     view = ClusterView(server, scope, usage, observe_only=rounds.observe_only, leads=leads)
-    making = Making(view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps)
+    recorder = recording.recorder()
+    making = Making(view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps, recorder)
     keeper = None
     if whose.auto and not rounds.observe_only:
         keeper = keeper_of(server, view, scope, whose, telemetry.registry, leads)

@@ -52,6 +52,13 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("v", "vmodule", "stderrthreshold", "logtostderr", "alsologtostderr", "log-dir", "log_dir"), _LOGS),
 }
 
+FORMS: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "prometheus-query-timeout": (parse_duration_s, "duration"),
+    "min-checkpoints": (int, "whole number"),
+    "v": (int, "whole number"),
+}
+"""Of those without effect: what reads a value, and what it must be. A slip of the pen is none the less one."""
+
 _HISTOGRAM = "The histogram is what is published in doubt only, and is the default recommender's. Leave it out; "
 _SET = _HISTOGRAM + "how much is allocated is set by --target-violation."
 _FORGET = _HISTOGRAM + "what is remembered of phases is set by --profile-ttl."
@@ -161,6 +168,11 @@ def _renamed(name: str, value: str, _: dict[str, str]) -> Iterator[str]:
 
 
 def _without_effect(name: str, value: str, _: dict[str, str]) -> Iterator[str]:
+    read, form = FORMS.get(name, (str, ""))
+    try:
+        read(value)
+    except (ValueError, Misuse) as error:
+        raise Misuse(f"--{name}={value}: that is no {form}. Leave it out; it has no effect here.") from error
     log.info("--%s=%s has no effect: %s", name, value, WITHOUT_EFFECT[name])
     yield from ()
 

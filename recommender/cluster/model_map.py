@@ -13,10 +13,9 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.paths import path_of
+from recommender.cluster.paths import CONFIG_MAPS, path_of
 from recommender.errors import Misuse
 
-CONFIG_MAPS = ("v1", "configmaps")
 PUBLISHED_AT = "phasewise.dev/published-at"
 
 LARGEST_BYTES = 1_000_000

@@ -13,6 +13,7 @@ PODS = ("v1", "pods")
 NODES = ("v1", "nodes")
 EVENTS = ("v1", "events")
 LEASES = ("coordination.k8s.io/v1", "leases")
+CONFIG_MAPS = ("v1", "configmaps")
 POD_METRICS = ("metrics.k8s.io/v1beta1", "pods")
 
 

@@ -1,1 +1,1 @@
-"""Loops over samples, compiled: plain arrays in and out; the slow twins are in `tests/reference/`."""
+"""Loops over samples, compiled: plain arrays in and out; each has a slow twin that it is tested against."""

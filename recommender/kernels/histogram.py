@@ -281,6 +281,28 @@ def observe(
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
 
+@njit(cache=True, nogil=True)
+def take_in(
+    cpu: Histogram,
+    memory: Histogram,
+    cpu_buckets: Buckets,
+    memory_buckets: Buckets,
+    rules: Estimation,
+    usage: NDArray[np.float64],
+    first_cell: int,
+    step_s: float,
+    state: NDArray[np.float64],
+) -> None:
+    """Take in samples of a grid, float64 (n, 2) with NaN in gaps, where nothing is in force; `cpu`, `memory`, `state`
+    are OUT, and times are whole seconds."""
+    for row in range(len(usage)):
+        if not math.isnan(usage[row, 0]):
+            time_s = np.rint((first_cell + row) * step_s)
+            observe(
+                cpu, memory, cpu_buckets, memory_buckets, rules, usage[row, 0], usage[row, 1], time_s, state,
+            )  # fmt: skip
+
+
 class Samples(NamedTuple):
     """One block: usage and requests float64 (n, 2), timestamps int64 (n,), decisions int64 (d,) in 0..n."""
 

@@ -21,30 +21,6 @@ CONSTANT_COLUMN = 1e-12
 """A spread below this share of the level is rounding, not information: such a column is centred and not scaled."""
 
 
-def segments_of(whole: Bools) -> Ints:
-    """The runs of True.
-
-    Parameters
-    ----------
-    whole : bool (n,)
-        True where a row has all its values.
-
-    Returns
-    -------
-    int64 (n_segments, 2)
-        First row and row behind the last one of each run, in order.
-
-    Examples
-    --------
-    >>> segments_of(np.array([True, True, False, True])).tolist()
-    [[0, 2], [3, 4]]
-    """
-    padded = np.zeros(len(whole) + 2, dtype=np.int8)
-    padded[1:-1] = whole
-    steps = np.diff(padded)
-    return np.column_stack((np.flatnonzero(steps == 1), np.flatnonzero(steps == -1))).astype(np.int64, copy=False)
-
-
 def gap_free(values: Floats, container_starts: Ints, breaks: Bools | None = None) -> tuple[Ints, Ints]:
     """Which rows to keep, and the segment borders among the kept ones.
 

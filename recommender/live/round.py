@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.usage.oom import bumped_memory_bytes
-from recommender.live.advice.advising import Advising
-from recommender.live.advice.book import Book
-from recommender.live.advice.lead_time import LeadTime
-from recommender.live.advice.parting import by_urgency, make_safe
-from recommender.live.advice.recommend import Options
-from recommender.live.advice.workload import Workload
-from recommender.live.classes.keeper import ClassKeeper
-from recommender.live.classes.newcomers import Newcomers
-from recommender.live.fleet import keeping
-from recommender.live.fleet.fleet import MakeFleet
-from recommender.live.fleet.model_source import Refusal
+from recommender.cluster.usage.oom import OomObservation
+from recommender.engine import keeping
+from recommender.engine.engine import Engine, MakeFleet
+from recommender.engine.keys import Group, Instance, Kill, Rules
+from recommender.engine.lead_time import LeadTime
+from recommender.engine.options import Options
+from recommender.engine.recording import RecordedEngine, Recorder
+from recommender.engine.seen import Seen
+from recommender.engine.tally import Report
+from recommender.live.class_profiles import ClassProfiles
+from recommender.live.containers import ContainerIndex
+from recommender.live.outside.model_source import Refusal
 from recommender.live.outside.writers import Writers
-from recommender.live.owners.homes import Homes
-from recommender.live.owners.judging import Judging
-from recommender.live.owners.placing import Placing
+from recommender.live.placing import Placing
 from recommender.live.progress.progress import Progress
-from recommender.live.tally import Report
+from recommender.live.remembering import Remembered
+from recommender.live.rules import counts_for_s, rules_of
 from recommender.live.view.view import Place, View
+from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import Known
 from recommender.live.writing.publisher import Publisher
 from recommender.live.writing.showing import Showing, lacks_a_kill
+from recommender.live.writing.shutdown import by_urgency, leave_safe
 from recommender.policies.constraints import SharedLimits
-from recommender.records import MEMORY
-
-log = logging.getLogger(__name__)
+from recommender.records import Sample
 
 
 class Recommender:
@@ -54,6 +52,10 @@ class Recommender:
         How many statuses are written at a time.
     profiles_a_round
         How many PhaseProfiles are written in a round at most.
+    observes_only
+        Nothing that is published is ever applied.
+    recorder
+        Writes down all that the engine is told and says.
     clock, stopwatch
         Unix seconds for what is written; a monotonic one for durations.
     """
@@ -71,42 +73,51 @@ class Recommender:
         progress: Progress | None = None,
         writers: int = 1,
         profiles_a_round: float = np.inf,
+        *,
+        observes_only: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
-        self.view, self.options, self.limits = view, options, limits
+        self.view, self.limits = view, limits
         self.clock, self.stopwatch = clock, stopwatch
-        self.workloads: dict[ObjectKey, Workload] = {}
-        self._homes, self.classes = Homes(), ClassKeeper(view, class_ttl_s)
-        self._newcomers = Newcomers(view, self._homes, self.classes)
-        self.fleet = make_fleet(self._newcomers.welcome, self._newcomers.resume)
-        self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
+        self.vpas: dict[ObjectKey, VpaState] = {}
+        memory = Remembered(view, self.vpas)
+        self.engine = (
+            Engine(make_fleet, options, lead_time, memory)
+            if recorder is None
+            else RecordedEngine(recorder, make_fleet, options, lead_time, memory)
+        )
+        self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s)
         self.progress = Progress() if progress is None else progress
-        self._publisher = Publisher(view, limits, self.lead_time, clock, Writers(writers))
-        self._showing = Showing(view, profiles_a_round)
+        self.index = ContainerIndex()
         self.refusal: Refusal | None = None
         """Why a newer model is not used, to be shown; None while none is refused."""
         self.ending = False
         """Set when there are seconds left: then no further step of a round is begun."""
-        self._judging = Judging(self.fleet, self._homes, self._newcomers.books, options.rails.target_violation)
-        self._advising = Advising(self.fleet, options, self._newcomers.book)
-        self._placing = Placing(view, self._homes, self.lead_time, clock)
-        self._standing: tuple[int, int] | None = None
-        self._let_go_of: tuple[int, int] | None = None
-        self._expecting: list[Workload] = []
+        self._observes_only, self._recorder = observes_only, recorder
+        self._gone: list[Group] = []
+        self._publisher = Publisher(view, limits, self.engine, clock, Writers(writers))
+        self._showing = Showing(view, profiles_a_round)
+        self._placing = Placing(view, self.index)
 
     def run(self) -> Report:
-        """One round, or what of it is done when the process is told to end."""
+        """One round, or what of it is done when the process is told to end; then it is recorded."""
         report = Report()
+        try:
+            self._run(report)
+        finally:
+            if self._recorder is not None:
+                self._recorder.flush()
+                report.problems |= {"record": problem} if (problem := self._recorder.problem) else {}
+        return report
+
+    def _run(self, report: Report) -> None:
         for step in (
-            self.classes.load_classes,
+            self.classes.load,
             self._load_vpas,
             self._select_pods,
-            self._take_samples,
-            self._take_kills,
             self._take_progress,
-            self._forecast,
-            self._advise,
+            self._decide,
             self._publish,
-            self._let_go,
             self._show,
         ):
             if self.ending:
@@ -114,15 +125,6 @@ class Recommender:
             began = self.stopwatch()
             step(report)
             report.step_s[step.__name__.removeprefix("_")] = self.stopwatch() - began
-        return report
-
-    def remember(self, workload: Workload) -> None:
-        """Bring the histories of a VPA up to the latest samples, for a checkpoint."""
-        for members in workload.members.values():
-            for member in members:
-                here = self.fleet.by_slot.get(member.slot) is member  # else it went, and another may have its place
-                if here and self.fleet.counts.unremembered[member.slot]:
-                    self.fleet.remember(member)
 
     def leave_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish what is safe while nobody watches, and keep what is known, before the process ends.
@@ -135,144 +137,140 @@ class Recommender:
         values_until_s, profiles_until_s
             By the stopwatch: no value, no profile is begun later.
         """
-        report, killed = Report(), [workload for workload in self.workloads.values() if lacks_a_kill(workload)]
-        self._show_until(profiles_until_s, killed, report)
-        ordered = by_urgency(self.workloads.values(), self.fleet.curves.peaks().tolist())
-        self._publisher.publish_until(values_until_s, self.stopwatch, ordered, self._make_safe, report)
+        report, engine = Report(), self.engine
+        if self._recorder is not None:
+            self._recorder.close()  # what is left behind is no engine's decision, and there is no time
+        self._show_until(
+            profiles_until_s, [state for state in self.vpas.values() if lacks_a_kill(state, engine)], report
+        )
+        now_s = self.clock()
+        ordered = by_urgency(self.vpas.values(), engine)
+        self._publisher.publish_until(
+            values_until_s, self.stopwatch, ordered, lambda state: leave_safe(state, engine, now_s), report
+        )
         if self.stopwatch() < profiles_until_s:
-            self._show_until(profiles_until_s, self.workloads.values(), report)
+            self._show_until(profiles_until_s, self.vpas.values(), report)
             self.classes.show(report)
         else:  # which of them would say something new is not looked into any more
-            report.unshown = len(self.workloads)
+            report.unshown = len(self.vpas)
         return report
 
     # -- the steps -------------------------------------------------------------------------------------------------
 
     def _load_vpas(self, report: Report) -> None:
-        with report.sparing("VPAs"):
+        with report.guard("VPAs"):
             present = {vpa.key: vpa for vpa in self.view.vpas() if not vpa.deleting}
-            for key in self.workloads.keys() - present.keys():
-                del self.workloads[key]
+            for key in self.vpas.keys() - present.keys():
+                self._forget(key)
             for key, vpa in present.items():
-                known = self.workloads.get(key)
+                known = self.vpas.get(key)
                 if known is not None and known.vpa.uid == vpa.uid:
                     known.vpa = vpa
                     continue
-                with report.sparing(key):
-                    self.workloads[key] = self._new_workload(vpa, known, report)
+                with report.guard(key):
+                    self.vpas[key] = self._new(vpa, known, report)
 
-    def _new_workload(self, vpa: Vpa, before: Workload | None, report: Report) -> Workload:
-        """One that is new to us; of one that was made again the histories stay."""
-        kept = self.view.kept(vpa)
-        workload = Workload(vpa)
+    def _new(self, vpa: Vpa, before: VpaState | None, report: Report) -> VpaState:
+        """One that is new to us; of one that was made again what was learned stays."""
+        kept, state = self.view.kept(vpa), VpaState(vpa)
         if before is not None:
-            workload.books = {name: Book(book.history) for name, book in before.books.items()}
+            state.lost_s, state.groups = before.lost_s, before.groups
         if kept is not None:
-            with report.sparing(f"PhaseProfile {vpa.key}"):
-                workload.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
+            with report.guard(f"PhaseProfile {vpa.key}"):
+                state.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
         for container in self.view.remembered(vpa.key):  # so that it is spoken of also while no pod is there
-            self._newcomers.book(workload, container)
-        return workload
+            state.groups.setdefault(container, state.group(container))
+        return state
+
+    def _forget(self, key: ObjectKey) -> None:
+        state = self.vpas.pop(key)
+        self._gone += state.groups.values()
 
     def _select_pods(self, report: Report) -> None:
-        self._placing.select(self.workloads.values(), report)
-
-    def _take_samples(self, report: Report) -> None:
-        with report.sparing("metrics"):
-            fresh = self.fleet.observe(self._homes.running(self.view.samples()))
-            report.samples = len(fresh)
-            self._judging.judge(fresh, report)
-            report.changed(self.fleet.changes, self.fleet.model.graph)
-
-    def _take_kills(self, report: Report) -> None:
-        with report.sparing("kills"):
-            for kill in self.view.kills():
-                found = self._homes.at(Place(kill.pod.namespace, kill.pod.name, kill.container))
-                if found is None:
-                    continue
-                report.kills += 1
-                instance, (workload, *_) = found
-                ratio, least_bytes = self.limits.oom_bump(workload.vpa.policy_for(kill.container))
-                member = self.fleet.members.get(instance)
-                peak = float(np.nanmax(self.fleet.recent(member)[:, MEMORY])) if member else 0.0
-                needed = bumped_memory_bytes(kill.memory_bytes, peak, ratio, least_bytes)
-                book = self._newcomers.book(workload, kill.container)
-                book.killed(needed, kill.when_s)
-                history = book.session(instance.pod_uid) if member else book.history.past
-                history.observe_oom(kill.when_s, needed)
+        self._placing.select(self.vpas.values(), report)
 
     def _take_progress(self, report: Report) -> None:
-        with report.sparing("progress"):
-            version = self._homes, self._homes.version  # the sources of progress may outlive us
-            report.problems |= self.progress.take(self.workloads.values(), version, self.clock())
+        with report.guard("progress"):
+            version = self.index, self.index.version  # the sources of progress may outlive us
+            report.problems |= self.progress.take(self.vpas.values(), version, self.clock())
 
-    def _forecast(self, report: Report) -> None:
-        now_s, self.fleet.lead_s = self.clock(), self.lead_time.seconds
-        due = self.fleet.due(now_s)
-        try:
-            report.decisions += sum(made is not None for made in self.fleet.decide_all(due, now_s))
-        except Exception:  # of all together: then one by one, so that only whose fault it is goes without
-            log.exception("forecasts")
-            for member in self.fleet.due(now_s):
-                with report.sparing(member.instance):
-                    report.decisions += self.fleet.decide(member, now_s) is not None
-        self._assign_members()
-        for workload in self._expecting:
-            with report.sparing(workload.vpa.key):
-                self.classes.expect(workload, self.fleet, self._homes, now_s)
-
-    def _advise(self, report: Report) -> None:
-        self._advising.advise(self.workloads.values(), self.clock(), report)
+    def _decide(self, report: Report) -> None:
+        now_s = self.clock()
+        seen = Seen(self._rules(now_s, report), self.index.take_changes(), self._samples(report), self._kills(report))
+        targets = self.engine.step(now_s, seen, report)
+        for state in self.vpas.values():
+            spoken_of = () if state.selection.problem else (state.selection.containers or state.groups)
+            state.targets = {
+                name: target
+                for name in spoken_of
+                if (group := state.groups.get(name)) is not None and (target := targets.get(group)) is not None
+            }
 
     def _publish(self, report: Report) -> None:
-        self._publisher.publish(self.workloads.values(), report)
-
-    def _let_go(self, report: Report) -> None:
-        """Forget containers whose pod is gone or done; a run that came to a good end is learned."""
-        if self._let_go_of == (self.fleet.version, self._homes.version):
-            return
-        gone = []
-        for member in self.fleet:
-            home = self._homes.of(member.instance)
-            if home is None or home.pod.finished:
-                gone.append(member.instance)
-                with report.sparing(member.instance):
-                    report.runs += home is not None and self.classes.learn(member, home, self.fleet, self.clock())
-        self.fleet.remove(gone)
-        self.lead_time.keep_only(self._homes)
-        for instance in gone:
-            self._newcomers.books.pop(instance).history.leave(instance.pod_uid)
-        self._let_go_of = self.fleet.version, self._homes.version
+        self._publisher.publish(self.vpas.values(), report)
 
     def _show(self, report: Report) -> None:
-        """The PhaseProfile of each workload, and of each class, of which something changed."""
-        self._showing.show(self.workloads.values(), self._shown(), self.clock(), report)
+        """The PhaseProfile of each VPA, and of each class, of which something changed."""
+        self._showing.show(self.vpas.values(), self._known(), self.clock(), report)
         self.classes.show(report)
-        self.classes.tidy(self._homes, self.clock(), report)
+        self.classes.tidy(self.index, self.clock(), report)
+
+    # -- what the engine is told -------------------------------------------------------------------------------------
+
+    def _rules(self, now_s: float, report: Report) -> dict[Group, Rules | None]:
+        """Groups that are new, or gone, or of which it is another matter now what becomes of their targets."""
+        changes: dict[Group, Rules | None] = dict.fromkeys(self._gone)
+        self._gone.clear()
+
+        def look(state: VpaState) -> None:
+            by_vpa, by_selection = state.ruled_by or (None, None)
+            for name in [name for name, at_s in state.lost_s.items() if now_s - at_s > counts_for_s(state.vpa, name)]:
+                del state.lost_s[name]
+                changes[state.groups.pop(name)] = None
+            if by_vpa is state.vpa and by_selection is state.selection:
+                return
+            state.ruled_by, present = (state.vpa, state.selection), state.selection.containers
+            for name in [*present, *state.groups]:
+                if not present or name in present:
+                    state.lost_s.pop(name, None)
+                else:
+                    state.lost_s.setdefault(name, now_s)
+                group = state.groups[name] = state.group(name)
+                changes[group] = rules_of(state.vpa, state.selection.pods, name, observes_only=self._observes_only)
+
+        report.each(self.vpas.values(), VpaState.name, look)
+        return changes
+
+    def _samples(self, report: Report) -> list[tuple[Instance, Sample]]:
+        with report.guard("metrics"):
+            return list(self.index.samples_of(self.view.samples()))
+        return []
+
+    def _kills(self, report: Report) -> list[Kill]:
+        found: list[Kill] = []
+        with report.guard("kills"):
+            for told in self.view.kills():
+                with report.guard(f"kill of {told.pod}"):
+                    if (kill := self._kill(told)) is not None:
+                        found.append(kill)
+        return found
+
+    def _kill(self, told: OomObservation) -> Kill | None:
+        place = self.index.at(Place(told.pod.namespace, told.pod.name, told.container))
+        if place is None:
+            return None
+        instance, group = place
+        state = self.vpas.get(ObjectKey(group.namespace, group.scaler))
+        if state is None:
+            return None
+        ratio, least_bytes = self.limits.oom_bump(state.vpa.policy_for(told.container))
+        return Kill(group, instance, told.when_s, told.memory_bytes, ratio, least_bytes)
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _make_safe(self, workload: Workload) -> bool:
-        self.remember(workload)
-        return make_safe(workload, self.options.band)
-
-    def _show_until(self, until_s: float, workloads: Iterable[Workload], report: Report) -> None:
-        profiles = self._showing.parting(workloads, self._shown(), self.clock(), report)
+    def _show_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
+        profiles = self._showing.at_the_end(states, self._known(), self.clock(), report)
         self._publisher.write_until(until_s, self.stopwatch, profiles, report)
 
-    def _shown(self) -> Known:
-        return Known(self.fleet, self.classes.known, self.refusal)
-
-    def _assign_members(self) -> None:
-        """To each workload its live containers, when one came or went, or pods are not what they were."""
-        standing = self.fleet.version, self._homes.version
-        if standing == self._standing:
-            return
-        self._standing = standing
-        for workload in self.workloads.values():
-            workload.members, workload.expected = {}, {}
-        for member in self.fleet:
-            home = self._homes.of(member.instance)
-            if home is not None and not home.pod.finished:
-                home.workload.members.setdefault(member.instance.container, []).append(member)
-        self._expecting = [one for one in self.workloads.values() if self.classes.may_expect(one, self.fleet)]
+    def _known(self) -> Known:
+        return Known(self.engine, self.refusal)

@@ -12,14 +12,16 @@ from functools import partial
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.vpas.checkpoints import WriteReport
-from recommender.live.advice.workload import Workload
+from recommender.engine.engine import Engine
+from recommender.engine.tally import Report
 from recommender.live.auto.keeper import AutoKeeper
-from recommender.live.fleet.model_source import ModelWatch
 from recommender.live.memory import Memory, look_after_rounds, use_few_arenas
 from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.outside.model_source import ModelWatch
 from recommender.live.round import Recommender
-from recommender.live.tally import Report
 from recommender.live.telemetry import Telemetry
+from recommender.live.unserved import Unserved
+from recommender.live.vpa_state import VpaState
 from recommender.policies.histogram_checkpoint import Status, checkpoint_status
 
 log = logging.getLogger(__name__)
@@ -97,7 +99,7 @@ class Service:
         self._said: Mapping[str, str] = {}
         self._cleared_s = -timing.clear_away_s
         self._failure: BaseException | None = None
-        self._memory = Memory()
+        self._memory, self._unserved = Memory(), Unserved(telemetry.registry)
 
     def stop(self) -> None:
         """End after the running round. May be called in a signal handler, and again."""
@@ -173,7 +175,7 @@ class Service:
         if self._recommender is None:
             self._recommender = self._make_recommender()
             self._finished_s = time.monotonic()  # reading the past took its time
-        self._models.renew(self._recommender.fleet.adopt)
+        self._models.renew(self._recommender.engine.adopt)
         self._recommender.refusal = self._models.refusal
         self._round(self._recommender)
         self._finished_s = time.monotonic()
@@ -194,8 +196,9 @@ class Service:
         self._keep(recommender, timing.checkpoints_within_s, timing.checkpoint_interval_s, timing.checkpoints_a_round)
         self._clear_away()
         self._telemetry.unreadable_objects(self._view.unreadable)
-        self._telemetry.lead_time(recommender.lead_time.seconds)
-        self._telemetry.round_done(report, recommender.workloads.values(), len(recommender.fleet.members))
+        self._unserved.look(recommender.vpas.values(), time.monotonic())
+        self._telemetry.lead_time(recommender.engine.lead_time.seconds)
+        self._telemetry.round_done(report, recommender.vpas.values(), recommender.engine)
         self._say(report)
 
     def _leave(self) -> None:
@@ -209,7 +212,7 @@ class Service:
         report = recommender.leave_safe_values(until_s, self._stopped_s + PROFILES_WITHIN_S)
         self._say(report)
         kept = self._keep(recommender, until_s - time.monotonic(), 0.0, math.inf)
-        told = (len(recommender.workloads) - report.unsaid, report.unsaid, report.unshown, kept.left)
+        told = (len(recommender.vpas) - report.unsaid, report.unsaid, report.unshown, kept.left)
         log.info("safe values left behind for %d VPAs, for %d not; not written: %d profiles, %d checkpoints", *told)
 
     def _clear_away(self) -> None:
@@ -234,9 +237,9 @@ class Service:
     def _keep(self, recommender: Recommender, within_s: float, every_s: float, at_most: float) -> WriteReport:
         now_s = time.time()
         statuses = {
-            key: partial(_statuses, recommender, workload, now_s)
-            for key, workload in recommender.workloads.items()
-            if workload.books
+            key: partial(checkpoint_statuses, recommender.engine, state, now_s)
+            for key, state in recommender.vpas.items()
+            if state.groups
         }
         report = self._view.keep(statuses, within_s, every_s, at_most)
         self._telemetry.checkpoints_written(report.written, report.failed, report.left)
@@ -245,10 +248,11 @@ class Service:
         return report
 
 
-def _statuses(recommender: Recommender, workload: Workload, now_s: float) -> dict[str, Status]:
-    recommender.remember(workload)
-    return {
-        name: checkpoint_status(book.history.sessions, now_s)
-        for name, book in workload.books.items()
-        if book.history.samples
-    }
+def checkpoint_statuses(engine: Engine, state: VpaState, now_s: float) -> dict[str, Status]:
+    """What the checkpoints of a VPA are to hold now, by container name.
+
+    Of containers that the pods no longer have nothing is written: their checkpoints age, and go.
+    """
+    present = state.selection.containers or state.groups
+    histories = {name: engine.history(group) for name, group in state.groups.items() if name in present}
+    return {name: checkpoint_status(history.sessions, now_s) for name, history in histories.items() if history.samples}

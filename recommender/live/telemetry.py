@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from recommender import __version__
-from recommender.live.advice.workload import Workload
-from recommender.live.fleet.model_source import Loaded
-from recommender.live.tally import Report
+from recommender.engine.engine import Engine
+from recommender.engine.tally import Report
+from recommender.live.outside.model_source import Loaded
+from recommender.live.vpa_state import VpaState
 from recommender.records import RESOURCES
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -80,6 +82,14 @@ class Telemetry:
         self.lead_s = Gauge(
             "phasewise_lead_time_seconds", "How long before a phase its target is published.", registry=registry
         )
+        self.put_off_s = Gauge(
+            "phasewise_resize_deferred_seconds",
+            "How long the resize has waited that a full node puts off longest.",
+            registry=registry,
+        )
+        self.rails = Gauge(
+            "phasewise_guard_rails", "Containers of VPAs whose target the rail moves.", ["rail"], registry=registry
+        )
         self.phases = Counter("phasewise_phase_changes", "Phases that containers entered.", registry=registry)
         self.foretold = Counter(
             "phasewise_next_phase_forecasts", "Next phases foretold, by what came.", ["outcome"], registry=registry
@@ -87,6 +97,9 @@ class Telemetry:
         for outcome in ("hit", "miss"):
             self.foretold.labels(outcome)
         self.kills = Counter("phasewise_oom_kills", "Kills for memory of our containers.", registry=registry)
+        self.refusals = Counter(
+            "phasewise_samples_refused", "Samples and kills that could not be right.", ["why"], registry=registry
+        )
         self.judged = Counter("phasewise_judged_samples", "Samples held against what was had.", registry=registry)
         self.violating = Counter(
             "phasewise_violating_samples", "Of these, those above it x 1.05.", ["resource"], registry=registry
@@ -126,7 +139,7 @@ class Telemetry:
 
     # -- who tells it ----------------------------------------------------------------------------------------------
 
-    def round_done(self, report: Report, workloads: Collection[Workload], containers: int) -> None:
+    def round_done(self, report: Report, vpas: Collection[VpaState], engine: Engine) -> None:
         """Take in what a round did."""
         self._finished_s = self._stopwatch()
         self.rounds.inc()
@@ -138,17 +151,21 @@ class Telemetry:
         self.predicted.inc(report.published)
         self._judge(report)
         self.problems.set(len(report.problems))
-        self.containers.set(containers)
+        self.containers.set(len(engine.fleet.members))
         self.unshown.set(report.unshown)
         states = dict.fromkeys(STATES, 0)
-        for workload in workloads:
-            states[_state_of(workload)] += 1
+        for vpa in vpas:
+            states[_state_of(vpa)] += 1
         for state, number in states.items():
             self.vpas.labels(state).set(number)
-        judged = [book.violation_ratio for workload in workloads for book in workload.books.values() if book.judged]
+        for rail, number in engine.rails_acting().items():
+            self.rails.labels(rail).set(number)
+        groups = engine.groups.arrays
+        since_s = float(np.min(groups.deferred_since_s[groups.alive], initial=np.inf))
+        self.put_off_s.set(max(0.0, self._clock() - since_s))
+        shares = groups.violation_ratio()[groups.judged > 0.0]
         for place, resource in enumerate(RESOURCES):
-            mean = sum(float(ratio[place]) for ratio in judged) / len(judged) if judged else 0.0
-            self.violations.labels(resource).set(mean)
+            self.violations.labels(resource).set(float(shares[:, place].mean()) if len(shares) else 0.0)
 
     def _judge(self, report: Report) -> None:
         for resize_s in report.resizes_s:
@@ -158,6 +175,8 @@ class Telemetry:
         self.foretold.labels("miss").inc(report.forecast_misses)
         self.kills.inc(report.kills)
         self.judged.inc(report.judged)
+        for why, number in report.refused.items():
+            self.refusals.labels(why).inc(number)
         for place, resource in enumerate(RESOURCES):
             self.violating.labels(resource).inc(float(report.violating[place]))
             if report.used[place] > 0:
@@ -200,7 +219,7 @@ class Telemetry:
         known[1].observe(duration_s)
 
 
-def _state_of(workload: Workload) -> str:
-    if not workload.advice:
+def _state_of(vpa: VpaState) -> str:
+    if not vpa.targets:
         return "silent"
-    return "in_doubt" if any(advice.doubt for advice in workload.advice.values()) else "recommended"
+    return "in_doubt" if any(target.doubt for target in vpa.targets.values()) else "recommended"

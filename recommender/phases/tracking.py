@@ -7,7 +7,6 @@ ten thousand would be everything.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ from recommender.errors import BadArtifact, Misuse
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import CPU_FLOOR_CORES, LONGEST_PAST, MEMORY_FLOOR_BYTES, USAGE_FEATURES
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.slots import SlotArrays
 
 FLOORS = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
 
 
-@dataclass(slots=True)
-class TrackState:
-    """Where each container stands; the first axis of every array is the container's slot.
+class TrackState(SlotArrays):
+    """Where each container stands.
 
     Attributes
     ----------
@@ -39,6 +38,8 @@ class TrackState:
         int64 (n,): centre it stays with, and the phase said last.
     child_at, child_when
         int64 (n, splits): the same inside each split phase, and at which coded sample that was.
+    confidence
+        float64 (n,): 1 where a container is at its phase's centre, 0 where it is at its border or in none.
     """
 
     mean_level: FloatArray
@@ -51,6 +52,7 @@ class TrackState:
     label: IntArray
     child_at: IntArray
     child_when: IntArray
+    confidence: FloatArray
 
 
 class PhaseTracker:
@@ -76,24 +78,22 @@ class PhaseTracker:
             )
         self.detector = detector
         self._window = detector.lag + 1 + detector.encoder.delay
-        self.state = self._fresh(0)
-        self.confidence = np.zeros(0)
-        """float64 (n,): 1 where a container is at its phase's centre, 0 where it is at its border or in none."""
-
-    def grow(self, slots: int) -> None:
-        """Have room for containers 0..slots - 1; what is known of the present ones stays."""
-        more = slots - len(self.state.seen)
-        if more > 0:
-            self.confidence = np.concatenate([self.confidence, np.zeros(more)])
-            fresh = self._fresh(more)
-            for name in TrackState.__slots__:
-                setattr(self.state, name, np.concatenate([getattr(self.state, name), getattr(fresh, name)]))
-
-    def reset(self, slots: IntArray) -> None:
-        """Forget the containers in these slots: others move in."""
-        fresh = self._fresh(len(slots))
-        for name in TrackState.__slots__:
-            getattr(self.state, name)[slots] = getattr(fresh, name)
+        features, splits = len(detector.features), len(detector.centres.splits)
+        self.state = TrackState(
+            {
+                "mean_level": np.zeros(2),
+                "seen": 0,
+                "in_row": 0,
+                "coded": 0,
+                "gapped": False,
+                "rows": np.zeros((self._window, features), detector.encoder.dtype),
+                "at": 0,
+                "label": UNKNOWN_PHASE,
+                "child_at": np.zeros(splits, np.int64),
+                "child_when": np.full(splits, -2, np.int64),
+                "confidence": 0.0,
+            }
+        )
 
     def observe(self, slots: IntArray, usage: FloatArray) -> IntArray:
         """Take in the next sample of each container.
@@ -121,12 +121,8 @@ class PhaseTracker:
         self._move(here[coded], self._codes(here[coded], position[coded]))
         return state.label[slots]
 
-    def remembered(self, slot: int) -> dict[str, Any]:
-        """What is known of one container, as arrays and numbers."""
-        return {name: getattr(self.state, name)[slot] for name in TrackState.__slots__}
-
     def restore(self, slot: int, remembered: Mapping[str, Any]) -> None:
-        """Go on with what `remembered` said.
+        """Go on with what `state.of` said.
 
         Raises
         ------
@@ -134,32 +130,14 @@ class PhaseTracker:
             Something is missing or does not fit this model.
         """
         try:
-            for name in TrackState.__slots__:
-                array = getattr(self.state, name)
-                value = np.asarray(remembered[name], dtype=array.dtype)
-                if value.shape != array.shape[1:] or not np.isfinite(value).all():
-                    raise ValueError(f"{name} does not fit")
-                array[slot] = value
+            if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in remembered.values()):
+                raise ValueError("not all of it is a number")
+            self.state.put(slot, remembered)
         except (KeyError, TypeError, ValueError) as error:
-            self.reset(np.array([slot]))
+            self.state.reset(slot)
             raise BadArtifact(
                 f"the kept state of a container does not fit this model ({error}); it starts anew"
             ) from error
-
-    def _fresh(self, n: int) -> TrackState:
-        features, splits = len(self.detector.features), len(self.detector.centres.splits)
-        return TrackState(
-            mean_level=np.zeros((n, 2)),
-            seen=np.zeros(n, np.int64),
-            in_row=np.zeros(n, np.int64),
-            coded=np.zeros(n, np.int64),
-            gapped=np.zeros(n, bool),
-            rows=np.zeros((n, self._window, features), self.detector.encoder.dtype),
-            at=np.zeros(n, np.int64),
-            label=np.full(n, UNKNOWN_PHASE, np.int64),
-            child_at=np.zeros((n, splits), np.int64),
-            child_when=np.full((n, splits), -2, np.int64),
-        )
 
     def _take_row(self, slots: IntArray, used: FloatArray) -> None:
         """Append the standardised features of one present sample each."""
@@ -207,7 +185,7 @@ class PhaseTracker:
         state.coded[slots] += 1
         near = distance / centres.reach[labels]
         state.label[slots] = np.where(near <= 1.0, labels, UNKNOWN_PHASE)
-        self.confidence[slots] = np.clip(1.0 - near, 0.0, 1.0)
+        state.confidence[slots] = np.clip(1.0 - near, 0.0, 1.0)
 
 
 def _step(

@@ -19,7 +19,7 @@ from recommender.report.terminal import printable, shortened
 from recommender.report.thinning import allocation_at, changes, runs_of_labels, telling_points, violation_spans
 from recommender.units import BYTES_PER_GIB
 
-DRAWN = (OURS, "histogram", "static")
+DRAWN = (OURS, "vpa", "histogram", "static")
 """More lines than these hide each other; the page lets its reader choose."""
 _UNITS = (1.0, BYTES_PER_GIB)
 _LABELS = ("CPU, cores", "memory, GiB")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,7 +24,10 @@ class PolicyModel(Protocol):
 
     @property
     def demand(self) -> Any:
-        """What `phase.proactive` learned of the coming cycle's demand."""
+        """What phases need and what violations cost, a `DemandModel`."""
+
+    def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
+        """The expected share of some coming time in each phase, by context (`kernels.occupancy`)."""
 
     @property
     def target_violation(self) -> tuple[float, float]:
@@ -43,8 +46,7 @@ class Session(Protocol):
         Returns
         -------
         float64 (d, 2)
-            Cores and bytes allocated from each decision of the block on; NaN where the policy cannot tell at all
-            (no declared request for `static`, no sample yet for the reactive ones).
+            Cores and bytes allocated from each decision of the block on; NaN where there has been no sample yet.
         """
 
     def explain(self) -> Mapping[str, Any]:
@@ -87,10 +89,11 @@ class Registry:
         self.check([name])
         return self.makers[name](model)
 
-    def check(self, names: Iterable[str]) -> None:
-        """Refuse an unknown name, and say which known one is nearest."""
+    def check(self, names: Iterable[str], besides: Sequence[str] = ()) -> None:
+        """Refuse an unknown name that is not one of those besides, and say which known one is nearest."""
+        known = dict.fromkeys((*besides, *self.makers))
         for name in names:
-            if name not in self.makers:
-                near = difflib.get_close_matches(name, self.makers, n=1)
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
                 hint = f"Did you mean {near[0]!r}? " if near else ""
-                raise Misuse(f"there is no policy {name!r}. {hint}Known: {', '.join(self.makers)}.")
+                raise Misuse(f"there is no policy {name!r}. {hint}Known: {', '.join(known)}.")

@@ -4,7 +4,8 @@ Runs of one class go through the same stages at about the same levels, but faste
 share a node. So the point is not found by the clock alone: in each earlier run the moment is looked for whose age, work
 done and levels are most alike, and that run's next samples say what may come. Before the first sample the age decides.
 
-For CPU what comes is the coming minutes; for memory it is all the rest of the run, since memory that is missed kills.
+That is for CPU. Memory that is missed kills: what the runs promise of it is told by their peaks and rises alone
+(`memory_runs`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.policies.demand_curve import POINTS, DemandCurve
+from recommender.policies.memory_runs import ClassMemory
 from recommender.records import CPU, MEMORY, FloatArray
 
 MOST_RUNS = 32
@@ -45,11 +47,6 @@ AIM = 0.5
 """Of the violations that are accepted, so many are aimed at: a run has a few dozen samples at most, so that with all of
 them every other run would have more than are accepted."""
 
-MEMORY_MARGIN, MEMORY_MARGIN_OF_ONE = 0.05, 0.25
-"""Memory is allocated this share above the largest peak of the earlier runs, and the second share more if there was
-only one of them, half of it if there were two, and so on: a next run exceeds the largest of n with a chance of
-1 / (n + 1)."""
-
 
 class Progress(NamedTuple):
     """Where a run is.
@@ -75,13 +72,13 @@ class ClassForecast:
 
     Attributes
     ----------
-    allocation
-        float64 (2,): cores and bytes to allocate.
+    cpu_cores
+        To allocate.
     alike, runs
         How many of the runs were like this one, of how many.
     """
 
-    allocation: FloatArray
+    cpu_cores: float
     alike: int
     runs: int
 
@@ -95,10 +92,16 @@ class ClassRuns:
         Oldest first; the latest `MOST_RUNS` are kept.
     level
         Quantile at which CPU is allocated.
+
+    Attributes
+    ----------
+    memory
+        What they, and more of them, left behind.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = FIRST_LEVEL) -> None:
         self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
+        self.memory = ClassMemory()
         self._points: FloatArray | None = None
         self._starts = np.zeros(1, np.int64)
         self.replace(runs)
@@ -125,30 +128,17 @@ class ClassRuns:
         """How long half of the runs take at most; 0 without runs."""
         return float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
 
-    def forecast(self, progress: Progress, ahead_s: float, memory_ahead_s: float = np.inf) -> ClassForecast | None:
-        """What a run needs next; None when no earlier run was like it, or when it outlived them all.
-
-        Parameters
-        ----------
-        ahead_s
-            For how long CPU is asked for.
-        memory_ahead_s
-            For how long memory is asked for; by default to the run's end.
-        """
+    def forecast(self, progress: Progress, ahead_s: float) -> ClassForecast | None:
+        """The CPU a run needs within so long; None when no earlier run was like it, or when it outlived them all."""
         windows = [
-            _Window(run, after_s, likeness, memory_now)
-            for run, (after_s, likeness, memory_now) in zip(self.runs, self._places(progress), strict=True)
+            (likeness, _largest_cores(run, after_s, ahead_s))
+            for run, (after_s, likeness) in zip(self.runs, self._places(progress), strict=True)
             if likeness > np.exp(-0.5 * UNLIKE**2) and progress.age_s < OUTLIVED * run.duration_s
         ]
         if not windows:
             return None
-        likeness = np.array([window.likeness for window in windows])
-        cpu = np.array([window.largest(CPU, ahead_s) for window in windows])
-        now_bytes = float(progress.curve.levels[-1, MEMORY]) if progress.curve is not None else 0.0
-        memory = np.array([window.largest(MEMORY, memory_ahead_s) * window.growth(now_bytes) for window in windows])
-        margin = 1.0 + MEMORY_MARGIN + MEMORY_MARGIN_OF_ONE / len(windows)
-        allocation = np.array([_weighted_quantile(cpu, likeness, self.level), memory.max() * margin])
-        return ClassForecast(allocation, len(windows), len(self.runs))
+        likeness, cpu_cores = np.array(windows).T
+        return ClassForecast(_weighted_quantile(cpu_cores, likeness, self.level), len(windows), len(self.runs))
 
     def expected(self) -> DemandCurve | None:
         """What a run is expected to use by the time since its start: mean CPU and largest memory; None without runs."""
@@ -166,10 +156,10 @@ class ClassRuns:
         cpu = np.where(running, levels[:, :, CPU], 0.0).sum(axis=0) / np.maximum(running.sum(axis=0), 1)
         return DemandCurve(float(step_s), np.column_stack([cpu, np.nanmax(levels[:, :, MEMORY], axis=0)]))
 
-    def _places(self, progress: Progress) -> list[tuple[float, float, float]]:
-        """In each run: up to when it is as far as this one (seconds), how alike it is then, and its memory there."""
+    def _places(self, progress: Progress) -> list[tuple[float, float]]:
+        """In each run: up to when it is as far as this one (seconds), and how alike it is then."""
         if progress.curve is None or not np.isfinite(progress.curve.levels[-1]).all():
-            return [(progress.age_s, 1.0, 0.0) for _ in self.runs]
+            return [(progress.age_s, 1.0) for _ in self.runs]
         if self._points is None:
             points = [_points_of(run) for run in self.runs]
             self._starts = np.cumsum([0, *map(len, points)])
@@ -180,27 +170,15 @@ class ClassRuns:
         for run, begin, end in zip(self.runs, self._starts, self._starts[1:], strict=False):
             best = int(distances[begin:end].argmin())
             after_s = (best + 1) * run.step_s + (progress.age_s - progress.seen_s)
-            places.append((after_s, float(np.exp(-0.5 * distances[begin + best])), float(run.levels[best, MEMORY])))
+            places.append((after_s, float(np.exp(-0.5 * distances[begin + best]))))
         return places
 
 
-class _Window(NamedTuple):
-    """What is left of an earlier run after the moment that is like ours."""
-
-    run: DemandCurve
-    after_s: float
-    likeness: float
-    memory_bytes: float
-
-    def largest(self, resource: int, ahead_s: float) -> float:
-        """The largest use within `ahead_s`; of a run that was at its end by then, its last."""
-        begin = min(int(self.after_s / self.run.step_s + 1e-9), len(self.run.levels) - 1)
-        end = min(float(len(self.run.levels)), np.ceil((self.after_s + ahead_s) / self.run.step_s - 1e-9))
-        return float(self.run.levels[begin : max(int(end), begin + 1), resource].max())
-
-    def growth(self, now_bytes: float) -> float:
-        """How much larger this run is in memory than that one was: at least 1."""
-        return max(1.0, now_bytes / self.memory_bytes) if self.memory_bytes > MEMORY_FLOOR_BYTES else 1.0
+def _largest_cores(run: DemandCurve, after_s: float, ahead_s: float) -> float:
+    """The largest use within `ahead_s` after that moment of an earlier run; of one at its end by then, its last."""
+    begin = min(int(after_s / run.step_s + 1e-9), len(run.levels) - 1)
+    end = min(float(len(run.levels)), np.ceil((after_s + ahead_s) / run.step_s - 1e-9))
+    return float(run.levels[begin : max(int(end), begin + 1), CPU].max())
 
 
 def _points_of(run: DemandCurve, seen_s: float | None = None) -> FloatArray:

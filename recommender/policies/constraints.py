@@ -2,7 +2,7 @@
 
 1 containers with mode Off go; 2 the pod's minimum is shared among the rest; 3 what is not controlled goes; 4 amounts
 are rounded up to whole units; 5 CPU of marked containers to whole cores; 6 minAllowed, then maxAllowed or the global
-maximum. Only the last step spares the uncapped target. `fit_largest_node` comes after, and knows the whole pod.
+maximum. Only the last step spares the uncapped target. `room.fit_room` comes after, and knows the whole pod.
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/logic` and `pkg/utils/vpa/capping.go`.
 """
@@ -10,7 +10,7 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/logic` 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -152,49 +152,9 @@ def pod_share(pod_minimum: Amounts, containers: int) -> Amounts:
     return cpu / WHOLE_UNITS[CPU], float(memory)
 
 
-def in_whole_units(amounts: Amounts) -> Amounts:
-    """Cores and bytes rounded up to whole millicores and bytes, as they are published.
-
-    Examples
-    --------
-    >>> in_whole_units((0.1234, 5.5))
-    (0.124, 6.0)
-    """
-    return _up_to_multiple(amounts[CPU], 1, WHOLE_UNITS[CPU]), _up_to_multiple(amounts[MEMORY], 1, WHOLE_UNITS[MEMORY])
-
-
 def integer_cpu_containers(annotations: Mapping[str, str], containers: Iterable[str]) -> frozenset[str]:
     """The containers for which a VPA's annotations ask for whole cores."""
     return frozenset(name for name in containers if annotations.get(INTEGER_CPU_ANNOTATION.format(name)) == "true")
-
-
-def fit_largest_node(
-    recommendations: Sequence[ContainerRecommendation], beside: Amounts, nodes: Iterable[Amounts]
-) -> tuple[ContainerRecommendation, ...]:
-    """Cut the targets of one pod until it fits one of the nodes; a pod that fits none would wait for ever.
-
-    All targets of a resource shrink by the same share, and lower bounds follow, on the node that asks for the mildest
-    cut. It goes below minAllowed where it must.
-
-    Parameters
-    ----------
-    beside
-        What the pod asks for besides these targets: containers without one, the pod's overhead.
-    nodes
-        What the nodes offer that the pod may run on; without any, nothing is known and nothing is cut.
-    """
-    wanted = tuple(math.fsum(r.target[i] for r in recommendations if r.target[i] >= 0) for i in (CPU, MEMORY))
-    mildest: Amounts | None = None
-    for node in nodes:
-        if node[CPU] <= beside[CPU] or node[MEMORY] <= beside[MEMORY]:
-            continue
-        cpu, memory = (min(1.0, (node[i] - beside[i]) / wanted[i]) if wanted[i] else 1.0 for i in (CPU, MEMORY))
-        mildest = max(mildest or (0.0, 0.0), (cpu, memory), key=lambda shares: (min(shares), max(shares)))
-        if mildest == (1.0, 1.0):
-            break
-    if mildest is None or mildest == (1.0, 1.0):
-        return tuple(recommendations)
-    return tuple(_cut(recommendation, mildest) for recommendation in recommendations)
 
 
 def _constrained(
@@ -243,16 +203,6 @@ def _step(
 def _up_to_multiple(amount: float, multiple: int, units: int) -> float:
     """The next multiple in whole units (millicores, bytes); what float arithmetic adds to one does not count."""
     return math.ceil(amount * units / multiple - HAIR) * multiple / units
-
-
-def _cut(recommendation: ContainerRecommendation, shares: Amounts) -> ContainerRecommendation:
-    target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
-    for i, resource in enumerate(RESOURCES):
-        if shares[i] < 1.0 and target[i] >= 0:
-            cut = math.floor(target[i] * shares[i] * WHOLE_UNITS[i] + HAIR) / WHOLE_UNITS[i]
-            applied.append(AppliedLimit("LargestNode", resource, target[i], cut))
-            target[i], lower[i] = cut, min(lower[i], cut)
-    return replace(recommendation, target=_pair(target), lower=_pair(lower), limits=tuple(applied))
 
 
 def _pair(amounts: list[float]) -> Amounts:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.records import FloatArray, IntArray
+from recommender.slots import SlotArrays
 
 POINTS = 240
 """Buckets of a curve: an hour at 15 s; a longer run has wider ones."""
@@ -35,8 +36,8 @@ class DemandCurve:
         return self.step_s * len(self.levels)
 
 
-class CurveRecorder:
-    """The curves of many live containers; the first axis of every array is the container's slot.
+class CurveRecorder(SlotArrays):
+    """The curves of many live containers.
 
     Parameters
     ----------
@@ -44,22 +45,13 @@ class CurveRecorder:
         The grid's step, the finest width of a bucket.
     """
 
-    def __init__(self, step_s: float) -> None:
+    levels: NDArray[np.float32]
+    width: IntArray
+    length: IntArray
+
+    def __init__(self, step_s: float, slots: int = 0) -> None:
         self.step_s = step_s
-        self._levels = np.empty((0, POINTS, 2), np.float32)
-        self._width = np.empty(0, np.int64)
-        self._length = np.empty(0, np.int64)
-
-    def grow(self, slots: int) -> None:
-        """Have room for containers 0..slots - 1."""
-        more = slots - len(self._width)
-        self._levels = np.concatenate([self._levels, np.full((more, POINTS, 2), np.nan, np.float32)])
-        self._width = np.concatenate([self._width, np.ones(more, np.int64)])
-        self._length = np.concatenate([self._length, np.zeros(more, np.int64)])
-
-    def reset(self, slot: int) -> None:
-        """Forget who was there."""
-        self._levels[slot], self._width[slot], self._length[slot] = np.nan, 1, 0
+        super().__init__({"levels": np.full((POINTS, 2), np.nan, np.float32), "width": 1, "length": 0}, slots)
 
     def observe(self, slots: IntArray, positions: IntArray, usage: FloatArray) -> None:
         """Take in one sample of each container.
@@ -73,32 +65,32 @@ class CurveRecorder:
         usage
             float64 (m, 2): cores and bytes.
         """
-        while (far := positions // self._width[slots] >= POINTS).any():
+        while (far := positions // self.width[slots] >= POINTS).any():
             self._widen(slots[far])
-        buckets = positions // self._width[slots]
-        self._levels[slots, buckets] = np.fmax(self._levels[slots, buckets], usage)
-        self._length[slots] = np.maximum(self._length[slots], buckets + 1)
+        buckets = positions // self.width[slots]
+        self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], usage)
+        self.length[slots] = np.maximum(self.length[slots], buckets + 1)
 
     def curve(self, slot: int) -> DemandCurve:
         """What a container used so far; a copy."""
-        return DemandCurve(float(self.step_s * self._width[slot]), self._levels[slot, : self._length[slot]].copy())
+        return DemandCurve(float(self.step_s * self.width[slot]), self.levels[slot, : self.length[slot]].copy())
 
     def peaks(self) -> FloatArray:
         """float64 (slots, 2): the largest use of each so far; NaN where nothing was seen."""
-        peaks: FloatArray = np.fmax.reduce(self._levels, axis=1).astype(np.float64)
+        peaks: FloatArray = np.fmax.reduce(self.levels, axis=1).astype(np.float64)
         return peaks
 
     def restore(self, slot: int, curve: DemandCurve) -> None:
         """Go on from a curve that was kept; one of another step is left out."""
         width = curve.step_s / self.step_s
         if width >= 1 and width == int(width) and len(curve.levels) <= POINTS:
-            self._width[slot], self._length[slot] = int(width), len(curve.levels)
-            self._levels[slot, : len(curve.levels)] = curve.levels
+            self.width[slot], self.length[slot] = int(width), len(curve.levels)
+            self.levels[slot, : len(curve.levels)] = curve.levels
 
     def _widen(self, slots: IntArray) -> None:
         """Two buckets become one."""
-        pairs = self._levels[slots].reshape(len(slots), POINTS // 2, 2, 2)
-        self._levels[slots] = np.nan
-        self._levels[slots, : POINTS // 2] = np.fmax(pairs[:, :, 0], pairs[:, :, 1])
-        self._width[slots] *= 2
-        self._length[slots] = (self._length[slots] + 1) // 2
+        pairs = self.levels[slots].reshape(len(slots), POINTS // 2, 2, 2)
+        self.levels[slots] = np.nan
+        self.levels[slots, : POINTS // 2] = np.fmax(pairs[:, :, 0], pairs[:, :, 1])
+        self.width[slots] *= 2
+        self.length[slots] = (self.length[slots] + 1) // 2

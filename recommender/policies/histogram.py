@@ -96,11 +96,15 @@ class HistogramSession:
     ----------
     shared
         Another container's session whose histograms this one adds to, as replicas of one workload do.
+    memory_interval_s
+        One memory peak is kept in each; None for upstream's default.
     """
 
-    __slots__ = ("cpu", "decided", "memory", "state")
+    __slots__ = ("cpu", "decided", "estimation", "memory", "state")
 
-    def __init__(self, shared: HistogramSession | None = None) -> None:
+    def __init__(self, shared: HistogramSession | None = None, memory_interval_s: float | None = None) -> None:
+        window_s = ESTIMATION.window_s if memory_interval_s is None else float(memory_interval_s)
+        self.estimation = ESTIMATION if window_s == ESTIMATION.window_s else ESTIMATION._replace(window_s=window_s)
         self.cpu: kernel.Histogram = empty_histogram(CPU_BUCKETS) if shared is None else shared.cpu
         self.memory: kernel.Histogram = empty_histogram(MEMORY_BUCKETS) if shared is None else shared.memory
         self.state = np.zeros(kernel.N_STATE)
@@ -121,11 +125,17 @@ class HistogramSession:
         )
         allocations = np.empty((len(block.decisions), 2))
         kernel.advance(
-            self.cpu, self.memory, CPU_BUCKETS, MEMORY_BUCKETS, ESTIMATION,
+            self.cpu, self.memory, CPU_BUCKETS, MEMORY_BUCKETS, self.estimation,
             samples, self.decided, self.state, allocations,
         )  # fmt: skip
         self.decided = self.decided or len(allocations) > 0
         return allocations
+
+    def take(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
+        """Take in what was used in successive cells of a grid, float64 (n, 2), NaN in gaps; nothing is decided."""
+        kernel.take_in(
+            self.cpu, self.memory, CPU_BUCKETS, MEMORY_BUCKETS, self.estimation, usage, first_cell, step_s, self.state
+        )
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
         """Take in what a container that was killed for memory is taken to have needed, bump included.
@@ -138,8 +148,19 @@ class HistogramSession:
             Upstream: the larger of use or request plus 100 MiB and 1.2 times it.
         """
         # As floats: a kernel compiles anew for whole numbers, for a second and in the middle of a round.
-        kernel.add_memory(self.memory, MEMORY_BUCKETS, ESTIMATION, self.state, float(memory_bytes), float(at_s), True)
+        state, bytes_ = self.state, float(memory_bytes)
+        kernel.add_memory(self.memory, MEMORY_BUCKETS, self.estimation, state, bytes_, float(at_s), True)
         self.state[kernel.OOM_EVENTS] += 1.0
+
+    @property
+    def last_s(self) -> float:
+        """Unix seconds of the latest CPU sample; NaN before the first."""
+        return float(self.state[kernel.LAST_CPU_S])
+
+    @property
+    def usage_peak_bytes(self) -> float:
+        """The highest memory use in the running window, kills left out; 0 before the first sample."""
+        return float(self.state[kernel.USAGE_PEAK])
 
     def confidence(self) -> float:
         """Days of history, or days' worth of samples at one a minute, whichever is less; from CPU samples only."""
@@ -166,18 +187,27 @@ class HistogramSession:
 
 def confidence_of(sessions: Iterable[HistogramSession]) -> float:
     """Days of history of sessions that share their histograms, or days' worth of samples at one a minute, the less."""
-    states = [session.state for session in sessions if session.state[kernel.CPU_SAMPLES] > 0]
-    if not states:
+    first_s, last_s, samples = np.inf, -np.inf, 0.0
+    for session in sessions:
+        if (counted := session.state.item(kernel.CPU_SAMPLES)) > 0:
+            began_s, ended_s = session.state.item(kernel.FIRST_CPU_S), session.state.item(kernel.LAST_CPU_S)
+            first_s, last_s, samples = min(first_s, began_s), max(last_s, ended_s), samples + counted
+    if not samples:
         return 0.0
-    span_s = max(state[kernel.LAST_CPU_S] for state in states) - min(state[kernel.FIRST_CPU_S] for state in states)
-    samples = sum(state[kernel.CPU_SAMPLES] for state in states)
-    return float(min(span_s / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
+    return float(min((last_s - first_s) / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
 
 
 def estimate_of(
     cpu: kernel.Histogram, memory: kernel.Histogram, confidence: float, floors: tuple[float, float] = FLOORS
 ) -> Estimate:
-    """The default recommender's three requests from two histograms, the bounds wide while confidence is low.
+    """The default recommender's three requests, see `requests_of`."""
+    return Estimate(*requests_of(cpu, memory, confidence, floors))
+
+
+def requests_of(
+    cpu: kernel.Histogram, memory: kernel.Histogram, confidence: float, floors: tuple[float, float] = FLOORS
+) -> FloatArray:
+    """Lower bound, target and upper bound from two histograms, the bounds wide while confidence is low: float64 (3, 2).
 
     Parameters
     ----------
@@ -189,4 +219,4 @@ def estimate_of(
     kernel.estimate(
         cpu, memory, EPSILONS, ESTIMATION, floors, SHARES, (widths[0], 1.0, widths[1]), requests
     )  # fmt: skip
-    return Estimate(*requests)
+    return requests

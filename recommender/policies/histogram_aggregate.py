@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from recommender.kernels import histogram as kernel
-from recommender.policies.histogram import Estimate, HistogramSession, confidence_of, estimate_of
-from recommender.records import Amounts
+from recommender.policies.histogram import Estimate, HistogramSession, confidence_of, requests_of
+from recommender.records import Amounts, FloatArray
 
 
 class HistogramAggregate:
@@ -16,16 +16,22 @@ class HistogramAggregate:
     ----------
     past
         What is known from before, as a checkpoint gives it.
+
+    Attributes
+    ----------
+    memory_interval_s
+        Of one memory peak, for containers that come from now on; None for upstream's default.
     """
 
     def __init__(self, past: HistogramSession | None = None) -> None:
         self.past = past or HistogramSession()
         self._sessions: dict[object, HistogramSession] = {}
+        self.memory_interval_s: float | None = None
 
     def session(self, who: object) -> HistogramSession:
         """The session of one container, which adds to the shared histograms."""
         if who not in self._sessions:
-            self._sessions[who] = HistogramSession(self.past)
+            self._sessions[who] = HistogramSession(self.past, self.memory_interval_s)
         return self._sessions[who]
 
     def leave(self, who: object) -> None:
@@ -46,7 +52,7 @@ class HistogramAggregate:
     @property
     def samples(self) -> int:
         """CPU samples so far."""
-        return int(sum(session.state[kernel.CPU_SAMPLES] for session in self.sessions))
+        return int(sum(session.state.item(kernel.CPU_SAMPLES) for session in self.sessions))
 
     def confidence(self) -> float:
         """Days of history, or days' worth of samples at one a minute, whichever is less."""
@@ -58,9 +64,14 @@ class HistogramAggregate:
         None before the first sample. A kill for memory counts as one: of a container that is killed again and again
         as soon as it has started, there is no other.
         """
-        if not self.samples and not self.past.memory.sums[kernel.TOTAL]:
+        requests = self.requests(self.confidence())
+        return None if requests is None else Estimate(*requests)
+
+    def requests(self, confidence: float) -> FloatArray | None:
+        """The same as one array, float64 (3, 2), when the confidence is known already."""
+        if not confidence and not self.samples and not self.past.memory.sums[kernel.TOTAL]:
             return None
-        return estimate_of(self.past.cpu, self.past.memory, self.confidence(), floors=(0.0, 0.0))
+        return requests_of(self.past.cpu, self.past.memory, confidence, floors=(0.0, 0.0))
 
     def most_used(self) -> Amounts:
         """Cores and bytes: the end of the highest bucket that holds anything, of CPU and of memory; 0 for none."""

@@ -8,7 +8,6 @@ from recommender.policies.oracle import CurrentStep, GroundTruth
 from recommender.policies.phase_rules import PhaseRules
 from recommender.policies.proactive import ProactivePolicy
 from recommender.policies.reactive import CycleRule, PrevStep
-from recommender.policies.static import Static
 
 
 def standard_policies() -> Registry:
@@ -22,7 +21,6 @@ def standard_policies() -> Registry:
     registry.add("phase.rules", PhaseRules, needs_model=True)
     registry.add("phase.proactive", ProactivePolicy, needs_model=True)
     registry.add("histogram", lambda _: HistogramPolicy())
-    registry.add("static", lambda _: Static())
     return registry
 
 

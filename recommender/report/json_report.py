@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from recommender.files import write_bytes_aside
-from recommender.records import ReplayResult
-from recommender.report.summary import Outcome, outcome_of
+from recommender.records import CPU, MEMORY, ReplayResult
+from recommender.report.summary import Kills, Outcome, outcomes_of
 
 SCHEMA = 1
 
@@ -19,10 +19,12 @@ def to_json(result: ReplayResult) -> bytes:
     """The whole dry run in one object.
 
     Keys that every reader may rely on: schema, step_s, cycle_s, containers, samples, model, and per policy cpu, memory
-    and resizes_per_container_hour. Added for those who look closer: left_out, notes, and per policy oracle, resizes
-    and each resource's shortage and violations. A ratio that is undefined (nothing used, nothing judged) is null.
+    and resizes_per_container_hour; of rows that were played in the simulated cluster kills, killed_run_share,
+    lost_core_hours, lost_gib_hours, net_saved_cpu and net_saved_memory. Added for those who look closer: left_out,
+    notes, and per policy oracle, resizes and each resource's shortage and violations. A ratio that is undefined
+    (nothing used, nothing judged, nothing declared) is null.
     """
-    totals = {name: outcome_of(tally) for name, tally in result.totals().items()}
+    totals = outcomes_of(result)
     report = {
         "schema": SCHEMA,
         "step_s": result.step_s,
@@ -68,7 +70,21 @@ def _policy(outcome: Outcome, oracle: bool) -> dict[str, Any]:
             "violations": memory.violations,
             "oom_events": outcome.oom_events,
         },
+        **_kills(outcome.kills),
         "resizes_per_container_hour": outcome.resizes_per_hour,
         "resizes": outcome.resizes,
         "oracle": oracle,
+    }
+
+
+def _kills(kills: Kills | None) -> dict[str, Any]:
+    if kills is None:
+        return {}
+    return {
+        "kills": kills.kills,
+        "killed_run_share": kills.killed_run_share,
+        "lost_core_hours": kills.lost[CPU],
+        "lost_gib_hours": kills.lost[MEMORY],
+        "net_saved_cpu": kills.net_saved[CPU],
+        "net_saved_memory": kills.net_saved[MEMORY],
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recommender.errors import Misuse
-from recommender.records import CPU, MEMORY, Tally
+from recommender.records import CPU, MEMORY, RunTally, Tally
 from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
 
 FORMULA = (
@@ -75,22 +75,23 @@ class Bill:
         return Bill(self.reserved + other.reserved, self.violations + other.violations, self.ooms + other.ooms)
 
 
-def bill_of(tallies: Iterable[Tally], prices: Prices) -> Bill:
-    """The bill of many containers under one policy.
+def bill_of(tallies: Iterable[tuple[Tally, RunTally | None]], prices: Prices) -> Bill:
+    """The bill of many containers under one policy; the work that kills lose is paid for like what is reserved.
 
     Violations are charged container by container: with an OOM price for the hours of CPU violation only; without one
     for the longer of the CPU and the memory hours, because a moment in which both are short is one moment in violation
     and the tallies do not tell which moments coincide. The charge is therefore never too high.
     """
-    return sum((_bill_of_one(tally, prices) for tally in tallies), Bill())
+    return sum((_bill_of_one(tally, run, prices) for tally, run in tallies), Bill())
 
 
-def _bill_of_one(tally: Tally, prices: Prices) -> Bill:
+def _bill_of_one(tally: Tally, run: RunTally | None, prices: Prices) -> Bill:
+    lost, kills = ((0.0, 0.0), tally.oom_events) if run is None else (run.lost, run.kills)
     sample_h = tally.judged_s / tally.samples / SECONDS_PER_HOUR if tally.samples else 0.0
     by_the_hour = tally.violations[CPU] if prices.oom_event is not None else max(tally.violations)
     return Bill(
-        reserved=(prices.cpu_core_hour or 0.0) * tally.allocated[CPU] / SECONDS_PER_HOUR
-        + (prices.memory_gib_hour or 0.0) * tally.allocated[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB,
+        reserved=(prices.cpu_core_hour or 0.0) * (tally.allocated[CPU] + lost[CPU]) / SECONDS_PER_HOUR
+        + (prices.memory_gib_hour or 0.0) * (tally.allocated[MEMORY] + lost[MEMORY]) / SECONDS_PER_HOUR / BYTES_PER_GIB,
         violations=(prices.violation_hour or 0.0) * by_the_hour * sample_h,
-        ooms=(prices.oom_event or 0.0) * tally.oom_events,
+        ooms=(prices.oom_event or 0.0) * kills,
     )

@@ -53,7 +53,13 @@
   if (!which) return;
   const drawing = byId("drawing"), readout = byId("readout");
   const boxes = [...document.querySelectorAll("#lines input[value]")].filter((box) => box.id !== "bands");
-  const LEFT = 62, RIGHT = 10, PLOT = 190, TITLE = 26, GAP = 26;
+  const LEFT = 62, RIGHT = 10, PLOT = 190, TITLE = 26, GAP = 26, LANE = 13;
+  const MARKS = {
+    asked: ["asked for another amount", "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0Z"],
+    applied: ["another amount came into force", "M0,-4L4,3.5H-4Z"],
+    deferred: ["put off: no room on the node", "M0,-4.5L4.5,0L0,4.5L-4.5,0Z"],
+    killed: ["killed for memory", "M-4,-4L4,4M-4,4L4,-4"],
+  };
   let scene = null;
 
   function make(name, attributes, parent, text) {
@@ -157,12 +163,27 @@
     });
   }
 
+  // A lane a policy, below both charts, of what happened to the container.
+  function drawMarks(svg, line, policies, top, x) {
+    policies.forEach((i, row) => {
+      const level = top + LANE * (row + 0.5);
+      for (const [what, times] of Object.entries(line.marks[i])) {
+        for (const time of times) {
+          const place = `translate(${x(time).toFixed(1)} ${level.toFixed(1)})`;
+          const path = make("path", { class: `mark ${what} p${i}`, d: MARKS[what][1], transform: place }, svg);
+          make("title", {}, path, `${data.policies[i].name}, ${duration(time)}: ${MARKS[what][0]}`);
+        }
+      }
+    });
+  }
+
   function draw() {
     const line = data.timelines[Number(which.value)];
     const policies = checkedPolicies(line);
     const width = Math.max(drawing.clientWidth, 260);
     const strip = 8 + policies.length * 7;
-    const second = TITLE + PLOT + strip + GAP, bottom = second + PLOT + strip;
+    const marked = policies.filter((i) => line.marks[i]);
+    const second = TITLE + PLOT + strip + GAP, lanes = second + PLOT + strip, bottom = lanes + marked.length * LANE;
     const height = bottom + 38;
     const x = (time) => LEFT + (width - LEFT - RIGHT) * (line.length ? time / line.length : 0);
     drawing.replaceChildren();
@@ -173,6 +194,7 @@
     make("line", { class: "grid", x1: 0, y1: 0, x2: 0, y2: 6, style: "stroke-width: 3" }, pattern);
     drawResource(svg, line, 0, policies, TITLE, width, x);
     drawResource(svg, line, 1, policies, second, width, x);
+    drawMarks(svg, line, marked, lanes, x);
     for (const time of timeSteps(line.length, Math.max(Math.floor(width / 110), 2))) {
       for (const top of [TITLE, second]) make("line", { class: "grid", x1: x(time), x2: x(time), y1: top + PLOT, y2: top + PLOT + 4 }, svg);
       const anchor = x(time) > width - 40 ? "end" : "middle";
@@ -226,6 +248,15 @@
     }
   }
 
+  function markLegend() {
+    for (const [what, [words, path]] of Object.entries(MARKS)) {
+      const entry = html("span", byId("mark-legend"));
+      const sign = make("svg", { class: "sign", viewBox: "-6 -6 12 12", "aria-hidden": "true" }, entry);
+      make("path", { class: `mark ${what}`, d: path }, sign);
+      html("span", entry, words);
+    }
+  }
+
   function reasons(line) {
     const place = byId("why");
     place.replaceChildren();
@@ -247,6 +278,7 @@
   }
   byId("bands").addEventListener("change", draw);
   which.addEventListener("change", draw);
+  if (byId("mark-legend")) markLegend();
   let pending = 0;
   let drawnWidth = drawing.clientWidth;
   new ResizeObserver(() => {

@@ -211,7 +211,7 @@ def _data(summary: Summary | None, timelines: Sequence[Timeline], table: PhaseSt
     names = [row.name for row in summary.policies] if summary else []
     choices = [row.name for row in summary.policies if not row.oracle] if summary else []
     reasons_of = sorted(choices, key=lambda name: summary is None or name != summary.focus)
-    shown_first = {summary.focus, summary.baseline, "histogram"} if summary else set()
+    shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"} if summary else set()
     return {
         "policies": [
             {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in shown_first}

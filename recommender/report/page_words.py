@@ -13,13 +13,19 @@ from recommender.units import format_cpu, format_duration, format_memory
 
 POLICY_WORDS = {
     "static": "What was declared: the container's CPU and memory requests.",
-    "histogram": "The default Vertical Pod Autoscaler: a high percentile of a fading histogram, plus a margin.",
+    "histogram": "The default Vertical Pod Autoscaler's target: a percentile of a fading histogram and a margin.",
     "prev.step.max": "Reactive: the largest use of the cycle just ended.",
     "prev.step.rules": "Reactive: mean plus two standard deviations of the cycle just ended.",
     "phase.rules": "AI4DL: mean plus two standard deviations of the phase detected right before the cycle.",
+    "phasewise": (
+        "Ours, as it runs live: phases, forecasts, earlier runs of the workload and every guard rail, applied by the "
+        "simulated cluster's updater."
+    ),
+    "vpa": "The default Vertical Pod Autoscaler's recommender, applied by the same updater.",
+    "class.peak": "The largest peak of the earlier runs of the workload plus 15 %, from the start of a run.",
     "phase.proactive": (
-        "Ours: the demand of the coming cycle from the phase, its age, what came before, the present level and earlier "
-        "runs of the workload. Its margin aims at the target share of violations and is set from past data only."
+        "The forecast alone: the demand of the coming cycle from the phase, its age, what came before, the present "
+        "level and earlier runs of the workload. Its margin aims at the target share of violations."
     ),
     "flowcon": "FlowCon: shares by the growth efficiency of the training loss.",
     "current.step.max": "Oracle: the largest use of the coming cycle, which nobody can know.",

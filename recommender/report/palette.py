@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-OURS = "phase.proactive"
+OURS = "phasewise"
 TARGET_VIOLATION = 0.05
 """The line drawn in every picture of violations: the default target of `phase.proactive`."""
 

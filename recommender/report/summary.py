@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, Tally
+from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.money import Bill, Prices, bill_of
 from recommender.report.palette import OURS
 from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
 
-BASELINES = {"static": "the declared requests", "histogram": "the default VPA"}
+BASELINES = {"static": "the declared requests", "vpa": "the default VPA", "histogram": "the default VPA"}
 """What savings are counted against, the first one that was judged, and how a sentence calls it."""
 
 
@@ -27,8 +29,37 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Kills:
+    """What kills for memory did under a row of the simulated cluster.
+
+    Attributes
+    ----------
+    lost
+        Core-hours and GiB-hours of work done again and of restarts.
+    net_saved
+        Share of CPU and memory of what was declared that was neither reserved nor lost; None where nothing was.
+    """
+
+    kills: int
+    killed_runs: int
+    runs: int
+    lost: tuple[float, float]
+    net_saved: tuple[float | None, float | None]
+
+    @property
+    def killed_run_share(self) -> float | None:
+        return self.killed_runs / self.runs if self.runs else None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """A tally in readable units."""
+    """A tally in readable units.
+
+    Attributes
+    ----------
+    kills
+        Of rows that were played in the simulated cluster; None where nothing is killed and restarted.
+    """
 
     samples: int
     hours: float
@@ -37,6 +68,17 @@ class Outcome:
     oom_events: int
     resizes: int
     resizes_per_hour: float | None
+    kills: Kills | None = None
+
+    @property
+    def kills_for_memory(self) -> int:
+        """What was killed, or where nothing is restarted what would have been."""
+        return self.oom_events if self.kills is None else self.kills.kills
+
+    @property
+    def lost(self) -> tuple[float, float]:
+        """Core-hours and GiB-hours of work done again and of restarts."""
+        return (0.0, 0.0) if self.kills is None else self.kills.lost
 
     @property
     def resources(self) -> tuple[Usage, Usage]:
@@ -53,7 +95,7 @@ class PolicyRow:
     baseline: bool
     outcome: Outcome
     saved: tuple[float, float] | None
-    """Core-hours and GiB-hours less than the baseline reserved; negative when it is more."""
+    """Core-hours and GiB-hours less than the baseline reserved and lost; negative when it is more."""
     saved_share: tuple[float | None, float | None] | None
     bill: Bill | None
     net_saving: float | None
@@ -109,9 +151,11 @@ class Summary:
         return sorted(gaining, key=lambda row: -row.rank)[:count]
 
     def sufferers(self, count: int) -> list[ContainerRow]:
-        """The containers that would suffer most: by OOM events, then by the time in violation."""
-        harmed = [row for row in self.containers if row.outcome.oom_events or _hours_in_violation(row.outcome)]
-        return sorted(harmed, key=lambda row: (-row.outcome.oom_events, -_hours_in_violation(row.outcome)))[:count]
+        """The containers that would suffer most: by kills for memory, then by the time in violation."""
+        harmed = [row for row in self.containers if row.outcome.kills_for_memory or _hours_in_violation(row.outcome)]
+        return sorted(harmed, key=lambda row: (-row.outcome.kills_for_memory, -_hours_in_violation(row.outcome)))[
+            :count
+        ]
 
 
 def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
@@ -121,12 +165,14 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     """
     prices = prices or Prices()
     focus, baseline = focus_of(result), baseline_of(result)
-    totals = result.totals()
-    bills = {name: bill_of((c.tallies[name] for c in result.containers), prices) for name in result.policies}
-    rows = [_policy_row(name, result, totals, baseline, bills if prices.any_given else {}) for name in result.policies]
+    outcomes = outcomes_of(result)
+    bills = {name: _bill(result.containers, name, prices) for name in result.policies}
+    rows = [
+        _policy_row(name, result, outcomes, baseline, bills if prices.any_given else {}) for name in result.policies
+    ]
     rows.sort(key=lambda row: (row.oracle, row.ours, not row.baseline))
     against = None if baseline == focus else baseline
-    whole = outcome_of(totals[baseline]) if baseline else None
+    whole = outcomes[baseline] if baseline else None
     containers = tuple(_container_row(c, focus, against, whole, prices) for c in result.containers)
     return Summary(result, focus, against, tuple(rows), containers, prices)
 
@@ -143,8 +189,8 @@ def baseline_of(result: ReplayResult) -> str | None:
     return next((name for name in BASELINES if name in result.policies), None)
 
 
-def outcome_of(tally: Tally) -> Outcome:
-    """A tally in hours, core-hours and GiB-hours, with its ratios."""
+def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
+    """A tally in hours, core-hours and GiB-hours, with its ratios, and what kills did where they were played."""
     hours = tally.judged_s / SECONDS_PER_HOUR
     return Outcome(
         samples=tally.samples,
@@ -154,35 +200,46 @@ def outcome_of(tally: Tally) -> Outcome:
         oom_events=tally.oom_events,
         resizes=tally.resizes,
         resizes_per_hour=tally.resizes / hours if hours else None,
+        kills=None if run is None else _kills(run),
     )
+
+
+def outcomes_of(result: ReplayResult) -> dict[str, Outcome]:
+    """All containers together, by policy."""
+    runs = result.run_totals()
+    return {name: outcome_of(tally, runs.get(name)) for name, tally in result.totals().items()}
 
 
 def headline(summary: Summary) -> str:
     """The one sentence somebody reads who reads only one."""
     row, outcome = summary.row(summary.focus), summary.row(summary.focus).outcome
-    harm = (
-        f"{percent(outcome.cpu.violation_ratio)} / {percent(outcome.memory.violation_ratio)} of samples in violation "
-        f"(CPU / memory) and {counted(outcome.oom_events, 'OOM kill')}"
-    )
+    harm = _harm(outcome)
     if summary.baseline is None or row.saved_share is None:
         return (
             f"{row.name} would have reserved {number(outcome.cpu.allocated)} core-hours and "
             f"{number(outcome.memory.allocated)} GiB-hours, at {harm}."
         )
-    return f"{row.name} would have reserved {_compared(row.saved_share)} {BASELINES[summary.baseline]}, at {harm}."
+    net = ", net of the work that kills lose" if outcome.kills is not None else ""
+    return f"{row.name} would have reserved {_compared(row.saved_share)} {BASELINES[summary.baseline]}{net}, at {harm}."
 
 
 def comparison(summary: Summary) -> str:
     """A second sentence: what today's default would have done, where it is neither the baseline nor the focus."""
-    default = next((row for row in summary.policies if row.name == "histogram"), None)
+    default = next((row for name in ("vpa", "histogram") for row in summary.policies if row.name == name), None)
     if default is None or summary.baseline != "static" or default.saved_share is None or default.name == summary.focus:
         return ""
-    cpu, memory = default.outcome.resources
     return (
-        f"The default VPA (histogram) would have reserved {_compared(default.saved_share)} {BASELINES['static']}, "
-        f"at {percent(cpu.violation_ratio)} / {percent(memory.violation_ratio)} of samples in violation "
-        f"and {counted(default.outcome.oom_events, 'OOM kill')}."
+        f"The default VPA ({default.name}) would have reserved {_compared(default.saved_share)} {BASELINES['static']}, "
+        f"at {_harm(default.outcome)}."
     )
+
+
+def _harm(outcome: Outcome) -> str:
+    cpu, memory = percent(outcome.cpu.violation_ratio), percent(outcome.memory.violation_ratio)
+    if outcome.kills is None:
+        return f"{cpu} / {memory} of samples in violation (CPU / memory) and {counted(outcome.oom_events, 'OOM kill')}"
+    killed = f"{outcome.kills.killed_runs:,} of {counted(outcome.kills.runs, 'run')} killed for memory"
+    return f"{cpu} of samples short of CPU and {killed}"
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -217,6 +274,12 @@ def _less_or_more(share: float | None) -> str:
     return f"{abs(share) * 100:.0f} % {'less' if share >= 0 else 'more'}"
 
 
+def _kills(run: RunTally) -> Kills:
+    cpu, memory = (None if math.isnan(share := run.net_saved(i)) else share for i in (CPU, MEMORY))
+    lost = run.lost[CPU] / SECONDS_PER_HOUR, run.lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
+    return Kills(run.kills, run.killed_runs, run.runs, lost, (cpu, memory))
+
+
 def _usage(tally: Tally, resource: int, unit: float) -> Usage:
     used, slack = tally.used[resource], tally.slack[resource]
     return Usage(
@@ -230,14 +293,19 @@ def _usage(tally: Tally, resource: int, unit: float) -> Usage:
     )
 
 
+def _bill(containers: Iterable[ContainerReplay], policy: str, prices: Prices) -> Bill:
+    pairs = ((container.tallies[policy], container.runs.get(policy)) for container in containers)
+    return bill_of(pairs, prices)
+
+
 def _policy_row(
-    name: str, result: ReplayResult, totals: dict[str, Tally], baseline: str | None, bills: dict[str, Bill]
+    name: str, result: ReplayResult, outcomes: dict[str, Outcome], baseline: str | None, bills: dict[str, Bill]
 ) -> PolicyRow:
-    outcome = outcome_of(totals[name])
+    outcome = outcomes[name]
     saved: tuple[float, float] | None = None
     share: tuple[float | None, float | None] | None = None
     if baseline is not None and name != baseline:
-        before = outcome_of(totals[baseline])
+        before = outcomes[baseline]
         saved = _saved(before, outcome)
         share = (_share(saved[CPU], before.cpu.allocated), _share(saved[MEMORY], before.memory.allocated))
     net = bills[baseline].total - bills[name].total if bills and baseline and name != baseline else None
@@ -249,12 +317,12 @@ def _policy_row(
 def _container_row(
     replay: ContainerReplay, focus: str, baseline: str | None, whole: Outcome | None, prices: Prices
 ) -> ContainerRow:
-    outcome = outcome_of(replay.tallies[focus])
+    outcome = outcome_of(replay.tallies[focus], replay.runs.get(focus))
     if baseline is None or whole is None:
         return ContainerRow(replay.container, replay.workload, outcome, None, 0.0)
-    saved = _saved(outcome_of(replay.tallies[baseline]), outcome)
+    saved = _saved(outcome_of(replay.tallies[baseline], replay.runs.get(baseline)), outcome)
     if prices.any_given:
-        rank = bill_of([replay.tallies[baseline]], prices).total - bill_of([replay.tallies[focus]], prices).total
+        rank = _bill([replay], baseline, prices).total - _bill([replay], focus, prices).total
     else:
         rank = sum(
             amount / total
@@ -265,7 +333,11 @@ def _container_row(
 
 
 def _saved(before: Outcome, after: Outcome) -> tuple[float, float]:
-    return before.cpu.allocated - after.cpu.allocated, before.memory.allocated - after.memory.allocated
+    cpu, memory = (
+        one.allocated + lost - other.allocated - other_lost
+        for one, lost, other, other_lost in zip(before.resources, before.lost, after.resources, after.lost, strict=True)
+    )
+    return cpu, memory
 
 
 def _share(part: float, whole: float) -> float | None:

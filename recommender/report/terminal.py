@@ -48,7 +48,10 @@ _HARM = (
     _Column("slack\nmem.", lambda row: _ratio(row.outcome.memory.slack_ratio)),
     _Column("viol.\nCPU", lambda row: _short_percent(row.outcome.cpu.violation_ratio)),
     _Column("viol.\nmem.", lambda row: _short_percent(row.outcome.memory.violation_ratio)),
-    _Column("OOM\nkills", lambda row: f"{row.outcome.oom_events:,}"),
+    _Column("OOM\nkills", lambda row: f"{row.outcome.kills_for_memory:,}"),
+    _Column(
+        "runs\nkilled", lambda row: _short_percent(row.outcome.kills.killed_run_share if row.outcome.kills else None)
+    ),
 )
 _AMOUNTS = (
     _Column("core-\nhours", lambda row: number(row.outcome.cpu.allocated)),
@@ -154,7 +157,11 @@ def _policy_table(summary: Summary, columns: Sequence[_Column]) -> Table:
 def _legend(summary: Summary) -> Text:
     words = "slack = reserved but not used / used. viol. = samples whose use is above 1.05 × the allocation."
     if summary.baseline:
-        words += f" saved: against {summary.baseline}, {BASELINES[summary.baseline]}."
+        words += f" saved: against {summary.baseline}, {BASELINES[summary.baseline]}, net of the work that kills lose."
+    if any(row.outcome.kills is None for row in summary.policies) and summary.row(summary.focus).outcome.kills:
+        words += (
+            " Where no run can be killed (–), decisions are applied at once and a kill costs nothing but its count."
+        )
     if any(row.oracle for row in summary.policies):
         words += " An oracle reads the future: a yardstick, not a choice."
     return Text(words, style="dim")
@@ -184,7 +191,7 @@ def _container_table(title: str, rows: Sequence[ContainerRow], summary: Summary)
             number(row.saved[MEMORY]) if row.saved else "–",
             _short_percent(outcome.cpu.violation_ratio),
             _short_percent(outcome.memory.violation_ratio),
-            f"{outcome.oom_events:,}",
+            f"{outcome.kills_for_memory:,}",
             number(outcome.hours),
         )
     return table

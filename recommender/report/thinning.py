@@ -92,6 +92,14 @@ def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArra
     return [(round(a * width), round((b + 1) * width)) for a, b in zip(begins, ends, strict=True)]
 
 
+def moments(times: IntArray, start: int, length: int, bins: int) -> list[int]:
+    """When something happened, int64 (m,) unix seconds, in seconds since the start, to the end; one a bin of time."""
+    since = np.unique(times[times <= start + length]) - start
+    _, first = np.unique((since / max(length / bins, 1.0)).astype(np.int64), return_index=True)
+    kept: list[int] = since[first].tolist()
+    return kept
+
+
 def runs_of_labels(timestamps: IntArray, labels: IntArray) -> list[tuple[int, int, int]]:
     """Stretches of equal phase: (begin, end, phase), in seconds since the first sample."""
     if not len(labels):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, Timeline
-from recommender.report.thinning import allocation_at, changes, runs_of_labels, telling_points, violation_spans
+from recommender.report.thinning import allocation_at, changes, moments, runs_of_labels, telling_points, violation_spans
 from recommender.units import BYTES_PER_GIB, format_duration, format_memory
 
 MOST_POINTS = 1500
@@ -41,6 +41,7 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
         "usage": [_line(timeline, resource) for resource in (CPU, MEMORY)],
         "phases": [] if timeline.labels is None else runs_of_labels(timeline.timestamps, timeline.labels),
         "allocations": {str(i): _steps(timeline, *timeline.decisions[name]) for i, name in drawn},
+        "marks": {str(i): marks for i, name in drawn if (marks := _marks(timeline, timeline.marks.get(name, {})))},
         "why": [
             {"policy": name, "facts": explained(timeline.explanations[name])}
             for name in reasons_of or policies
@@ -102,6 +103,11 @@ def _steps(timeline: Timeline, times: IntArray, allocation: FloatArray) -> dict[
             for resource in (CPU, MEMORY)
         ],
     }
+
+
+def _marks(timeline: Timeline, marks: Mapping[str, IntArray]) -> dict[str, list[int]]:
+    start, length = int(timeline.timestamps[0]), int(timeline.timestamps[-1] - timeline.timestamps[0])
+    return {what: moments(times, start, length, _BINS) for what, times in marks.items() if len(times)}
 
 
 def _rounded(values: FloatArray) -> list[float | None]:

@@ -23,7 +23,7 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Progress,
 )
-from recommender.sources.export_parts import Plan, held_parts
+from recommender.sources.export_parts import ExportPlan, held_parts
 from recommender.sources.prometheus_absence import what_is_there
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_blocks import UsageBlock
@@ -71,7 +71,7 @@ def plan_export(
     end_s: float,
     step_s: int,
     note: Callable[[str], None],
-) -> Plan:
+) -> ExportPlan:
     """Look at what there is, and plan.
 
     Parameters
@@ -104,10 +104,12 @@ def plan_export(
             "Choose one by --usage-selector 'job=\"...\"'"
         )
     points = min(PART_ROWS // max(1, round(counted)), PART_S // step_s)
-    return Plan(asked, first_s, last_s, step_s, max(1, points), queries.rate_window_s, queries.staleness_s)
+    return ExportPlan(asked, first_s, last_s, step_s, max(1, points), queries.rate_window_s, queries.staleness_s)
 
 
-def export(client: PrometheusClient, settings: UsageSettings, plan: Plan, output: Path, progress: Progress) -> Exported:
+def export(
+    client: PrometheusClient, settings: UsageSettings, plan: ExportPlan, output: Path, progress: Progress
+) -> Exported:
     """Fetch what is not there yet, put all parts together, and remove them.
 
     Rows are sorted by time, then by container. Whatever ends it, the parts that are done stay for the next attempt.

@@ -25,7 +25,7 @@ _PLAN = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExportPlan:
     """What is exported, fixed when an export begins and kept when it goes on.
 
     Attributes
@@ -61,7 +61,7 @@ class Plan:
 class Parts:
     """The folder of an export; one process at a time may have it."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: ExportPlan) -> None:
         self.folder, self.plan = folder, plan
 
     def file(self, number: int) -> Path:
@@ -90,7 +90,7 @@ def parts_folder(output: Path) -> Path:
     return output.with_name(output.name + ".parts")
 
 
-def kept_plan(output: Path, asked: Mapping[str, str]) -> Plan | None:
+def kept_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
     """The plan of an export that was interrupted; None where there is none.
 
     Raises
@@ -104,7 +104,7 @@ def kept_plan(output: Path, asked: Mapping[str, str]) -> Plan | None:
     try:
         told = orjson.loads((folder / _PLAN).read_bytes())
         schema = told.pop("schema")
-        plan = Plan(**told) if schema == _SCHEMA else None
+        plan = ExportPlan(**told) if schema == _SCHEMA else None
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         plan = None
     if plan is None:
@@ -121,7 +121,7 @@ def kept_plan(output: Path, asked: Mapping[str, str]) -> Plan | None:
 
 
 @contextmanager
-def held_parts(output: Path, plan: Plan) -> Iterator[Parts]:
+def held_parts(output: Path, plan: ExportPlan) -> Iterator[Parts]:
     """The folder of an export, made if need be, for as long as no other process may have it.
 
     Raises

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from kubernetes.client import ApiException, BatchV1Api
 
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.cluster import Cluster
+from local_cluster.real_node.node import RealNode
+from local_cluster.waiting import wait_until
 from node_bench.interpreter import Interpreter
 from node_bench.objects import job, job_name, vpa
 from node_bench.plan import Plan
@@ -15,10 +19,6 @@ from node_bench.sampling import Sample, Sampler
 from node_bench.setters import OnStage, Row
 from node_bench.stages import StageFollower
 from node_bench.watch import JobRun, PodWatch
-from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
-from tests.cluster.cluster import Cluster
-from tests.cluster.real_node.node import RealNode
-from tests.cluster.waiting import wait_until
 
 Tell = Callable[[str], None]
 TELL_EVERY_S = 10.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from local_cluster.autoscaling import API_GROUP, API_VERSION
+from local_cluster.real_node.node import RealNode
+from local_cluster.real_node.training import with_host_python
 from node_bench.interpreter import Interpreter
 from node_bench.plan import Plan
-from tests.cluster.autoscaling import API_GROUP, API_VERSION
-from tests.cluster.real_node.node import RealNode
-from tests.cluster.real_node.training import with_host_python
 
 Json = dict[str, Any]
 

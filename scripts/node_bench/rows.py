@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from local_cluster.cluster import Cluster, lent_or_own
 from node_bench.batch import Place, Seen, Tell, run_batch
 from node_bench.interpreter import Interpreter
 from node_bench.plan import Plan
 from node_bench.setters import LESSONS, OF_OURS, OnStage, Row, setting_requests
-from tests.cluster.cluster import Cluster, lent_or_own
 
 NODE = "bench"
 NODE_CORES = 1.8

@@ -11,10 +11,10 @@ from typing import Literal
 
 import requests
 
-from tests.cluster import autoscaling
-from tests.cluster.cluster import Cluster
-from tests.cluster.rig import LOOPBACK
-from tests.cluster.vpa_objects import recommend
+from local_cluster import autoscaling
+from local_cluster.cluster import Cluster
+from local_cluster.rig import LOOPBACK
+from local_cluster.vpa_objects import recommend
 
 ROOT = Path(__file__).resolve().parents[2]
 

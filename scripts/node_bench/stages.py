@@ -11,8 +11,8 @@ from kubernetes import watch as kubernetes_watch
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
+from local_cluster.rig import Rig
 from node_bench.watch import Running
-from tests.cluster.rig import Rig
 
 MARK = "stage="
 TRIES = 3

@@ -14,10 +14,10 @@ from kubernetes.client import ApiException, V1ContainerStatus, V1Pod
 from kubernetes.utils.quantity import parse_quantity
 from urllib3.exceptions import HTTPError
 
+from local_cluster.real_node.cgroups import Cgroup
+from local_cluster.real_node.node import RealNode
+from local_cluster.rig import Rig
 from node_bench.objects import JOB_LABEL
-from tests.cluster.real_node.cgroups import Cgroup
-from tests.cluster.real_node.node import RealNode
-from tests.cluster.rig import Rig
 
 KILLED = 137
 ENDED = frozenset({0, KILLED, 143})

@@ -10,19 +10,17 @@ import requests
 
 from extender.pods.curves import resampled
 from extender.pods.grid import Grid
+from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.arrivals import in_groups
 from placement_bench.pace import Pace
 from placement_bench.place import Place, pod
 from placement_bench.played import Shape
 from placement_bench.recordings import demand_of_classes
-from placement_bench.schedulers import BLIND, LEAST, OURS, Who, start_asking, start_extender, start_plain
+from placement_bench.schedulers import LEAST, OURS, Who, start_asking, start_extender, start_plain
 from placement_bench.watching import Bound, wait_for
-from tests.cluster.simulated.nodes import SimulatedNodes
 
 REAL_TIME = Pace(stretch=30.0, speed=1 / 30.0)
 """Nothing is played here but the demand curves, which are those of jobs of an hour: the extender's own defaults."""
-NO_OVERLAY = ("--hold", "0.001s")
-"""What was advised is forgotten within a millisecond: a pod counts when the watch shows it bound, not before."""
 SAME = 1e-4
 """Of a node: the extender adds in single precision."""
 OVERTAKING = 16
@@ -64,11 +62,11 @@ def bursts(place: Place, nodes: SimulatedNodes, count: int, shape: Shape, seed: 
     jobs = in_groups(count, count, 1.0, seed)
     workloads = {job.name: job.recording.workload for job in jobs}
     told = []
-    for who in (LEAST, BLIND, OURS):
+    for who in (LEAST, OURS):
         namespace = place.namespace()
         if who is not LEAST:
             place.publish(namespace, REAL_TIME.speed)
-            url = start_extender(place, who, REAL_TIME, *(NO_OVERLAY if who is BLIND else ()))
+            url = start_extender(place, who, REAL_TIME)
         place.submit(
             namespace,
             [
@@ -84,8 +82,6 @@ def bursts(place: Place, nodes: SimulatedNodes, count: int, shape: Shape, seed: 
         else:
             told.append(_by_decision(who, url, namespace, bound, workloads, nodes.names, shape))
         scheduler.stop()
-        if who is BLIND:
-            place.cluster.dismiss(f"extender-{who.scheduler}")
         place.clear([namespace])
     return told
 

@@ -10,13 +10,13 @@ from itertools import groupby
 
 import yaml
 
+from local_cluster.processes import Server
+from local_cluster.rig import LOOPBACK
+from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.pace import Pace
 from placement_bench.place import ROOT, Place, pod
 from placement_bench.schedulers import LEAST, OURS, Who, start_asking, start_extender, start_plain
 from placement_bench.watching import Bound, wait_for
-from tests.cluster.processes import Server
-from tests.cluster.rig import LOOPBACK
-from tests.cluster.simulated.nodes import SimulatedNodes
 
 NODES, NODE_CPU, NODE_MEMORY = 5, "10", "40Gi"
 MEMBERS, MEMBER = 6, (5.0, 2.0**30)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.arrivals import Arrival, in_groups, scattered
 from placement_bench.load import Overload, overload
-from placement_bench.opinions import AtRandom, ByCurrentUse
 from placement_bench.pace import Pace
 from placement_bench.place import Place
 from placement_bench.played import CurrentUse, Lane, Played, Shape, play
@@ -30,8 +30,8 @@ from placement_bench.schedulers import (
     start_judged,
     start_plain,
 )
+from placement_bench.scorers import AtRandom, ByCurrentUse
 from placement_bench.waking import woken
-from tests.cluster.simulated.nodes import SimulatedNodes
 
 OTHERS = (LEAST, MOST, CURRENT, RANDOM)
 LIMITED = (WAITS, STRICT)

@@ -16,16 +16,16 @@ import numpy as np
 
 from extender.pods.grid import Grid
 from extender.settings import Limits, Settings
+from local_cluster.waiting import NotInTime
 from placement_bench.arrivals import Arrival
 from placement_bench.jobs import Plan, Result
 from placement_bench.load import Run, overload
-from placement_bench.opinions import Pair
 from placement_bench.pace import CYCLE_S, LONGEST_WAIT_S, Pace
 from placement_bench.played import PATIENCE_S, Played, Shape, seen_use
 from placement_bench.recordings import demand_of_classes
 from placement_bench.schedulers import CAUTIOUS, CPU_OVERLOADS, CURRENT, LEAST, MOST, RANDOM, Who
-from tests.cluster.waiting import NotInTime
-from tests.extender.worlds import NOON_S, World, node_json, pod_json
+from placement_bench.scorers import Pair
+from placement_bench.worlds import NOON_S, World, node_json, pod_json
 
 RETRY_S = 3.0
 """Recorded seconds after which a pod that nobody let in is tried again, as `waking` has it at the bench's pace."""
@@ -92,7 +92,7 @@ def by_requests(floor: Floor, job: Arrival, *, most: bool) -> np.ndarray:
 
 
 def by_current_use(floor: Floor, job: Arrival, pace: Pace) -> np.ndarray:
-    """(nodes,): as `opinions.ByCurrentUse`."""
+    """(nodes,): as `scorers.ByCurrentUse`."""
     use = np.tile(np.array(floor.needs[job.name])[:, None], floor.nodes)
     for run in floor.running.values():
         use[:, run.node] += seen_use(run.recording, floor.at_s - run.start_s, floor.needs[run.name], pace)

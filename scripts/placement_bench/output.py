@@ -12,7 +12,9 @@ import orjson
 from rich.table import Table
 
 from placement_bench.burst import Burst
+from placement_bench.choices import Tally
 from placement_bench.gangs import Gangs
+from placement_bench.gpu_runs import AT_CAPACITY, Gpus, by_policy
 from placement_bench.jobs import Line, Result
 
 
@@ -79,6 +81,36 @@ def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
     return table
 
 
+def gpus_table(rows: Sequence[Gpus], title: str) -> Table:
+    """Row E."""
+    asked = [f"GPUs allocated, {share:.0%} asked for" for share in AT_CAPACITY]
+    table = _table(title, *asked, "when nothing fits", "waited > 15 min", "mean wait")
+    for name, runs in by_policy(rows).items():
+        shares = np.array([[*run.filled.when_asked, run.filled.in_the_end] for run in runs])
+        spread = shares.std(axis=0)
+        table.add_row(
+            name,
+            *(f"{mean:.1%} ± {around:.1%}" for mean, around in zip(shares.mean(axis=0), spread, strict=True)),
+            f"{sum(run.waited.long for run in runs) / sum(run.waited.pods for run in runs):.1%}",
+            f"{np.mean([run.waited.mean_s for run in runs]) / 60.0:.0f} min",
+        )
+    return table
+
+
+def choices_table(tallies: Sequence[Tally], title: str) -> Table:
+    """Row D."""
+    table = Table(title=title, title_justify="left")
+    for column in ("clusters", "lowest peak, of those 5 points apart", "else smallest S"):
+        table.add_column(column, justify="left" if column == "clusters" else "right")
+    for tally in tallies:
+        table.add_row(tally.title, _share(tally.lowest, tally.apart), _share(tally.smallest, tally.alike))
+    return table
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.0%})" if whole else ""
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("placed by")
@@ -95,6 +127,8 @@ def write_json(
     lines: Sequence[Line],
     gangs: Sequence[Gangs],
     offline: Sequence[Line] = (),
+    choices: Sequence[Tally] = (),
+    gpus: Sequence[Gpus] = (),
 ) -> None:
     """All figures, and where and when every job ran (but for those without servers), for programs."""
     content = {
@@ -104,6 +138,8 @@ def write_json(
         "offline": [asdict(line) for line in offline],
         "plays": [_play(result) for result in results],
         "gangs": [asdict(row) for row in gangs],
+        "gpus": [asdict(row) for row in gpus],
+        "choices": [asdict(tally) for tally in choices],
     }
     path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
 

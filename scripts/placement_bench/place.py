@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from local_cluster.cluster import Cluster, lent_or_own
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import template
 from placement_bench.recordings import demand_of_classes
 from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
-from tests.cluster.cluster import Cluster, lent_or_own
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import template
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD_LABEL = "phasewise.dev/workload"

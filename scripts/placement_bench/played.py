@@ -10,15 +10,15 @@ from itertools import groupby
 
 import numpy as np
 
+from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.arrivals import Arrival
 from placement_bench.load import Run
-from placement_bench.opinions import Pair
 from placement_bench.pace import Pace
 from placement_bench.place import Place, pod
 from placement_bench.recordings import Recording
 from placement_bench.schedulers import Who
+from placement_bench.scorers import Pair
 from placement_bench.watching import wait_for
-from tests.cluster.simulated.nodes import SimulatedNodes
 
 YOUNG_S = 30.0
 """A pod younger than this (seconds of the jobs, `Pace.stretch` of them in a recorded one) has no metrics yet."""
@@ -81,7 +81,7 @@ class CurrentUse:
         self.jobs: Mapping[str, Arrival] = {}
 
     def uses(self, namespace: str, asked: str, names: Sequence[str], favoured: Mapping[str, str]) -> np.ndarray:
-        """See `opinions.Uses`."""
+        """See `scorers.Uses`."""
         now_s, index = time.monotonic(), {name: number for number, name in enumerate(names)}
         use = np.tile(np.array(self._shape.needs(self.jobs[asked].recording))[:, None], len(names))
         seen = self._place.watch.bound(namespace)

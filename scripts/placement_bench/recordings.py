@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.live.classes.classes import demand_content
+from recommender.engine.classes import demand_content
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import CurveRecorder, DemandCurve
 from recommender.records import UsageSeries

@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 
+from local_cluster.processes import Server
+from local_cluster.recording_extender import Answers, RecordingExtender
+from local_cluster.rig import LOOPBACK
+from local_cluster.scheduling import start_scheduler
 from placement_bench.pace import Pace
 from placement_bench.place import ROOT, Place
-from tests.cluster.processes import Server
-from tests.cluster.recording_extender import Answers, RecordingExtender
-from tests.cluster.rig import LOOPBACK
-from tests.cluster.scheduling import start_scheduler
 
 Json = Mapping[str, Any]
 
@@ -44,7 +44,6 @@ MOST = Who("most", "MostAllocated")
 CURRENT = Who("current", "load-aware, current use")
 RANDOM = Who("random", "random")
 OURS = Who("ours", "Phasewise")
-BLIND = Who("blind", "Phasewise without its overlay")
 CAUTIOUS = Who("least", "default, 40 % requested", 0.4)
 """What somebody without a forecast can do about overload: request more, so that pods wait."""
 WAITS = Who("waits", "Phasewise, --cpu-overload 0.05")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
-from tests.cluster.waiting import wait_until
 
 BENCH_LABEL = "placement-bench"
 

@@ -14,12 +14,12 @@ from importlib.resources import as_file, files
 import numpy as np
 import orjson
 
+from local_cluster.observing.metrics_server import GROUP, VERSION, register
+from local_cluster.rig import LOOPBACK, Rig
+from local_cluster.waiting import wait_until
 from recommender.records import CPU, MEMORY, FloatArray
 from recommender.sources.files import open_source
 from scale_bench.objects import CONTAINERS
-from tests.cluster.observing.metrics_server import GROUP, VERSION, register
-from tests.cluster.rig import LOOPBACK, Rig
-from tests.cluster.waiting import wait_until
 
 PREFIX = f"/apis/{GROUP}/{VERSION}"
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import urllib3
 
-from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
-from tests.cluster.rig import Rig
-from tests.cluster.waiting import wait_until
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.rig import Rig
+from local_cluster.waiting import wait_until
 
 Json = dict[str, Any]
 

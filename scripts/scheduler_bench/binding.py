@@ -12,20 +12,20 @@ from typing import Any
 
 import orjson
 import urllib3
-from scale_bench.objects import AT_A_TIME
 
+from local_cluster.installing import installed_environment, installed_profile
+from local_cluster.processes import AS_SHIPPED, Server
+from local_cluster.scheduling import start_scheduler
+from local_cluster.waiting import wait_until
+from scale_bench.objects import AT_A_TIME
 from scheduler_bench import objects
 from scheduler_bench.machine import Others
 from scheduler_bench.place import MIB, SCHEDULER, Answering, Place
-from tests.cluster.installing import installed_environment, installed_profile
-from tests.cluster.processes import AS_SHIPPED, Server
-from tests.cluster.scheduling import start_scheduler
-from tests.cluster.waiting import wait_until
 
 NAMESPACE = "bursts"
-KINDS = ("none", "flask", "bare", "bare-scores", "gunicorn", "scores", "ours", "tuned", "installed")
+KINDS = ("none", "flask", "bare", "bare-scores", "served", "scores", "ours", "tuned", "installed")
 """No extender; those that answer at once, with nothing or the same score for all, by Flask under gunicorn, by a bare
-socket and by gunicorn as ours runs it; and ours. `gunicorn` and `ours` once more under the scheduler of our manifests,
+socket and by the server that ours has; and ours. `served` and `ours` once more under the scheduler of our manifests,
 as `tuned` and `installed`; all others under a scheduler as it is shipped.
 """
 
@@ -33,9 +33,9 @@ STUBS = {
     "flask": ("flask", ""),
     "bare": ("bare", ""),
     "bare-scores": ("bare", "/scores"),
-    "gunicorn": ("gunicorn", ""),
-    "scores": ("gunicorn", "/scores"),
-    "tuned": ("gunicorn", ""),
+    "served": ("served", ""),
+    "scores": ("served", "/scores"),
+    "tuned": ("served", ""),
 }
 """Which stand-in answers for those that are not ours, and below which path."""
 

@@ -35,23 +35,32 @@ class Times:
     p99_ms: float
     most_ms: float
     others_cores: float
+    slow_clients: int = 0
 
     @classmethod
-    def of(cls, server: str, verb: str, names: int, seconds: Sequence[float], others_cores: float) -> Times:
+    def of(
+        cls, server: str, verb: str, names: int, seconds: Sequence[float], others_cores: float, slow_clients: int = 0
+    ) -> Times:
         """`others_cores`: what processes of others used of the machine meanwhile."""
         p50, p90, p99, most = np.percentile(np.array(seconds) * 1e3, [50, 90, 99, 100]).tolist()
-        return cls(server, verb, names, len(seconds), p50, p90, p99, most, others_cores)
+        return cls(server, verb, names, len(seconds), p50, p90, p99, most, others_cores, slow_clients)
 
 
 def measure(
-    ours: Answering, stub: Answering, pods: Sequence[objects.Json], nodes: int, calls: int, seed: int
+    ours: Answering,
+    stub: Answering,
+    pods: Sequence[objects.Json],
+    nodes: int,
+    calls: int,
+    seed: int,
+    slow_clients: int = 0,
 ) -> list[Times]:
     """Ask both servers `calls` times about each verb, by turns.
 
     One waiting pod after the other is asked about as schedulers do: `filter`, then `prioritize` with the names that
     passed. The names come in the order of the cluster from a random one on, since a scheduler begins each time behind
     the nodes it saw last. In between the answer is read, as a scheduler would, which also has scores of its own to work
-    out then.
+    out then. So many slow clients are there, which is told with the times.
     """
     names, chance = [objects.node_name(number) for number in range(nodes)], random.Random(seed)  # noqa: S311
     seconds: dict[tuple[str, str], list[float]] = {(who, verb): [] for who in ("ours", "constant") for verb in VERBS}
@@ -71,7 +80,7 @@ def measure(
                     if turn:
                         seconds["constant", verb].append(answered.seconds)
     cores = others.cores
-    return [Times.of(who, verb, nodes, taken, cores) for (who, verb), taken in seconds.items()]
+    return [Times.of(who, verb, nodes, taken, cores, slow_clients) for (who, verb), taken in seconds.items()]
 
 
 def _question(pod: objects.Json, names: list[str], chance: random.Random) -> bytes:

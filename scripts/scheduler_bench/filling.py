@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from rich.progress import Progress
-from scale_bench.objects import AT_A_TIME, MERGE
 
+from local_cluster.waiting import wait_until
+from scale_bench.objects import AT_A_TIME, MERGE
 from scheduler_bench import objects
 from scheduler_bench.objects import Json
 from scheduler_bench.place import Place
-from tests.cluster.waiting import wait_until
 
 ACTING = ("kube-controller-manager", "kube-scheduler")
 PROFILES = "/apis/phasewise.dev/v1alpha1/namespaces/{}/phaseprofiles"

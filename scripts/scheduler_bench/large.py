@@ -13,6 +13,7 @@ from rich.progress import Progress
 from scheduler_bench import calls, objects
 from scheduler_bench.filling import fill, prepare, waiting
 from scheduler_bench.place import Memory, Place
+from scheduler_bench.slow import KINDS, slow_clients
 
 WAITING, WAITING_FROM = 400, 1_000_000
 """How many pods wait for a scheduler while calls are timed (no more than calls), and their first number, which no bound
@@ -40,11 +41,15 @@ def grow(
     sizes: Sequence[int],
     pods_a_node: int,
     asked: int,
+    slow: int,
     seed: int,
     progress: Progress,
     tell: Callable[[str], None],
 ) -> Iterator[tuple[Held, list[calls.Times]]]:
-    """Make the cluster as large as each of `sizes` (nodes), and measure the service on it, started anew."""
+    """Make the cluster as large as each of `sizes` (nodes), and measure the service on it, started anew.
+
+    Calls are timed while nobody else asks, and beside so many `slow` clients.
+    """
     wait = range(WAITING_FROM, WAITING_FROM + min(WAITING, asked))
     classes = objects.classes_of((*range(max(sizes) * pods_a_node), *wait))
     prepare(place, map(objects.namespace_of, range(objects.NAMESPACES)), classes)
@@ -55,7 +60,7 @@ def grow(
         fill(place, progress, range(nodes, size), range(pods, size * pods_a_node), size)
         nodes, pods = size, size * pods_a_node
         began_s = time.monotonic()
-        with place.extender() as ours, place.stub("gunicorn") as stub:
+        with place.extender() as ours, place.stub("served") as stub:
             synced_s = time.monotonic() - began_s
             time.sleep(SETTLED_S)
             synced = ours.memory
@@ -63,6 +68,9 @@ def grow(
             if asked:
                 with _quiet(place):
                     times = calls.measure(ours, stub, asked_about, nodes, asked, seed)
+                    if slow:
+                        with slow_clients(ours.port, slow // len(KINDS), KINDS):
+                            times += calls.measure(ours, stub, asked_about, nodes, asked, seed, slow)
             yield Held(nodes, pods, synced_s, synced, ours.memory), times
 
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import psutil
 import requests
-from scale_bench.objects import Wire
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import Server, ServerFailed
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.processes import Server, ServerFailed
+from local_cluster.waiting import wait_until
+from scale_bench.objects import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).with_name("stub.py")
@@ -50,7 +50,7 @@ class Place:
     @contextmanager
     def stub(self, kind: str) -> Iterator[Answering]:
         """One of the stand-ins of `stub`."""
-        with self._answering(f"stub-{kind}", [STUB, kind], ready="constant/2") as answering:
+        with self._answering(f"stub-{kind}", [STUB, kind], ready="healthz") as answering:
             yield answering
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Stand-ins for an extender, as processes of their own: what a scheduler and a machine could do at best.
 
     stub.py flask PORT          Flask under gunicorn, one worker of threads, as both come
-    stub.py gunicorn PORT       gunicorn as ours runs it; all requests go the way of the web server
+    stub.py served PORT         as ours is served, without anything behind it
     stub.py bare PORT           a loop over one socket: less than any HTTP server can do
 
 All leave out everything: no JSON is read, no pod, no node is known, nothing is judged, kept or counted. `filter` gives
@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,25 @@ def main(server: str, port: int) -> None:
         serve_bare(port)
     if server == "flask":
         serve_flask(port)
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from extender.web.serving import Server, Serving  # noqa: PLC0415  the bare one needs nothing of the project
+    if server == "served":
+        serve_as_ours(port)
 
-    Server(Serving(f"127.0.0.1:{port}"), lambda: application, lambda: None).run()  # type: ignore[arg-type,return-value]
+
+def serve_as_ours(port: int) -> None:
+    """The application and the server of ours, with nothing behind them."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from extender.web.app import App  # noqa: PLC0415  the others need nothing of the project
+    from extender.web.pages import create_pages  # noqa: PLC0415
+    from extender.web.server import Server, Serving  # noqa: PLC0415
+    from extender.web.telemetry import Telemetry  # noqa: PLC0415
+
+    class Everything(dict[str, Any]):
+        def get(self, path: str, _: object = None) -> Any:
+            return None if path == "/healthz" else partial(answer, path)
+
+    telemetry = Telemetry("stub")
+    pages = create_pages("stub", telemetry, lambda: "")
+    Server(App(pages, Everything(), telemetry, lambda: ""), Serving(f"127.0.0.1:{port}")).run()
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # what the fixtures make takes seconds to import, and every run of pytest loads this module
-    from tests.cluster.cluster import Cluster
-    from tests.cluster.installing import Extender
-    from tests.cluster.observing import Prometheus
-    from tests.cluster.real_node.node import RealNode
-    from tests.cluster.simulated.nodes import SimulatedNodes
+    from local_cluster.cluster import Cluster
+    from local_cluster.installing import Extender
+    from local_cluster.observing import Prometheus
+    from local_cluster.real_node.node import RealNode
+    from local_cluster.simulated.nodes import SimulatedNodes
 
 LOGS = pytest.StashKey[Path]()
 
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The servers of the session, up to its end. Tests ask for `cluster`."""
-    from tests.cluster.cluster import Cluster, clusters_folder  # noqa: PLC0415
+    from local_cluster.cluster import Cluster, clusters_folder  # noqa: PLC0415
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end ends the servers too
     made = Cluster()
@@ -58,7 +58,7 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def cluster(control_plane: Cluster) -> Iterator[Cluster]:
     """The cluster, shared by all tests of the session; what a file leaves behind in our names is not the next one's."""
-    from tests.cluster.clearing import clear_ours  # noqa: PLC0415
+    from local_cluster.clearing import clear_ours  # noqa: PLC0415
 
     yield control_plane
     clear_ours(control_plane)
@@ -70,7 +70,7 @@ def cluster(control_plane: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own; nothing in it acts any longer when the test has ended."""
-    from tests.cluster.clearing import clear_namespace  # noqa: PLC0415
+    from local_cluster.clearing import clear_namespace  # noqa: PLC0415
 
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
     name = cluster.namespace(words[:40].strip("-"))
@@ -90,7 +90,7 @@ def real_node(cluster: Cluster) -> Iterator[RealNode]:
 
     It goes with the file that asked for it, as Prometheus does: idle to the end they cost more than a start.
     """
-    from tests.cluster.real_node.packages import what_is_missing  # noqa: PLC0415
+    from local_cluster.real_node.packages import what_is_missing  # noqa: PLC0415
 
     if missing := what_is_missing():
         pytest.skip(f"no real node on this machine: {missing}")

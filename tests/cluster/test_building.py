@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import building, servers, versions
-from tests.cluster.servers import Edit, Module
+from local_cluster import building, servers, versions
+from local_cluster.servers import Edit, Module
 
-ALL = [(tools, module) for tools in servers.toolsets() for module in tools.modules]
+ALL = [(tools, module) for tools in (*servers.toolsets(), *servers.built_where_used()) for module in tools.modules]
 
 
 @pytest.mark.parametrize(("tools", "module"), ALL, ids=[module.name for _, module in ALL])
@@ -46,6 +46,27 @@ def test_what_is_built_is_kept_under_a_name_that_changes_with_the_module_files(t
     assert building.recipe_hash(module, tmp_path) == before
     (tmp_path / "go.sum").write_text("example.test/m v1.0.0 h1:x=\n")
     assert building.recipe_hash(module, tmp_path) != before
+
+
+def test_a_wrapper_of_ours_is_built_anew_when_its_source_changes(tmp_path: Path) -> None:
+    module = Module("m", "example.test/m", "v1.0.0", {"m": "."}, tests=True)
+    (tmp_path / "go.mod").write_text("module a\n")
+    (tmp_path / "go.sum").write_text("")
+    (tmp_path / "m_test.go").write_text("package m\n")
+    before = building.recipe_hash(module, tmp_path)
+    (tmp_path / "m_test.go").write_text("package m // changed\n")
+    assert building.recipe_hash(module, tmp_path) != before
+
+
+def test_the_benchmark_of_the_scheduler_shares_what_it_can_with_the_servers() -> None:
+    """What is compiled for one is then there for the other: all but what no server needs has the same version."""
+
+    def versions_in(name: str) -> dict[str, str]:
+        return dict(re.findall(r"^\t(\S+) (v\S+)", (building.TOOLS / name / "go.mod").read_text(), re.M))
+
+    served, perf = versions_in("kube"), versions_in("scheduler-perf")
+    assert len(perf) > 100
+    assert all(served.get(name, version) == version for name, version in perf.items())
 
 
 def test_a_built_server_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kubernetes import client
 
-from tests.cluster.clearing import clear_namespace, clear_ours
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import create, template
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import pod_spec, resources, roll_out
+from local_cluster.clearing import clear_namespace, clear_ours
+from local_cluster.cluster import Cluster
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import create, template
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import pod_spec, resources, roll_out
 
 
 def test_nothing_runs_in_a_namespace_that_was_cleared(

@@ -11,10 +11,10 @@ import requests
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tests.cluster import versions
-from tests.cluster.cluster import Cluster
-from tests.cluster.rig import KubectlFailed
-from tests.cluster.waiting import wait_until
+from local_cluster import versions
+from local_cluster.cluster import Cluster
+from local_cluster.rig import KubectlFailed
+from local_cluster.waiting import wait_until
 
 
 def test_the_servers_and_kubectl_are_of_the_version_asked_for(cluster: Cluster) -> None:

@@ -14,11 +14,11 @@ import pytest
 from kubernetes import client, watch
 from urllib3.exceptions import HTTPError
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.vpa_objects import create_vpa, recommend
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import create_pod, node_of, pod_spec, pods_of, resources, roll_out
+from local_cluster.cluster import Cluster
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.vpa_objects import create_vpa, recommend
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import create_pod, node_of, pod_spec, pods_of, resources, roll_out
 
 NEEDS = resources({"cpu": "500m", "memory": "256Mi"}, {"cpu": "1", "memory": "512Mi"})
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import requests
 
+from local_cluster import observing
+from local_cluster.cluster import Cluster
+from local_cluster.identities import Authority
+from local_cluster.observing import BasicAuth, Prometheus, history
+from local_cluster.observing.exporter import exporter
+from local_cluster.waiting import patience
 from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.files import open_source
-from tests.cluster import observing
-from tests.cluster.cluster import Cluster
-from tests.cluster.identities import Authority
-from tests.cluster.observing import BasicAuth, Prometheus, history
-from tests.cluster.observing.exporter import exporter
-from tests.cluster.waiting import patience
 
 HOURS = 2.5
 CONTAINERS = 10

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.identities import Authority
-from tests.cluster.observing import Measured, Prometheus, measured, wait_for_metrics
-from tests.cluster.observing.exporter import exporter
-from tests.cluster.real_node.node import RealNode, what_is_missing
-from tests.cluster.rig import LOOPBACK, KubectlFailed
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage, cpu_seconds, demand_at
-from tests.cluster.waiting import wait_until
-from tests.played_http import Played
+from local_cluster.cluster import Cluster
+from local_cluster.identities import Authority
+from local_cluster.observing import Measured, Prometheus, measured, wait_for_metrics
+from local_cluster.observing.exporter import exporter
+from local_cluster.played_http import Played
+from local_cluster.real_node.node import RealNode, what_is_missing
+from local_cluster.rig import LOOPBACK, KubectlFailed
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at
+from local_cluster.waiting import wait_until
 
 WORKLOADS = ("gru-torch", "cnn-jax", "forest-sklearn")
 TOLERANCE = 0.05

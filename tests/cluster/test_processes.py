@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster import cluster as facade
-from tests.cluster import rig
-from tests.cluster.processes import (
+from local_cluster import cluster as facade
+from local_cluster import rig
+from local_cluster.processes import (
     SESSIONS,
     Ports,
     ProcessRecord,
@@ -24,7 +24,7 @@ from tests.cluster.processes import (
     end_processes,
     go_environment,
 )
-from tests.cluster.waiting import NotInTime, wait_until
+from local_cluster.waiting import NotInTime, wait_until
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_server_does_not_start_twice(sleeper: Server) -> None:
 
 
 def test_a_server_that_ignores_the_polite_signal_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.cluster.processes.END_WITHIN_S", 0.3)
+    monkeypatch.setattr("local_cluster.processes.END_WITHIN_S", 0.3)
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     )
@@ -104,7 +104,7 @@ def test_free_ports_are_given_once() -> None:
 OWNER = """
 import os, sys
 sys.path.insert(0, {root!r})
-from tests.cluster.processes import ProcessRecord, Server
+from local_cluster.processes import ProcessRecord, Server
 from pathlib import Path
 folder = Path({folder!r})
 ProcessRecord.of(os.getpid()).write(folder / "owner.json")
@@ -122,7 +122,7 @@ def test_the_next_start_ends_what_a_killed_owner_left_but_not_what_a_person_keep
     folder.mkdir(parents=True)
     if kept:
         (folder / facade.KEPT).touch()
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[2] / "scripts")
     owner = [sys.executable, "-c", OWNER.format(root=root, folder=str(folder))]
     pid = int(subprocess.run(owner, capture_output=True, text=True, check=False).stdout)
     assert psutil.pid_exists(pid)

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.identities import Authority
-from tests.cluster.observing import Prometheus
-from tests.cluster.observing.exporter import exporter
-from tests.cluster.real_node.node import RealNode
-from tests.cluster.rig import KubectlFailed
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage, cpu_seconds, demand_at
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.identities import Authority
+from local_cluster.observing import Prometheus
+from local_cluster.observing.exporter import exporter
+from local_cluster.real_node.node import RealNode
+from local_cluster.rig import KubectlFailed
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, cpu_seconds, demand_at
+from local_cluster.waiting import wait_until
 
 WATCHED_S = 8.0
 TOLERANCE = 0.05

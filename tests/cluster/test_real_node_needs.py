@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.real_node import cgroups, packages
-from tests.cluster.real_node.cgroups import Cgroup
-from tests.cluster.real_node.packages import PACKAGES, missing_packages, what_is_missing
-from tests.cluster.real_node.training import host_python_folders
+from local_cluster.real_node import cgroups, packages
+from local_cluster.real_node.cgroups import Cgroup
+from local_cluster.real_node.packages import PACKAGES, missing_packages, what_is_missing
+from local_cluster.real_node.training import host_python_folders
 
 
 def test_another_system_than_linux_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

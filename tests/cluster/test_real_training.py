@@ -10,10 +10,10 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.real_node.cgroups import Cgroup
-from tests.cluster.real_node.node import RealNode
-from tests.cluster.real_node.training import progress_in, stages_in, training_pod
+from local_cluster.cluster import Cluster
+from local_cluster.real_node.cgroups import Cgroup
+from local_cluster.real_node.node import RealNode
+from local_cluster.real_node.training import progress_in, stages_in, training_pod
 
 WORKLOAD = "forest-sklearn"
 """It imports in one thread and grows its trees in two."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from kubernetes import client
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.pods import template
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.simulated.pods import template
+from local_cluster.waiting import wait_until
 
 NODES, PODS = 500, 2000
 PATIENCE_S = 600.0

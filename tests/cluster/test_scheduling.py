@@ -11,12 +11,12 @@ import pytest
 import requests
 from kubernetes import client
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.recording_extender import Answers, RecordingExtender
-from tests.cluster.scheduling import start_scheduler
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import create_pod, node_of, pod_spec, resources
+from local_cluster.cluster import Cluster
+from local_cluster.recording_extender import Answers, RecordingExtender
+from local_cluster.scheduling import start_scheduler
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import create_pod, node_of, pod_spec, resources
 
 SMALL = resources({"cpu": "100m", "memory": "64Mi"})
 

@@ -10,11 +10,11 @@ import pytest
 import requests
 from kubernetes import client
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.rig import KubectlFailed
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import create, read, template
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.rig import KubectlFailed
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import create, read, template
+from local_cluster.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

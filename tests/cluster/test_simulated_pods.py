@@ -11,10 +11,10 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import container_metrics, create, read, status_of, template
-from tests.cluster.simulated.usage import (
+from local_cluster.cluster import Cluster
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import container_metrics, create, read, status_of, template
+from local_cluster.simulated.usage import (
     Usage,
     cpu_seconds,
     demand_at,
@@ -23,7 +23,7 @@ from tests.cluster.simulated.usage import (
     share_usage,
     usage_annotations,
 )
-from tests.cluster.waiting import wait_until
+from local_cluster.waiting import wait_until
 
 MIB = 2**20
 CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from tests.cluster import waiting
-from tests.cluster.waiting import NotInTime, wait_until
+from local_cluster import waiting
+from local_cluster.waiting import NotInTime, wait_until
 
 
 class Watch:

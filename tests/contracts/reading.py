@@ -1,4 +1,4 @@
-"""What source files say they import."""
+"""What source files say they import, and what is installed for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,29 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+MODULE_OF = {
+    "scikit-learn": "sklearn",
+    "pandas-stubs": "pandas",
+    "pytest-xdist": "xdist",
+    "pyyaml": "yaml",
+    "prometheus-client": "prometheus_client",
+    "cyclonedx-python-lib": "cyclonedx",
+    "httptools": "uvicorn",  # whose server by it is ours with limits
+}
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    """Modules, and scripts that are called by their name: in our environment, or by an interpreter."""
+    for file in folder.rglob("*"):
+        if file.suffix == ".py":
+            yield file
+        elif file.is_file() and not file.suffix:
+            first = file.read_bytes()[:80].split(b"\n")[0]
+            if first.startswith(b"#!") and (b"/in-environment" in first or b"python" in first):
+                yield file
 
 
 def statements(file: Path) -> Iterator[ast.stmt]:
@@ -29,3 +52,9 @@ def imported(file: Path) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return tuple(names)
+
+
+def requirements(file: str) -> list[str]:
+    """The libraries that a file of requirements names itself."""
+    lines = (ROOT / file).read_text().splitlines()
+    return [line.split("==")[0] for line in lines if line and not line.startswith(("#", "-r"))]

@@ -1,4 +1,5 @@
-"""The README says what the code does: its made parts are fresh, its commands exist, each library is named and used."""
+"""The documents say what the code does: their made parts are fresh, their commands exist, each library is named and
+used, and the site of them is built without a warning."""
 
 from __future__ import annotations
 
@@ -10,51 +11,62 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.reading import imported
+from tests.contracts.metrics import metrics
+from tests.contracts.reading import MODULE_OF, imported, python_files, requirements
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+SITE = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), *SITE]
+DOCS = "\n".join(page.read_text() for page in PAGES)
+REASONS = (ROOT / "docs" / "contributing" / "dependencies.md").read_text()
 
-MODULE_OF = {
-    "scikit-learn": "sklearn",
-    "pandas-stubs": "pandas",
-    "pytest-xdist": "xdist",
-    "pyyaml": "yaml",
-    "prometheus-client": "prometheus_client",
-}
-USED_BY_A_SCRIPT = {"ruff", "mypy", "pandas-stubs", "pytest-xdist"}
-"""Tools: called by scripts/check or by pytest, not imported."""
+USED_BY_A_SCRIPT = {"ruff", "mypy", "pandas-stubs", "pytest-xdist", "myst-parser", "furo"}
+"""Tools: called by scripts/check, by pytest or by Sphinx, not imported."""
 
-
-def requirements(file: str) -> list[str]:
-    lines = (ROOT / file).read_text().splitlines()
-    return [line.split("==")[0] for line in lines if line and not line.startswith(("#", "-r"))]
+IN_MARKDOWN = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 @functools.cache
 def imported_modules(*folders: str) -> set[str]:
     found = set()
     for folder in folders:
-        for file in (ROOT / folder).rglob("*"):
-            if not file.is_file() or (
-                file.suffix != ".py" and not file.read_bytes().startswith(b"#!/usr/bin/env python3")
-            ):
-                continue
+        for file in python_files(ROOT / folder):
             found |= {name.split(".")[0] for name in imported(file)}
     return found
 
 
 @pytest.mark.long
-def test_the_made_parts_of_the_readme_are_fresh() -> None:
+def test_the_made_parts_of_the_documents_are_fresh() -> None:
     """In a process of its own: a command that was called before keeps the help option of that call."""
     command = [sys.executable, ROOT / "scripts" / "make-docs", "--check"]
     assert subprocess.run(command, check=False).returncode == 0, "run scripts/make-docs"
 
 
-@pytest.mark.parametrize("name", requirements("requirements.txt"))
-def test_each_library_is_used_and_its_reason_is_in_the_readme(name: str) -> None:
+@pytest.mark.long
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Every link and anchor between pages is held by it, every picture, and that each page is in the navigation."""
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--nitpicky", "--quiet", ROOT / "docs", tmp_path]
+    built = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert {page.stem for page in SITE} <= {page.stem for page in tmp_path.rglob("*.html")}
+
+
+def test_the_readme_is_read_in_minutes_and_its_links_lead_somewhere() -> None:
+    assert len(README.splitlines()) <= 200
+    for target in IN_MARKDOWN.findall(README):
+        assert (ROOT / target).is_file(), target
+
+
+def test_the_page_of_metrics_has_those_that_our_programs_tell_and_no_others() -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    assert set(re.findall(r"`(phasewise_\w+)(?:\{[\w,]+\})?`", page)) == metrics()
+
+
+@pytest.mark.parametrize("name", [*requirements("requirements-cluster.txt"), *requirements("requirements-offline.txt")])
+def test_each_library_is_used_and_its_reason_is_in_the_documents(name: str) -> None:
     assert MODULE_OF.get(name, name) in imported_modules("recommender", "extender")
-    assert re.search(rf"^\| .*\b{re.escape(name)}\b.*\|.*\|.*\|$", README, re.MULTILINE), f"{name} has no reason"
+    assert re.search(rf"^\| .*\b{re.escape(name)}\b.*\|.*\|.*\|$", REASONS, re.MULTILINE), f"{name} has no reason"
 
 
 @pytest.mark.parametrize("name", requirements("requirements-dev.txt"))
@@ -62,16 +74,16 @@ def test_each_library_of_the_tests_is_used(name: str) -> None:
     assert name in USED_BY_A_SCRIPT or MODULE_OF.get(name, name) in imported_modules("tests", "scripts")
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", "requirements-record.txt"])
-def test_every_requirement_is_pinned(file: str) -> None:
-    for line in (ROOT / file).read_text().splitlines():
+@pytest.mark.parametrize("file", sorted(ROOT.glob("requirements*.txt")), ids=lambda file: file.stem)
+def test_every_requirement_is_pinned(file: Path) -> None:
+    for line in file.read_text().splitlines():
         assert (
             not line or line.startswith(("#", "-r ")) or re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", line)
         ), line
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\bscripts/[\w-]+(?:\.\w+)?", README))))
-def test_every_script_in_the_readme_is_there_and_can_be_run(path: str) -> None:
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\bscripts/[\w-]+(?:\.\w+)?", DOCS))))
+def test_every_script_in_the_documents_is_there_and_can_be_run(path: str) -> None:
     assert (ROOT / path).stat().st_mode & 0o111
 
 
@@ -79,14 +91,18 @@ def test_the_walk_through_of_placing_jobs_is_the_one_that_a_test_walks() -> None
     """The commands stand above the example, from where the test takes them."""
     example = (ROOT / "manifests" / "examples" / "placement-jobs.yaml").read_text()
     walked = [command for command in re.findall(r"^#   (.+)$", example, re.MULTILINE) if "research" in command]
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", README, re.DOTALL))
+    page = (ROOT / "docs" / "tutorials" / "extender.md").read_text()
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
     written = [re.sub(r"  +# .*$", "", line) for line in blocks.splitlines() if "research" in line]
-    assert written in ([], walked)
+    assert written == walked
 
 
-@pytest.mark.parametrize("path", re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README))
-def test_every_picture_in_the_readme_is_there(path: str) -> None:
-    assert (ROOT / path).stat().st_size > 10_000
+PICTURES = [page.parent / path for page in PAGES for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=str)
+def test_every_picture_in_the_documents_shows_something(picture: Path) -> None:
+    assert picture.stat().st_size > 10_000
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:

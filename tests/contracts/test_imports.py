@@ -8,62 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.reading import imported
+from levels import LEVELS
+from tests.contracts.reading import imported, python_files
 
 ROOT = Path(__file__).parents[2]
 
-LEVELS = {
-    "recommender": [
-        ("floor", ("units", "records", "errors", "files")),
-        ("numbers", ("kernels",)),
-        ("domain", ("readings", "growth", "series", "phases", "policies")),
-        ("edges", ("sources", "artifacts", "cluster", "compiling")),
-        ("assembly", ("model", "training", "replay", "judging", "decisions", "timelines", "planning")),
-        ("live", ("live",)),
-        ("words", ("report",)),
-        ("pictures", ("plots",)),
-        ("door", ("cli", "__main__")),
-    ],
-    "recommender.cluster": [
-        ("floor", ("errors", "paths")),
-        ("access", ("access",)),
-        ("objects", ("objects",)),
-        ("watching", ("watching", "lease", "model_map", "profiles")),
-        ("workloads", ("workloads",)),
-        ("duties", ("vpas", "progress", "usage")),
-    ],
-    "recommender.live": [
-        ("floor", ("moments", "memory", "health")),
-        ("containers", ("fleet",)),
-        ("seam", ("view", "tally")),
-        ("edges", ("outside",)),
-        ("advice", ("advice",)),
-        ("parts", ("owners", "past", "progress", "auto")),
-        ("lessons", ("classes",)),
-        ("writing", ("writing", "telemetry")),
-        ("round", ("round",)),
-        ("door", ("service",)),
-    ],
-    "extender": [
-        ("floor", ("errors", "reasons")),
-        ("numbers", ("kernels",)),
-        ("records", ("pods",)),
-        ("wishes", ("settings",)),
-        ("view", ("view",)),
-        ("judging", ("judging",)),
-        ("edges", ("protocol",)),
-        ("assembly", ("placing",)),
-        ("live", ("gangs", "webhook", "web")),
-        ("door", ("cli", "__main__")),
-    ],
-}
-"""Lowest first. A folder is one unit: inside it imports are free, unless it has a table of its own. Copied into the
-README."""
-
 PROGRAMS = ("recommender", "extender")
 
-STRANGERS = {("phases", "policies"), ("policies", "phases"), *permutations(("sources", "artifacts", "cluster"), 2)}
-"""Neighbours of one level that must not know each other: they meet in `records`, and above."""
+STRANGERS = {
+    ("phases", "policies"),
+    ("policies", "phases"),
+    ("simulate", "cluster"),
+    *permutations(("sources", "artifacts", "cluster"), 2),
+}
+"""Who must not know each other: they meet in `records`, and above."""
 
 ONLY_IN = {
     "matplotlib": ("plots",),
@@ -72,7 +30,9 @@ ONLY_IN = {
     "click": ("cli",),
     "kubernetes": ("cluster",),
     "prometheus_client": ("live", "cli", "web"),
-    "gunicorn": ("web",),
+    "uvicorn": ("web",),
+    "uvloop": ("web",),
+    "flask": ("web",),
     "urllib3": ("cluster", "sources", "web"),
     "networkx": ("phases", "plots", "report"),
     "cryptography": ("webhook",),
@@ -154,3 +114,28 @@ def test_kernels_are_arithmetic_on_arrays(package: str) -> None:
 def test_the_recommender_never_imports_the_extender() -> None:
     for _, file in modules("recommender"):
         assert not any(name.split(".")[0] == "extender" for name in imported(file)), file
+
+
+def test_the_engine_knows_neither_a_cluster_nor_the_files_nor_the_round_it_is_asked_in() -> None:
+    above = ("recommender.cluster", "recommender.live", "recommender.sources", "recommender.cli")
+    for unit, file in modules("recommender"):
+        for name in imported(file) if unit == "engine" else ():
+            assert not any(name == other or name.startswith(f"{other}.") for other in above), f"{file}: {name}"
+
+
+def test_scripts_import_no_tests() -> None:
+    """What both need has a home in scripts/, so that a bench never hangs on how a test is written."""
+    written = list(python_files(ROOT / "scripts"))
+    assert len(written) > 100
+    for file in written:
+        assert not any(name.split(".")[0] == "tests" for name in imported(file)), file
+
+
+def test_no_test_is_imported_from_another() -> None:
+    """Fakes and builders that several tests need are modules of their own: a test can go, or change, alone."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        for name in imported(file):
+            parts = name.split(".")
+            assert parts[0] != "tests" or not any(part.startswith("test_") or part == "conftest" for part in parts), (
+                f"{file.relative_to(ROOT)}: {name}"
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.conftest import LONGEST_FIRST
+from tests.longest_first import LONGEST_FIRST
 
 ROOT = Path(__file__).parents[2]
 

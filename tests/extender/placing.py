@@ -10,11 +10,11 @@ from typing import Any
 import requests
 from kubernetes.client.exceptions import ApiException
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.recording_extender import Json
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import template
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.recording_extender import Json
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import template
+from local_cluster.waiting import wait_until
 
 EARLY, LATE = [12.0] * 12 + [1.0] * 12, [1.0] * 12 + [12.0] * 12
 """Cores in the coming hour, in cells of 150 s: two jobs of one kind need 24 of a node's 16 at once, an early and a late
@@ -69,6 +69,20 @@ def placed(cluster: Cluster, namespace: str, count: int, prefix: str = "") -> di
         return found if len(found) == count else {}
 
     return wait_until(look, f"{count} pods to be bound", timeout_s=90)
+
+
+def tries_until_bound(cluster: Cluster, namespace: str, pod: str) -> int:
+    """Have a pod tried again and again, as `phasewise controller` has it; how often until it was bound."""
+    tries = 0
+
+    def let_in() -> bool:
+        nonlocal tries
+        tries += 1
+        words = {"metadata": {"annotations": {"retry.phasewise.dev/at": str(tries)}}}
+        return bool(cluster.core.patch_namespaced_pod(pod, namespace, words).spec.node_name)
+
+    wait_until(let_in, f"{pod} to be let in", timeout_s=90)
+    return tries
 
 
 def explained(url: str, namespace: str, pod: str) -> dict[str, Any]:

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import trustme
 from click.testing import CliRunner, Result
 from flask import Flask
-from prometheus_client import CollectorRegistry
-from werkzeug.serving import make_server
 
 from extender.cli.main import cli
 from extender.errors import NotAnswered
-from extender.web.api import create_app
+from extender.web.app import App
 from extender.web.asking import Asking
 from extender.web.telemetry import Telemetry
+from local_cluster.played_http import Reply, played
+from placement_bench.worlds import World, class_json, node_json, pod_json
 from recommender.errors import Misuse
-from tests.extender.worlds import World, class_json, node_json, pod_json
+from tests.extender.asgi import app_over, serving
 
 EARLY, GREEDY = [6.0] * 12 + [1.0] * 12, [1.0] * 24
-
-
-def served(app: Flask) -> Iterator[str]:
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.fixture
@@ -44,14 +36,15 @@ def extender() -> Iterator[str]:
     for number in range(4):
         world.put(pod_json(f"big-{number}", node=f"n{number}", memory="8Gi"))
     world.filter(pod_json("never", workload="greedy"))
-    placer = world.placer
-    yield from served(create_app(placer, Telemetry(CollectorRegistry()), lambda: ""))
+    with serving(app_over(world)) as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 def explain(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["extender", "explain", *arguments], env={"COLUMNS": "120"})
 
 
+@pytest.mark.option("phasewise extender explain", "--server")
 def test_it_tells_where_a_pod_went_and_of_nodes_that_are_alike_only_once(extender: str) -> None:
     said = explain("team/first", "--server", extender).output
     assert "team/first: workload early, expected use from history" in said
@@ -59,7 +52,7 @@ def test_it_tells_where_a_pod_went_and_of_nodes_that_are_alike_only_once(extende
     assert re.search(r"^n0 +10 +complement", said, re.MULTILINE)
     assert re.search(r"^3 nodes +9 +complement", said, re.MULTILINE)
     assert "n1, n2, n3" in said
-    assert said.count("complement 0.") == 2
+    assert said.count("complement 1.") == 2
 
 
 def test_it_tells_that_a_pod_waits_and_for_what(extender: str) -> None:
@@ -89,9 +82,9 @@ def test_nobody_there_is_said_with_how_to_ask_inside_the_pod() -> None:
 def test_something_else_that_answers_is_no_extender() -> None:
     other = Flask("other")
     other.add_url_rule("/<path:path>", view_func=lambda path: "<html>", endpoint="all")
-    for url in served(other):
-        with pytest.raises(NotAnswered, match="is no extender"):
-            Asking(url).explain("team", "first", 5)
+    app = App(other, {}, Telemetry("extender"), lambda: "")
+    with serving(app) as server, pytest.raises(NotAnswered, match="is no extender"):
+        Asking(f"http://127.0.0.1:{server.port}").explain("team", "first", 5)
 
 
 @pytest.mark.parametrize("what", ["no-such-file.json", "team/", "/pod", "a/b/c"])
@@ -99,3 +92,23 @@ def test_what_is_neither_file_nor_pod_is_said_to_be_neither(what: str) -> None:
     result = explain(what)
     assert isinstance(result.exception, Misuse)
     assert "a pod is written NAMESPACE/POD" in str(result.exception)
+
+
+@pytest.mark.option("phasewise extender explain", "--authority", "--certificate", "--key")
+def test_a_server_with_a_certificate_that_asks_for_ours_is_asked(tmp_path: Path) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    ours = authority.issue_cert("us")
+    files = {"ca": authority.cert_pem, "key": ours.private_key_pem, "cert": ours.cert_chain_pems[0]}
+    for name, blob in files.items():
+        blob.write_to_path(tmp_path / name)
+    trusts, shows = ("--authority", f"{tmp_path}/ca"), ("--certificate", f"{tmp_path}/cert")
+    asked = []
+    with played(lambda _: Reply(), context) as server:
+        for options in ((), trusts, (*trusts, *shows), (*trusts, *shows, "--key", f"{tmp_path}/key")):
+            server.asked.clear()
+            explain("team/first", "--server", server.url, *options)
+            asked.append(bool(server.asked))
+    assert asked == [False, False, False, True]

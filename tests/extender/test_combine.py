@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.judging.combine import points_of, total_of
-from extender.judging.scorers import Opinion
-from extender.judging.weights import parse_weights, weights_for
+from extender.scoring.combine import points_of, total_of
+from extender.scoring.scorers import NodeScores
+from extender.scoring.weights import parse_weights, weights_for
 from extender.settings import DEFAULT_WEIGHTS
 from recommender.errors import Misuse
 from tests.reference import extender as reference
@@ -21,12 +22,13 @@ totals = st.lists(st.floats(0, 1, allow_nan=False).map(lambda x: round(x, 6)), m
 
 @given(totals, st.randoms(use_true_random=False))
 def test_scores_are_whole_numbers_of_0_to_10_and_depend_on_totals_and_names_alone(
-    given_totals: list[float], chance: np.random.Generator
+    given_totals: list[float], chance: random.Random
 ) -> None:
     order = list(range(len(given_totals)))
+    use = np.array([round(chance.random(), 1) for _ in order])
     chance.shuffle(order)
-    scores, favourite = points_of(np.array(given_totals), np.arange(len(order)))
-    again, favourite_again = points_of(np.array([given_totals[place] for place in order]), np.array(order))
+    scores, favourite = points_of(np.array(given_totals), use, np.arange(len(order)))
+    again, favourite_again = points_of(np.array([given_totals[place] for place in order]), use[order], np.array(order))
     assert all(type(score) is int and 0 <= score <= 10 for score in scores.tolist())
     assert [again.tolist()[order.index(place)] for place in range(len(order))] == scores.tolist()
     assert order[favourite_again] == favourite
@@ -34,20 +36,27 @@ def test_scores_are_whole_numbers_of_0_to_10_and_depend_on_totals_and_names_alon
     by_total = sorted(zip(given_totals, scores.tolist(), strict=True))
     assert all(one[1] <= two[1] for one, two in pairwise(by_total)), "more is never worth less"
     names = {f"{place:03}": total for place, total in enumerate(given_totals)}
-    assert dict(zip(names, scores.tolist(), strict=True)) == reference.points(names)
+    assert dict(zip(names, scores.tolist(), strict=True)) == reference.points(names, dict(zip(names, use, strict=True)))
+
+
+def test_use_breaks_ties_and_nothing_else() -> None:
+    rank = np.arange(3)
+    assert points_of(np.array([0.5, 0.5, 0.4]), np.array([0.9, 0.1, 0.0]), rank).favourite == 1
+    assert points_of(np.array([0.500001, 0.5, 0.4]), np.array([1.0, 0.0, 0.0]), rank).favourite == 0
+    assert points_of(np.array([0.5, 0.5, 0.4]), np.array([0.1, 0.1 - 1e-7, 0.0]), rank).favourite == 0, "noise"
 
 
 def test_the_mean_is_weighted_over_the_scorers_that_said_something() -> None:
-    opinions = {"specon": Opinion(np.array([1.0, 0.0]), {}), "data": Opinion(np.array([0.0, 1.0]), {})}
+    scored = {"specon": NodeScores(np.array([1.0, 0.0]), {}), "data": NodeScores(np.array([0.0, 1.0]), {})}
     weights = {"specon": 3.0, "data": 1.0, "pack": 100.0}
-    assert total_of(opinions, weights, 2).tolist() == [0.75, 0.25]
+    assert total_of(scored, weights, 2).tolist() == [0.75, 0.25]
     assert total_of({}, weights, 2).tolist() == [0.0, 0.0]
 
 
 def test_a_pod_may_ask_for_other_weights_and_what_it_asks_wrongly_counts_for_nothing() -> None:
     assert weights_for({}, DEFAULT_WEIGHTS) is DEFAULT_WEIGHTS
     packed = weights_for({"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=4"}, DEFAULT_WEIGHTS)
-    assert (packed["pack"], packed["spread"], packed["specon"]) == (2.0, 0.0, 4.0)
+    assert (packed["pack"], packed["spread"], packed["specon"]) == (5.0, 0.0, 4.0)
     assert weights_for({"phasewise.dev/weights": "specon=much"}, DEFAULT_WEIGHTS) == DEFAULT_WEIGHTS
     assert weights_for({"phasewise.dev/placement": "heap"}, DEFAULT_WEIGHTS) == DEFAULT_WEIGHTS
 

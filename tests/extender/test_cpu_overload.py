@@ -9,19 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.judging.filter import refused
-from extender.kernels import crowding
 from extender.protocol.wire import AskedVictims
-from extender.reasons import CPU_REASON, MEMORY_REASON
+from extender.scoring.filter import refused
+from extender.scoring.overload import added_overload
 from extender.settings import Limits, Settings
-from tests.extender.worlds import NOON_S, World, class_json, node_json, pod_json
-from tests.reference import extender_kernels as twins
+from placement_bench.worlds import NO_CPU, NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json
+from tests.reference import extender as twins
 
 LIMITS = Limits(cpu_overload=0.01)
-
-RESTLESS = [2.0] * 119 + [5.0]
-"""Cores: 2 in the mean for five hours, of a pod that needs up to 5. How uncertain that is, in cores squared, is half of
-2 (5 - 2): 3. With equal chance it is anywhere within the root of three times that, 3 cores, of the 2."""
 
 
 def world(limits: Limits = LIMITS, nodes: int = 1) -> World:
@@ -33,7 +28,7 @@ def world(limits: Limits = LIMITS, nodes: int = 1) -> World:
 
 def added(made: World, pod: object) -> list[float]:
     """What a pod would add to the nodes by their names, as shares of its demand."""
-    found = refused(made.question(pod), Limits(cpu_overload=1e-9)).added  # type: ignore[arg-type]
+    found = refused(made.request(pod), Limits(cpu_overload=1e-9)).added  # type: ignore[arg-type]
     assert found is not None
     return found.tolist()
 
@@ -50,23 +45,23 @@ def test_what_a_pod_adds_beside_a_restless_one_is_what_was_worked_out_by_hand() 
 
 def test_a_pod_is_refused_where_it_would_add_too_much_and_only_when_that_was_asked_for() -> None:
     pod = pod_json("another", workload="restless")
-    assert world(nodes=2).filter(pod) == {"a": CPU_REASON}
+    assert world(nodes=2).filter(pod) == {"a": NO_CPU}
     assert world(Limits(cpu_overload=0.5), nodes=2).filter(pod) == {}
     assert world(Limits(), nodes=2).filter(pod) == {}
 
 
 def test_a_steady_pod_beside_steady_ones_may_fill_a_node() -> None:
     made = world(nodes=2).put(pod_json("steady", cpu="4", node="b"))
-    assert made.filter(pod_json("last", cpu="1")) == {"a": CPU_REASON}
-    assert made.filter(pod_json("more", cpu="2")) == {"a": CPU_REASON, "b": CPU_REASON}
+    assert made.filter(pod_json("last", cpu="1")) == {"a": NO_CPU}
+    assert made.filter(pod_json("more", cpu="2")) == {"a": NO_CPU, "b": NO_CPU}
 
 
 def test_what_no_node_could_spare_a_pod_is_not_held_against_it() -> None:
     """6 of 5 cores: a sixth of it is above on any node that is empty; until there is one of 6."""
     made = world(nodes=3)
-    assert made.filter(pod_json("large", cpu="6")) == {"a": CPU_REASON}
+    assert made.filter(pod_json("large", cpu="6")) == {"a": NO_CPU}
     made.put(node_json("larger", cpu="6"))
-    assert made.filter(pod_json("large", cpu="6")) == dict.fromkeys("abc", CPU_REASON)
+    assert made.filter(pod_json("large", cpu="6")) == dict.fromkeys("abc", NO_CPU)
 
 
 def test_the_longer_a_pod_waits_the_more_is_tolerated_and_no_pod_waits_longer_than_it_was_said() -> None:
@@ -88,7 +83,7 @@ def test_waiting_counts_from_the_first_refusal_of_all_nodes_and_ends_with_the_po
     made, pod = world(nodes=2), pod_json("one", cpu="1")
     made.put(pod)
     uid, waiting = "uid-one", made.state.waiting
-    assert made.filter(pod) == {"a": CPU_REASON}
+    assert made.filter(pod) == {"a": NO_CPU}
     made.clock.now_s += 60.0
     assert waiting.waited_s(uid) == 0.0, "it had a node to go to"
     made.filter(pod, ["a"])
@@ -105,7 +100,7 @@ def test_waiting_counts_from_the_first_refusal_of_all_nodes_and_ends_with_the_po
 def test_who_was_refused_before_a_restart_has_waited_since_then() -> None:
     """By the pod's own condition, if it was us who refused the last nodes; what is seen here counts more."""
     conditions = [{"type": "PodScheduled", "status": "False", "lastTransitionTime": "2027-01-15T07:00:00Z"}]
-    since_s, said = NOON_S - 3600.0, f"0/2 nodes are available: 1 Insufficient cpu, 1 {CPU_REASON}."
+    since_s, said = NOON_S - 3600.0, f"0/2 nodes are available: 1 Insufficient cpu, 1 {NO_CPU}."
     refused_before, another = pod_json("one", cpu="1"), pod_json("another", cpu="1")
     refused_before["status"]["conditions"] = [{**conditions[0], "message": said}]
     another["status"]["conditions"] = [{**conditions[0], "message": "0/2 nodes are available: 2 Insufficient cpu."}]
@@ -114,7 +109,7 @@ def test_who_was_refused_before_a_restart_has_waited_since_then() -> None:
     waiting = made.state.waiting
     assert (waiting.waited_s("uid-one"), waiting.waited_s("uid-another")) == (3600.0, 0.0)
     assert made.filter(refused_before) == {}, "a twelfth, of a tenth that is tolerated by now"
-    assert made.filter(another) == {"a": CPU_REASON}
+    assert made.filter(another) == {"a": NO_CPU}
     made.clock.now_s += 60.0
     another["status"]["conditions"][0]["message"] = said
     made.put(another)
@@ -126,10 +121,10 @@ def test_who_was_refused_before_a_restart_has_waited_since_then() -> None:
 
 def test_memory_goes_first_and_what_was_guessed_refuses_nothing() -> None:
     made = world()
-    assert made.filter(pod_json("both", cpu="2", memory="32Gi")) == {"a": MEMORY_REASON}
+    assert made.filter(pod_json("both", cpu="2", memory="32Gi")) == {"a": NO_MEMORY}
     assert made.filter(pod_json("silent", cpu=None, memory=None)) == {}
     made.put(node_json("b", cpu="5"), pod_json("gpus", cpu=None, memory=None, node="b", limits={"nvidia.com/gpu": "2"}))
-    assert made.question(pod_json("x")).snapshot.load[0].max() > 5.0, "by its T-shirt size"
+    assert made.request(pod_json("x")).snapshot.load[0].max() > 5.0, "by its T-shirt size"
     assert made.filter(pod_json("one", cpu="1"), ["b"]) == {}
 
 
@@ -142,8 +137,8 @@ def test_unknown_nodes_nodes_without_a_size_and_pods_that_use_nothing_are_let_th
 def test_no_pod_is_evicted_where_the_pod_would_be_refused_all_the_same() -> None:
     made = world().put(pod_json("small", cpu="100m", node="a"))
     raw = pod_json("another", workload="restless")
-    assert made.placer.preempt(AskedVictims(raw, {"a": ("uid-small",)}, {"a": 0})) == []
-    assert made.placer.preempt(AskedVictims(raw, {"a": ("uid-nobody",)}, {"a": 0})) == ["a"]
+    assert made.placer.preempt(AskedVictims(raw, {"a": ("uid-small",)}, {"a": 0})) == {}
+    assert list(made.placer.preempt(AskedVictims(raw, {"a": ("uid-nobody",)}, {"a": 0}))) == ["a"]
 
 
 def test_the_decision_says_how_much_it_would_have_been_and_what_is_tolerated() -> None:
@@ -172,7 +167,7 @@ def test_how_uncertain_load_is_goes_with_the_pods_as_the_load_does() -> None:
     plain = world(nodes=3)
     plain.clock.now_s = made.clock.now_s
     plain.state.drop_node("b")
-    for uid, entry in made.state._entries.items():
+    for uid, entry in made.state._placed.entries.items():
         if entry.node != "b" and uid != "uid-there":
             plain.put(class_json("other", [1.0, 3.0, 0.5], [1.0] * 3))
             plain.state._enter(entry)
@@ -189,7 +184,7 @@ DEMAND = st.just(0.0) | st.floats(0.5, 10.0, width=32)
 
 
 @given(st.data())
-def test_the_kernel_says_what_its_slow_twin_says(draw: st.DataObject) -> None:
+def test_the_overload_added_is_that_of_the_slow_twin(draw: st.DataObject) -> None:
     cells, nodes = draw.draw(st.integers(1, 3)), draw.draw(st.integers(1, 3))
     some = st.lists(USE, min_size=cells * nodes, max_size=cells * nodes)
     load, variance = (np.array(draw.draw(some), np.float32).reshape(cells, nodes) for _ in range(2))
@@ -197,7 +192,6 @@ def test_the_kernel_says_what_its_slow_twin_says(draw: st.DataObject) -> None:
     demand, doubt = np.array(draw.draw(own), np.float32), np.array(draw.draw(own), np.float32)
     sizes = draw.draw(st.lists(st.sampled_from([0.0, 2.0, 4.0, 16.0]), min_size=nodes, max_size=nodes))
     per_unit = np.array([1.0 / size if size else 0.0 for size in sizes], np.float32)
-    guessed, shares = np.array(draw.draw(st.lists(USE, min_size=nodes, max_size=nodes))), np.empty(nodes)
-    crowding.added(load, variance, demand, doubt, guessed, per_unit, shares)
-    wanted = twins.added(load.tolist(), variance.tolist(), demand.tolist(), doubt.tolist(), guessed.tolist(), sizes)
+    shares = added_overload(load, variance, demand, doubt, per_unit)
+    wanted = twins.added_overload(load.tolist(), variance.tolist(), demand.tolist(), doubt.tolist(), sizes)
     assert shares == pytest.approx(wanted, abs=1e-3)

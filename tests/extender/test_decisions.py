@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.placing.decisions import Decision, Decisions
 from extender.placing.events import event_of, note_of
 from extender.pods.event import LONGEST_NOTE
-from tests.extender.worlds import NOON_S, World, node_json, pod_json
+from placement_bench.worlds import NOON_S, World, node_json, pod_json
 
 
 def world_of(nodes: int = 3) -> World:
@@ -25,8 +25,8 @@ def test_a_decision_tells_each_node_each_scorer_and_what_came_of_it() -> None:
     assert (told["pod"], told["advised"], told["outcome"]) == ("team/p", advised, "not bound yet")
     assert (told["nodesAsked"], told["attempts"], told["demandFrom"]) == (3, 1, "requests")
     assert told["nodes"][0]["node"] == advised
-    assert set(told["nodes"][0]["scorers"]) == {"complement", "specon", "balance"}
-    assert told["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory, evenly used to 100%"
+    assert set(told["nodes"][0]["scorers"]) == {"complement", "specon"}
+    assert told["nodes"][0]["scorers"]["complement"]["why"] == "peaks at 12% CPU and 3% memory"
     world.put(pod_json("p", node=advised))
     assert decided(world, "p").outcome == "bound where advised"
     assert len(decided(world, "p").told(1)["nodes"]) == 1
@@ -54,7 +54,7 @@ def test_the_oldest_go_when_there_are_too_many_or_they_grow_too_large() -> None:
     kept = Decisions(most=10, most_numbers=5 * model.numbers)
     for number in range(20):
         pod = world.read_pod(pod_json(f"p{number}"))
-        kept.put(Decision(pod, NOON_S, places=model.places, opinions=model.opinions), attempts=1)
+        kept.put(Decision(pod, NOON_S, places=model.places, said=model.said), attempts=1)
     assert len(kept) == 5
     assert kept.find("team", "p19") is not None
     assert kept.find("team", "p14") is None
@@ -73,7 +73,7 @@ def test_the_event_says_in_one_line_why() -> None:
     advised = world.place(pod_json("p"))
     world.put(pod_json("p", node=advised))
     note = note_of(decided(world, "p"))
-    assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 0.99 (peaks at")
+    assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 1 (peaks at")
     event = event_of(decided(world, "p"), NOON_S)
     assert event["involvedObject"]["uid"] == "uid-p"
     assert len(event["message"]) <= LONGEST_NOTE

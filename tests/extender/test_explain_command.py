@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import cli
+from placement_bench.worlds import Json, class_json, node_json, pod_json, profile_json
 from recommender.cli.common import run
-from tests.extender.worlds import Json, class_json, node_json, pod_json, profile_json
+from tests.fakes.served_commands import kubeconfig, played
 
 EARLY, LATE = [6.0] * 12 + [1.0] * 12, [1.0] * 12 + [6.0] * 12
 
@@ -42,6 +43,26 @@ def explain(tmp_path: Path, request: Json, *options: object) -> str:
     done = CliRunner().invoke(cli, ["extender", "explain", str(file), *map(str, options)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
+
+
+@pytest.mark.option("phasewise extender explain", "--cluster", "--nodes", "--json")
+def test_what_is_told_is_of_the_dump_of_so_many_nodes_and_in_words_or_json(dump: Path, tmp_path: Path) -> None:
+    asked = {"Pod": pod_json("new", workload="late"), "NodeNames": ["late", "early"]}
+    in_words, as_json = (explain(tmp_path, asked, "--cluster", dump, *more) for more in ((), ("--json",)))
+    assert (in_words.startswith("{"), '"nodes"' in as_json) == (False, True)
+    both, one = (explain(tmp_path, asked, "--cluster", dump, "--nodes", most) for most in (2, 1))
+    assert len(one.splitlines()) < len(both.splitlines())
+
+
+@pytest.mark.option("phasewise extender explain", "--kubeconfig", "--context")
+def test_which_api_server_is_asked_without_a_dump(tmp_path: Path) -> None:
+    asked = {"Pod": pod_json("new"), "NodeNames": ["one", "two"]}
+    with played(nodes=[node_json("one")]) as one, played(nodes=[node_json("two")]) as two:
+        file = kubeconfig(tmp_path, one=one, two=two)
+        explain(tmp_path, asked, "--kubeconfig", file)
+        assert one.asked and not two.asked
+        explain(tmp_path, asked, "--kubeconfig", file, "--context", "two")
+        assert two.asked
 
 
 def test_it_says_of_each_node_how_it_scores_and_why(dump: Path, tmp_path: Path) -> None:

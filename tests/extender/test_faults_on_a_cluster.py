@@ -12,15 +12,16 @@ import pytest
 import requests
 
 from extender.web.service import Service, ServiceOptions
+from local_cluster.cluster import Cluster
+from local_cluster.installing import Extender, installed_environment
+from local_cluster.recording_extender import Json
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import create, read
+from local_cluster.waiting import wait_until
+from placement_bench.worlds import Clock
 from recommender.cluster.access.connection import connect
-from tests.cluster.cluster import Cluster
-from tests.cluster.installing import Extender, installed_environment
-from tests.cluster.recording_extender import Json
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import create, read
-from tests.cluster.waiting import wait_until
+from tests.extender.asgi import Client
 from tests.extender.placing import explained, job, judged_by_history, number, placed, profile, set_status
-from tests.extender.worlds import Clock
 
 GIB = 2.0**30
 MEGABYTE = 1_200_000
@@ -54,10 +55,8 @@ def failed_calls(url: str) -> float:
     return number(url, ASKED) - sum(number(url, f'{ASKED}{{status="{status}"') for status in (200, 503))
 
 
-def worker_bytes(installed: Extender) -> int:
-    """Resident memory of the process that answers, a child of the one that was started."""
-    (worker,) = psutil.Process(installed.extender.pid).children()
-    return int(worker.memory_info().rss)
+def resident_bytes(installed: Extender) -> int:
+    return int(psutil.Process(installed.extender.pid).memory_info().rss)
 
 
 def left_alone(url: str) -> None:
@@ -90,7 +89,7 @@ def test_pods_of_a_megabyte_are_placed_in_time_and_leave_nothing_behind(
 ) -> None:
     create(cluster, namespace, "small", job(ten))
     placed(cluster, namespace, 1)
-    before_bytes = worker_bytes(installed)
+    before_bytes = resident_bytes(installed)
     huge = job(ten, annotations={"example.com/notes": "n" * 200_000})
     huge["spec"]["containers"][0]["env"] = [{"name": "PAYLOAD", "value": "v" * MEGABYTE}]
     for count in range(4):
@@ -102,7 +101,7 @@ def test_pods_of_a_megabyte_are_placed_in_time_and_leave_nothing_behind(
         assert told["bound"] == told["advised"], "no call of it timed out or was refused"
         assert told["nodesAsked"] == 10
     assert failed_calls(installed.url) == 0
-    assert worker_bytes(installed) - before_bytes < 64 << 20
+    assert resident_bytes(installed) - before_bytes < 64 << 20
 
 
 def test_nobody_is_evicted_for_a_pod_that_would_be_refused_afterwards(
@@ -222,7 +221,7 @@ def test_clock_steps_change_neither_what_is_held_nor_what_is_known(
     cluster: Cluster, namespace: str, ten: SimulatedNodes, stepped: tuple[Service, Clock]
 ) -> None:
     service, clock = stepped
-    call = service.app.test_client()
+    call = Client(service.app)
     profile(cluster, namespace, "long", [6.0] * 24, [8 * GIB] * 24)
 
     def ask(name: str) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from extender.protocol.wire import AskedVictims
-from extender.reasons import MEMORY_REASON
+from extender.placing.events import note_of
+from extender.protocol.wire import Asked, AskedVictims, Filtered, filter_answer
 from extender.settings import Limits, Settings
-from tests.extender.worlds import World, class_json, node_json, pod_json
+from placement_bench.worlds import NO_MEMORY, World, class_json, node_json, pod_json
 
 LATER = [4.0] * 2 + [30.0] * 22
 """GiB: little for five minutes, then much."""
@@ -21,7 +24,7 @@ def world_with_a_late_eater(settings: Settings | None = None) -> World:
 
 def test_a_node_whose_memory_will_not_do_is_refused_though_requests_would_fit() -> None:
     world = world_with_a_late_eater()
-    assert world.filter(pod_json("new", memory="8Gi")) == {"full": MEMORY_REASON}
+    assert world.filter(pod_json("new", memory="8Gi")) == {"full": NO_MEMORY}
     assert world.filter(pod_json("small", memory="1Gi")) == {}
 
 
@@ -29,7 +32,7 @@ def test_only_the_coming_cycle_counts() -> None:
     soon = world_with_a_late_eater(Settings(limits=Limits(cycle_s=300.0)))
     assert soon.filter(pod_json("new", memory="8Gi")) == {}
     soon.clock.now_s += 150.0
-    assert soon.filter(pod_json("new", memory="8Gi")) == {"full": MEMORY_REASON}
+    assert soon.filter(pod_json("new", memory="8Gi")) == {"full": NO_MEMORY}
 
 
 def test_a_pod_that_fits_exactly_fits() -> None:
@@ -37,7 +40,7 @@ def test_a_pod_that_fits_exactly_fits() -> None:
     for number in range(31):
         world.put(pod_json(f"p{number}", cpu="100m", node="a"))
     assert world.filter(pod_json("new")) == {}
-    assert world.filter(pod_json("more", memory="2Gi")) == {"a": MEMORY_REASON}
+    assert world.filter(pod_json("more", memory="2Gi")) == {"a": NO_MEMORY}
 
 
 def test_what_is_guessed_refuses_nothing() -> None:
@@ -49,13 +52,13 @@ def test_what_is_guessed_refuses_nothing() -> None:
     assert world.filter(silent) == {}, "48 GiB by FfDL's table, on a node of 32"
     world.put({**silent, "spec": {**silent["spec"], "nodeName": "a"}, "status": {"phase": "Running"}})
     assert world.filter(pod_json("new", memory="8Gi")) == {}
-    assert world.question(pod_json("new")).snapshot.load[0].max() == 42.0 + 1.0, "but it is expected there"
+    assert world.request(pod_json("new")).snapshot.load[0].max() == 42.0 + 1.0, "but it is expected there"
 
 
 def test_a_history_that_no_node_could_bear_is_not_believed() -> None:
     world = World(None, node_json("a"), class_json("absurd", [1e9], [1e9]))
     assert world.filter(pod_json("new", workload="absurd")) == {}
-    assert world.question(pod_json("new", workload="absurd")).footprint.source == "requests"
+    assert world.request(pod_json("new", workload="absurd")).footprint.source == "requests"
 
 
 def test_pods_of_others_unknown_nodes_and_nodes_without_a_size_are_let_through() -> None:
@@ -73,19 +76,76 @@ def test_a_refusal_says_the_same_at_every_attempt() -> None:
     assert len(said) == 1
 
 
+def test_a_class_whose_recorded_peak_fits_nowhere_runs_at_last() -> None:
+    """40 GiB of 32: no wait could help, and without a run the profile would stay as it is."""
+    world = World(None, node_json("a"), node_json("larger", memory="64Gi", cpu="1")).put(
+        class_json("hungry", [1.0], [40.0]), pod_json("there", cpu="1", memory="60Gi", node="larger", workload="x")
+    )
+    hungry = pod_json("hungry", workload="hungry")
+    world.put(hungry)
+    assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
+    assert NO_MEMORY == "forecast memory would not suffice in the coming cycle; it waits 2h at most"
+    world.clock.now_s += 7199.0
+    assert world.filter(hungry, ["a"]) == {"a": NO_MEMORY}
+    world.clock.now_s += 1.0
+    assert world.filter(hungry, ["a"]) == {}
+    decision = world.decisions.find("team", "hungry")
+    assert decision is not None
+    assert (decision.favourite, decision.told()["waitedSeconds"]) == ("a", 7200.0)
+    world.put(pod_json("hungry", workload="hungry", node="a"))
+    assert "after all nodes were refused for 2h" in note_of(decision)
+
+
+def urgent(name: str = "urgent", **more: Any) -> dict[str, Any]:
+    return pod_json(name, memory="8Gi", priority=1000, **more)
+
+
+def test_a_refusal_that_an_eviction_would_lift_is_told_so_of_one_node() -> None:
+    """`a` and `b` will be full of what may go, `c` of what may not; of the two, fewer must go from `b`."""
+    world = World(None, *(node_json(name) for name in "abc"), class_json("eater", [1.0] * 24, LATER))
+    world.put(class_json("half", [1.0] * 24, [15.0] * 24), pod_json("c-0", node="c", workload="eater", priority=1000))
+    world.put(*(pod_json(f"a-{number}", node="a", workload="half") for number in range(2)))
+    world.put(pod_json("b-0", node="b", workload="eater"))
+    wide = urgent()
+    wide["spec"]["containers"][0]["resources"]["requests"]["memory"] = "20Gi"
+    filtered = world.placer.filter(Asked(wide, ["a", "b", "c"], None))
+    assert filtered == Filtered([], dict.fromkeys("abc", NO_MEMORY), "b")
+    assert json.loads(filter_answer(Asked(wide, [], None), filtered))["FailedNodes"] == {"b": NO_MEMORY}
+    for pod in (pod_json("equal", memory="20Gi"), {**wide, "spec": {**wide["spec"], "preemptionPolicy": "Never"}}):
+        assert world.placer.filter(Asked(pod, ["a", "b", "c"], None)).resolvable == ""
+    assert world.placer.filter(Asked(wide, ["c"], None)).resolvable == "", "an equal is not evicted"
+    world.put(node_json("free"))
+    assert world.placer.filter(Asked(wide, ["a", "b", "c", "free"], None)).resolvable == "", "it has a node to go to"
+
+
+@pytest.mark.parametrize("proposed", [(), ("uid-a-1",)])
+def test_where_the_victims_proposed_would_not_do_others_of_lower_priority_go_too(
+    proposed: tuple[str, ...],
+) -> None:
+    """14 of 48 GiB each, three of them; for 30 GiB two must go, the lowest first, and no stranger."""
+    world = World(None, node_json("a", memory="48Gi"), class_json("k", [1.0], [14.0]))
+    world.put(*(pod_json(f"a-{number}", node="a", workload="k", priority=number) for number in range(3)))
+    world.put(pod_json("stranger", node="a", memory="1Gi", scheduler="x", priority=-5))
+    wide = pod_json("wide", memory="30Gi", priority=1000)
+    chosen = world.placer.preempt(AskedVictims(wide, {"a": proposed}, {"a": 0}))
+    assert chosen == {"a": [*proposed, *[uid for uid in ("uid-a-0", "uid-a-1") if uid not in proposed]]}
+    low = pod_json("low", memory="30Gi", priority=1)
+    assert world.placer.preempt(AskedVictims(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone would be in vain"
+
+
 def test_no_pod_is_evicted_where_the_forecast_would_refuse_the_node_all_the_same() -> None:
     world = world_with_a_late_eater().put(pod_json("small", memory="1Gi", node="full"))
     raw = pod_json("new", memory="8Gi")
     in_vain = AskedVictims(raw, {"full": ("uid-small",), "free": ()}, {"full": 0, "free": 0})
-    assert world.placer.preempt(in_vain) == []
+    assert world.placer.preempt(in_vain) == {}
     helps = AskedVictims(raw, {"full": ("uid-a",)}, {"full": 0})
-    assert world.placer.preempt(helps) == ["full"]
+    assert world.placer.preempt(helps) == {"full": ["uid-a"]}
 
 
 @pytest.mark.parametrize("victims", [("uid-nobody",), ("uid-a", "uid-nobody")])
 def test_victims_that_are_not_known_are_left_to_the_scheduler(victims: tuple[str, ...]) -> None:
     world = world_with_a_late_eater()
     asked = AskedVictims(pod_json("new", memory="8Gi"), {"full": victims, "strange": ("x",)}, {"full": 0, "strange": 0})
-    assert world.placer.preempt(asked) == ["full", "strange"]
+    assert set(world.placer.preempt(asked)) == {"full", "strange"}
     theirs = AskedVictims(pod_json("new", scheduler="x"), {"full": victims, "free": ()}, {"full": 0, "free": 0})
-    assert world.placer.preempt(theirs) == ["full"]
+    assert list(world.placer.preempt(theirs)) == ["full"]

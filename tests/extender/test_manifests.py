@@ -16,17 +16,20 @@ from kubernetes.client.exceptions import ConflictException
 
 from extender.cli.controller import LEASE as CONTROLLER_LEASE
 from extender.cli.main import cli
-from extender.gangs.names import GROUPS
+from extender.gangs.names import GROUPS, RESERVED_NODE
+from extender.gangs.waking import ANNOTATION as RETRY
+from extender.pods.reservations import CONFIG_MAP
 from extender.web.service import LEASE as EXTENDER_LEASE
-from tests.cluster.cluster import Cluster
-from tests.cluster.installing import MANIFESTS, ROOT, configuration, documents
-from tests.cluster.rights import rights_in, roles_in
+from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
+from local_cluster.rights import rights_in, roles_in
 
 FOLDER = MANIFESTS / "extender"
 OBJECTS = documents()
 PODS = {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in OBJECTS if each["kind"] == "Deployment"}
 CONTAINERS = {container["name"]: container for spec in PODS.values() for container in spec["containers"]}
 OURS = [pytest.param(each, id=name) for name, each in CONTAINERS.items() if each["command"][0] == "phasewise"]
+POLICY = "ValidatingAdmissionPolicy"
 EXAMPLES = sorted((MANIFESTS / "examples").glob("placement-*.yaml"))
 
 
@@ -95,6 +98,11 @@ def test_leases_are_those_that_the_programs_hold() -> None:
         assert {right.name for right in rights if right.resource == "leases" and right.verb != "create"} == {name}
 
 
+def test_what_the_replicas_hold_is_installed_and_so_goes_with_the_rest() -> None:
+    leases = {each["metadata"]["name"] for each in OBJECTS if each["kind"] == "Lease"}
+    assert leases == {CONTROLLER_LEASE, "phasewise-scheduler"}
+
+
 def test_the_scheduler_asks_the_extender_beside_it() -> None:
     given = configuration(OBJECTS)
     (asked,) = given["extenders"]
@@ -124,6 +132,38 @@ def test_the_webhook_is_asked_about_all_groups_that_the_controller_knows() -> No
     assert host in options_of(CONTAINERS["webhook"]["command"])["names"]
 
 
+def test_what_is_reserved_lies_where_one_account_may_write_it_and_two_may_read_it() -> None:
+    (kept,) = [each for each in OBJECTS if each["metadata"]["name"] == CONFIG_MAP]
+    assert (kept["kind"], kept["metadata"]["namespace"]) == ("ConfigMap", "kube-system")
+    rights = {file.name: rights_in(roles_in(file)) for file in FOLDER.glob("*.yaml")}
+    allowed = {(f, r.verb, r.name) for f, found in rights.items() for r in found if r.resource == "configmaps"}
+    assert allowed == {
+        ("controller.yaml", "get", CONFIG_MAP),
+        ("controller.yaml", "update", CONFIG_MAP),
+        ("rbac.yaml", "list", CONFIG_MAP),
+        ("rbac.yaml", "watch", CONFIG_MAP),
+    }
+    for command in ("controller", "extender"):
+        assert options_of(CONTAINERS[command]["command"])["lease_namespace"] == "kube-system"
+
+
+def test_the_annotations_that_nobody_else_may_write_are_those_that_the_controller_writes() -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in OBJECTS if each["kind"] == POLICY}
+    reserved = policies["phasewise-reserved-annotations"]
+    named = re.findall(r"'([a-z.]+/[a-z-]+)'", reserved["validations"][0]["expression"])
+    assert set(named) == {RESERVED_NODE, RETRY}
+    account = PODS["phasewise-controller"]["serviceAccountName"]
+    assert f"'system:serviceaccount:kube-system:{account}'" in reserved["matchConditions"][0]["expression"]
+    for name, spec in policies.items():
+        bound = next(each["spec"] for each in OBJECTS if each["kind"] == f"{POLICY}Binding" and named_as(each, name))
+        assert (bound["policyName"], bound["validationActions"]) == (name, ["Deny"])
+        assert spec["failurePolicy"] == "Fail"
+
+
+def named_as(found: Mapping[str, Any], name: str) -> bool:
+    return bool(found["metadata"]["name"] == name)
+
+
 def test_the_examples_speak_of_what_is_there() -> None:
     words = "\n".join(file.read_text() for file in EXAMPLES)
     for file in re.findall(r"manifests/[\w./-]+\.yaml", words):
@@ -146,7 +186,7 @@ def test_its_pods_are_allowed_where_the_strictest_standard_holds(cluster: Cluste
 def test_the_api_server_takes_all_of_it_to_the_letter(cluster: Cluster) -> None:
     """Strict: a field that it does not know is an error. The namespace of the examples has to be there for that."""
     cluster.kubectl("apply", "-f", MANIFESTS / "crd" / "phaseprofiles.yaml")
-    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", FOLDER)
+    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-k", FOLDER)
     with contextlib.suppress(ConflictException):  # whoever walked through the README here has left it
         cluster.core.create_namespace({"metadata": {"name": "research"}})
     for file in EXAMPLES:

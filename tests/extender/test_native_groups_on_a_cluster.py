@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from extender.gangs.names import GATE
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.pods import create, read, template
-from tests.cluster.versions import kubernetes_version
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.simulated.pods import create, read, template
+from local_cluster.versions import kubernetes_version
+from local_cluster.waiting import wait_until
 from tests.extender.placing import explained
 
 pytestmark = pytest.mark.skipif(

@@ -17,14 +17,14 @@ import yaml
 from click.testing import CliRunner
 
 from extender.cli.main import cli
-from tests.cluster.cluster import Cluster
-from tests.cluster.installing import MANIFESTS, configuration, documents, installed_profile
-from tests.cluster.processes import Server
-from tests.cluster.rights import rights_in, roles_in
-from tests.cluster.scheduling import start_scheduler
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.pods import create
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, configuration, documents, installed_profile
+from local_cluster.processes import Server
+from local_cluster.rights import rights_in, roles_in
+from local_cluster.scheduling import start_scheduler
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import create
+from local_cluster.waiting import wait_until
 from tests.extender.placing import EARLY, LATE, explained, job, judged_by_history, number, placed, profile, together
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def test_forty_jobs_at_once_go_where_their_peaks_do_not_meet_and_each_can_be_exp
     wait_until(outcome, "the extender to see the binding")
     told = explained(extender, namespace, "early-7")
     assert (told["advised"], told["demandFrom"], told["nodesAsked"]) == (where["early-7"], "history", 20)
-    assert {"complement", "specon", "balance"} == set(told["nodes"][0]["scorers"])
+    assert {"complement", "specon"} == set(told["nodes"][0]["scorers"])
     advised = 'phasewise_extender_outcomes_total{outcome="bound where advised"}'
     wait_until(lambda: number(extender, advised) >= 40, "the extender to see all of them bound where advised")
     selector = "involvedObject.name=early-7,reason=PlacementExplained"
@@ -207,14 +207,15 @@ def test_bodies_too_large_too_slow_and_cut_short_hold_nobody(extender: str, port
         slow.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
         began_s = time.monotonic()
         assert b"408" in slow.recv(1000).splitlines()[0]
-        assert time.monotonic() - began_s < 5.0
+        assert time.monotonic() - began_s < 10.0
     with socket.create_connection(("127.0.0.1", port), timeout=10) as large:
-        large.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n{")
+        large.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (17 << 20))
+        large.sendall(b" " * (17 << 20))
         assert b"413" in large.recv(1000).splitlines()[0]
     with socket.create_connection(("127.0.0.1", port), timeout=10) as short:
         short.sendall(b'POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"Pod"')
         short.shutdown(socket.SHUT_WR)
-        assert b"400" in short.recv(1000).splitlines()[0]
+        assert short.recv(1000) == b""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as chunked:
         chunked.sendall(b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         assert b"400" in chunked.recv(1000).splitlines()[0]

@@ -10,9 +10,9 @@ from extender.pods.footprint import GUESS, HISTORY, REQUESTS, SIZE
 from extender.pods.grid import Grid
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.sizes import FFDL, Sizes, checked
+from placement_bench.worlds import GIB, Json, World, class_json, node_json, pod_json
 from recommender.cluster.errors import BadObject
 from recommender.errors import Misuse
-from tests.extender.worlds import GIB, Json, World, class_json, node_json, pod_json
 
 read_pod = pod_reader(lambda _: (), frozenset({"phasewise"}))
 
@@ -98,17 +98,15 @@ def test_of_the_containers_of_a_pod_the_one_that_learns_most_tells_its_category(
 
 def test_a_footprint_comes_from_history_then_requests_then_size_then_a_guess() -> None:
     world = World(None, node_json("a", "64", "256Gi"), class_json("k", [2.0, 3.0], [1.0, 5.0]))
-    known = world.question(pod_json("p", workload="k")).footprint
+    known = world.request(pod_json("p", workload="k")).footprint
     assert (known.source, known.curve.peak.tolist()) == (HISTORY, [3.0, 5 * GIB])
-    capped = world.question(pod_json("p", workload="k", limits={"memory": "4Gi"})).footprint
+    capped = world.request(pod_json("p", workload="k", limits={"memory": "4Gi"})).footprint
     assert capped.curve.peak.tolist() == [3.0, 4 * GIB], "above its limit it would be killed"
-    told = world.question(pod_json("p", cpu="2", memory="8Gi")).footprint
+    told = world.request(pod_json("p", cpu="2", memory="8Gi")).footprint
     assert (told.source, told.curve.peak.tolist(), told.guessed) == (REQUESTS, [2.0, 8 * GIB], (0.0, 0.0))
-    sized = world.question(
-        pod_json("p", cpu=None, memory="8Gi", annotations={"phasewise.dev/size": "1-V100"})
-    ).footprint
+    sized = world.request(pod_json("p", cpu=None, memory="8Gi", annotations={"phasewise.dev/size": "1-V100"})).footprint
     assert (sized.source, sized.curve.peak.tolist(), sized.guessed) == (SIZE, [26.0, 8 * GIB], (26.0, 0.0))
-    silent = world.question(pod_json("p", cpu=None, memory=None)).footprint
+    silent = world.request(pod_json("p", cpu=None, memory=None)).footprint
     assert (silent.source, silent.curve.peak.tolist()) == (GUESS, [0.1, 200 * 2.0**20])
 
 
@@ -116,7 +114,7 @@ def test_containers_without_a_history_count_by_their_requests_beside_those_with_
     world = World(None, node_json("a", "64", "256Gi"), class_json("k", [2.0], [1.0]))
     pod = pod_json("p", workload="k")
     pod["spec"]["containers"].append({"name": "side", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}})
-    assert world.question(pod).footprint.curve.peak.tolist() == [2.5, 2 * GIB]
+    assert world.request(pod).footprint.curve.peak.tolist() == [2.5, 2 * GIB]
 
 
 def test_sizes_are_those_of_ffdl_and_scale_by_the_number_of_gpus() -> None:

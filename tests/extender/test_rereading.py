@@ -10,9 +10,9 @@ import pytest
 from extender.pods.pod import Pod
 from extender.pods.reading import owners_in, pod_reader
 from extender.pods.rereading import MOST_HELD, Rereading
+from placement_bench.worlds import pod_json
 from recommender.cluster.errors import BadObject
 from recommender.cluster.workloads.ownership import Workloads, reader_of
-from tests.extender.worlds import pod_json
 
 Json = dict[str, Any]
 

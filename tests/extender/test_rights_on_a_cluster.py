@@ -14,22 +14,29 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.installing import MANIFESTS, documents
-from tests.cluster.rights import Account, Right, rights_in, roles_in
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.waiting import wait_until
+from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, documents
+from local_cluster.rights import Account, Right, rights_in, roles_in
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.waiting import wait_until
 from tests.extender.missing.controller import (
     KUBEFLOW,
     acts_on_nothing,
-    knows_no_race,
     never_acts,
     opens_no_gate,
+    reserves_nothing,
     says_nothing,
     sees_no_change,
     size_not_known,
 )  # fmt: skip
-from tests.extender.missing.extender import history_not_known, never_leads, no_explanation, not_followed, not_ready
+from tests.extender.missing.extender import (
+    history_not_known,
+    never_leads,
+    no_explanation,
+    not_followed,
+    not_measured,
+    not_ready,
+)
 from tests.extender.missing.scheduler import never_schedules
 from tests.extender.missing.stage import Scenario, Stage
 from tests.extender.missing.webhook import not_trusted
@@ -51,11 +58,16 @@ def with_lease(name: str, scenario: Scenario) -> dict[Right, Scenario]:
     return dict.fromkeys(rights, scenario)
 
 
+RESERVED = ("", "configmaps", "phasewise-reservations")
+
 EXTENDER: Mapping[Right, Scenario] = {
     **{Right("list", *what): not_ready for what in WATCHED},
     **{Right("watch", *what): not_followed for what in WATCHED},
     Right("list", *PROFILES): history_not_known,
     Right("watch", *PROFILES): not_followed,
+    Right("list", "metrics.k8s.io", "pods"): not_measured,
+    Right("list", *RESERVED): not_ready,
+    Right("watch", *RESERVED): not_followed,
     Right("create", "", "events"): no_explanation,
     **with_lease("phasewise-extender", never_leads),
 }
@@ -64,7 +76,8 @@ CONTROLLER: Mapping[Right, Scenario] = {
     **{Right("list", "", resource): acts_on_nothing for resource in ("pods", "nodes")},
     **{Right("watch", "", resource): sees_no_change for resource in ("pods", "nodes")},
     Right("patch", *PODS): opens_no_gate,
-    Right("get", *PODS): knows_no_race,
+    Right("get", *RESERVED): reserves_nothing,
+    Right("update", *RESERVED): opens_no_gate,
     Right("create", "", "events"): says_nothing,
     Right("get", "batch", "jobs"): size_not_known,
     Right("get", "jobset.x-k8s.io", "jobsets"): size_not_known,
@@ -126,7 +139,8 @@ def of_kubeflow(kind: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def accounts(cluster: Cluster) -> Iterator[Mapping[str, Account]]:
     hook = next(each for each in documents() if each["kind"] == "MutatingWebhookConfiguration")
-    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", hook)
+    reserved = next(each for each in documents() if each["metadata"]["name"] == RESERVED[-1])
+    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", hook, reserved)
     made = {
         program: Account(cluster, f"phasewise-{program}", roles_in(FOLDER / file))
         for program, (file, _) in PROGRAMS.items()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from extender.judging.combine import points_of, total_of
-from extender.judging.scorers import SCORERS, balance, complement, data, pack, specon, spread
-from tests.extender.worlds import GIB, World, class_json, node_json, pod_json, profile_json
+from extender.pods.pod import CATEGORIES
+from extender.scoring.combine import points_of, total_of
+from extender.scoring.scorers import SCORERS, complement, data, pack, specon, spread
+from placement_bench.worlds import GIB, World, class_json, node_json, pod_json, profile_json
 from tests.reference import extender as reference
 
 BUSY = {"cpu": None, "memory": None}
@@ -24,39 +25,75 @@ def with_categories(held: dict[str, list[str]]) -> World:
     return world
 
 
+WORKERS = {
+    "w1": ["progressing"] * 3,
+    "w2": ["progressing", "watching"],
+    "w3": ["progressing"] * 2,
+    "w4": [*["progressing"] * 5, "converged"],
+}
+"""S = 6, 3.5, 4, 11: the thesis' example."""
+
+
 def test_specon_ranks_the_workers_of_the_thesis_as_the_thesis_does() -> None:
-    world = with_categories(
-        {
-            "w1": ["progressing"] * 3,
-            "w2": ["progressing", "watching"],
-            "w3": ["progressing"] * 2,
-            "w4": [*["progressing"] * 5, "converged"],
-        }
-    )
-    opinion = specon.judge(world.question(pod_json("new")))
-    assert opinion is not None
-    assert opinion.facts["S"].tolist() == [6.0, 3.5, 4.0, 11.0]
-    points = points_of(total_of({"specon": opinion}, {"specon": 1.0}, 4), np.arange(4))
+    world = with_categories(WORKERS)
+    scores = specon.score(world.request(pod_json("new")))
+    assert scores is not None
+    assert scores.facts["S"].tolist() == [6.0, 3.5, 4.0, 11.0]
+    points = points_of(total_of({"specon": scores}, {"specon": 1.0}, 4), np.zeros(4), np.arange(4))
     assert points.scores.tolist() == [7, 10, 9, 0], "w2, then w3, w1 and w4"
     assert points.favourite == 1
 
 
-def test_specon_prefers_the_node_in_less_use_among_equal_ones() -> None:
+def test_a_job_that_learns_counts_the_same_beside_a_thousand_idle_nodes_and_one_of_s_40() -> None:
+    """Worth of one job: 2 of 100. Before, it was 2 of the largest difference in the cluster."""
+    alone = specon.score(with_categories(WORKERS).request(pod_json("new")))
+    world = with_categories({**WORKERS, "w5": ["progressing"] * 20})
+    for number in range(1000):
+        world.put(node_json(f"idle-{number:03}"))
+    everywhere = specon.score(world.request(pod_json("new"), [*WORKERS, "w5", "idle-000"]))
+    assert alone is not None
+    assert everywhere is not None
+    differences = np.diff(alone.values).tolist()
+    assert differences == pytest.approx([2.5 / 100, -0.5 / 100, -7 / 100])
+    assert np.diff(everywhere.values[:4]).tolist() == pytest.approx(differences)
+    told = world.prioritize(pod_json("new"), [*WORKERS, "w5"])
+    assert max(told, key=lambda name: told[name]) == "w2", "where the idle ones do not have the GPU it wants, say"
+    assert world.place(pod_json("new")).startswith("idle")
+
+
+@pytest.mark.parametrize("nodes", [4, 20, 200])
+def test_without_histories_the_smallest_s_is_taken_at_every_size(nodes: int, seed: int) -> None:
+    """Unequal pods, of which nothing but requests is known: how full a node is by those the scheduler weighs."""
+    rng, world, taken = np.random.default_rng(seed), World(), 0
+    for number in range(nodes):
+        world.put(node_json(f"n{number:03}", cpu="96", memory="384Gi"))
+    for number in range(3 * nodes):
+        needs = {"cpu": f"{rng.integers(100, 4000)}m", "memory": f"{rng.integers(1, 16)}Gi"}
+        world.put(pod_json(f"p{number}", node=f"n{rng.integers(nodes):03}", **needs))
+        world.put(profile_json(f"of-{number}", {f"uid-p{number}": CATEGORIES[rng.integers(3)]}))
+    for number in range(50):
+        pod = pod_json(f"new-{number}", cpu=f"{rng.integers(100, 4000)}m", memory=f"{rng.integers(1, 16)}Gi")
+        scores = specon.score(world.request(pod))
+        assert scores is not None
+        sums = dict(zip(world.names, scores.facts["S"].tolist(), strict=True))
+        taken += sums[world.place(pod)] == min(sums.values())
+    assert taken == 50
+
+
+def test_of_workers_of_equal_s_the_one_in_less_use_is_taken_whichever_resource_is_used() -> None:
     world = World(None, node_json("idle"), node_json("busy"))
-    world.put(pod_json("load", cpu="6", node="busy", scheduler="default-scheduler"))
-    opinion = specon.judge(world.question(pod_json("new"), ["busy", "idle"]))
-    assert opinion is not None
-    assert opinion.facts["S"].tolist() == [0.0, 0.0]
-    assert opinion.values[1] > opinion.values[0]
+    world.put(pod_json("cpu", cpu="10m", memory="8Gi", node="idle", scheduler="default-scheduler"))
+    world.put(pod_json("memory", cpu="0", memory="24Gi", node="busy", scheduler="default-scheduler"))
+    assert world.place(pod_json("new", cpu="0", memory="0")) == "idle", "25 against 75 % of memory, 10m of CPU or not"
 
 
 def test_a_job_of_which_nothing_is_told_counts_as_learning_and_a_stranger_not_at_all() -> None:
     world = World(None, node_json("a")).put(
         pod_json("ours", node="a"), pod_json("theirs", node="a", scheduler="default-scheduler")
     )
-    opinion = specon.judge(world.question(pod_json("new")))
-    assert opinion is not None
-    assert opinion.facts["S"].tolist() == [2.0]
+    scores = specon.score(world.request(pod_json("new")))
+    assert scores is not None
+    assert scores.facts["S"].tolist() == [2.0]
     assert (
         SCORERS["specon"].words({"S": 2.0, "pc": 1.0, "wc": 0.0, "cc": 0.0})
         == "S = 2: 1 progressing, 0 watching, 0 converged"
@@ -70,12 +107,64 @@ def test_complement_puts_an_early_peak_beside_a_late_one() -> None:
     world = World(None, node_json("early"), node_json("late"))
     world.put(class_json("early", EARLY, [1.0] * 24), class_json("late", LATE, [1.0] * 24))
     world.put(pod_json("a", node="early", workload="early"), pod_json("b", node="late", workload="late"))
-    opinion = complement.judge(world.question(pod_json("new", workload="late"), ["early", "late"]))
-    assert opinion is not None
-    assert opinion.facts["cpu"].tolist() == pytest.approx([7 / 8, 12 / 8])
-    assert opinion.values[0] > 0.8, "spared"
-    assert opinion.values[1] < 0.3, "12 of 8 cores would be asked for beside its like"
+    scores = complement.score(world.request(pod_json("new", workload="late"), ["early", "late"]))
+    assert scores is not None
+    assert scores.facts["cpu"].tolist() == pytest.approx([7 / 8, 12 / 8])
+    assert scores.values[0] > 0.8, "spared"
+    assert scores.values[1] < 0.3, "12 of 8 cores would be asked for beside its like"
     assert world.place(pod_json("new", workload="late")) == "early"
+
+
+def test_where_nothing_overloads_the_lower_peak_is_taken_against_jobs_that_still_learn() -> None:
+    """45 against 80 % of 20 cores: an early job that watches, and a late one that has converged, for a late one."""
+    early, late = [8.0] * 12 + [1.0] * 12, [1.0] * 12 + [8.0] * 12
+    world = World(None, node_json("a-late", cpu="20"), node_json("b-early", cpu="20"))
+    world.put(class_json("early", early, [1.0] * 24), class_json("late", late, [1.0] * 24))
+    world.put(pod_json("l", node="a-late", workload="late"), pod_json("e", node="b-early", workload="early"))
+    world.put(profile_json("vpa", {"uid-l": "converged", "uid-e": "watching"}))
+    pod = pod_json("new", workload="late")
+    request = world.request(pod, ["b-early", "a-late"])
+    peaks, learning = complement.score(request), specon.score(request)
+    assert peaks is not None
+    assert learning is not None
+    assert peaks.facts["cpu"].tolist() == pytest.approx([0.45, 0.8])
+    weights = world.settings.weights
+    gained = weights["complement"] * (peaks.values[0] - peaks.values[1])
+    assert gained > weights["specon"] * (learning.values[1] - learning.values[0]) > 0.0
+    assert world.place(pod) == "b-early"
+
+
+def test_where_nothing_overloads_cpu_and_memory_end_up_beside_each_other() -> None:
+    """A pod of 40 % memory: 41 of 41 beside a job of 40 % CPU, 80 beside one of 40 % memory."""
+    world = World(None, node_json("a-memory", "100", "100Gi"), node_json("b-cpu", "100", "100Gi"))
+    world.put(pod_json("m", cpu="1", memory="40Gi", node="a-memory"))
+    world.put(pod_json("c", cpu="40", memory="1Gi", node="b-cpu"))
+    heavy = pod_json("new", cpu="1", memory="40Gi", workload="heavy")
+    assert world.place(heavy) == "b-cpu", "by requests alone, as the node in less use of equal S"
+    world.put(class_json("heavy", [1.0], [40.0]))
+    assert world.place(heavy) == "b-cpu"
+
+
+def test_peaks_less_than_five_points_apart_are_alike_and_then_the_fewest_learn() -> None:
+    world = World(None, node_json("high", cpu="100"), node_json("low", cpu="100"), class_json("k", [10.0], [1.0]))
+    world.put(pod_json("h", cpu="34900m", node="high", scheduler="x"), pod_json("l", cpu="30", node="low"))
+    assert world.place(pod_json("new", workload="k")) == "high", "45 against 40 %, and nobody learns there"
+    world.put(pod_json("h", cpu="35", node="high", scheduler="x"))
+    assert world.place(pod_json("new", workload="k")) == "low"
+
+
+def test_where_nothing_but_requests_is_known_complement_is_silent_below_capacity() -> None:
+    world = World(None, node_json("a"), node_json("b")).put(pod_json("p", cpu="6", node="a"))
+    scores = complement.score(world.request(pod_json("new")))
+    assert scores is not None
+    assert scores.values.tolist() == [1.0, 1.0]
+    full = complement.score(world.request(pod_json("new", cpu="3")))
+    assert full is not None
+    assert full.values[0] < 0.3 < full.values[1] == 1.0
+    world.put(class_json("k", [1.0], [1.0]), pod_json("q", node="b", workload="k"))
+    again = complement.score(world.request(pod_json("new")))
+    assert again is not None
+    assert again.values[0] < again.values[1]
 
 
 @pytest.mark.parametrize("asks", [{}, {"phasewise.dev/placement": "pack", "phasewise.dev/data": "d"}])
@@ -96,9 +185,9 @@ def test_complement_fears_missing_memory_more_than_missing_cpu() -> None:
     world.put(
         pod_json("a", cpu="8", memory="1Gi", node="no-cpu"), pod_json("b", cpu="1", memory="32Gi", node="no-memory")
     )
-    opinion = complement.judge(world.question(pod_json("new", cpu="1", memory="4Gi"), ["no-cpu", "no-memory"]))
-    assert opinion is not None
-    assert opinion.values[0] > opinion.values[1] > 0
+    scores = complement.score(world.request(pod_json("new", cpu="1", memory="4Gi"), ["no-cpu", "no-memory"]))
+    assert scores is not None
+    assert scores.values[0] > scores.values[1] > 0
 
 
 def test_complement_says_what_its_slow_twin_says(seed: int) -> None:
@@ -113,59 +202,60 @@ def test_complement_says_what_its_slow_twin_says(seed: int) -> None:
         world.put(class_json(f"k{kind}", rng.uniform(0, 6, 30).tolist(), rng.uniform(0, 20, 30).tolist()))
     for number in range(20):
         world.put(pod_json(f"p{number}", node=f"n{rng.integers(8)}", workload=f"k{rng.integers(4)}"))
-    question = world.question(pod_json("new", workload="k0"), list(sizes))
-    opinion = complement.judge(question)
-    assert opinion is not None
-    for number, (node, size) in enumerate(sizes.items()):
-        load = question.snapshot.load[:, :, question.snapshot.index[node]].T.tolist()
-        assert opinion.values[number] == pytest.approx(
-            reference.complement(load, question.demand.T.tolist(), size), abs=1e-4
-        )
+    request = world.request(pod_json("new", workload="k0"), list(sizes))
+    scores = complement.score(request)
+    assert scores is not None
+    loads = [request.snapshot.load[:, :, request.snapshot.index[node]].T.tolist() for node in sizes]
+    wanted = reference.complement(loads, request.demand.T.tolist(), list(sizes.values()))
+    assert scores.values == pytest.approx(wanted, abs=1e-4)
 
 
 def test_pack_goes_where_the_job_is_and_else_where_least_is_left() -> None:
     job = {"batch.kubernetes.io/job-name": "j"}
     world = World(None, node_json("a"), node_json("b"), node_json("c"))
     world.put(pod_json("full", cpu="6", memory="24Gi", node="c", scheduler="x"))
-    first = pack.judge(world.question(pod_json("j-0", labels=job)))
+    first = pack.score(world.request(pod_json("j-0", labels=job)))
     assert first is not None
     assert int(first.values.argmax()) == 2
     world.put(pod_json("j-1", node="a", labels=job))
-    second = pack.judge(world.question(pod_json("j-0", labels=job)))
+    second = pack.score(world.request(pod_json("j-0", labels=job)))
     assert second is not None
     assert second.values[0] == 1.0
     assert second.values[2] > second.values[1], "of the nodes without the job, the fuller one"
     assert second.facts["peers"].tolist() == [1, 0, 0]
 
 
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_job_that_asks_to_be_packed_takes_the_fuller_node_from_its_first_pod_on(learned: bool) -> None:
+    packs = {"phasewise.dev/placement": "pack"}
+    world = World(None, node_json("a-empty"), node_json("b-half"), *([class_json("k", [1.0], [1.0])] * learned))
+    world.put(pod_json("there", cpu="4", memory="16Gi", node="b-half", scheduler="x"))
+    job = {"batch.kubernetes.io/job-name": "j"}
+    where = {world.place(pod_json(f"j-{pod}", workload="k", labels=job, annotations=packs)) for pod in range(3)}
+    assert where == {"b-half"}
+    assert world.place(pod_json("other", workload="k")) == "a-empty"
+
+
 def test_spread_keeps_the_pods_of_a_job_apart_and_is_silent_on_the_first() -> None:
     job = {"jobset.sigs.k8s.io/jobset-name": "j"}
     world = World(None, node_json("a"), node_json("b"))
-    assert spread.judge(world.question(pod_json("j-0", labels=job))) is None
+    assert spread.score(world.request(pod_json("j-0", labels=job))) is None
     world.put(pod_json("j-1", node="a", labels=job))
-    opinion = spread.judge(world.question(pod_json("j-0", labels=job)))
-    assert opinion is not None
-    assert opinion.values.tolist() == [0.0, 1.0]
+    scores = spread.score(world.request(pod_json("j-0", labels=job)))
+    assert scores is not None
+    assert scores.values.tolist() == [0.0, 1.0]
 
 
 def test_data_counts_parts_of_data_sets() -> None:
     half = {"data.phasewise.dev/imagenet": "0.5", "data.phasewise.dev/coco": ""}
     world = World(None, node_json("half", labels=half), node_json("none"))
     wants = {"phasewise.dev/data": "imagenet, coco"}
-    opinion = data.judge(world.question(pod_json("new", annotations=wants)))
-    assert opinion is not None
-    assert opinion.values.tolist() == [0.75, 0.0]
+    scores = data.score(world.request(pod_json("new", annotations=wants)))
+    assert scores is not None
+    assert scores.values.tolist() == [0.75, 0.0]
     assert SCORERS["data"].words({"present": 1.5, "wanted": 2.0}) == "1.5 of 2 data sets"
-    assert data.judge(world.question(pod_json("new"))) is None
-    assert data.judge(world.question(pod_json("new", annotations={"phasewise.dev/data": "nobody-has-it"}))) is None
-
-
-def test_balance_prefers_the_node_where_cpu_and_memory_end_together() -> None:
-    world = World(None, node_json("a"), node_json("b"))
-    world.put(pod_json("cpu", cpu="4", memory="1Gi", node="a"), pod_json("memory", cpu="1", memory="16Gi", node="b"))
-    opinion = balance.judge(world.question(pod_json("new", cpu="2", memory="1Gi")))
-    assert opinion is not None
-    assert opinion.values[1] > opinion.values[0]
+    assert data.score(world.request(pod_json("new"))) is None
+    assert data.score(world.request(pod_json("new", annotations={"phasewise.dev/data": "nobody-has-it"}))) is None
 
 
 @pytest.mark.parametrize("name", sorted(SCORERS))
@@ -174,18 +264,20 @@ def test_every_scorer_stays_between_0_and_1_does_not_depend_on_order_and_has_wor
     world = World()
     for number in range(12):
         labels = {"data.phasewise.dev/d": str(rng.random())}
-        world.put(node_json(f"n{number}", str(int(rng.integers(1, 9))), f"{rng.integers(1, 33)}Gi", labels))
+        gpus = {"nvidia.com/gpu": str(rng.integers(4))}
+        world.put(node_json(f"n{number}", str(int(rng.integers(1, 9))), f"{rng.integers(1, 33)}Gi", labels, gpus))
     world.put(node_json("sizeless", "0", "0"))
     job = {"volcano.sh/job-name": "j"}
     for number in range(30):
-        world.put(pod_json(f"p{number}", node=f"n{rng.integers(12)}", labels=job if number % 3 else {}))
+        gpus = {"nvidia.com/gpu": "1"} if number % 5 == 0 else {}
+        world.put(pod_json(f"p{number}", node=f"n{rng.integers(12)}", labels=job if number % 3 else {}, extended=gpus))
     pod = pod_json("new", labels=job, annotations={"phasewise.dev/data": "d"})
     names = world.names
-    opinion = SCORERS[name].judge(world.question(pod, names))
-    assert opinion is not None
-    assert opinion.values.shape == (13,)
-    assert ((opinion.values >= 0) & (opinion.values <= 1)).all()
-    back = SCORERS[name].judge(world.question(pod, names[::-1]))
+    scores = SCORERS[name].score(world.request(pod, names))
+    assert scores is not None
+    assert scores.values.shape == (13,)
+    assert ((scores.values >= 0) & (scores.values <= 1)).all()
+    back = SCORERS[name].score(world.request(pod, names[::-1]))
     assert back is not None
-    assert np.array_equal(back.values[::-1], opinion.values)
-    assert SCORERS[name].words({fact: float(of[0]) for fact, of in opinion.facts.items()})
+    assert np.array_equal(back.values[::-1], scores.values)
+    assert SCORERS[name].words({fact: float(of[0]) for fact, of in scores.facts.items()})

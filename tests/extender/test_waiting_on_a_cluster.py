@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from extender.reasons import CPU_REASON
-from tests.cluster.cluster import Cluster
-from tests.cluster.scheduling import start_scheduler
-from tests.cluster.simulated.pods import create
-from tests.cluster.waiting import wait_until
-from tests.extender.placing import explained, job, judged_by_history, placed, profile
-from tests.extender.test_cpu_overload import RESTLESS
+from local_cluster.cluster import Cluster
+from local_cluster.scheduling import start_scheduler
+from local_cluster.simulated.pods import create
+from local_cluster.waiting import wait_until
+from placement_bench.worlds import RESTLESS
+from tests.extender.placing import explained, job, judged_by_history, placed, profile, tries_until_bound
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 12.0
@@ -55,15 +55,5 @@ def test_a_pod_that_would_overload_every_node_waits_and_not_for_ever(
     wait_until(lambda: f"1 {CPU_REASON}" in said(), "the second to be refused, and to say why")
     overload = explained(extender, namespace, "second")["cpuOverload"]
     assert (overload["least"], set(overload["nodes"])) == (0.3098, set(nodes.names))
-    tries = 0
-
-    def let_in() -> bool:
-        """Tried again and again, as `phasewise controller` has it."""
-        nonlocal tries
-        tries += 1
-        words = {"metadata": {"annotations": {"retry.phasewise.dev/at": str(tries)}}}
-        return bool(cluster.core.patch_namespaced_pod("second", namespace, words).spec.node_name)
-
-    wait_until(let_in, "the second to be let in", timeout_s=60)
-    assert tries > 2, "it took more than to be asked about again"
+    assert tries_until_bound(cluster, namespace, "second") > 2, "it took more than to be asked about again"
     nodes.remove()

@@ -9,10 +9,10 @@ import pytest
 
 from extender.gangs.waking import ANNOTATION, MOST_AT_ONCE, Refused, Waker, read_refused
 from extender.reasons import MEMORY_REASON
+from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound, ServerFailed
 from recommender.cluster.objects.metadata import ObjectKey
-from tests.extender.worlds import Clock, Json, pod_json
 
 SAID = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from extender.cli.main import cli
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, ROOT, Extender
 from recommender.cli.common import run
-from tests.cluster.clearing import clear_namespace
-from tests.cluster.cluster import Cluster
-from tests.cluster.installing import MANIFESTS, ROOT, Extender
 
 EXAMPLE = MANIFESTS / "examples" / "placement-jobs.yaml"
 COMMANDS = re.findall(r"^#   (.+)$", EXAMPLE.read_text(), re.MULTILINE)

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 
 from recommender.cli.common import run
 from recommender.cli.main import cli
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
+from tests.fakes.command_line import Ended
 
 
 @pytest.fixture

@@ -63,3 +63,46 @@ except loop.NotCompiled as error:
     print(error, loop.total.signatures)
 """
     assert said_by(asked, folder) == "total []"
+
+
+OF_A_PAIR = """
+from typing import NamedTuple
+from numba import njit
+
+class {name}(NamedTuple):
+    one: float
+    other: float
+
+@njit(cache=True)
+def total(pair):
+    return pair.one + pair.other
+
+def asked():
+    return total({name}(1.0, 2.0))
+"""
+
+
+def test_what_an_earlier_version_left_compiled_is_compiled_anew_also_where_its_classes_are_gone(tmp_path: Path) -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environ["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
+
+    def told(before: str = "") -> subprocess.CompletedProcess[str]:
+        command = (sys.executable, "-B", "-c", f"{before}\nimport pair; print(pair.asked())")
+        return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+    (tmp_path / "pair.py").write_text(OF_A_PAIR.format(name="Pair"))
+    assert told().stdout == "3.0\n"
+    (index,) = (tmp_path / "__pycache__").glob("pair.total-*.nbi")
+    long_ago = index.stat().st_mtime - 10.0
+    (tmp_path / "pair.py").write_text(OF_A_PAIR.format(name="Both"))
+    os.utime(tmp_path / "pair.py", (long_ago, long_ago))  # as installers do that keep the times of an archive
+    assert "Can't get attribute 'Pair'" in told().stderr, "what happens if nobody looks"
+    dropping = (
+        "from pathlib import Path; from recommender.compiling import drop_outdated; "
+        f"drop_outdated(Path({str(tmp_path)!r}))"
+    )
+    assert told(dropping).stdout == "3.0\n"
+    (kept,) = (tmp_path / "__pycache__").glob("pair.total-*.nbi")
+    compiled_s = kept.stat().st_mtime
+    assert told(dropping).stdout == "3.0\n"
+    assert kept.stat().st_mtime == compiled_s, "what is of the present version stays"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData, PartlyDone, PhasewiseError
+from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData, PhasewiseError
 
 
 def test_bad_input_names_file_row_column_and_remedy() -> None:
@@ -19,10 +19,3 @@ def test_a_place_that_is_not_known_is_left_out() -> None:
 )
 def test_each_kind_ends_with_its_exit_code(kind: type[PhasewiseError], code: int) -> None:
     assert kind("x").exit_code == code
-
-
-def test_partly_done_names_every_item_left_out() -> None:
-    error = PartlyDone(["web: no samples", "db: damaged"])
-    assert error.exit_code == 3
-    assert "web: no samples" in str(error)
-    assert "db: damaged" in str(error)

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.reference.histogram import DAY_S, NaiveVpa
+from baselines.histogram import DAY_S, NaiveVpa
 
 EPSILON = 1e-4
 

@@ -56,34 +56,60 @@ def resampled(step_s: float, cpu: Sequence[float], memory: Sequence[float], cell
 
 
 def complement(
-    load: Sequence[tuple[float, float]], demand: Sequence[tuple[float, float]], size: tuple[float, float]
-) -> float:
-    """The value of a node by the `complement` scorer."""
-    fill = [[(used[r] + asked[r]) / size[r] for used, asked in zip(load, demand, strict=True)] for r in range(2)]
-    peaks = [max(shares) for shares in fill]
-    cpu_excess = sum(max(0.0, share - 1.0) for share in fill[0]) / len(fill[0])
-    overload = cpu_excess + 4.0 * max(max(0.0, share - 1.0) for share in fill[1])
-    if overload > 0:
-        return 0.3 / (1.0 + 10.0 * overload)
-    even = (
-        sum(sum(shares) / len(shares) / peak if peak > 0 else 1.0 for shares, peak in zip(fill, peaks, strict=True)) / 2
-    )
-    risk = sum(expected_excess(share - 1.0, 0.15) for share in fill[0]) / len(fill[0])
-    return 0.8 + 0.08 / (1.0 + 10.0 * risk) + 0.08 * (1.0 - min(1.0, max(peaks))) + 0.04 * even
+    loads: Sequence[Sequence[tuple[float, float]]],
+    demand: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+) -> list[float]:
+    """The value of each node by the `complement` scorer, where histories are known."""
+    peaks: list[float] = []
+    overloads: list[float] = []
+    for load, size in zip(loads, sizes, strict=True):
+        fill = [[(used[r] + asked[r]) / size[r] for used, asked in zip(load, demand, strict=True)] for r in range(2)]
+        peaks.append(max(max(shares) for shares in fill))
+        cpu = sum(max(0.0, share - 1.0) for share in fill[0]) / len(fill[0])
+        overloads.append(cpu + 4.0 * max(max(0.0, share - 1.0) for share in fill[1]))
+    least = min((peak for peak, overload in zip(peaks, overloads, strict=True) if not overload), default=0.0)
+    return [
+        0.3 / (1.0 + 10.0 * overload) if overload else 1.0 - 0.2 * (peak - least if peak - least >= 0.05 else 0.0)
+        for peak, overload in zip(peaks, overloads, strict=True)
+    ]
 
 
-def expected_excess(excess: float, doubt: float, steps: int = 2000) -> float:
-    """The mean of what is above zero of a number that lies anywhere within `doubt` of `excess`, by adding it up."""
-    moments = (excess + doubt * (2 * (step + 0.5) / steps - 1) for step in range(steps))
-    return sum(max(0.0, moment) for moment in moments) / steps
-
-
-def points(totals: Mapping[str, float]) -> dict[str, int]:
-    """Integers 0 to 10 by name; the best alone gets 10, of equal ones the first by name."""
+def points(totals: Mapping[str, float], use: Mapping[str, float]) -> dict[str, int]:
+    """Integers 0 to 10 by name; the best alone gets 10, of equal ones that in least use, then the first by name."""
     low, high = min(totals.values()), max(totals.values())
-    favourite = min(name for name, total in totals.items() if total == high)
+    favourite = min((use[name], name) for name, total in totals.items() if total == high)[1]
     told = {}
     for name, total in totals.items():
         scaled = round(10 * (total - low) / (high - low)) if high > low else 9
         told[name] = 10 if name == favourite else min(9, scaled)
     return told
+
+
+def added_overload(
+    load: Sequence[Sequence[float]],
+    variance: Sequence[Sequence[float]],
+    demand: Sequence[float],
+    doubt: Sequence[float],
+    sizes: Sequence[float],
+) -> list[float]:
+    """By node, the overload that a pod is expected to add, as a share of its demand; `sizes` are 0 where not known.
+
+    What is uncertain is tried out: 400 values within the root of three times its variance.
+    """
+
+    def above(mean: float, spread: float, size: float) -> float:
+        reach = (3.0 * spread) ** 0.5
+        return sum(max(0.0, mean + reach * (k - 199.5) / 200 - size) for k in range(400)) / 400
+
+    largest, cells = max(sizes), range(len(demand))
+    alone = sum(above(demand[c], doubt[c], largest) for c in cells)
+    shares = []
+    for node, size in enumerate(sizes):
+        more = 0.0
+        for c in cells:
+            there = load[c][node]
+            after = above(there + demand[c], variance[c][node] + doubt[c], size)
+            more += after - above(there, variance[c][node], size)
+        shares.append(max(0.0, more - alone) / sum(demand) if size and sum(demand) else 0.0)
+    return shares

@@ -14,9 +14,9 @@ from pathlib import Path
 import click
 from click.testing import CliRunner, Result
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import ProcessRecord
-from tests.cluster.rig import clusters_folder, recorded_processes
+from local_cluster.cluster import Cluster
+from local_cluster.processes import ProcessRecord
+from local_cluster.rig import clusters_folder, recorded_processes
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 

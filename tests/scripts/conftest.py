@@ -1,18 +1,14 @@
-"""The scripts' modules lie beside them, not in the installed packages; benches borrow the cluster of the session."""
+"""Benches borrow the cluster of the session."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+    from local_cluster.cluster import Cluster
 
 KEPT = ("kwok", "metrics-server", "vpa-admission-controller")
 """Servers that the cluster starts when they are first asked for, and keeps."""
@@ -21,7 +17,7 @@ KEPT = ("kwok", "metrics-server", "vpa-admission-controller")
 @pytest.fixture
 def lent(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster for a bench that takes it as its own; afterwards it is as it was before."""
-    from tests.cluster.clearing import clear_namespace  # noqa: PLC0415
+    from local_cluster.clearing import clear_namespace  # noqa: PLC0415
 
     before = {name: server for name, server in cluster.servers.items() if server.running}
     nodes, namespaces = _names(cluster.core.list_node), _names(cluster.core.list_namespace)
@@ -34,6 +30,9 @@ def lent(cluster: Cluster) -> Iterator[Cluster]:
         cluster.dismiss(name)
     for name in _names(cluster.core.list_node) - nodes:
         cluster.core.delete_node(name)
+    for name, server in before.items():
+        if cluster.servers[name] is not server:  # the bench has put one of its own in its place
+            cluster.servers[name].stop()
     cluster.servers |= before
     ended = [server for server in cluster.servers.values() if not server.running]
     for server in ended:

@@ -23,6 +23,13 @@ from kubernetes.client import (
     V1Pod,
     V1PodStatus,
 )
+from rich.console import Console
+
+from local_cluster.cluster import Cluster
+from local_cluster.real_node.cgroups import trees
+from local_cluster.real_node.node import what_is_missing
+from local_cluster.rig import clusters_folder
+from local_cluster.waiting import wait_until
 from node_bench import interpreter, output, plots
 from node_bench.batch import Seen
 from node_bench.figures import figures, fit, timeline
@@ -32,14 +39,7 @@ from node_bench.rows import NODE
 from node_bench.sampling import Sample
 from node_bench.setters import SCRIPTED, named
 from node_bench.watch import JobRun, note
-from rich.console import Console
-
 from recommender.cluster.workloads.workload_class import without_counter
-from tests.cluster.cluster import Cluster
-from tests.cluster.real_node.cgroups import trees
-from tests.cluster.real_node.node import what_is_missing
-from tests.cluster.rig import clusters_folder
-from tests.cluster.waiting import wait_until
 from tests.scripts.benches import SCRIPTS, invoke, stopped_at_the_keyboard
 
 NAME = "bench_node"

@@ -1,4 +1,4 @@
-"""The placement bench: its recordings, its arithmetic by hand, its opinions, and a small run on a cluster."""
+"""The placement bench: its recordings, its arithmetic by hand, its scorers, and a small run on a cluster."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from rich.console import Console
+
+from extender.pods.grid import Grid
+from local_cluster.cluster import Cluster
+from local_cluster.recording_extender import Call
+from local_cluster.rig import clusters_folder
+from local_cluster.waiting import NotInTime, wait_until
 from placement_bench import output, plots
 from placement_bench.arrivals import Arrival, in_groups, scattered
 from placement_bench.burst import Burst, demand_on, judged
+from placement_bench.choices import MOST_NODES, Choice, Tally, below_capacity, tally_of, without_histories
 from placement_bench.gangs import Gangs, Repetition
 from placement_bench.gangs import _judged as gangs_judged
 from placement_bench.jobs import GROUPS, Plan, Result, fewer_nodes, lines_of
 from placement_bench.load import Run, load, overload
 from placement_bench.offline import RETRY_S, Floor, by_current_use, by_requests, judge_of, play_offline, run_offline
-from placement_bench.opinions import AtRandom, ByCurrentUse
 from placement_bench.pace import Pace
 from placement_bench.played import Played, Shape
 from placement_bench.recordings import PLAY, TEACH, Recording, curve_of, demand_of_classes, recordings
+from placement_bench.scenes import InProcess
 from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Who, ours_profile
+from placement_bench.scorers import AtRandom, ByCurrentUse
 from placement_bench.watching import Bound
-from rich.console import Console
-
-from extender.pods.grid import Grid
-from tests.cluster.cluster import Cluster
-from tests.cluster.recording_extender import Call
-from tests.cluster.rig import clusters_folder
-from tests.cluster.waiting import NotInTime, wait_until
 from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
 NAME = "bench_placement"
@@ -96,7 +98,7 @@ def test_a_pod_requests_a_share_of_what_was_declared() -> None:
     assert shape.needs(recording([1.0], [1.0]), CAUTIOUS.requested) == (0.8, 1.6 * GIB)
 
 
-# -- opinions ----------------------------------------------------------------------------------------------------------
+# -- scorers -----------------------------------------------------------------------------------------------------------
 
 
 def asked(pod: str, *names: str) -> Call:
@@ -320,20 +322,46 @@ def test_without_any_other_scheduler_there_is_nothing_to_be_held_against() -> No
     assert fewer_nodes(lines_of(ours)) == []
 
 
+# -- single pods -------------------------------------------------------------------------------------------------------
+
+
+def test_a_choice_counts_by_its_peak_or_where_peaks_are_alike_by_s() -> None:
+    choices = [
+        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 0),  # the lowest, apart
+        Choice([0.4, 0.8, 0.46], [8.0, 0.0, 0.0], 2),
+        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 1),  # the smaller S of two that are alike
+        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 0),
+        Choice([0.4, 0.44, 0.8], [2.0, 1.5, 0.0], 2),
+        Choice([0.4, 1.1], [0.0, 0.0], 0),  # not below capacity
+    ]
+    assert tally_of("x", choices) == Tally("x", 1, 2, 1, 3)
+
+
+def test_below_capacity_the_lowest_peak_is_taken_and_without_histories_the_smallest_s() -> None:
+    """What is reached: of 1,000 clusters all (`--rows offline --clusters 1000`)."""
+    learned = below_capacity(InProcess(MOST_NODES), 60, 5, lambda _: None)
+    assert learned.apart > 5
+    assert (learned.lowest, learned.smallest) == (learned.apart, learned.alike)
+    unlearned = without_histories(InProcess(20), 20, 60, 5, lambda _: None)
+    assert (unlearned.smallest, unlearned.alike) == (60, 60)
+
+
 # -- a small run on a cluster ------------------------------------------------------------------------------------------
 
 
 def test_a_small_run_goes_through_all_rows(lent: Cluster, tmp_path: Path) -> None:
     sizes = ["--pods", "6", "--burst-nodes", "3", "--jobs", "3", "--group", "2", "--every", "10", "--nodes", "2"]
-    sizes += ["--seeds", "1", "--orders", "1", "--speed", "32", "--repetitions", "1"]
+    sizes += ["--seeds", "1", "--orders", "1", "--speed", "32", "--repetitions", "1", "--clusters", "2"]
     files = ["--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "r.png")]
     done = invoke(NAME, *sizes, *files, lent=lent)
     assert done.exit_code == 0, done.output
     read = orjson.loads((tmp_path / "r.json").read_bytes())
-    assert [row["pods"] for row in read["burst"]] == [6] * 3
+    assert [row["pods"] for row in read["burst"]] == [6] * 2
     assert all(len(play["runs"]) == 3 for play in read["plays"])
     assert {(line["pattern"], line["nodes"]) for line in read["offline"]} == {("in groups", 2), ("one by one", 2)}
     assert [row["repetitions"][0]["finished"] for row in read["gangs"]] == [0, 2]
+    assert [row["title"].split(",")[0] for row in read["choices"]] == ["histories", *["no histories"] * 3]
+    assert [row["lowest"] + row["smallest"] for row in read["choices"][1:]] == [2, 2, 2]
     assert (tmp_path / "r.png").exists()
 
 

@@ -15,6 +15,12 @@ import orjson
 import pytest
 from rich.console import Console
 from rich.progress import Progress
+
+from extender.pods.reading import pod_reader, profile_reader, read_node
+from extender.settings import Settings
+from local_cluster.cluster import Cluster
+from local_cluster.rig import clusters_folder
+from local_cluster.waiting import wait_until
 from scheduler_bench import objects, output, stub
 from scheduler_bench.binding import KINDS, Round, classes_of_bursts
 from scheduler_bench.caller import Caller
@@ -22,18 +28,12 @@ from scheduler_bench.calls import Times
 from scheduler_bench.filling import fill, waiting
 from scheduler_bench.large import Held
 from scheduler_bench.place import Memory, Place
-
-from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.settings import Settings
-from tests.cluster.cluster import Cluster
-from tests.cluster.rig import clusters_folder
-from tests.cluster.waiting import wait_until
 from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
 NAME = "bench_scheduler"
 
 
-@pytest.fixture(params=["bare", "flask", "gunicorn"])
+@pytest.fixture(params=["bare", "flask", "served"])
 def stand_in(request: pytest.FixtureRequest) -> Iterator[int]:
     """The port of a stand-in."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -106,7 +106,7 @@ def test_the_tables_show_shares_of_what_is_compared_and_the_goals(tmp_path: Path
         "flask": (380.0,),
         "bare": (500.0,),
         "bare-scores": (480.0,),
-        "gunicorn": (400.0,),
+        "served": (400.0,),
         "scores": (395.0,),
         "ours": (390.0, 380.0, 500.0),
         "tuned": (450.0,),
@@ -150,13 +150,13 @@ def test_a_tiny_run_binds_with_every_kind_of_extender(lent: Cluster, tmp_path: P
 
 def test_a_tiny_run_measures_calls_and_memory_on_a_cluster_that_grows(lent: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "r.json"
-    sizes = ("--sizes", "5,8", "--pods-a-node", 2, "--calls", 20)
+    sizes = ("--sizes", "5,8", "--pods-a-node", 2, "--calls", 20, "--slow", 30)
     done = invoke(NAME, "--only", "calls", "--only", "memory", *sizes, "--json", file, lent=lent)
     assert done.exit_code == 0, done.output
     told = orjson.loads(file.read_bytes())
     assert [(each["nodes"], each["pods"]) for each in told["memory"]] == [(5, 10), (8, 16)]
-    assert {(each["names"], each["server"], each["calls"]) for each in told["calls"]} == {
-        (size, who, 20) for size in (5, 8) for who in ("ours", "constant")
+    assert {(each["names"], each["slow_clients"], each["server"], each["calls"]) for each in told["calls"]} == {
+        (size, slow, who, 20) for size in (5, 8) for slow in (0, 30) for who in ("ours", "constant")
     }
 
 

@@ -17,12 +17,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from tests.scripts.benches import SCRIPTS, invoke
 from training import pack, runner
 from training.plan import WORKLOADS, Run, planned_runs, workload_named
 from training.runner import SAMPLE_SCHEMA, Outcome, Recorder, record_all
 from training.sampler import CgroupV1Meter, CgroupV2Meter, Meter, TreeMeter
-
-from tests.scripts.benches import SCRIPTS, invoke
 
 NAME = "record_training"
 MIB = 2**20

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import orjson
@@ -14,7 +14,6 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from recommender.cluster.access.answers import error_of_silence, error_of_status, parsed, parsed_if_json
-from recommender.cluster.access.lines import Answer
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.access.watch_lines import WatchLines
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
@@ -22,10 +21,11 @@ from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unau
 if TYPE_CHECKING:
     from recommender.cluster.access.credentials import Credentials
 
-Response = TypeVar("Response", urllib3.BaseHTTPResponse, Answer)
 Query = Mapping[str, str | int]
 Observer = Callable[[str, int, float], None]
 """Told of each request: method, HTTP status (0 without an answer), seconds."""
+Send = Callable[[float], urllib3.BaseHTTPResponse]
+"""Sends a request, once, and waits for so many seconds."""
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
@@ -40,6 +40,8 @@ TRIES = 4
 TRUSTING = "?fieldValidation=Ignore"
 """Else a server decodes each change twice to warn of unknown fields, and nobody would hear it."""
 
+DRY_RUN = "?dryRun=All"
+
 METADATA, METADATA_LIST = (
     f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
     for kind in ("PartialObjectMetadata", "PartialObjectMetadataList")
@@ -47,6 +49,7 @@ METADATA, METADATA_LIST = (
 """To be told of objects no more than their metadata, where the server can do that."""
 
 JSON, JSON_PATCH, MERGE_PATCH = "application/json", "application/json-patch+json", "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
 class Api:
@@ -126,14 +129,30 @@ class Api:
         *,
         timeout_s: float = READ_TIMEOUT_S,
         metadata_only: bool = False,
+        strategic: bool = False,
     ) -> dict[str, Any]:
-        """Change an object: a list is a JSON Patch, an object a JSON merge patch. Returns the object, or some of it."""
-        kind, accept = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
+        """Change an object: a list is a JSON Patch, an object a JSON merge patch, or a strategic one, which knows the
+        keys of lists. Returns the object, or some of it."""
+        of_object = STRATEGIC_PATCH if strategic else MERGE_PATCH
+        kind, accept = of_object if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
         return self._write("PATCH", path, body, TRUSTING, content_type=kind, accept=accept, timeout_s=timeout_s)
 
-    def create(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
-        """Make an object; `Conflict` when it is there."""
-        return self._write("POST", path, body, timeout_s=timeout_s)
+    def create(
+        self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Make an object, or only see whether it would be made; `Conflict` when it is there."""
+        return self._write("POST", path, body, DRY_RUN if dry_run else "", timeout_s=timeout_s)
+
+    def evict(self, pod: str, uid: str) -> None:
+        """Have a pod leave its node, the very one of this UID; `Throttled` when its disruption budget does not allow it
+        now, which holds up nothing else that is asked for."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.rpartition("/")[2]},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        self._write("POST", f"{pod}/eviction", body, timeout_s=READ_TIMEOUT_S, patient=False)
 
     def replace(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Put an object in place of what is there; `Conflict` unless it holds the present resourceVersion."""
@@ -156,22 +175,16 @@ class Api:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_s: float,
+        patient: bool = True,
     ) -> dict[str, Any]:
-        """What a request with a body is answered: over a kept connection, since there are thousands of them."""
+        """What a request with a body is answered."""
         asked, data = f"{method} {path}", orjson.dumps(body)
 
-        def once(within_s: float) -> Answer:
-            connect_s = min(CONNECT_TIMEOUT_S, within_s)
+        def once(within_s: float) -> urllib3.BaseHTTPResponse:
             headers = self._headers(accept) | {"Content-Type": content_type}
-            lines = self._credentials.lines
-            if lines.usable:
-                return lines.ask(method, path + query, headers, data, connect_s, within_s)
-            response = self._pooled(method, path + query, headers, within_s, body=data)
-            return Answer(
-                response.status, {name.lower(): text for name, text in response.headers.items()}, response.data
-            )
+            return self._sent(method, path + query, headers, within_s, body=data)
 
-        return parsed(asked, self._tried(method, asked, once, timeout_s).data)
+        return parsed(asked, self._tried(method, asked, once, timeout_s, patient=patient).data)
 
     def _read(
         self,
@@ -186,11 +199,13 @@ class Api:
         url = path + (f"?{urlencode(query)}" if query else "")
 
         def once(within_s: float) -> urllib3.BaseHTTPResponse:
-            return self._pooled("GET", url, self._headers(accept), within_s, stream=stream)
+            return self._sent("GET", url, self._headers(accept), within_s, stream=stream)
 
         return self._tried("GET", asked or f"GET {path}", once, timeout_s)
 
-    def _tried(self, method: str, asked: str, once: Callable[[float], Response], timeout_s: float) -> Response:
+    def _tried(
+        self, method: str, asked: str, once: Send, timeout_s: float, *, patient: bool = True
+    ) -> urllib3.BaseHTTPResponse:
         """Ask until it is answered by something else than "later" and "who are you?"; neither was carried out."""
         renewed = False
         for tries_left in reversed(range(TRIES)):
@@ -206,13 +221,13 @@ class Api:
             if isinstance(error, Unauthorized) and tries_left and not renewed:
                 self._credentials.reload(generation)
                 renewed = True
-            elif isinstance(error, Throttled) and tries_left and (error.retry_after_s or 0) <= LONGEST_PATIENCE_S:
+            elif _worth_waiting(error) and patient and tries_left:
                 self._bucket.hold_for(error.retry_after_s or 1.0)
             else:
                 break
         raise error
 
-    def _observed(self, method: str, asked: str, once: Callable[[float], Response], timeout_s: float) -> Response:
+    def _observed(self, method: str, asked: str, once: Send, timeout_s: float) -> urllib3.BaseHTTPResponse:
         started_s, status = self._clock(), 0
         try:
             response = once(timeout_s)
@@ -230,7 +245,7 @@ class Api:
     def _headers(self, accept: str) -> dict[str, str]:
         return {"Accept": accept, "User-Agent": self._user_agent, **self._credentials.headers()}
 
-    def _pooled(
+    def _sent(
         self,
         method: str,
         url: str,
@@ -240,22 +255,24 @@ class Api:
         body: bytes | None = None,
         stream: bool = False,
     ) -> urllib3.BaseHTTPResponse:
-        return self._credentials.pool.request(
+        return self._credentials.pool.urlopen(
             method,
-            self._credentials.host + url,
+            self._credentials.prefix + url,
             body=body,
             headers=headers,
             timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, within_s), read=within_s),
             retries=False,
+            redirect=False,
+            assert_same_host=False,
             preload_content=not stream,
         )
 
 
-def _error(asked: str, response: urllib3.BaseHTTPResponse | Answer) -> ApiError:
-    if isinstance(response, Answer):
-        return error_of_status(
-            asked, response.status, parsed_if_json(response.data), response.headers.get("retry-after")
-        )
+def _worth_waiting(error: ApiError) -> bool:
+    return isinstance(error, Throttled) and (error.retry_after_s or 0) <= LONGEST_PATIENCE_S
+
+
+def _error(asked: str, response: urllib3.BaseHTTPResponse) -> ApiError:
     try:
         body = parsed_if_json(response.data)  # of a stream it is read only now
     except (HTTPError, OSError) as error:

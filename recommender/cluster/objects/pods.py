@@ -11,9 +11,13 @@ from typing import NamedTuple
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.pair import Pair, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.objects.resizability import Resizability, read_resizability
 
 RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 """Condition types of a pod whose resources are being changed in place (Kubernetes 1.33)."""
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation: which of the pods of an Indexed Job it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,6 @@ class ContainerState:
         From the spec; `command` is command and arguments.
     requests, limits
         (cpu_cores, memory_bytes), NaN where absent: the actual ones once the kubelet tells them, until then the spec's.
-    wanted_requests
-        The spec's requests; they differ from `requests` while a resize has not been done.
     running, started_s
         Whether it runs, and since when (unix seconds).
     waiting
@@ -51,7 +53,6 @@ class ContainerState:
     command: tuple[str, ...]
     requests: Pair
     limits: Pair
-    wanted_requests: Pair
     restart_count: int
     running: bool
     started_s: float | None
@@ -59,11 +60,9 @@ class ContainerState:
     terminated: Termination | None
     last_terminated: Termination | None
 
-    @property
-    def resize_pending(self) -> bool:
-        """The kubelet has not yet done what the spec asks for."""
-        return self.requests != self.wanted_requests
 
+BOOST = "vpaCpuStartupBoost/"
+"""Annotation of a pod, with the name of a container: there while the VPA's boost at the start lasts."""
 
 DEFERRED = "Deferred"
 """The reason of a pod's condition PodResizePending while its node has no room."""
@@ -99,9 +98,7 @@ class Pod:
     generate_name
         The prefix its name was made from, empty when it was given one.
     containers
-        `spec.containers` only, in their order.
-    init_containers
-        Names of the init containers and native sidecars: their samples belong to nobody.
+        `spec.containers` only, in their order: samples of init containers and native sidecars belong to nobody.
     created_s, started_s
         Unix seconds; `created_s` NaN when the object does not say.
     """
@@ -121,14 +118,17 @@ class Pod:
     started_s: float | None
     deleting: bool
     containers: tuple[ContainerState, ...]
-    init_containers: frozenset[str]
     resizes: tuple[ResizeCondition, ...]
-    qos: str
+    resizability: Resizability
 
     @property
     def finished(self) -> bool:
         """It runs no more and never will."""
         return self.phase in ("Succeeded", "Failed")
+
+    def is_boosted(self, container: str) -> bool:
+        """Whether it has more CPU for its start than was recommended or asked for, as its VPA's `startupBoost` says."""
+        return BOOST + container in self.annotations
 
     def container(self, name: str) -> ContainerState | None:
         return next((container for container in self.containers if container.name == name), None)
@@ -165,24 +165,21 @@ def read_pod(raw: Fields) -> Pod:
             _read_container(container, statuses.get(container.text("name"), Fields({})))
             for container in spec.children("containers")
         ),
-        init_containers=frozenset(container.required("name") for container in spec.children("initContainers")),
         resizes=tuple(_read_resizes(status)),
-        qos=status.text("qosClass"),
+        resizability=read_resizability(spec, status.text("qosClass")),
     )
 
 
 def _read_container(spec: Fields, told: Fields) -> ContainerState:
     state, wanted = told.child("state"), spec.child("resources")
     running = state.child("running")
-    wanted_requests = read_pair(wanted.child("requests"))
     actual = told.child("resources")  # what the kubelet has really set; spec may be ahead while a resize waits
     return ContainerState(
         name=spec.required("name"),
         image=spec.text("image"),
         command=spec.texts("command") + spec.texts("args"),
-        requests=read_pair(actual.child("requests")) if actual.raw.get("requests") else wanted_requests,
+        requests=read_pair((actual if actual.raw.get("requests") else wanted).child("requests")),
         limits=read_pair((actual if actual.raw else wanted).child("limits")),
-        wanted_requests=wanted_requests,
         restart_count=told.integer("restartCount"),
         running="running" in state,
         started_s=running.time_s("startedAt"),

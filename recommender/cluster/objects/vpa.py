@@ -17,6 +17,10 @@ Bound = tuple[float | None, float | None]
 """(cpu_cores, memory_bytes), None where absent."""
 
 
+REQUESTS_ALONE, LIMITS_TOO = "RequestsOnly", "RequestsAndLimits"
+"""`controlledValues`: limits stay as their owner wrote them, or keep their ratio to the requests."""
+
+
 @dataclass(frozen=True, slots=True)
 class TargetRef:
     """The controller that a VPA scales. `api_version` may be empty."""
@@ -42,6 +46,8 @@ class ContainerPolicy:
         `RequestsAndLimits` or `RequestsOnly`.
     oom_bump_up_ratio, oom_min_bump_up_bytes
         None where unset.
+    memory_interval_s, memory_intervals
+        One memory peak is kept in each interval, and so many intervals count; None where unset.
     """
 
     container: str
@@ -49,9 +55,11 @@ class ContainerPolicy:
     min_allowed: Bound = (None, None)
     max_allowed: Bound = (None, None)
     controlled: frozenset[str] = frozenset(RESOURCES)
-    controlled_values: str = "RequestsAndLimits"
+    controlled_values: str = LIMITS_TOO
     oom_bump_up_ratio: float | None = None
     oom_min_bump_up_bytes: float | None = None
+    memory_interval_s: int | None = None
+    memory_intervals: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +126,11 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
         min_allowed=_read_bound(policy.child("minAllowed")),
         max_allowed=_read_bound(policy.child("maxAllowed")),
         controlled=frozenset(controlled) & frozenset(RESOURCES),
-        controlled_values=policy.text("controlledValues") or "RequestsAndLimits",
+        controlled_values=policy.text("controlledValues") or LIMITS_TOO,
         oom_bump_up_ratio=policy.quantity("oomBumpUpRatio"),
         oom_min_bump_up_bytes=policy.quantity("oomMinBumpUp"),
+        memory_interval_s=policy.integer("memoryAggregationIntervalSeconds") or None,
+        memory_intervals=policy.integer("memoryAggregationIntervalCount") or None,
     )
 
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.metadata import read_key
-from recommender.cluster.objects.reading import Fields, name_of, reads
+from recommender.cluster.objects.reading import BadField, Fields, name_of, reads
 from recommender.cluster.paths import POD_METRICS, path_of
+from recommender.records import Sample
 
 
 class ContainerKey(NamedTuple):
@@ -24,27 +25,11 @@ class ContainerKey(NamedTuple):
     container: str
 
 
-class ContainerUsage(NamedTuple):
-    """What a container used.
-
-    Attributes
-    ----------
-    timestamp_s
-        Unix seconds: the end of the window that it is a mean over.
-    cpu_cores, memory_bytes
-        Mean cores over the window and the working set at its end; NaN where not told, never 0 for want of a value.
-    """
-
-    timestamp_s: float
-    cpu_cores: float
-    memory_bytes: float
-
-
 @dataclass(frozen=True, slots=True)
 class UsageReport:
     """One answer of the metrics API: the samples, and what is wrong with each pod that could not be read."""
 
-    samples: dict[ContainerKey, ContainerUsage]
+    samples: dict[ContainerKey, Sample]
     broken: Mapping[str, str]
 
 
@@ -66,7 +51,7 @@ def read_usage(api: Api, namespace: str | None = None, label_selector: str = "")
 
 def usage_of(answer: dict[str, Any]) -> UsageReport:
     """The report in a PodMetricsList, which is emptied."""
-    samples: dict[ContainerKey, ContainerUsage] = {}
+    samples: dict[ContainerKey, Sample] = {}
     broken: dict[str, str] = {}
     items: list[Any] = answer.pop("items", None) or []
     items.reverse()
@@ -82,7 +67,7 @@ def usage_of(answer: dict[str, Any]) -> UsageReport:
     return UsageReport(samples, broken)
 
 
-def _as_usual(raw: Mapping[str, Any]) -> dict[ContainerKey, ContainerUsage]:
+def _as_usual(raw: Mapping[str, Any]) -> dict[ContainerKey, Sample]:
     """A pod as metrics-server writes it, in nanocores and KiB; anything else fails here and is read with care.
 
     There are thousands at each round, and care takes five times as long.
@@ -97,7 +82,7 @@ def _as_usual(raw: Mapping[str, Any]) -> dict[ContainerKey, ContainerUsage]:
         if cpu[-1:] != "n" or memory[-2:] != "Ki" or not (digits.isdecimal() and digits.isascii()):
             raise ValueError(f"{cpu}, {memory}")
         key = _made(ContainerKey, (namespace, pod, container["name"]))
-        found[key] = _made(ContainerUsage, (timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0))
+        found[key] = _made(Sample, (timestamp_s, int(nanocores) / 1e9, int(kib) * 1024.0))
     return found
 
 
@@ -114,19 +99,18 @@ def _moment_s(text: str) -> float:
 
 
 @reads("PodMetrics")
-def _read_pod(raw: Fields) -> dict[ContainerKey, ContainerUsage]:
+def _read_pod(raw: Fields) -> dict[ContainerKey, Sample]:
     namespace, pod = read_key(raw.child("metadata"))
-    timestamp_s = raw.time_s("timestamp")
-    found: dict[ContainerKey, ContainerUsage] = {}
-    if timestamp_s is None:
-        return found  # of no use without its moment
+    found: dict[ContainerKey, Sample] = {}
+    if (timestamp_s := raw.time_s("timestamp")) is None:
+        raise BadField("timestamp", "is missing")
     for container in raw.children("containers"):
         usage = container.child("usage")
         cpu_cores, memory_bytes = usage.quantity("cpu"), usage.quantity("memory")
         if cpu_cores is None and memory_bytes is None:
             continue
         key = ContainerKey(namespace, pod, container.required("name"))
-        found[key] = ContainerUsage(timestamp_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
+        found[key] = Sample(timestamp_s, _or_nan(cpu_cores), _or_nan(memory_bytes))
     return found
 
 

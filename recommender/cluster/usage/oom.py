@@ -8,7 +8,6 @@ Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender/input/o
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,16 +20,11 @@ from recommender.cluster.objects.pods import ContainerState, Pod, Termination
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.reading import BadField, Fields, reads
 from recommender.records import MEMORY
-from recommender.units import BYTES_PER_MIB
 
 OOM_KILLED = "OOMKilled"
 EVICTED = "Evicted"
 EVICTIONS = f"involvedObject.kind=Pod,reason={EVICTED}"
 """Field selector of the events to reflect with `read_eviction`."""
-
-BUMP_UP_RATIO = 1.2
-MIN_BUMP_UP_BYTES = 100.0 * BYTES_PER_MIB
-"""Upstream's flags at their defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +45,6 @@ class OomObservation:
     container: str
     when_s: float
     memory_bytes: float
-
-
-def bumped_memory_bytes(
-    memory_bytes: float, usage_peak_bytes: float, ratio: float | None = None, min_bump_bytes: float | None = None
-) -> float:
-    """The memory that a killed container is taken to have needed, in whole bytes.
-
-    Parameters
-    ----------
-    memory_bytes
-        Of the observation.
-    usage_peak_bytes
-        Its highest use in the running window. Earlier bumps are no use: they must not feed themselves.
-    ratio, min_bump_bytes
-        `oomBumpUpRatio` and `oomMinBumpUp` of its policy; None for the defaults.
-    """
-    used = max(memory_bytes, usage_peak_bytes)
-    least = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
-    return float(math.floor(max(used + least, used * (BUMP_UP_RATIO if ratio is None else ratio))))
 
 
 def ooms_of_change(old: Pod | None, new: Pod | None, seen_s: float) -> Iterator[OomObservation]:

@@ -20,7 +20,7 @@ HASH_DIGITS = 10
 
 
 class CheckpointKey(NamedTuple):
-    """Whose history it is."""
+    """Whose history it is; of an object that names no container, nobody's."""
 
     vpa: ObjectKey
     container: str
@@ -66,7 +66,7 @@ def read_checkpoint(raw: Fields) -> Checkpoint:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     here = read_key(metadata)
     return Checkpoint(
-        key=CheckpointKey(ObjectKey(here.namespace, spec.required("vpaObjectName")), spec.required("containerName")),
+        key=CheckpointKey(ObjectKey(here.namespace, spec.required("vpaObjectName")), spec.text("containerName")),
         name=here.name,
         uid=metadata.text("uid"),
         labels=metadata.words("labels"),

@@ -97,7 +97,8 @@ class Checkpoints:
         apart = self._namespace is None and len(namespaces) <= LISTED_APART
         for checkpoint in self._listed(*(namespaces if apart else [self._namespace])):
             before = latest.get(checkpoint.key)
-            if checkpoint.key.vpa in wanted and (before is None or before.updated_s < checkpoint.updated_s):
+            named = checkpoint.key.vpa in wanted and checkpoint.key.container
+            if named and (before is None or before.updated_s < checkpoint.updated_s):
                 latest[checkpoint.key] = checkpoint
         for key, checkpoint in latest.items():
             self._known[key] = _Written(checkpoint.name, MADE_BY in checkpoint.labels)
@@ -246,10 +247,12 @@ class Checkpoints:
 
     # -- clearing away ---------------------------------------------------------------------------------------------
 
-    def collect(self, existing: Set[ObjectKey], ours: Set[ObjectKey], now_s: float) -> list[str]:
+    def collect(
+        self, existing: Set[ObjectKey], ours: Set[ObjectKey], now_s: float, covers: Callable[[str], bool]
+    ) -> list[str]:
         """Delete what nobody will read again, and return the names of what went.
 
-        Of VPAs that are gone: the checkpoints with our label. Of our own VPAs: those that nobody has written for
+        Of VPAs that are gone: all, as the default recommender does. Of our own VPAs: those that nobody has written for
         `CONTAINER_UNUSED_S`, whoever made them. A VPA of another recommender keeps all of its checkpoints.
 
         Parameters
@@ -258,6 +261,8 @@ class Checkpoints:
             Sets of all VPAs whoever they name, and those that name us; both from complete lists.
         now_s
             Unix seconds.
+        covers
+            Whether what lies in a namespace is our business.
 
         Raises
         ------
@@ -270,8 +275,7 @@ class Checkpoints:
             if vpa in ours:
                 unread = now_s - checkpoint.updated_s > CONTAINER_UNUSED_S
             else:
-                marked = checkpoint.labels.get(MADE_BY) == self._recommender
-                unread = marked and vpa not in existing and self._is_gone(vpa)
+                unread = covers(vpa.namespace) and vpa not in existing and self._is_gone(vpa)
             if unread and self._delete(checkpoint):
                 gone.append(str(checkpoint))
         return gone

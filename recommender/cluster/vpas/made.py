@@ -17,7 +17,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
-from recommender.cluster.objects.vpa import Bound, ContainerPolicy, TargetRef, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ALONE, Bound, ContainerPolicy, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.checkpoint_objects import MADE_BY
 from recommender.cluster.workloads.ownership import Workload
@@ -34,17 +34,26 @@ LONGEST_NAME = 189
 LONGEST_PROBLEM = 500
 HASH_DIGITS = 10
 
-EVERY, VALUES, MIN_REPLICAS = "*", "RequestsOnly", 1
-"""The same for all that we make: limits stay as their owner wrote them, and the one pod of a job is not left alone."""
+EVERY = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What can be chosen of a VPA that we make; bounds in (cpu_cores, memory_bytes), for every container."""
+    """What can be chosen of a VPA that we make; bounds in (cpu_cores, memory_bytes), for every container.
+
+    Attributes
+    ----------
+    values
+        `controlledValues`.
+    min_replicas
+        What the updater leaves alone when there are fewer; None for its own number.
+    """
 
     mode: str = "InPlaceOrRecreate"
     min_allowed: Bound = (None, None)
     max_allowed: Bound = (None, None)
+    values: str = REQUESTS_ALONE
+    min_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,9 @@ class VpaMaker:
     def change(self, vpa: Vpa, wanted: WantedVpa) -> None:
         """Make one of ours say what is wanted now; `Conflict` when somebody wrote it since it was seen."""
         metadata = {"resourceVersion": vpa.resource_version, "annotations": _annotations(wanted)}
-        self._api.patch(path_of(VPAS, *vpa.key), {"metadata": metadata, "spec": _spec(wanted)})
+        spec = _spec(wanted)
+        spec["updatePolicy"].setdefault("minReplicas", None)  # takes out a number that was there before
+        self._api.patch(path_of(VPAS, *vpa.key), {"metadata": metadata, "spec": spec})
 
     def remove(self, vpa: Vpa) -> None:
         """Delete this very VPA, if it is still there."""
@@ -136,14 +147,17 @@ class VpaMaker:
 
 def _spec(wanted: WantedVpa) -> dict[str, Any]:
     workload, settings = wanted.workload, wanted.settings
-    policy: dict[str, Any] = {"containerName": EVERY, "controlledValues": VALUES}
+    policy: dict[str, Any] = {"containerName": EVERY, "controlledValues": settings.values}
     for field, bound in (("minAllowed", settings.min_allowed), ("maxAllowed", settings.max_allowed)):
         if quantities := _quantities(bound):
             policy[field] = quantities
+    update: dict[str, Any] = {"updateMode": settings.mode}
+    if settings.min_replicas is not None:
+        update["minReplicas"] = settings.min_replicas
     return {
         "targetRef": {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name},
         "recommenders": [{"name": wanted.recommender}],
-        "updatePolicy": {"updateMode": settings.mode, "minReplicas": MIN_REPLICAS},
+        "updatePolicy": update,
         "resourcePolicy": {"containerPolicies": [policy]},
     }
 
@@ -170,8 +184,10 @@ def _what(vpa: Vpa) -> _What:
 def _what_is(wanted: WantedVpa) -> _What:
     workload, settings = wanted.workload, wanted.settings
     target = TargetRef(workload.api_version, workload.kind, workload.name)
-    policy = ContainerPolicy(EVERY, "Auto", settings.min_allowed, settings.max_allowed, controlled_values=VALUES)
-    return _What(target, settings.mode, MIN_REPLICAS, (wanted.recommender,), (policy,))
+    policy = ContainerPolicy(
+        EVERY, "Auto", settings.min_allowed, settings.max_allowed, controlled_values=settings.values
+    )
+    return _What(target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,))
 
 
 def _digest(what: _What) -> str:
@@ -183,7 +199,8 @@ def _digest(what: _What) -> str:
 def _said(policy: ContainerPolicy) -> tuple[Any, ...]:
     bounds = (_quantities(policy.min_allowed), _quantities(policy.max_allowed))
     bumps = (policy.oom_bump_up_ratio, policy.oom_min_bump_up_bytes)
-    return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *bumps)
+    newer = [number for number in (policy.memory_interval_s, policy.memory_intervals) if number is not None]
+    return (policy.container, policy.mode, *bounds, sorted(policy.controlled), policy.controlled_values, *bumps, *newer)
 
 
 def _quantities(bound: Bound) -> dict[str, str]:

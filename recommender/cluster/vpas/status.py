@@ -17,6 +17,13 @@ Json = dict[str, Any]
 BOUNDS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 
 
+LOW_CONFIDENCE, DISRUPTIVE = "LowConfidence", "DisruptiveUpdates"
+OURS_ALONE = frozenset({LOW_CONFIDENCE, DISRUPTIVE})
+"""Condition types that no other recommender sets, and so none would ever take away."""
+
+FETCHING = "FetchingHistory"
+
+
 class Condition(NamedTuple):
     """`status` is `True`, `False` or `Unknown`."""
 
@@ -51,6 +58,23 @@ def status_of(
     entries = [entry for recommendation in ordered if (entry := _entry(recommendation))["target"]]
     status["recommendation"] = {"containerRecommendations": entries} if entries else {}
     return status
+
+
+def status_without(vpa: Vpa, conditions: Container[str]) -> Json:
+    """The status of a VPA without the conditions of these types; all else as it is."""
+    status = dict(vpa.status)
+    status["conditions"] = [
+        one for one in _list(status.get("conditions")) if not (isinstance(one, dict) and one.get("type") in conditions)
+    ]
+    return status
+
+
+def fetches_history(vpa: Vpa) -> bool:
+    """Whether its history is being fetched, by whoever says so: until that is done, none is to be kept."""
+    if FETCHING.encode() not in vpa.status_json:  # thousands are asked about in a round
+        return False
+    told = (one for one in _list(vpa.status.get("conditions")) if isinstance(one, dict))
+    return any(one.get("type") == FETCHING and one.get("status") == "True" for one in told)
 
 
 def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[str, ContainerRecommendation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -13,7 +13,7 @@ from recommender.cluster.errors import ClusterError, Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.vpas.status import Condition, same_status, status_of
+from recommender.cluster.vpas.status import Condition, same_status, status_of, status_without
 from recommender.records import ContainerRecommendation
 
 
@@ -53,6 +53,18 @@ class VpaWriter:
     def stands(self, vpa: Vpa) -> bool:
         """Whether its status is, to the letter, what was written there last."""
         return self._written.get(vpa.key) == hash(vpa.status_json)
+
+    def withdraw(self, vpa: Vpa, conditions: Container[str]) -> None:
+        """Take conditions out of the status of a VPA, and leave all else; nothing is sent where there are none.
+
+        Raises
+        ------
+        ClusterError
+            It could not be written. Where somebody else writes it meanwhile, theirs stands.
+        """
+        wanted = status_without(vpa, conditions)
+        if not same_status(wanted, vpa.status):
+            self._send(vpa, wanted, self.subresource)
 
     def forget(self, vpa: ObjectKey) -> None:
         """It is gone, or another recommender's."""

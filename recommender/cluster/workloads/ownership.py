@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.objects.resizability import Resizability, read_templates
 from recommender.cluster.objects.selectors import LabelSelector
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
@@ -68,6 +69,10 @@ class Workload:
         A job that has succeeded or failed: it will run no more pods.
     deleting
         It is on its way out.
+    templates
+        What its pod templates say of resizing; empty where none is known.
+    replicas
+        How many pods it is to have; 0 where it does not say so in `spec.replicas`.
     """
 
     kind: str
@@ -81,6 +86,8 @@ class Workload:
     api_version: str = ""
     finished: bool = False
     deleting: bool = False
+    templates: frozenset[Resizability] = frozenset()
+    replicas: int = 0
 
     @property
     def name(self) -> str:
@@ -115,6 +122,8 @@ def reader_of(kind: str, api_version: str = "") -> Callable[[Mapping[str, Any]],
             api_version=api_version or WELL_KNOWN[kind][0],
             finished=_has_ended(raw.child("status")),
             deleting="deletionTimestamp" in metadata,
+            templates=read_templates(raw.child("spec")),
+            replicas=raw.child("spec").integer("replicas") if kind in WELL_KNOWN else 0,
         )
 
     return read

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ClusterError, NotFound, Unreachable
+from recommender.cluster.errors import ClusterError, Forbidden, NotFound, Unreachable
 from recommender.cluster.objects.metadata import OwnerRef, read_controller
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
@@ -48,7 +48,11 @@ class Outcome(Enum):
     NO_OBJECT = "it does not exist"
     NO_KIND = "the API server knows no such kind"
     FAILED = "the API server failed"
+    FORBIDDEN = "the API server forbids it"
     NOT_ASKED = "not looked up yet"
+
+
+FAILURES = frozenset({Outcome.FAILED, Outcome.FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +130,12 @@ class Scales:
             del self._kept[place]
 
     def _remembered(self, kept: _Kept | None, answer: ScaleAnswer, now_s: float) -> _Kept:
-        if answer.outcome is not Outcome.FAILED:
+        if answer.outcome not in FAILURES:
             holds_s = RENEWED_S if answer.selector or answer.outcome is Outcome.NOT_SCALABLE else ABSENT_S
             return _Kept(answer, now_s, now_s + holds_s * (1.0 + self._chance.random()), now_s)
         failures = 1 if kept is None else kept.failures + 1
         next_s = now_s + min(FIRST_RETRY_S * 2.0 ** (failures - 1), RENEWED_S)
-        if kept is not None and kept.answer.outcome is not Outcome.FAILED and now_s - kept.good_s < KEPT_S:
+        if kept is not None and kept.answer.outcome not in FAILURES and now_s - kept.good_s < KEPT_S:
             return replace(kept, next_s=next_s, failures=failures)
         return _Kept(answer, now_s, next_s, now_s, failures)
 
@@ -146,6 +150,8 @@ class Scales:
             return _read_scale(self._api.get(path, timeout_s=PATIENCE_S))
         except NotFound:
             return ScaleAnswer(Outcome.NO_OBJECT)
+        except Forbidden as error:
+            return ScaleAnswer(Outcome.FORBIDDEN, error=str(error))
         except ClusterError as error:
             if isinstance(error, Unreachable):
                 self._left = 0  # the others would only wait as long, one after the other

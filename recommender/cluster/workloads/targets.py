@@ -17,10 +17,13 @@ from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads
 from recommender.cluster.workloads.pod_index import PodIndex
-from recommender.cluster.workloads.scales import Outcome, ScaleAnswer, Scales
+from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
 
 TRAINING_JOBS = frozenset({"TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JobSet"})
 """Kinds found by owner and labels alone: some have a scale subresource, but it knows their workers only."""
+
+JOBS = TRAINING_JOBS | {"Job", "CronJob"}
+"""Kinds whose pods are not simply made again: what they have done so far is lost with them."""
 
 JOB_NAME_LABELS = (
     "training.kubeflow.org/job-name",
@@ -108,6 +111,18 @@ class Targets:
             for ref, workload in self._workloads.chain(pod.key.namespace, pod.owner)
         )
 
+    def pods_below(self, namespace: str, ref: Ref) -> list[Pod]:
+        """Pods that a controller controls, itself or through well-known controllers."""
+        found: list[Pod] = []
+        waiting, passed = [ref], {ref}
+        while waiting:
+            here = waiting.pop()
+            found += self._pods.owned(namespace, here)
+            below = set(self._workloads.below(namespace, here)) - passed
+            passed |= below
+            waiting += below
+        return sorted(found, key=lambda pod: pod.key)
+
     def _resolved(self, namespace: str, target: TargetRef) -> tuple[Pod, ...]:
         ref = Ref.of(target.api_version, target.kind, target.name)
         if target.kind in WELL_KNOWN:
@@ -126,7 +141,7 @@ class Targets:
         if workload is None:
             raise _unreadable(f"{ref.kind} {namespace}/{ref.name} does not exist")
         if workload.selector is None:
-            return self._owned(namespace, ref)
+            return self.pods_below(namespace, ref)
         return self._pods.chosen(namespace, workload.selector)
 
     def _by_scale(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
@@ -137,7 +152,7 @@ class Targets:
         if answer.outcome is not Outcome.FOUND:
             raise _unreadable(f"{what}: {answer.outcome.value}")
         if not answer.selector:
-            if owned := self._owned(namespace, ref):
+            if owned := self.pods_below(namespace, ref):
                 return owned
             raise _unreadable(f"{what}: its scale subresource names no selector")
         try:
@@ -147,30 +162,18 @@ class Targets:
 
     def _scale(self, namespace: str, api_version: str, ref: Ref) -> ScaleAnswer:
         answer = self._scales.of(namespace, api_version, ref.kind, ref.name)
-        if answer.outcome is Outcome.FAILED:
-            raise _unreadable(answer.error, transient=True)
+        if answer.outcome in FAILURES:
+            raise _unreadable(answer.error, transient=answer.outcome is Outcome.FAILED)
         if answer.outcome is Outcome.NOT_ASKED:
             raise _Unresolved("", transient=True)
         return answer
 
     def _by_owner(self, namespace: str, ref: Ref) -> list[Pod]:
         """Pods below the target, and those that carry its name in one of the usual labels."""
-        found = {pod.key: pod for pod in self._owned(namespace, ref)}
+        found = {pod.key: pod for pod in self.pods_below(namespace, ref)}
         for label in JOB_NAME_LABELS:
             found |= {pod.key: pod for pod in self._pods.labelled(namespace, label, ref.name)}
         return [found[key] for key in sorted(found)]
-
-    def _owned(self, namespace: str, ref: Ref) -> list[Pod]:
-        """Pods that the target controls, itself or through well-known controllers."""
-        found: list[Pod] = []
-        waiting, passed = [ref], {ref}
-        while waiting:
-            here = waiting.pop()
-            found += self._pods.owned(namespace, here)
-            below = set(self._workloads.below(namespace, here)) - passed
-            passed |= below
-            waiting += below
-        return sorted(found, key=lambda pod: pod.key)
 
     def _is_foreign(self, pod: Pod, target: Ref) -> bool:
         """It certainly belongs to another controller; where that cannot be told, selector and labels decide."""
@@ -221,8 +224,8 @@ class Targets:
         if ref.kind in TRAINING_JOBS:
             return None, False
         answer = self._scales.of(namespace, told.api_version, ref.kind, ref.name)
-        if answer.outcome is Outcome.FAILED:
-            raise _Unresolved(answer.error, transient=True)
+        if answer.outcome in FAILURES:
+            raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
         if answer.outcome is Outcome.NOT_ASKED:
             raise _Unresolved("", transient=True)
         return answer.owner, answer.outcome is Outcome.FOUND

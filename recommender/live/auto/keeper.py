@@ -15,7 +15,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
 from recommender.cluster.vpas.made import VpaMaker
 from recommender.live.auto.view import AutoView
-from recommender.live.auto.vpas import Plan, plan
+from recommender.live.auto.vpas import VpaChanges, plan
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +109,7 @@ class AutoKeeper:
             self._retry_s.pop(name, None)
             self._said.pop(name, None)
             return
-        wanted = plan(
-            namespace,
-            self._view.workloads(name),
-            self._view.vpas(name),
-            self._recommender,
-            self._view.is_scalable,
-        )
+        wanted = plan(namespace, self._view.workloads(name), self._view.vpas(name), self._recommender, self._view)
         undone = dict(self._carry_out(wanted))
         self._say(name, {**wanted.notes, **undone})
         if wanted.unsure or any(undone.values()):
@@ -127,7 +121,7 @@ class AutoKeeper:
         else:
             self._retry_s.pop(name, None)
 
-    def _carry_out(self, wanted: Plan) -> Iterator[tuple[str, str]]:
+    def _carry_out(self, wanted: VpaChanges) -> Iterator[tuple[str, str]]:
         """What could not be done, and why; no words where our view is late, and the next one will tell."""
         for step in _steps(wanted, self._maker):
             if self._ended.is_set() or not self._leads():
@@ -173,7 +167,7 @@ class _Step(NamedTuple):
     why: str
 
 
-def _steps(wanted: Plan, maker: VpaMaker) -> Iterator[_Step]:
+def _steps(wanted: VpaChanges, maker: VpaMaker) -> Iterator[_Step]:
     for vpa, why in wanted.remove:
         yield _Step("removed", f"VPA {vpa.key}", partial(maker.remove, vpa), why)
     for vpa, to in wanted.change:

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
+from recommender.cluster.vpas.in_place import InPlaceMode
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.discovery import Discovery
 from recommender.cluster.workloads.namespaces import NAMESPACES, Namespace, read_namespace
@@ -30,7 +33,7 @@ class AutoView:
 
     def __init__(self, api: Api, view: ClusterView, scope: Scope) -> None:
         self._view, self._scope = view, scope
-        self._discovery = Discovery(api, time.monotonic)
+        self._discovery, self._in_place = Discovery(api, time.monotonic), InPlaceMode(api, time.monotonic)
         self._namespaces = Reflector(
             api,
             path_of(NAMESPACES),
@@ -42,7 +45,7 @@ class AutoView:
         self._vpas: dict[str, dict[ObjectKey, Vpa]] = defaultdict(dict)
         self._changed: set[str] = set()
         self._news = threading.Event()
-        view.listen(self._vpa_changed, self._workload_changed)
+        view.listen(self._vpa_changed, self._workload_changed, self._pod_changed)
 
     def start(self) -> None:
         self._namespaces.start()
@@ -98,6 +101,14 @@ class AutoView:
         resource = self._discovery.find(api_version, kind)
         return resource is not None and resource.scalable
 
+    def has_in_place(self, namespace: str) -> bool:
+        """Whether VPAs may have the update mode `InPlace`; an ApiError when the server could not say."""
+        return self._in_place.available(namespace)
+
+    def live_pods(self, workload: Workload) -> set[Resizability]:
+        """What the live pods of a workload say of resizing."""
+        return {pod.resizability for pod in self._view.pods_of(workload) if not pod.finished}
+
     # -- what the watches tell, on their threads -------------------------------------------------------------------
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
@@ -105,6 +116,14 @@ class AutoView:
 
     def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
         self._note(*(workload.key.namespace for workload in (old, new) if workload is not None))
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """News is a pod that is not as its template says: admission may have made it another."""
+        if new is None or (old is not None and old.resizability == new.resizability):
+            return
+        owners = self._view.workloads.chain(new.key.namespace, new.owner)
+        if not any(owner is not None and new.resizability in owner.templates for _, owner in owners):
+            self._note(new.key.namespace)
 
     def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
         with self._lock:

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.made import WantedVpa, is_as_wanted, is_edited, is_made_by, names_for
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
 from recommender.cluster.workloads.training_jobs import KINDS
+from recommender.live.auto.harmless import harmless
 from recommender.live.auto.settings import AUTO, read_wish
 
-COVERED = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet")}
+COVERED = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")}
 """(group, kind) of the workloads that get a VPA; well-known kinds have no group here."""
 
-IsScalable = Callable[[str, str], bool]
-"""Whether objects of an (apiVersion, kind) can be scaled: else the VPA's updater knows nothing of them."""
+
+class Surroundings(Protocol):
+    """What else must be known of a cluster. Where a call raises an ApiError, that workload's VPA stays as it is."""
+
+    def is_scalable(self, api_version: str, kind: str) -> bool:
+        """Whether objects of a kind can be scaled: else the VPA's updater knows nothing of them."""
+
+    def has_in_place(self, namespace: str) -> bool:
+        """Whether VPAs may have the update mode `InPlace`."""
+
+    def live_pods(self, workload: Workload) -> Collection[Resizability]:
+        """What the live pods of a workload say of resizing."""
+
 
 MADE_OF_JOBS = "JobSet"
 """Without a scale subresource the updater acts on none: then each of its Jobs has a VPA of its own."""
@@ -29,7 +43,7 @@ NOT_ACTED_UPON = "the updater acts on no kind without a scale subresource: this 
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VpaChanges:
     """What is to be done in a namespace, in this order.
 
     Attributes
@@ -56,8 +70,8 @@ def plan(
     workloads: Mapping[Ref, Workload],
     vpas: Mapping[ObjectKey, Vpa],
     recommender: str,
-    is_scalable: IsScalable,
-) -> Plan:
+    around: Surroundings,
+) -> VpaChanges:
     """What is to be done so that each labelled workload has one VPA, and none beside a VPA that a person made.
 
     Parameters
@@ -66,10 +80,8 @@ def plan(
         All that are known in this namespace.
     recommender
         Our name: what made VPAs say in `recommenders` and in their label.
-    is_scalable
-        Asked for kinds that are not well-known. Where it raises an ApiError, that workload's VPA stays as it is.
     """
-    return _Planning(namespace, workloads, vpas, recommender, is_scalable).done()
+    return _Planning(namespace, workloads, vpas, recommender, around).done()
 
 
 class _Planning:
@@ -79,10 +91,10 @@ class _Planning:
         workloads: Mapping[Ref, Workload],
         vpas: Mapping[ObjectKey, Vpa],
         recommender: str,
-        is_scalable: IsScalable,
+        around: Surroundings,
     ) -> None:
         self._namespace, self._workloads, self._vpas = namespace, workloads, vpas
-        self._recommender, self._is_scalable = recommender, is_scalable
+        self._recommender, self._around = recommender, around
         theirs = []
         self._made: dict[str, list[Vpa]] = defaultdict(list)  # by the uid of the workload
         for vpa in sorted(vpas.values(), key=lambda vpa: (vpa.created_s, vpa.key)):
@@ -99,7 +111,7 @@ class _Planning:
         self._notes: dict[str, str] = {}
         self._unsure = False
 
-    def done(self) -> Plan:
+    def done(self) -> VpaChanges:
         self._check_label(f"Namespace {self._namespace.name}", self._namespace.labels)
         for workload in self._workloads.values():
             if (workload.ref.group, workload.kind) in COVERED and workload.uid:
@@ -108,7 +120,7 @@ class _Planning:
                 except ApiError as error:
                     self._notes[_words_for(workload)] = f"cannot tell whether it is to have a VPA: {error}"
                     self._unsure = True
-        return Plan(self._remove, self._change, self._create, self._notes, self._unsure)
+        return VpaChanges(self._remove, self._change, self._create, self._notes, self._unsure)
 
     # -- one workload ----------------------------------------------------------------------------------------------
 
@@ -134,7 +146,7 @@ class _Planning:
         about = _words_for(workload)
         if not self._is_labelled(workload):
             return f"{about} is not labelled {AUTO}=true, nor is its namespace"
-        if workload.kind == MADE_OF_JOBS and not self._is_scalable(workload.api_version, workload.kind):
+        if workload.kind == MADE_OF_JOBS and not self._around.is_scalable(workload.api_version, workload.kind):
             return f"the updater acts on no {MADE_OF_JOBS}: each of the Jobs of {about} has one"
         if (owner := workload.owner) is not None and self._counts(owner):
             if AUTO in workload.labels:
@@ -161,7 +173,7 @@ class _Planning:
     def _counts(self, owner: OwnerRef) -> bool:
         """A VPA then belongs to the owner, or to what is above it."""
         known = owner.kind in WELL_KNOWN or (owner.kind in TRAINING_JOBS and owner.kind != MADE_OF_JOBS)
-        return known or self._is_scalable(owner.api_version, owner.kind)
+        return known or self._around.is_scalable(owner.api_version, owner.kind)
 
     def _way_up(self, ref: Ref) -> Iterator[Ref]:
         """Who controls a controller, and who controls that, as far as is known."""
@@ -204,9 +216,12 @@ class _Planning:
         problems = list(wish.problems)
         if problems:
             self._notes[_words_for(workload)] = f"the VPA only recommends (mode Off): {'; '.join(problems)}"
-        if workload.kind not in WELL_KNOWN and not self._is_scalable(workload.api_version, workload.kind):
+        if workload.kind not in WELL_KNOWN and not self._around.is_scalable(workload.api_version, workload.kind):
             problems.append(NOT_ACTED_UPON)
-        return WantedVpa(name, workload, self._recommender, wish.settings, "; ".join(problems))
+        pods = {*workload.templates, *self._around.live_pods(workload)}
+        has_in_place = self._around.has_in_place(self._namespace.name)
+        settings, reason = harmless(wish.settings, workload.kind, pods, has_in_place)
+        return WantedVpa(name, workload, self._recommender, settings, "; ".join(filter(None, [*problems, reason])))
 
 
 def _words_for(workload: Workload) -> str:

@@ -9,36 +9,35 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Unreachable
+from recommender.cluster.errors import ClusterError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.quota import QUOTAS, read_quota
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
-from recommender.cluster.vpas.checkpoints import CheckpointKey, Checkpoints, WriteReport
-from recommender.cluster.vpas.status import Condition
+from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
+from recommender.cluster.vpas.status import OURS_ALONE, Condition
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.watching.store import OnChange
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Workload, Workloads, reader_of
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, reader_of
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.errors import BadInput
-from recommender.live.fleet.member import Sample
+from recommender.live.outside.histories import Histories, Statuses
 from recommender.live.outside.profile_store import ProfileStore
-from recommender.live.view.room import Room
+from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import Patience, Usage
-from recommender.live.view.view import Place, Selection
+from recommender.live.view.view import Place, SelectedPods
 from recommender.policies.histogram import HistogramSession
-from recommender.policies.histogram_checkpoint import session_of
-from recommender.records import ContainerRecommendation
+from recommender.policies.room import Room
+from recommender.records import ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +67,7 @@ class ClusterView:
     ) -> None:
         self._api, self._scope, self._usage = api, scope, Patience(usage)
         self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock
+        self._unread: Mapping[str, str] = {}
         self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
         self._targets = Targets(
             self._pods,
@@ -75,18 +75,18 @@ class ClusterView:
             Scales(api, time.monotonic, random.Random()),  # noqa: S311 - jitter
         )
         self._writer = VpaWriter(api, wall_clock)
-        self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
-        self._histories: dict[CheckpointKey, HistogramSession] = {}
+        self._histories = Histories(api, scope, wall_clock)
         self._loaded: dict[ObjectKey, str] = {}
-        self._selected: dict[ObjectKey, tuple[Resolution, Selection]] = {}
+        self._selected: dict[ObjectKey, tuple[Resolution, SelectedPods]] = {}
         within = scope.namespace
         self._vpas = Reflector(api, path_of(VPAS, within), read_vpa, on_change=self._vpa_changed)
         self._nodes = Reflector(api, path_of(NODES), read_node)
-        self._room = Room(self._nodes)
+        self._quotas = Reflector(api, path_of(QUOTAS, within), scope.only(read_quota))
+        self._rooms = Rooms(self._nodes, self._quotas)
         self._profiles = Reflector(api, path_of(PROFILES, within), scope.only(read_profile), metadata_only=True)
         self._profile_store = ProfileStore(api, scope, self._profiles)
         self._training_jobs = TrainingJobs(api, self._workload_changed, within, scope.only)
-        self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload]]] = []
+        self._listeners: list[tuple[OnChange[Vpa], OnChange[Workload], OnChange[Pod]]] = []
         self.reflectors: tuple[Reflector[Any], ...] = (
             self._vpas,
             self._nodes,
@@ -104,21 +104,32 @@ class ClusterView:
             ),
         )
 
-    def listen(self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload]) -> None:
+    @property
+    def _watched(self) -> tuple[Reflector[Any], ...]:
+        return (*self.reflectors, self._profiles, self._quotas)
+
+    def listen(
+        self, vpa_changed: OnChange[Vpa], workload_changed: OnChange[Workload], pod_changed: OnChange[Pod]
+    ) -> None:
         """Have these told of every change, on the threads of the watches; to be said before `start`."""
-        self._listeners.append((vpa_changed, workload_changed))
+        self._listeners.append((vpa_changed, workload_changed, pod_changed))
+
+    def pods_of(self, workload: Workload) -> Sequence[Pod]:
+        """The pods below a controller."""
+        return self._targets.pods_below(workload.key.namespace, workload.ref)
 
     def start(self) -> None:
         """Begin to watch."""
         self._training_jobs.start()
-        for reflector in (*self.reflectors, self._profiles):
+        for reflector in self._watched:
             reflector.start()
 
     @property
     def synced(self) -> bool:
         """Everything watched was listed once: only then does what is not there not exist."""
-        profiles = self._profiles.synced or self._profiles.problem  # they may not be installed
-        return bool(profiles) and all(reflector.synced for reflector in self.reflectors)
+        # Profiles may not be installed, and who may not read quotas does as if there were none.
+        spared = all(reflector.synced or reflector.problem for reflector in (self._profiles, self._quotas))
+        return spared and all(reflector.synced for reflector in self.reflectors)
 
     def load_histories(self) -> None:
         """Read checkpoints and profiles of the VPAs that have come since the last call; broken ones are left out.
@@ -132,22 +143,28 @@ class ClusterView:
         """
         ours = {vpa.key: vpa.uid for vpa in self._ours()}
         for gone in [key for key, uid in self._loaded.items() if ours.get(key) != uid]:
-            del self._loaded[gone]
+            self._hand_over(gone, self._loaded.pop(gone))
             self._targets.forget(gone)
             self._selected.pop(gone, None)
-            self._checkpoints.forget(gone)
+            self._rooms.selected(gone, (), 0)
+            self._histories.forget(gone)
             self._writer.forget(gone)
         fresh = ours.keys() - self._loaded.keys()
         if not fresh:
             return
         self._profile_store.load(fresh)
-        self._histories = {key: past for key, past in self._histories.items() if key.vpa in self._loaded}
-        for checkpoint in self._checkpoints.load(fresh):
-            try:
-                self._histories[checkpoint.key] = session_of(checkpoint.status, str(checkpoint))
-            except BadInput as error:
-                log.warning("%s", error)
+        self._histories.load(fresh, self._loaded.keys())
         self._loaded |= {key: ours[key] for key in fresh}
+
+    def _hand_over(self, key: ObjectKey, uid: str) -> None:
+        """Take what only we would ever take back out of the status of a VPA that is another recommender's now."""
+        vpa = self._vpas.snapshot().get(key)
+        if vpa is None or vpa.uid != uid or self._observe_only or not self._leads():
+            return
+        try:
+            self._writer.withdraw(vpa, OURS_ALONE)
+        except ClusterError as error:
+            log.warning("%s: its conditions of ours stay: %s", key, error)
 
     def forget_histories(self) -> None:
         """Read all checkpoints again: somebody else may have written them."""
@@ -155,8 +172,8 @@ class ClusterView:
 
     @property
     def unreadable(self) -> int:
-        """How many of the objects watched have a wrong form now."""
-        return sum(len(reflector.broken) for reflector in (*self.reflectors, self._profiles))
+        """How many of the objects watched, and of the pods' metrics, have a wrong form now."""
+        return len(self._unread) + sum(len(reflector.broken) for reflector in self._watched)
 
     def hurry(self, until_s: float) -> None:
         """Ask nothing of the API server after a moment (monotonic seconds): the process ends."""
@@ -166,7 +183,7 @@ class ClusterView:
     def stop(self) -> None:
         """Stop watching, and wait for nobody: a connection that is just being made ends by itself."""
         self._training_jobs.stop()
-        for reflector in (*self.reflectors, self._profiles):
+        for reflector in self._watched:
             reflector.stop(0.0)
 
     # -- what a round asks -----------------------------------------------------------------------------------------
@@ -175,7 +192,7 @@ class ClusterView:
         """Those that name us, in the namespaces that are ours, once their histories are known."""
         return [vpa for vpa in self._ours() if self._loaded.get(vpa.key) == vpa.uid]
 
-    def select(self, vpa: Vpa) -> Selection:
+    def select(self, vpa: Vpa) -> SelectedPods:
         """The pods that a VPA is for."""
         found = self._targets.resolve(vpa.key, vpa.target)
         if found.transient:
@@ -183,21 +200,26 @@ class ClusterView:
         before, selection = self._selected.get(vpa.key, (None, None))
         if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
             classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in found.pods}
-            selection = Selection(found.pods, classes, found.problem or None)
+            selection = SelectedPods(found.pods, classes, found.problem or None)
             self._selected[vpa.key] = found, selection
+            self._rooms.selected(vpa.key, found.pods, self._replicas_of(vpa))
         return selection
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
-        """What containers used lately."""
-        return self._usage.samples(self._wall_clock())
+        """What containers used lately; what could not be read is logged when it comes, and counted."""
+        used = self._usage.samples(self._wall_clock())
+        for about in used.broken.keys() - self._unread.keys():
+            log.warning("%s is left out", used.broken[about])
+        self._unread = used.broken
+        return used.samples
 
     def kills(self) -> Sequence[OomObservation]:
         """Kills for memory since the last call."""
         return self._ooms.drain()
 
-    def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
-        """Allocatable of the nodes that the first of these pods may run on, as far as selector and taints tell."""
-        return self._room.of(pods)
+    def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
+        """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
+        return self._rooms.of(vpa, pods)
 
     def publish(
         self,
@@ -239,27 +261,21 @@ class ClusterView:
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knew at the start."""
-        return self._histories.get(CheckpointKey(vpa, container))
+        return self._histories.of(vpa, container)
 
     def remembered(self, vpa: ObjectKey) -> Collection[str]:
-        """The containers of which something was known at the start."""
-        return [key.container for key in self._histories if key.vpa == vpa]
+        """The containers of which something was known at the start, and is not too old to count."""
+        return self._histories.containers(vpa)
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
         """What another source knows of the time before, in the place of checkpoints."""
-        self._histories |= histories
+        self._histories.adopt(histories)
 
-    def keep(
-        self,
-        statuses: Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]],
-        within_s: float,
-        every_s: float,
-        at_most: float,
-    ) -> WriteReport:
+    def keep(self, statuses: Statuses, within_s: float, every_s: float, at_most: float) -> WriteReport:
         """Write checkpoints of those that have not been written for `every_s`, the longest waiting first."""
         if self._observe_only or not self._leads():
             return WriteReport()
-        return self._checkpoints.write(statuses, time.monotonic() + within_s, at_most, every_s)
+        return self._histories.keep(statuses, self._vpas.snapshot(), within_s, every_s, at_most)
 
     def clear_away(self) -> list[str]:
         """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went.
@@ -272,28 +288,32 @@ class ClusterView:
         if self._observe_only or not self._leads():
             return []
         ours = {vpa.key for vpa in self._ours()}
-        return self._checkpoints.collect(self._vpas.snapshot().keys(), ours, self._wall_clock())
+        return self._histories.clear_away(self._vpas.snapshot().keys(), ours)
 
     def _ours(self) -> list[Vpa]:
-        return [
-            vpa
-            for vpa in self._vpas.snapshot().values()
-            if self._scope.recommender in vpa.recommenders and self._scope.covers(vpa.key.namespace)
-        ]
+        return list(filter(self._scope.claims, self._vpas.snapshot().values()))
+
+    def _replicas_of(self, vpa: Vpa) -> int:
+        """How many pods its target is to have, where that is known."""
+        target = vpa.target
+        workload = self.workloads.get(vpa.key.namespace, Ref.of(target.api_version, target.kind, target.name))
+        return 0 if workload is None else workload.replicas
 
     def _must_lead(self) -> None:
         if not self._leads():
             raise Unreachable("not written: this process does not lead any more")
 
     def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:
-        for listener, _ in self._listeners:
+        for listener, _, _ in self._listeners:
             listener(old, new)
 
     def _workload_changed(self, old: Workload | None, new: Workload | None) -> None:
         self.workloads.changed(old, new)
-        for _, listener in self._listeners:
+        for _, listener, _ in self._listeners:
             listener(old, new)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._pods.changed(old, new)
         self._ooms.pod_changed(old, new)
+        for _, _, listener in self._listeners:
+            listener(old, new)

@@ -16,11 +16,10 @@ import numpy as np
 
 from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
-from recommender.live.fleet.member import Sample
 from recommender.live.past.histories import Histories, PodOwners, Remembering
 from recommender.live.view.view import Place
 from recommender.policies.histogram import HistogramSession
-from recommender.records import FloatArray
+from recommender.records import FloatArray, Sample
 from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_faults import QueryRefused
 from recommender.sources.prometheus_past import Owners

@@ -15,7 +15,7 @@ from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
-from recommender.live.view.view import Selection
+from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
@@ -33,7 +33,7 @@ class Remembering(Protocol):
 
     def vpas(self) -> Sequence[Vpa]: ...
 
-    def select(self, vpa: Vpa) -> Selection: ...
+    def select(self, vpa: Vpa) -> SelectedPods: ...
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None: ...
 

@@ -1,16 +1,22 @@
-"""How the training of each pod comes along: collected from wherever jobs say it, judged, and kept with its workload."""
+"""How the training of each pod comes along: collected from wherever jobs say it, judged, and kept with its VPA."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.pods import COMPLETION_INDEX, Pod
+from recommender.engine.moments import moment
 from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, leading
-from recommender.live.advice.workload import Workload
-from recommender.live.moments import moment
+from recommender.live.vpa_state import VpaState
 from recommender.readings import PodName, Reading, Told
+
+AWAITED_S = 3600.0
+"""So long after its last word the curve of a pod that is gone waits for the next pod of its Job."""
+
+Run = tuple[str, str]
+"""UID of a Job, and completion index: what a pod is replaced in."""
 
 
 class ProgressSource(Protocol):
@@ -26,22 +32,23 @@ class ProgressSource(Protocol):
 
 
 class Progress:
-    """Asks the sources once a round. What it learns is kept in the workloads, so it goes where they go."""
+    """Asks the sources once a round. What it learns is kept with the VPAs, so it goes where they go."""
 
     def __init__(self, sources: Sequence[ProgressSource] = (), options: GrowthOptions | None = None) -> None:
         self.sources, self.options = sources, options or GrowthOptions()
-        self._pods: dict[PodName, tuple[Workload, Pod]] = {}
+        self._pods: dict[PodName, tuple[VpaState, Pod]] = {}
         self._version: object = None
+        self._awaited: dict[Run, Growth] = {}
 
-    def take(self, workloads: Iterable[Workload], version: object, now_s: float) -> dict[str, str]:
+    def take(self, states: Iterable[VpaState], version: object, now_s: float) -> dict[str, str]:
         """Bring the growth of all pods up to now, forget those of pods that are gone; returns what went wrong.
 
         Parameters
         ----------
         version
-            Another one whenever a workload or a pod came, went or is not what it was: only then all are looked through.
+            Another one whenever a VPA or a pod came, went or is not what it was: only then all are looked through.
         """
-        problems = self._look_up(workloads) if version != self._version else {}
+        problems = self._look_up(states, now_s) if version != self._version else {}
         self._version = version
         wanted = [pod for _, pod in self._pods.values()]
         for source in self.sources:
@@ -54,50 +61,70 @@ class Progress:
             for name, readings in told.readings.items():
                 if name in self._pods:
                     self._observe(*self._pods[name], source.name, readings)
-        for workload, pod in self._pods.values():
-            if (growth := workload.growth.get(pod.uid)) is not None:
+        for state, pod in self._pods.values():
+            if (growth := state.growth.get(pod.uid)) is not None:
                 growth.advance(now_s, self.options)
         return problems
 
-    def _look_up(self, workloads: Iterable[Workload]) -> dict[str, str]:
+    def _look_up(self, states: Iterable[VpaState], now_s: float) -> dict[str, str]:
         """Whose each pod is; of several VPAs the first has it."""
         problems: dict[str, str] = {}
-        pods: dict[PodName, tuple[Workload, Pod]] = {}
-        for workload in workloads:
-            live = [pod for pod in workload.selection.pods if not pod.finished]
-            if workload.growth:
-                uids = {pod.uid for pod in live}
-                workload.growth = {uid: growth for uid, growth in workload.growth.items() if uid in uids}
+        before = {pod.uid: pod for _, pod in self._pods.values()}
+        self._awaited = {run: each for run, each in self._awaited.items() if now_s - each.seen_s < AWAITED_S}
+        pods: dict[PodName, tuple[VpaState, Pod]] = {}
+        for state in states:
+            live = [pod for pod in state.selection.pods if not pod.finished]
+            if state.growth:
+                self._await(state, {pod.uid for pod in live}, before)
             for pod in live:
-                if pods.setdefault(pod.key, (workload, pod))[0] is workload:
-                    problems |= _taken_up(workload, pod)
+                if pods.setdefault(pod.key, (state, pod))[0] is state:
+                    problems |= _taken_up(state, pod, self._awaited)
         self._pods = pods
         return problems
 
-    def _observe(self, workload: Workload, pod: Pod, origin: str, readings: Sequence[Reading]) -> None:
+    def _await(self, state: VpaState, uids: Collection[str], before: Mapping[str, Pod]) -> None:
+        """Forget pods that are gone. A job that was interrupted goes on in its next pod: its curve waits for that."""
+        over = {pod.uid for pod in state.selection.pods if pod.phase == "Succeeded"}
+        for uid in state.growth.keys() - uids:
+            growth = state.growth.pop(uid)
+            if uid not in over and uid in before and (run := run_of(before[uid])):
+                self._awaited[run] = growth
+
+    def _observe(self, state: VpaState, pod: Pod, origin: str, readings: Sequence[Reading]) -> None:
         for reading in readings:
-            growth = workload.growth.get(pod.uid)
+            growth = state.growth.get(pod.uid)
             if growth is None:
-                workload.growth[pod.uid] = Growth.begin(origin, reading, self.options)
+                state.growth[pod.uid] = Growth.begin(origin, reading, self.options)
             else:
                 growth.observe(origin, reading, self.options)
 
 
-def _taken_up(workload: Workload, pod: Pod) -> dict[str, str]:
-    """Go on with what the profile kept of a pod."""
-    kept = workload.kept_growth(pod.uid)
-    if kept is None or pod.uid in workload.growth:
+def run_of(pod: Pod) -> Run | None:
+    """What a pod is replaced in, where a Job does that."""
+    if pod.owner is None or pod.owner.kind != "Job":
+        return None
+    return pod.owner.uid, pod.annotations.get(COMPLETION_INDEX, "")
+
+
+def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str, str]:
+    """Go on with what the profile kept of a pod, or with the curve of the one before it."""
+    kept, run = state.kept_growth(pod.uid), run_of(pod)
+    if pod.uid in state.growth:
+        return {}
+    if kept is None:
+        if run is not None and run in awaited:
+            state.growth[pod.uid] = awaited.pop(run)
         return {}
     try:
-        workload.growth[pod.uid] = Growth.restored(kept, f"pod {pod.key}")
+        state.growth[pod.uid] = Growth.restored(kept, f"pod {pod.key}")
     except BadInput as error:
         return {f"progress of {pod.key}": str(error)}
     return {}
 
 
-def progress_of(workload: Workload, pod_uid: str) -> dict[str, object]:
+def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
     """What a profile says of a pod: its category, since when, and how much it grew in the last interval judged."""
-    growth = workload.growth.get(pod_uid)
+    growth = state.growth.get(pod_uid)
     if growth is None:
         return {}
     told: dict[str, object] = {"category": growth.category.value, "categorySince": moment(growth.since_s)}
@@ -106,6 +133,6 @@ def progress_of(workload: Workload, pod_uid: str) -> dict[str, object]:
     return told
 
 
-def category_of(workload: Workload) -> Category | None:
-    """One word for all pods of a workload that tell of their progress."""
-    return leading(growth.category for growth in workload.growth.values())
+def category_of(state: VpaState) -> Category | None:
+    """One word for all pods of a VPA that tell of their progress."""
+    return leading(growth.category for growth in state.growth.values())

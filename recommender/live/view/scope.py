@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.watching.store import Parse, key_of
 from recommender.live.view.shards import Shard
 
 T = TypeVar("T")
+
+DEFAULT = "default"
+"""The recommender whose VPAs need not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class Scope:
     namespace: str | None = None
     ignored: frozenset[str] = frozenset()
     shard: Shard = field(default_factory=Shard)
+
+    def claims(self, vpa: Vpa) -> bool:
+        """Whether a VPA is ours: it says our name; one that says none is for the recommender that is called default."""
+        named = self.recommender in (vpa.recommenders or (DEFAULT,))
+        return named and self.covers(vpa.key.namespace)
 
     def covers(self, namespace: str) -> bool:
         """Whether what lies in a namespace is our business."""

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.usage.metrics_api import read_usage
-from recommender.live.fleet.member import Sample
 from recommender.live.view.view import Place
+from recommender.records import Sample
 
 Placed = tuple[Place, Sample]
-Usage = Callable[[float], Iterable[Placed]]
-"""Given unix seconds, what containers used lately; oldest first for each container."""
+
+
+class Used(NamedTuple):
+    """What containers used lately, oldest first for each, and what is wrong with that of which nothing can be read."""
+
+    samples: Iterable[Placed]
+    broken: Mapping[str, str] = {}
+
+
+Usage = Callable[[float], Used]
+"""Asked with the time in unix seconds."""
 
 
 def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
     """Samples of metrics.k8s.io; one that lacks CPU or memory is none."""
 
-    def usage(_: float) -> Iterable[Placed]:
-        return read_usage(api, namespace).samples.items()
+    def usage(_: float) -> Used:
+        report = read_usage(api, namespace)
+        return Used(report.samples.items(), report.broken)
 
     return usage
 
@@ -41,7 +52,7 @@ class Patience:
         self._ended.set()
         self._news.set()
 
-    def samples(self, now_s: float) -> list[Placed]:
+    def samples(self, now_s: float) -> Used:
         """What the source says.
 
         Raises
@@ -49,7 +60,7 @@ class Patience:
         Unreachable
             It had not answered when the process was told to end. What the source raises is raised, too.
         """
-        answer: Future[list[Placed]] = Future()
+        answer: Future[Used] = Future()
         self._news.clear()
         if not self._ended.is_set():
             threading.Thread(target=self._ask, args=(now_s, answer), name="usage", daemon=True).start()
@@ -58,9 +69,10 @@ class Patience:
             raise Unreachable("usage: not waited for, as the process ends")
         return answer.result()
 
-    def _ask(self, now_s: float, answer: Future[list[Placed]]) -> None:
+    def _ask(self, now_s: float, answer: Future[Used]) -> None:
         try:
-            answer.set_result(list(self._usage(now_s)))
+            used = self._usage(now_s)
+            answer.set_result(used._replace(samples=list(used.samples)))
         except BaseException as error:  # noqa: BLE001  # raised where the answer is waited for
             answer.set_exception(error)
         self._news.set()

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import Pair
-from recommender.cluster.objects.pods import DEFERRED, Pod
+from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
-from recommender.live.fleet.member import Sample
 from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerRecommendation
+from recommender.policies.room import Room
+from recommender.records import ContainerRecommendation, Sample
 
 Place = ContainerKey
 """A container by the names that metrics have."""
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedPods:
     """The pods of a VPA.
 
     Attributes
@@ -46,17 +44,6 @@ class Selection:
         """The names of the containers that the pods have, in order."""
         return sorted({container.name for pod in self.pods for container in pod.containers})
 
-    @cached_property
-    def deferred_since_s(self) -> float:
-        """Since when a resize of one has waited for room on its node, unix seconds; infinite when none does."""
-        waits = [
-            resize.since_s
-            for pod in self.pods
-            for resize in pod.resizes
-            if resize.reason == DEFERRED and resize.since_s is not None and not pod.finished
-        ]
-        return min(waits, default=math.inf)
-
 
 class View(Protocol):
     """The cluster as a round needs it. Every call may raise a `ClusterError`, which spoils that call's object only."""
@@ -64,7 +51,7 @@ class View(Protocol):
     def vpas(self) -> Sequence[Vpa]:
         """The VPAs that name us."""
 
-    def select(self, vpa: Vpa) -> Selection:
+    def select(self, vpa: Vpa) -> SelectedPods:
         """The pods that a VPA is for; a `ClusterError` when they cannot be told now."""
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
@@ -73,8 +60,8 @@ class View(Protocol):
     def kills(self) -> Sequence[OomObservation]:
         """Kills for memory since the last call."""
 
-    def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
-        """Allocatable (cpu_cores, memory_bytes) of the nodes that these pods may run on; empty when unknown."""
+    def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
+        """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
 
     def publish(
         self,

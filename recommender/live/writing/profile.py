@@ -8,16 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recommender.cluster.objects.metadata import ObjectKey
-from recommender.live.advice.recommend import Advice
-from recommender.live.advice.workload import Workload
-from recommender.live.classes.classes import Classes, demand_content
-from recommender.live.fleet.fleet import Fleet
-from recommender.live.fleet.keeping import LONGEST_TEXT, keep, pack
-from recommender.live.fleet.member import Member
-from recommender.live.fleet.model_source import Refusal
-from recommender.live.moments import moment
+from recommender.engine.classes import demand_content
+from recommender.engine.container_arrays import UNDECIDED
+from recommender.engine.engine import Engine
+from recommender.engine.fleet import Fleet
+from recommender.engine.keeping import LONGEST_TEXT, pack
+from recommender.engine.keys import WorkloadKey
+from recommender.engine.member import Member
+from recommender.engine.moments import moment
+from recommender.engine.target import Target, Why
+from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import category_of, progress_of
+from recommender.live.vpa_state import VpaState
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
 from recommender.units import format_cpu, format_memory
 
@@ -35,68 +37,74 @@ another recommender, which keeps conditions that it does not know."""
 
 
 class Known(NamedTuple):
-    """What profiles are made from, besides their workloads."""
+    """What profiles are made from, besides their VPAs."""
 
-    fleet: Fleet
-    classes: Classes
+    engine: Engine
     refusal: Refusal | None = None
 
 
-def signature_of(workload: Workload, known: Known) -> object:
+def signature_of(state: VpaState, known: Known) -> object:
     """What a profile is made from: it is made, and written, again when this is another one."""
     return (
-        workload.vpa.uid,
-        workload.vpa.generation,
-        [(name, advice.doubt, advice.estimate.target.tolist()) for name, advice in workload.advice.items()],
-        [(member.instance, member.phase) for found in workload.members.values() for member in found],
+        state.vpa.uid,
+        state.vpa.generation,
+        list(state.targets.items()),
+        known.engine.news_of(state.groups.values()),
         known.refusal,
-        [(uid, growth.category) for uid, growth in workload.growth.items()],
+        [(uid, growth.category) for uid, growth in state.growth.items()],
     )
 
 
-def profile_of(workload: Workload, known: Known, *, keeps: bool = True) -> Json:
-    """The status of a workload's PhaseProfile, bounded in size whatever the number of pods.
+def profile_of(state: VpaState, known: Known, *, keeps: bool = True) -> Json:
+    """The status of a VPA's PhaseProfile, bounded in size whatever the number of pods.
 
     It holds moments, not durations, so that it stays true while nothing changes. With `keeps` it holds also what is
     needed to go on after a restart.
     """
-    fleet = known.fleet
-    chosen = sorted(workload.advice.items(), key=lambda item: -float(item[1].estimate.target[CPU]))
+    engine = known.engine
+    chosen = sorted(state.targets.items(), key=lambda item: -float(item[1].estimate.target[CPU]))
+    whys = {name: engine.why(target.group) for name, target in chosen}
     status: Json = {
-        "observedGeneration": workload.vpa.generation,
-        "model": fleet.model.origin,
+        "observedGeneration": state.vpa.generation,
+        "model": engine.fleet.model.origin,
         "containers": [
-            _container(*found, fleet) | _demand(workload, found[0], known.classes)
-            for found in sorted(chosen, key=_name)[:MOST_CONTAINERS]
+            container_entry(name, whys[name], engine.fleet) | _demand(target, engine)
+            for name, target in sorted(chosen, key=_name)[:MOST_CONTAINERS]
         ],
-        "pods": _pods(workload, fleet),
+        "pods": _pods(state, engine),
     }
     if known.refusal is not None:
-        status["conditions"] = [_refused(known.refusal, fleet)]
+        status["conditions"] = [_refused(known.refusal, engine.fleet)]
     if keeps:
-        status["state"] = _state(workload, fleet)
-    if (category := category_of(workload)) is not None:
+        status["state"] = _state(state, engine)
+    if (category := category_of(state)) is not None:
         status["category"] = category.value
     if chosen:
-        targets = np.array([advice.estimate.target for _, advice in chosen])
+        targets = np.array([target.estimate.target for _, target in chosen])
         status["cpu"], status["memory"] = format_cpu(targets[:, CPU].sum()), format_memory(targets[:, MEMORY].sum())
-        status |= _headline(chosen[0][0], status["containers"], chosen[0][1])
+        status |= _headline(chosen[0][0], status["containers"], whys[chosen[0][0]])
     return status
 
 
-def _name(found: tuple[str, Advice]) -> str:
+def _name(found: tuple[str, Target]) -> str:
     return found[0]
 
 
-def _container(name: str, advice: Advice, fleet: Fleet) -> Json:
+def _members(state: VpaState, engine: Engine) -> list[Member]:
+    found = [member for group in state.groups.values() for member in engine.members_of(group)]
+    return sorted(found, key=lambda member: member.instance)
+
+
+def container_entry(name: str, why: Why, fleet: Fleet) -> Json:
     """One container name: the phase of the most demanding one, what follows it, and why the target is what it is."""
-    entry: Json = {"name": name, "why": _why(advice)}
-    if advice.leading is None:
+    entry: Json = {"name": name, "why": _why(why)}
+    if why.leading is None:
         return entry
-    member = advice.leading
-    entry["phase"], entry["since"] = member.phase, moment(member.since_cell * fleet.step_s)
-    entry["confidence"] = round(fleet.confidence(member), 1)
-    entry["next"] = _next(member, fleet)
+    slot = why.leading.slot
+    entry["phase"] = int(fleet.arrays.phase[slot])
+    entry["since"] = moment(float(fleet.arrays.since_cell[slot]) * fleet.step_s)
+    entry["confidence"] = round(fleet.confidence(why.leading), 1)
+    entry["next"] = _next(slot, fleet)
     return entry
 
 
@@ -110,25 +118,25 @@ def _refused(refusal: Refusal, fleet: Fleet) -> Json:
     }
 
 
-def _pods(workload: Workload, fleet: Fleet) -> list[Json]:
+def _pods(state: VpaState, engine: Engine) -> list[Json]:
     """Phases and progress of the pods, the most demanding containers first; of those without a sample, progress."""
-    names = {pod.uid: pod.key.name for pod in workload.selection.pods}
-    members = [member for found in workload.members.values() for member in found if member.instance.pod_uid in names]
-    cpu_cores = fleet.counts.cpu_cores
-    members.sort(key=lambda member: (-_known(float(cpu_cores[member.slot])), member.instance))
+    names = {pod.uid: pod.key.name for pod in state.selection.pods}
+    arrays = engine.fleet.arrays
+    members = [member for member in _members(state, engine) if member.instance.pod_uid in names]
+    members.sort(key=lambda member: (-_known(float(arrays.used[member.slot, CPU])), member.instance))
     first = sorted(members[:MOST_PODS], key=lambda member: (names[member.instance.pod_uid], member.instance.container))
     entries: list[Json] = [
         {
             "name": names[member.instance.pod_uid],
             "uid": member.instance.pod_uid,
             "container": member.instance.container,
-            "phase": member.phase,
-            **progress_of(workload, member.instance.pod_uid),
+            "phase": int(arrays.phase[member.slot]),
+            **progress_of(state, member.instance.pod_uid),
         }
         for member in first
     ]
-    without = [uid for uid in workload.growth if uid in names and all(entry["uid"] != uid for entry in entries)]
-    entries += [{"name": names[uid], "uid": uid, **progress_of(workload, uid)} for uid in without]
+    without = [uid for uid in state.growth if uid in names and all(entry["uid"] != uid for entry in entries)]
+    entries += [{"name": names[uid], "uid": uid, **progress_of(state, uid)} for uid in without]
     return entries[:MOST_PODS]
 
 
@@ -136,55 +144,54 @@ def _known(amount: float) -> float:
     return 0.0 if isnan(amount) else amount
 
 
-def _demand(workload: Workload, name: str, classes: Classes) -> Json:
+def _demand(target: Target, engine: Engine) -> Json:
     """What a run of its class needs by the time since its start, where that is known."""
-    if workload.workload_class is None:
+    workload = engine.groups.workload[engine.groups.slots[target.group]]
+    if workload is None:
         return {}
-    runs = classes.known(ObjectKey(workload.vpa.key.namespace, workload.workload_class), name)
+    runs = engine.classes.known(WorkloadKey(target.group.namespace, workload), target.group.container)
     return {} if runs is None else {"demand": demand_content(runs)}
 
 
-def _state(workload: Workload, fleet: Fleet) -> str:
+def _state(state: VpaState, engine: Engine) -> str:
     """What is needed to go on after a restart, of as many containers as there is room for."""
-    members = [member for found in workload.members.values() for member in found if member.decision is not None]
+    decided_by = engine.fleet.arrays.decided_by
+    members = [member for member in _members(state, engine) if decided_by[member.slot] != UNDECIDED]
     content: Json = {
-        "class": workload.workload_class,
-        "books": {name: book.kept() for name, book in workload.books.items()},
+        "groups": {name: engine.kept_of(group) for name, group in state.groups.items()},
         "members": {
-            f"{member.instance.pod_uid}/{member.instance.container}": keep(fleet, member)
+            f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member)
             for member in members[:MOST_PODS]
         },
-        "growth": {uid: growth.kept() for uid, growth in list(workload.growth.items())[:MOST_PODS]},
+        "growth": {uid: growth.kept() for uid, growth in list(state.growth.items())[:MOST_PODS]},
     }
     while len(text := pack(content)) > LONGEST_TEXT and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])
     return text
 
 
-def _why(advice: Advice) -> Json:
-    rails = [{"name": rail, "words": words[:LONGEST_WORDS]} for rail, words in advice.draft.notes]
-    why: Json = {"policy": _policy(advice), "rails": rails}
-    cpu_cores, memory_bytes = advice.forecast
+def _why(why: Why) -> Json:
+    rails = [{"name": rail, "words": words[:LONGEST_WORDS]} for rail, words in why.rails]
+    told: Json = {"policy": why.policy, "rails": rails}
+    cpu_cores, memory_bytes = why.forecast
     if not (isnan(cpu_cores) or isnan(memory_bytes)):
-        why["forecastCpuCores"], why["forecastMemoryBytes"] = round(cpu_cores, 3), round(memory_bytes)
-    if advice.decision is not None and advice.doubt is None:
-        why["rule"] = advice.decision.rule()[: 2 * LONGEST_WORDS]
-    return why
+        told["forecastCpuCores"], told["forecastMemoryBytes"] = round(cpu_cores, 3), round(memory_bytes)
+    if why.rule:
+        told["rule"] = why.rule[: 2 * LONGEST_WORDS]
+    return told
 
 
-def _policy(advice: Advice) -> str:
-    return "histogram" if advice.doubt or advice.decision is None else advice.decision.policy
-
-
-def _next(member: Member, fleet: Fleet) -> list[Json]:
+def _next(slot: int, fleet: Fleet) -> list[Json]:
     """The phases that may follow, the most probable first, and when."""
-    graph, lasted = fleet.model.graph, int(fleet.counts.last_cell[member.slot]) - member.since_cell + 1
-    if graph is None or not 0 <= member.phase < graph.n_phases:
+    arrays, graph = fleet.arrays, fleet.model.graph
+    phase, since_cell = int(arrays.phase[slot]), int(arrays.since_cell[slot])
+    lasted = int(arrays.last_cell[slot]) - since_cell + 1
+    if graph is None or not 0 <= phase < graph.n_phases:
         return []
     outlook = graph.compile()
-    at = outlook.index(member.previous_phase, member.phase, max(1, lasted))
+    at = outlook.index(int(arrays.previous_phase[slot]), phase, max(1, lasted))
     shares, remaining = outlook.next_phase[at].tolist(), float(outlook.expected_remaining[at])
-    when = moment((member.since_cell + lasted + remaining) * fleet.step_s)
+    when = moment((since_cell + lasted + remaining) * fleet.step_s)
     order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MOST_NEXT]
     return [
         {"phase": phase, "probability": round(shares[phase], 2), "at": when}
@@ -193,10 +200,10 @@ def _next(member: Member, fleet: Fleet) -> list[Json]:
     ]
 
 
-def _headline(name: str, containers: list[Json], advice: Advice) -> Json:
+def _headline(name: str, containers: list[Json], why: Why) -> Json:
     """What `kubectl get pp` shows: the container with the largest target speaks for all."""
     entry: Mapping[str, Any] = next(container for container in containers if container["name"] == name)
-    words = "; ".join(f"{rail}: {text}" for rail, text in advice.draft.notes) or _policy(advice)
+    words = "; ".join(f"{rail}: {text}" for rail, text in why.rails) or why.policy
     lines: Json = {"why": words[:LONGEST_WORDS]}
     if "phase" in entry:
         lines["phase"] = "unknown" if entry["phase"] == UNKNOWN_PHASE else str(entry["phase"])

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.objects.pair import Pair
-from recommender.live.advice.lead_time import LeadTime
-from recommender.live.advice.publishing import Status, beside, conditions_of, said_of, standing
-from recommender.live.advice.workload import Workload
-from recommender.live.fleet.member import Instance
+from recommender.engine.engine import Engine
+from recommender.engine.tally import Report
 from recommender.live.outside.writers import Writers
-from recommender.live.tally import Report
 from recommender.live.view.view import View
-from recommender.policies.constraints import SharedLimits, constrain, fit_largest_node, integer_cpu_containers
-from recommender.records import ContainerRecommendation
+from recommender.live.vpa_state import VpaState
+from recommender.live.writing.status import Status, beside, conditions_of, signature_of, standing
+from recommender.policies.constraints import SharedLimits, constrain, integer_cpu_containers
+from recommender.policies.room import fit_room
+from recommender.records import Amounts, ContainerRecommendation
 
 
 class Publisher:
@@ -23,30 +24,30 @@ class Publisher:
 
     Parameters
     ----------
-    lead_time
-        Told of each target from which on a resize is waited for.
+    engine
+        Told of each target that stands published.
     clock
         Unix seconds.
     """
 
     def __init__(
-        self, view: View, limits: SharedLimits, lead_time: LeadTime, clock: Callable[[], float], writers: Writers
+        self, view: View, limits: SharedLimits, engine: Engine, clock: Callable[[], float], writers: Writers
     ) -> None:
-        self._view, self._limits, self._lead_time = view, limits, lead_time
+        self._view, self._limits, self._engine = view, limits, engine
         self._clock, self._writers = clock, writers
 
-    def publish(self, workloads: Iterable[Workload], report: Report) -> None:
-        """Statuses in the order of the workloads; those that say the same as last time are not even made."""
+    def publish(self, states: Iterable[VpaState], report: Report) -> None:
+        """Statuses in the order of the VPAs; those that say the same as last time are not even made."""
         drafts: list[Status] = []
 
-        def draft_of(workload: Workload) -> None:
-            if (draft := self._status_of(workload)) is not None:
+        def draft_of(state: VpaState) -> None:
+            if (draft := self._status_of(state)) is not None:
                 drafts.append(draft)
 
-        report.each(workloads, Workload.name, draft_of)
+        report.each(states, VpaState.name, draft_of)
         outcomes = self._writers.run([partial(self._send, draft) for draft in drafts])
         for draft, outcome in zip(drafts, outcomes, strict=True):
-            with report.sparing(draft.workload.vpa.key):
+            with report.guard(draft.state.vpa.key):
                 outcome()
                 self._sent(draft, report)
 
@@ -54,8 +55,8 @@ class Publisher:
         self,
         until_s: float,
         stopwatch: Callable[[], float],
-        workloads: Sequence[Workload],
-        advise: Callable[[Workload], bool],
+        states: Sequence[VpaState],
+        advise: Callable[[VpaState], bool],
         report: Report,
     ) -> None:
         """The same, but none is begun after a moment of the stopwatch; those that do not say it then are counted.
@@ -64,17 +65,17 @@ class Publisher:
         out. Where `advise` says that nothing is to be said, what stands is left.
         """
 
-        def say(workload: Workload) -> bool:
+        def say(state: VpaState) -> bool:
             if stopwatch() >= until_s:
                 return False
-            if advise(workload) and (status := self._status_of(workload)) is not None:
+            if advise(state) and (status := self._status_of(state)) is not None:
                 self._send(status)
             return True
 
-        outcomes = self._writers.run([partial(say, workload) for workload in workloads])
-        for workload, outcome in zip(workloads, outcomes, strict=True):
+        outcomes = self._writers.run([partial(say, state) for state in states])
+        for state, outcome in zip(states, outcomes, strict=True):
             report.unsaid += 1
-            with report.sparing(workload.vpa.key):
+            with report.guard(state.vpa.key):
                 report.unsaid -= outcome()
 
     def write_until(
@@ -89,56 +90,64 @@ class Publisher:
 
         for outcome in self._writers.run([partial(in_time, write) for write in profiles]):
             report.unshown += 1
-            with report.sparing("PhaseProfiles"):
+            with report.guard("PhaseProfiles"):
                 outcome()
                 report.unshown -= 1
 
-    def _status_of(self, workload: Workload) -> Status | None:
+    def _status_of(self, state: VpaState) -> Status | None:
         """None when it says the same as last time."""
-        room = tuple(self._view.room(workload.selection.pods))
-        signature = said_of(workload, room)
-        if signature == workload.said and self._stands(workload):
+        room = self._view.room(state.vpa, state.selection.pods)
+        signature = signature_of(state, room)
+        if signature == state.said and self._stands(state):
             return None
-        limits = self._limits.within(workload.vpa.key.namespace)
-        recommendations = _constrained(workload, limits, room)
-        entries = standing(workload, limits) | {entry.container: entry for entry in recommendations}
-        return Status(workload, signature, recommendations, entries, conditions_of(workload, entries))
+        limits = self._limits.within(state.vpa.key.namespace)
+        wanted = _constrained(state, limits)
+        used = {one.container: self._engine.used(state.groups[one.container]) for one in wanted}
+        recommendations = fit_room(wanted, beside(state), room, state.vpa.policy_for, used)
+        if recommendations != wanted:
+            signature = None  # it depends on what is used, too, and is looked at anew
+        entries = standing(state, limits) | {entry.container: entry for entry in recommendations}
+        return Status(state, signature, recommendations, entries, conditions_of(state, entries))
 
-    def _stands(self, workload: Workload) -> bool:
+    def _stands(self, state: VpaState) -> bool:
         """Whether the VPA is as it was when it was said, or nothing but that has changed."""
-        vpa, before = workload.vpa, workload.said_to
+        vpa, before = state.vpa, state.said_to
         if before is vpa:
             return True
         if before is None or (
             (before, before.resource_version) != (vpa, vpa.resource_version) and not self._view.stands(vpa)
         ):
             return False
-        workload.said_to = vpa
+        state.said_to = vpa
         return True
 
     def _send(self, status: Status) -> None:
-        self._view.publish(status.workload.vpa, list(status.entries.values()), status.conditions)
+        self._view.publish(status.state.vpa, list(status.entries.values()), status.conditions)
 
     def _sent(self, status: Status, report: Report) -> None:
-        workload, now_s = status.workload, self._clock()
-        workload.said, workload.said_to = status.signature, workload.vpa
+        state, now_s = status.state, self._clock()
+        state.said, state.said_to = status.signature, state.vpa
         for recommendation in status.recommendations:
-            book = workload.books[recommendation.container]
-            report.published += book.publish(recommendation.uncapped, now_s)
-            self._await_resizes(recommendation, workload, now_s)
-
-    def _await_resizes(self, recommendation: ContainerRecommendation, workload: Workload, now_s: float) -> None:
-        """From now on the updater is waited for."""
-        for pod in workload.selection.pods:
-            state = pod.container(recommendation.container)
-            if state is not None and state.running:
-                instance = Instance(pod.key.namespace, pod.uid, state.name)
-                self._lead_time.published(instance, recommendation.target, state.requests, now_s)
+            group = state.groups[recommendation.container]
+            report.published += self._engine.published(group, recommendation.uncapped, recommendation.target, now_s)
 
 
-def _constrained(workload: Workload, limits: SharedLimits, room: Sequence[Pair]) -> tuple[ContainerRecommendation, ...]:
-    vpa = workload.vpa
-    whole = integer_cpu_containers(vpa.annotations, workload.advice) if limits.integer_cpu else frozenset[str]()
-    estimates = {name: advice.estimate for name, advice in workload.advice.items()}
-    recommendations = constrain(estimates, vpa.policy_for, limits, whole)
-    return fit_largest_node(recommendations, beside(workload), room)
+def _constrained(state: VpaState, limits: SharedLimits) -> tuple[ContainerRecommendation, ...]:
+    vpa = state.vpa
+    whole = integer_cpu_containers(vpa.annotations, state.targets) if limits.integer_cpu else frozenset[str]()
+    estimates = {name: target.estimate for name, target in state.targets.items()}
+    return tuple(
+        _in_place_of(one, state.targets[one.container].in_place_of)
+        for one in constrain(estimates, vpa.policy_for, limits, whole)
+    )
+
+
+def _in_place_of(recommendation: ContainerRecommendation, before: Amounts | None) -> ContainerRecommendation:
+    """The target in force stands as the uncapped one, where nobody acts on it and the next process finds it."""
+    if before is None:
+        return recommendation
+    cpu_cores, memory_bytes = (
+        math.nan if math.isnan(uncapped) else amount
+        for uncapped, amount in zip(recommendation.uncapped, before, strict=True)
+    )
+    return replace(recommendation, uncapped=(cpu_cores, memory_bytes))

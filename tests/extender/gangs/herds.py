@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from extender.gangs.decide import Decision, Patience, decide
+from extender.gangs.decide import GangDecision, Patience, decide
 from extender.gangs.member import Member, Place
 from extender.gangs.names import GATE
 from extender.gangs.reading import read_member, read_place
@@ -22,9 +22,10 @@ def stamp(seconds: float) -> str:
 
 def node(name: str, cpu: str = "10", labels: Mapping[str, str] | None = None, **spec: Any) -> Place:
     allocatable = {"cpu": cpu, "memory": "40Gi", "pods": "110", **spec.pop("more", {})}
+    annotations = spec.pop("annotations", {})
     return read_place(
         {
-            "metadata": {"name": name, "labels": dict(labels or {})},
+            "metadata": {"name": name, "labels": dict(labels or {}), "annotations": annotations},
             "spec": spec,
             "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
         }
@@ -86,12 +87,17 @@ def gang(name: str, size: int, **more: Any) -> list[Member]:
     return [pod(f"{name}-{number}", gang=name, size=size, **more) for number in range(size)]
 
 
-def decided(pods: Sequence[Member], places: Sequence[Place], at_s: float = 0.0, **more: Any) -> Decision:
+def reserved(member: Member, node: str, at_s: float = 0.0) -> Member:
+    """The pod, with a node that the controller has reserved for it."""
+    return replace(member, reserved_node=node, admitted_s=NOON_S + at_s)
+
+
+def decided(pods: Sequence[Member], places: Sequence[Place], at_s: float = 0.0, **more: Any) -> GangDecision:
     size_of = more.pop("size_of", lambda _: None)
     return decide(pods, places, size_of, NOON_S + at_s, Patience(**more))
 
 
-def said(decision: Decision) -> dict[str, str]:
+def said(decision: GangDecision) -> dict[str, str]:
     """Gang -> `reason: text`."""
     return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.text}" for note in decision.notes}
 
@@ -111,19 +117,19 @@ class Play:
     def step(self, writes: int = 1 << 20) -> str:
         """Decide and do it; whom it let in. The scheduler binds at once, where it is told to.
 
-        `writes`: after so many the controller dies; each seat is one, and each gate.
+        `writes`: after so many the controller dies; what is reserved is one, and each gate.
         """
         self.at_s += 1.0
         decision = decided(list(self.pods.values()), self.places, self.at_s)
         if decision.admit is None:
-            self.put(*(replace(member, seat="") for member in decision.stale))
+            self.put(*(replace(member, reserved_node="") for member in decision.stale))
             return ""
         members = decision.admit.gated
-        for member in members[:writes]:
-            self.put(replace(member, seat=decision.seats[member.uid], admitted_s=NOON_S + self.at_s))
-        for member in members[: max(0, writes - len(members))]:
-            seated = self.pods[member.uid]
-            self.put(replace(seated, gates=(), node=seated.seat, phase="Running"))
+        if writes:
+            self.put(*(reserved(member, decision.reserved_nodes[member.uid], self.at_s) for member in members))
+        for member in members[: max(0, writes - 1)]:
+            with_reservation = self.pods[member.uid]
+            self.put(replace(with_reservation, gates=(), node=with_reservation.reserved_node, phase="Running"))
         name = decision.admit.name.rpartition("=")[2]
         self.admitted.append(name)
         return name

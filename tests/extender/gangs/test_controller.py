@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from extender.gangs.admitting import Admitter, NotLeading, opening
 from extender.gangs.controller import Controller
+from extender.gangs.gang import Gang, gangs_of
+from extender.gangs.ledger import Ledger
+from extender.gangs.member import Member
 from extender.gangs.names import GATE
+from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError, Conflict, Invalid, NotFound, ServerFailed
-from tests.extender.gangs.herds import NOON_S, gang, node, pod, pod_json
-
-Body = Sequence[Mapping[str, Any]] | Mapping[str, Any]
+from recommender.cluster.errors import ApiError, Conflict, NotFound, ServerFailed
+from tests.extender.gangs.herds import NOON_S, gang, node, pod, reserved
 
 
 class PlayedApi:
-    """Remembers what was written; fails where it was told to."""
+    """Remembers what was written; fails where it was told to. The ledger has a version, as in a real one."""
 
-    def __init__(self, **pods: Mapping[str, Any]) -> None:
-        self.pods = pods
+    def __init__(self, **objects: Mapping[str, Any]) -> None:
+        self.objects = objects
+        self.ledger: Mapping[str, Any] = {"metadata": {"name": CONFIG_MAP, "resourceVersion": "1"}}
         self.written: list[tuple[str, str]] = []
         self.events: list[Mapping[str, Any]] = []
         self.fails: dict[tuple[str, str], list[ApiError]] = {}
 
     def get(self, path: str) -> Mapping[str, Any]:
-        self.written.append(("get", path.rpartition("/")[2]))
-        return self.pods[path.rpartition("/")[2]]
+        name = path.rpartition("/")[2]
+        self._note("get", name)
+        return self.ledger if name == CONFIG_MAP else self.objects[name]
 
-    def patch(self, path: str, body: Body) -> None:
-        what = ("note" if isinstance(body, Mapping) else "open", path.rpartition("/")[2])
-        if failures := self.fails.get(what):
-            raise failures.pop(0)
-        self.written.append(what)
+    def patch(self, path: str, body: Mapping[str, Any], *, strategic: bool) -> None:
+        assert strategic
+        self._note("open", path.rpartition("/")[2])
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        was = self.ledger["metadata"]["resourceVersion"]
+        if body["metadata"]["resourceVersion"] != was:
+            raise Conflict("another wrote meanwhile")
+        self._note("reserve", " ".join(sorted(uid for each in read_reservations(body) for uid in each.nodes)))
+        self.ledger = {**body, "metadata": {**body["metadata"], "resourceVersion": was + "1"}}
+        return self.ledger
 
     def create(self, path: str, body: Mapping[str, Any]) -> None:
         self.events.append(body)
+
+    def _note(self, *what: str) -> None:
+        if failures := self.fails.get(cast(Any, what)):
+            raise failures.pop(0)
+        self.written.append(cast(Any, what))
+
+    @property
+    def reserved(self) -> Mapping[str, str]:
+        """Pod UID -> node, as it stands in the ledger."""
+        return {uid: node for each in read_reservations(self.ledger) for uid, node in each.nodes.items()}
 
 
 class Shown:
@@ -55,7 +77,12 @@ class Shown:
 
 def admitter(api: PlayedApi, leads: Sequence[bool] = ()) -> Admitter:
     answers = iter(leads)
-    return Admitter(cast(Api, api), lambda: next(answers, not leads))
+    return Admitter(cast(Api, api), Ledger(cast(Api, api), "kube-system"), lambda: next(answers, not leads))
+
+
+def made_of(*members: Member) -> Gang:
+    (found,) = gangs_of(members, lambda _: None)
+    return found
 
 
 def controller(api: PlayedApi, *pods: Any, clock: Any = lambda: 100.0) -> Controller:
@@ -66,43 +93,67 @@ def controller(api: PlayedApi, *pods: Any, clock: Any = lambda: 100.0) -> Contro
     return made
 
 
-def test_every_seat_is_written_before_the_first_gate_is_opened() -> None:
+RESERVED = {"uid-g-0": "n0", "uid-g-1": "n1"}
+
+
+def test_all_is_reserved_by_one_write_before_the_first_gate_is_opened() -> None:
     api = PlayedApi()
-    admitter(api).admit(gang("g", 2), {"uid-g-0": "n0", "uid-g-1": "n1"}, NOON_S)
-    assert api.written == [("note", "g-0"), ("note", "g-1"), ("open", "g-0"), ("open", "g-1")]
-
-
-def test_a_gate_is_opened_by_its_place_and_its_name_on_the_very_pod() -> None:
-    assert opening("u", ["other", GATE]) == [
-        {"op": "test", "path": "/metadata/uid", "value": "u"},
-        {"op": "test", "path": "/spec/schedulingGates/1/name", "value": GATE},
-        {"op": "remove", "path": "/spec/schedulingGates/1"},
+    admitter(api).admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
+    assert api.written == [
+        ("get", CONFIG_MAP),
+        ("reserve", "uid-g-0 uid-g-1"),
+        ("open", "g-0"),
+        ("open", "g-1"),
     ]
+    assert api.reserved == RESERVED
 
 
-def test_who_leads_no_more_stops_between_two_writes() -> None:
+def test_a_gate_is_opened_by_its_name_on_the_very_pod_and_people_are_told_the_node() -> None:
+    assert opening("u", "n0") == {
+        "metadata": {"uid": "u", "annotations": {"phasewise.dev/gang-node": "n0"}},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]},
+    }
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_who_leads_no_more_stops_between_two_writes(writes: int) -> None:
     api = PlayedApi()
-    with pytest.raises(NotLeading):
-        admitter(api, [True, True, True, False]).admit(gang("g", 2), {"uid-g-0": "n0", "uid-g-1": "n1"}, NOON_S)
-    assert api.written == [("note", "g-0"), ("note", "g-1"), ("open", "g-0")]
+    with contextlib.suppress(NotLeading):
+        admitter(api, [True] * writes + [False] * 9).admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
+    done = [("reserve", "uid-g-0 uid-g-1"), ("open", "g-0"), ("open", "g-1")]
+    assert [each for each in api.written if each[0] != "get"] == done[:writes]
 
 
-def test_after_a_race_the_pod_is_read_anew_and_a_gate_that_is_open_is_left_alone() -> None:
-    api = PlayedApi(a=pod_json("a", gang="g", gates=["new", GATE]), b=pod_json("b", gang="g", gates=[]))
-    api.fails = {("open", "a"): [Invalid("test failed")], ("open", "b"): [Invalid("test failed")]}
-    admitter(api).open([pod("a", gang="g"), pod("b", gang="g")])
-    assert api.written == [("get", "a"), ("open", "a"), ("get", "b")]
-
-
-def test_tries_are_bounded_and_members_that_are_gone_are_left_out() -> None:
-    api = PlayedApi(a=pod_json("a", gang="g"))
-    api.fails = {("open", "a"): [Conflict("again")] * 9}
+def test_who_leads_no_more_and_does_not_know_it_writes_over_nobody() -> None:
+    """Both had read the same; the successor wrote first."""
+    api = PlayedApi()
+    former, successor = admitter(api), admitter(api)
+    former.keep([])
+    successor.admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
     with pytest.raises(Conflict):
-        admitter(api).open([pod("a", gang="g")])
-    assert len(api.fails["open", "a"]) == 5
-    api.fails = {("open", "a"): [NotFound("gone")], ("note", "b"): [NotFound("gone")]}
-    admitter(api).admit([pod("a", gang="g"), pod("b", gang="g")], {"uid-a": "n0", "uid-b": "n0"}, NOON_S)
-    assert ("open", "b") in api.written
+        former.admit(made_of(*gang("h", 1)), {"uid-h-0": "n0"}, NOON_S, 300.0)
+    assert api.reserved == RESERVED
+    assert ("open", "h-0") not in api.written
+
+
+def test_after_a_death_between_two_gates_nothing_is_reserved_for_longer() -> None:
+    api = PlayedApi()
+    api.fails = {("open", "g-1"): [ServerFailed("died")]}
+    with pytest.raises(ServerFailed):
+        admitter(api).admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
+    (before,) = read_reservations(api.ledger)
+    left = reserved(pod("g-1", gang="g", size=2), "n1")
+    admitter(api).admit(made_of(left), {"uid-g-1": "n1"}, NOON_S + 200.0, 300.0)
+    assert read_reservations(api.ledger) == (before,)
+    assert api.written[-1] == ("open", "g-1")
+
+
+@pytest.mark.parametrize("error", [NotFound("gone"), Conflict("another has its name")])
+def test_a_member_that_is_gone_or_made_anew_is_left_out(error: ApiError) -> None:
+    api = PlayedApi()
+    api.fails = {("open", "g-0"): [error]}
+    admitter(api).admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
+    assert api.written[-1] == ("open", "g-1")
 
 
 def test_it_admits_a_gang_once_while_the_watch_is_behind() -> None:
@@ -118,11 +169,12 @@ def test_it_admits_a_gang_once_while_the_watch_is_behind() -> None:
 def test_after_a_failed_write_the_gang_is_left_alone_for_a_while() -> None:
     now = [100.0]
     api = PlayedApi()
-    api.fails = {("note", "g-0"): [ServerFailed("no")]}
+    api.fails = {("reserve", "uid-g-0 uid-g-1"): [ServerFailed("no")]}
     made = controller(api, *gang("g", 2), clock=lambda: now[0])
     made.look()
     made.look()
-    assert (api.written, made.admitted) == ([], 0)
+    assert (api.reserved, made.admitted) == ({}, 0)
+    assert {event["message"] for event in api.events} == {"gang g: not all of it could be let in: no"}
     now[0] += 2.0
     made.look()
     assert made.admitted == 1
@@ -156,12 +208,105 @@ def test_words_that_change_all_the_time_are_written_now_and_then() -> None:
     assert api.events[-1]["message"].endswith("1 of 2 nodes are ruled out")
 
 
-def test_groups_of_kubernetes_pass_and_seats_of_gangs_that_do_not_go_are_taken_back() -> None:
+def test_groups_of_kubernetes_pass() -> None:
     api = PlayedApi()
-    native = pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})
-    stale = gang("huge", 1, cpu="99", annotations={"phasewise.dev/gang-node": "n0"})
-    controller(api, native, *stale).look()
-    assert api.written == [("open", "native"), ("note", "huge-0")]
+    controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})).look()
+    assert api.written[-1] == ("open", "native")
+
+
+def test_what_is_reserved_for_a_gang_that_does_not_go_is_given_back() -> None:
+    """A controller died before it had opened any gate, and what it had found is not there any more."""
+    api = PlayedApi()
+    with pytest.raises(NotLeading):
+        admitter(api, [True, False]).admit(made_of(*gang("huge", 1, cpu="99")), {"uid-huge-0": "n0"}, NOON_S, 300.0)
+    assert api.reserved == {"uid-huge-0": "n0"}
+    controller(api, *gang("huge", 1, cpu="99")).look()
+    assert api.reserved == {}
+
+
+FREE, BOUND = pod("g-0", gang="g", size=2, gates=[]), pod("g-1", gang="g", size=2, on="n1")
+
+
+@pytest.mark.parametrize(
+    ("pods", "at_s", "kept"),
+    [
+        pytest.param([FREE, BOUND], 9, True, id="in part"),
+        pytest.param([replace(FREE, node="n0"), BOUND], 9, False, id="bound"),
+        pytest.param([replace(FREE, phase="Failed"), BOUND], 9, False, id="or at an end"),
+        pytest.param([BOUND], 9, True, id="not seen yet, or gone"),
+        pytest.param([replace(FREE, uid="new"), BOUND], 9, True, id="or made anew"),
+        pytest.param([FREE, BOUND], 301, False, id="or too late"),
+    ],
+)
+def test_what_is_reserved_is_kept_until_all_are_bound(pods: Sequence[Member], at_s: float, kept: bool) -> None:
+    api = PlayedApi()
+    admitter(api).admit(made_of(*gang("g", 2)), RESERVED, NOON_S - at_s, 300.0)
+    controller(api, *pods).look()
+    assert api.reserved == (RESERVED if kept else {})
+
+
+SEAT = Reservation("team", "phasewise.dev/gang=moved", NOON_S, 300.0, {"uid-old": "n0"}, {"cpu": 6.0})
+
+
+def test_the_seat_of_a_moved_pod_is_nobody_elses_and_its_next_pod_goes_there_first() -> None:
+    """n0 and n1 have 10 cores each: beside the seat of six there is room for one of seven."""
+    api = PlayedApi()
+    api.ledger = {**api.ledger, "data": written([SEAT])}
+    old, seven = pod("old", on="n1"), [pod(f"s-{n}", gang=f"s{n}", size=1, cpu="7") for n in range(2)]
+    made = controller(api, old, *seven)
+    made.look()
+    assert api.reserved == {"uid-old": "n0", "uid-s-0": "n1"}
+    made._pods = cast(Any, Shown(replace(seven[0], gates=(), node="n1"), seven[1], *gang("moved", 1, cpu="6")))
+    made.look()
+    assert api.reserved == {"uid-moved-0": "n0"}
+    assert api.written[-1] == ("open", "moved-0")
+
+
+def test_without_its_ledger_it_lets_nobody_in_and_says_so() -> None:
+    api = PlayedApi()
+    api.fails = {("get", CONFIG_MAP): [NotFound("not there")]}
+    made = controller(api, *gang("g", 2))
+    with pytest.raises(NotFound):
+        made.look()
+    assert (made.not_ready(), made.admitted) == ("not there", 0)
+    made.look()
+    assert (made.not_ready(), made.admitted) == ("", 1)
+
+
+def test_what_somebody_else_has_written_over_it_counts_for_nothing_and_stops_nobody() -> None:
+    api = PlayedApi()
+    api.ledger = {**api.ledger, "data": {"gangs.json": "{"}}
+    made = controller(api, *gang("g", 2))
+    made.look()
+    assert (made.admitted, len(api.reserved)) == (1, 2)
+
+
+def test_what_another_has_reserved_meanwhile_is_seen_though_nothing_is_to_be_written() -> None:
+    """One that was held up for long finds no room for the gang, which has its nodes already."""
+    now = [100.0]
+    api, two = PlayedApi(), gang("g", 2, cpu="10")
+    burst = [pod(f"b{n}", cpu="10") for n in range(2)]
+    made = controller(api, *burst, clock=lambda: now[0])
+    made.look()
+    with pytest.raises(NotLeading):
+        admitter(api, [True, False]).admit(made_of(*two), RESERVED, NOON_S, 300.0)
+    made._pods = cast(Any, Shown(*burst, *two))
+    now[0] += 6.0
+    made.look()
+    assert made.admitted == 1
+
+
+def test_a_pod_of_a_gang_without_the_gate_is_told_so_beside_what_its_gang_is_told() -> None:
+    api = PlayedApi()
+    made = controller(api, *gang("g", 2, cpu="99"), pod("g-2", gang="g", size=2, gates=[]))
+    made.look()
+    made.look()
+    told = sorted((event["reason"], event["involvedObject"]["name"], event["type"]) for event in api.events)
+    assert told == [
+        ("GangNeverFits", "g-0", "Warning"),
+        ("GangNeverFits", "g-1", "Warning"),
+        ("GangNotGated", "g-2", "Warning"),
+    ]
 
 
 def test_the_size_of_a_job_is_asked_for_once_in_a_while() -> None:

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.gangs.decide import WITHOUT_GATE
 from extender.gangs.member import Member
 from extender.gangs.names import GATE
-from tests.extender.gangs.herds import NOON_S, Play, decided, gang, node, nodes, pod, said, stamp
+from tests.extender.gangs.herds import NOON_S, Play, decided, gang, node, nodes, pod, reserved, said
 
 FIVE = nodes(5)
 """Fifty cores; two gangs of six times five need 60 % each."""
 
 
-def past_the_gate(member: Member, at_s: float, seat: str = "", on: str = "") -> Member:
-    return replace(member, gates=(), admitted_s=NOON_S + at_s, seat=seat or on, node=on)
+def past_the_gate(member: Member, at_s: float, reserved_node: str = "", on: str = "") -> Member:
+    return replace(member, gates=(), admitted_s=NOON_S + at_s, reserved_node=reserved_node or on, node=on)
 
 
 def test_of_two_gangs_of_60_percent_one_goes_and_the_other_when_it_has_ended() -> None:
@@ -70,7 +71,7 @@ def test_a_pod_that_waits_for_what_is_not_judged_here_holds_no_room_for_ever() -
 
 
 def test_nobody_goes_while_an_admitted_gang_is_not_bound_unless_that_takes_too_long() -> None:
-    waiting = [past_the_gate(member, 0.0, seat="n0") for member in gang("first", 2)]
+    waiting = [past_the_gate(member, 0.0, reserved_node="n0") for member in gang("first", 2)]
     decision = decided([*waiting, *gang("second", 1)], FIVE, 10.0)
     assert said(decision) == {"second": "GangWaiting: team/first is being placed"}
     later = decided([*waiting, *gang("second", 1)], FIVE, 301.0)
@@ -78,51 +79,53 @@ def test_nobody_goes_while_an_admitted_gang_is_not_bound_unless_that_takes_too_l
     assert said(later)["first"] == "GangNotBound: 2 of 2 pods are not bound in time; others go on"
 
 
+def test_a_gang_of_higher_priority_does_not_wait_for_one_that_is_being_placed_nor_take_its_nodes() -> None:
+    first = [past_the_gate(member, 0.0, reserved_node=f"n{n}") for n, member in enumerate(gang("first", 3, cpu="10"))]
+    urgent, equal = gang("urgent", 2, cpu="10", priority=7), gang("equal", 1)
+    decision = decided([*first, *urgent, *equal], FIVE, 10.0)
+    assert str(decision.admit) == "team/urgent"
+    assert sorted(decision.reserved_nodes.values()) == ["n3", "n4"]
+    assert said(decision)["equal"] == "GangWaiting: team/first is being placed"
+
+
 def test_after_a_controller_that_died_between_two_gates_the_rest_keeps_its_seats() -> None:
-    words = {"phasewise.dev/gang-admitted": stamp(0.0)}
-    members = [
-        pod(f"g-{n}", gang="g", size=3, cpu="5", annotations={**words, "phasewise.dev/gang-node": f"n{n}"})
-        for n in range(3)
-    ]
+    members = [reserved(member, f"n{n}") for n, member in enumerate(gang("g", 3, cpu="5"))]
     cut = [replace(members[0], gates=()), *members[1:]]
     decision = decided([*gang("elder", 1, age_s=99), *cut], FIVE, 5.0)
     assert decision.admit is not None
     assert str(decision.admit) == "team/g"
-    assert dict(decision.seats) == {"uid-g-1": "n1", "uid-g-2": "n2"}
+    assert dict(decision.reserved_nodes) == {"uid-g-1": "n1", "uid-g-2": "n2"}
     assert not decision.stale
 
 
 def test_after_a_controller_that_died_before_the_first_gate_all_is_decided_anew() -> None:
-    words = {"phasewise.dev/gang-node": "n4", "phasewise.dev/gang-admitted": stamp(0.0)}
-    large = gang("large", 6, cpu="10", annotations=words)
+    large = [reserved(member, "n4") for member in gang("large", 6, cpu="10")]
     decision = decided(large, FIVE)
     assert decision.admit is None
     assert set(decision.stale) == set(large)
 
 
 def test_after_a_controller_that_died_when_all_seats_were_written_these_hold_against_pods_that_came_since() -> None:
-    def seated(at_s: float) -> list[Member]:
-        return [
-            replace(member, seat=f"n{number % 3}", admitted_s=NOON_S + at_s)
-            for number, member in enumerate(gang("g", 6, cpu="5"))
-        ]
+    def with_reservation(at_s: float) -> list[Member]:
+        return [reserved(member, f"n{n % 3}", at_s) for n, member in enumerate(gang("g", 6, cpu="5"))]
 
     burst = [pod(f"b{n}", cpu="5") for n in range(10)]
-    decision = decided([*burst, *seated(0.0)], FIVE, 5.0)
-    assert {uid: seat for uid, seat in decision.seats.items() if uid == "uid-g-4"} == {"uid-g-4": "n1"}
-    too_old = decided([*burst, *seated(0.0)], FIVE, 301.0)
+    decision = decided([*burst, *with_reservation(0.0)], FIVE, 5.0)
+    assert {uid: reserved_node for uid, reserved_node in decision.reserved_nodes.items() if uid == "uid-g-4"} == {
+        "uid-g-4": "n1"
+    }
+    too_old = decided([*burst, *with_reservation(0.0)], FIVE, 301.0)
     assert too_old.admit is None
     assert len(too_old.stale) == 6
-    taken = decided([pod("t", on="n1", cpu="1"), *seated(0.0)], FIVE, 5.0)
-    assert "uid-g-4" in taken.seats  # placed anew, as no gate was open
+    taken = decided([pod("t", on="n1", cpu="1"), *with_reservation(0.0)], FIVE, 5.0)
+    assert "uid-g-4" in taken.reserved_nodes  # placed anew, as no gate was open
 
 
 def test_a_rest_whose_seats_were_taken_is_placed_elsewhere_and_where_it_fits_nowhere_it_holds_the_others() -> None:
-    words = {"phasewise.dev/gang-node": "n1", "phasewise.dev/gang-admitted": stamp(0.0)}
-    rest = pod("g-1", gang="g", size=2, cpu="5", annotations=words)
-    begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0"), rest]
+    rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
+    begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, reserved_node="n0", on="n0"), rest]
     taken = pod("t", on="n1", cpu="8", owner=("Job", "t"))
-    assert dict(decided([*begun, taken], FIVE).seats) == {"uid-g-1": "n0"}
+    assert dict(decided([*begun, taken], FIVE).reserved_nodes) == {"uid-g-1": "n0"}
     full = [pod(f"f{n}", on=f"n{n}", cpu="8" if n else "4") for n in range(5)]
     behind = gang("behind", 1, cpu="1")
     assert said(decided([*begun, *full, *behind], FIVE, 10.0)) == {
@@ -130,6 +133,47 @@ def test_a_rest_whose_seats_were_taken_is_placed_elsewhere_and_where_it_fits_now
         "behind": "GangWaiting: team/g is being placed",
     }
     assert decided([*begun, *full, *behind], FIVE, 400.0).admit is not None
+
+
+def test_a_pod_without_gate_puts_its_gang_before_nobody_and_holds_nobody_back() -> None:
+    """Whoever may make pods can make one with the label, and one that says it was let in."""
+    words = {"phasewise.dev/gang-node": "n0"}
+    running = pod("g-0", gang="g", size=2, cpu="100m", gates=[], on="n0", age_s=999, annotations=words)
+    stuck = pod("g-0", gang="g", size=2, cpu="99", gates=[], age_s=999, annotations=words)
+    elder = gang("elder", 2, age_s=9)
+    for free in (running, stuck):
+        for cpu in ("1", "99"):
+            decision = decided([free, pod("g-1", gang="g", size=2, cpu=cpu), *elder], FIVE, 10.0)
+            assert str(decision.admit) == "team/elder"
+
+
+def test_a_gang_that_is_never_bound_holds_the_others_once_however_many_pods_are_added_to_it() -> None:
+    """One is made every four minutes; each is let in only in its turn, and the time does not begin anew."""
+    stuck = past_the_gate(pod("g-0", gang="g", size=1), 0.0, reserved_node="n0")
+    added = [pod(f"g-{n}", gang="g", size=1, age_s=-240.0 * n) for n in (1, 2)]
+    behind = gang("behind", 1, age_s=9)
+    assert decided([stuck, added[0], *behind], FIVE, 250.0).admit is None
+    assert str(decided([stuck, *added, *behind], FIVE, 490.0).admit) == "team/behind"
+
+
+def test_a_clock_that_is_put_back_holds_nobody_for_longer() -> None:
+    waiting = [past_the_gate(member, 3600.0, reserved_node="n0") for member in gang("first", 2)]
+    decision = decided([*waiting, *gang("second", 1)], FIVE, 0.0)
+    assert str(decision.admit) == "team/second"
+    assert said(decision)["first"].startswith("GangNotBound: 2 of 2 pods are not bound in time")
+
+
+def test_a_pod_of_a_gang_that_was_made_without_the_gate_is_told_so_for_a_while() -> None:
+    told = {"g": f"GangNotGated: {WITHOUT_GATE}"}
+    free, running = pod("g-0", gang="g", gates=[]), pod("g-0", gang="g", on="n0")
+    for each in (free, running):
+        assert said(decided([each, *gang("other", 1)], FIVE, 5.0)).items() >= told.items()
+        assert said(decided([each], FIVE, 5.0)) == told
+        assert said(decided([each], FIVE, 700.0)) == {}
+    let_in = pod("g-0", gang="g", on="n0", annotations={"phasewise.dev/gang-node": "n0"})
+    native = pod("g-0", gang="g", gates=[], schedulingGroup={"podGroupName": "native"})
+    of_a_job = pod("j", gates=[], labels={"batch.kubernetes.io/job-name": "j"})
+    assert said(decided([let_in, native, of_a_job, reserved(free, "n0")], FIVE, 5.0)) == {}
 
 
 def test_a_small_gang_goes_before_the_head_where_it_does_not_delay_it_and_not_where_it_would() -> None:
@@ -179,7 +223,7 @@ def test_an_admitted_gang_is_placed_beside_what_is_there(spread: bool) -> None:
     words = {"phasewise.dev/placement": "spread"} if spread else {}
     there = [pod(f"r{n}", on=f"n{n}", cpu="6") for n in range(5)]
     decision = decided([*there, *gang("g", 5, cpu="4", annotations=words)], FIVE)
-    assert sorted(decision.seats.values()) == ["n0", "n1", "n2", "n3", "n4"]
+    assert sorted(decision.reserved_nodes.values()) == ["n0", "n1", "n2", "n3", "n4"]
 
 
 GANGS = st.lists(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from extender.gangs.gang import gangs_of
@@ -86,6 +88,9 @@ def test_members_that_contradict_each_other_are_told_so() -> None:
     assert problem(pod("a", gang="g", size=2), other) == "its pods name different schedulers"
     assert "not a whole number" in problem(pod("a", gang="g", size="many"))
     assert "nobody tells its size" in problem(pod("a", gang="g"))
+    many = [replace(pod("a", gang="g", size=10_001), uid=str(number)) for number in range(10_001)]
+    assert problem(*many) == "it has more than 10000 pods"
+    assert problem(*many[1:]) == ""
 
 
 def test_what_a_job_has_finished_counts_and_what_an_earlier_job_of_the_name_has_finished_does_not() -> None:

@@ -11,11 +11,11 @@ import orjson
 import pytest
 import yaml
 
-from extender.errors import BadCertificate
+from extender.errors import BadCertificate, BadRequest
 from extender.gangs.names import GATE, GROUPS
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
 from extender.webhook.certificates import VALID_S, Papers, new_papers
-from extender.webhook.reviewing import create_webhook, reviewed
+from extender.webhook.reviewing import mutating, reviewed
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from tests.extender.gangs.herds import NOON_S, pod_json
@@ -60,7 +60,8 @@ def test_only_pods_that_are_made_are_changed() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request": 3}', b'{"request": {"uid": "1", "object": []'])
 def test_what_is_no_review_is_refused(body: bytes) -> None:
-    assert create_webhook("phasewise").test_client().post("/mutate", data=body).status_code == 400
+    with pytest.raises(BadRequest):
+        mutating("phasewise")["/mutate"](body)
 
 
 def test_the_manifest_asks_about_every_label_that_names_a_group() -> None:
@@ -101,7 +102,7 @@ class PlayedApi:
 
     def __init__(self) -> None:
         self.secret: dict[str, Any] | None = None
-        self.bundle = ""
+        self.bundle, self.configuration = "", "made first"
         self.done: list[str] = []
         self.refuse: list[str] = []
 
@@ -110,7 +111,8 @@ class PlayedApi:
             if self.secret is None:
                 raise NotFound("none")
             return self.secret
-        return {"webhooks": [{"name": "gangs", "clientConfig": {"caBundle": self.bundle}}]}
+        hook = {"name": "gangs", "clientConfig": {"caBundle": self.bundle}}
+        return {"metadata": {"uid": self.configuration}, "webhooks": [hook]}
 
     def create(self, path: str, body: dict[str, Any]) -> None:
         self._put("create", body)
@@ -146,6 +148,21 @@ def test_the_keeper_makes_shares_renews_and_then_leaves_alone(tmp_path: Path) ->
     api.secret = {"metadata": {}, "data": {}}
     keeper.hold()
     assert api.done[-2:] == ["replace", "trust"]
+    api.configuration = "installed again"  # what the one before owned is about to be deleted with it
+    keeper.hold()
+    assert api.done[-2:] == ["replace", "trust"]
+    assert len(api.done) == 8
+
+
+@pytest.mark.parametrize("former", [None, {"metadata": {}, "data": {}}], ids=["made", "renewed"])
+def test_the_secret_goes_with_the_configuration_that_trusts_it(tmp_path: Path, former: dict[str, Any] | None) -> None:
+    api = PlayedApi()
+    api.secret = former
+    kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
+    CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).hold()
+    assert api.secret is not None
+    (owner,) = api.secret["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("MutatingWebhookConfiguration", "made first")
 
 
 @pytest.mark.parametrize("verb", ["create", "replace"])

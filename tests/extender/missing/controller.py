@@ -6,18 +6,15 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from extender.cli.controller import LEASE
-from extender.gangs.admitting import Admitter
-from extender.gangs.controller import Controller, Manners
+from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.names import GATE
-from extender.gangs.reading import read_member
-from recommender.cluster.errors import Forbidden
+from local_cluster.simulated.pods import create, template
+from local_cluster.waiting import wait_until
 from recommender.cluster.lease import Candidate, LeaderElection
-from tests.cluster.simulated.pods import create, read, template
-from tests.cluster.waiting import wait_until
 from tests.extender.missing.stage import Json, Stage, Symptom
 
 KUBEFLOW = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
-QUICK = Manners(period_s=0.3, told_again_s=0.5, size_s=0.5)
+QUICK = ControllerOptions(period_s=0.3, told_again_s=0.5, size_s=0.5)
 
 
 @contextlib.contextmanager
@@ -69,21 +66,11 @@ def opens_no_gate(stage: Stage) -> Iterator[Symptom]:
 
 
 @contextlib.contextmanager
-def knows_no_race(stage: Stage) -> Iterator[Symptom]:
-    """A gate whose place has changed since it was seen is not opened."""
-    name = waiting_pod(stage, "raced")
-    seen = read(stage.cluster, stage.namespace, name)
-    seen["spec"]["schedulingGates"].insert(0, {"name": "example.com/opened-meanwhile"})
-
-    def stays_shut() -> bool:
-        try:
-            Admitter(stage.api, lambda: True).open([read_member(seen)])
-        except Forbidden as error:
-            return stage.refused in str(error) and stage.gated(name)
-        assert not stage.gated(name)
-        return False
-
-    yield stays_shut
+def reserves_nothing(stage: Stage) -> Iterator[Symptom]:
+    """Nobody is let in, and /readyz fails."""
+    with controller(stage) as running:
+        waiting_pod(stage, "waits")
+        yield lambda: stage.refused in running.not_ready() or (running.not_ready() and stage.gated("waits"))
 
 
 @contextlib.contextmanager

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from extender.web.service import LEASE, Service, ServiceOptions
-from tests.cluster.simulated.pods import create, read, template
-from tests.cluster.waiting import wait_until
+from local_cluster.simulated.pods import create, read, template
+from local_cluster.waiting import wait_until
+from tests.extender.asgi import Client
 from tests.extender.missing.stage import Json, Stage, Symptom
 
 
@@ -41,6 +42,16 @@ def not_followed(stage: Stage) -> Iterator[Symptom]:
 
 
 @contextlib.contextmanager
+def not_measured(stage: Stage) -> Iterator[Symptom]:
+    """Pods that ask for nothing are guessed; the metric and the log say that what they use is not known."""
+    made = template({}, schedulerName="nobody", nodeName=next(iter(stage.nodes.names)))
+    made["spec"]["containers"][0].pop("resources", None)
+    create(stage.cluster, stage.namespace, "silent", made)
+    with service(stage) as running:
+        yield lambda: not running.not_ready() and metric(running, "watches_failing") == 1 and stage.said
+
+
+@contextlib.contextmanager
 def history_not_known(stage: Stage) -> Iterator[Symptom]:
     """Pods are judged by their requests, though there is a profile of their class; the metric and the log say why."""
     demand = {"stepSeconds": 150, "runs": 3, "cpuCores": [1.0], "memoryBytes": [2.0**30]}
@@ -68,7 +79,7 @@ def asked_about(running: Service, stage: Stage, name: str, **metadata: Any) -> J
     """Ask as a scheduler does about a pod, and what is told of it; raises until the service is ready."""
     pod = template(stage.nodes.selector, schedulerName="phasewise")
     pod["metadata"] |= {"name": name, "namespace": stage.namespace, "uid": f"uid-{name}", **metadata}
-    call = running.app.test_client()
+    call = Client(running.app)
     for verb in ("filter", "prioritize"):
         answer = call.post(f"/{verb}", json={"Pod": pod, "NodeNames": list(stage.nodes.names)})
         assert answer.status_code == 200, answer.text

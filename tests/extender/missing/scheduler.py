@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kubernetes import client
 
-from tests.cluster.installing import configured, documents, start_scheduler
+from local_cluster.installing import configured, documents, start_scheduler
 from tests.extender.missing.stage import Stage, Symptom
 
 LEASE = "phasewise-scheduler"

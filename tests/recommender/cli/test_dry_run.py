@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from recommender.policies.registry import REGISTRY
-from tests.recommender.cli.conftest import simulated
-from tests.recommender.conftest import Ended
+from recommender.traces.rows import ROWS
+from tests.fakes.command_line import Ended
+from tests.fakes.staged_jobs import simulated
 
 Phasewise = Callable[..., Ended]
 CYCLE = ("--cycle-samples", "10")
@@ -48,13 +49,14 @@ def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
 ) -> None:
     report = figures(phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--json", "-"))
     policies = report["policies"]
-    assert set(policies) == set(REGISTRY.names())
+    assert set(policies) == {*ROWS, *REGISTRY.names()}
     assert len({round(p["cpu"]["used_core_hours"], 9) for p in policies.values()}) == 1
     assert policies["ground.truth"]["cpu"]["slack_ratio"] == 0
     assert policies["current.step.max"]["memory"]["violation_ratio"] == 0
     assert policies["phase.proactive"]["cpu"]["slack_ratio"] < policies["static"]["cpu"]["slack_ratio"]
 
 
+@pytest.mark.option("phasewise dry-run", "--model")
 @pytest.mark.long
 def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=3).to_csv(tmp_path / "three.csv", index=False)  # three models to train
@@ -62,6 +64,7 @@ def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, tm
     assert "3 folds" in report["model"]["origin"]
 
 
+@pytest.mark.option("phasewise dry-run", "--decisions", "--json")
 def test_decisions_and_input_are_enough_to_recompute_the_table(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
@@ -101,16 +104,18 @@ def test_more_processes_change_nothing(phasewise: Phasewise, runs_csv: Path, mod
     assert phasewise(*options, 2).out == phasewise(*options, 1).out
 
 
+@pytest.mark.option("phasewise dry-run", "--csv")
 def test_the_terminal_names_every_policy_and_what_it_wrote(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
 ) -> None:
     ended = phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--csv", tmp_path / "c.csv")
     assert ended.code == 0
-    for name in (*REGISTRY.names(), "c.csv"):
+    for name in (*ROWS, *REGISTRY.names(), "c.csv"):
         assert name in ended.out
-    assert len(pd.read_csv(tmp_path / "c.csv")) == 14 * len(REGISTRY.names())
+    assert len(pd.read_csv(tmp_path / "c.csv")) == 14 * len({*ROWS, *REGISTRY.names()})
 
 
+@pytest.mark.option("phasewise dry-run", "--html", "--plots")
 @pytest.mark.long
 def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path) -> None:
     ended = phasewise(
@@ -131,6 +136,7 @@ def test_page_and_plots_are_written(phasewise: Phasewise, runs_csv: Path, model_
     assert len(list((tmp_path / "plots").glob("*.png"))) >= 4
 
 
+@pytest.mark.option("phasewise dry-run", "--sample")
 def test_a_sample_is_the_same_containers_each_time(phasewise: Phasewise, runs_csv: Path) -> None:
     options = ("dry-run", runs_csv, *CYCLE, "--policies", "histogram", "--sample", 3, "--json", "-")
     first = figures(phasewise(*options))

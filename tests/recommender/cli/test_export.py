@@ -17,11 +17,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from local_cluster.played_http import Asked, Played, Reply, played
 from recommender.sources import export as exporting
 from recommender.sources.files import open_source
-from tests.played_http import Asked, Played, Reply, played
-from tests.recommender.conftest import Ended
-from tests.recommender.sources.played_prometheus import START_S, SmallCluster, cores, failure, held_bytes
+from tests.fakes.command_line import Ended
+from tests.fakes.prometheus import START_S, SmallCluster, cores, failure, held_bytes
 
 Phasewise = Callable[..., Ended]
 
@@ -71,6 +71,7 @@ def assert_same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(found, wanted, check_dtype=False, check_exact=True)
 
 
+@pytest.mark.option("phasewise export", "-o")
 @pytest.mark.parametrize("name", ["week.parquet", "week.csv", "week.csv.gz"])
 def test_every_kind_of_file_holds_the_same_rows(
     phasewise: Phasewise, server: Played, tmp_path: Path, name: str
@@ -340,6 +341,7 @@ def test_words_that_are_off_are_refused_before_anything_is_written(
     assert [one.name for one in tmp_path.iterdir()] == ["folder.csv"]
 
 
+@pytest.mark.option("phasewise export", "--since", "--until")
 @pytest.mark.parametrize(
     ("since", "until", "first_s", "last_s"),
     [
@@ -361,3 +363,46 @@ def test_the_help_teaches(phasewise: Phasewise) -> None:
     said = " ".join(phasewise("export", "--help").out.split())
     assert "phasewise dry-run week.parquet" in said
     assert "the same command goes on from there" in said
+
+
+@pytest.mark.option("phasewise export", "--step")
+def test_samples_are_as_far_apart_as_is_said(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+    for step_s in (60, 300):
+        assert phasewise(*options(server.url, tmp_path / "a.csv", "--step", f"{step_s}s", "--restart")).code == 0
+        times = np.unique(read(tmp_path / "a.csv")["timestamp"])
+        assert np.diff(times).min() == step_s
+
+
+@pytest.mark.option("phasewise export", "--restart")
+def test_it_can_begin_anew(phasewise: Phasewise, server: Played, tmp_path: Path) -> None:
+    file = tmp_path / "week.parquet"
+    for more, fetched in (((), 2), (("--restart",), 4)):
+        with played(stops_after(2)) as failing:
+            phasewise(*options(failing.url, file, "--retries", 0, "--restart"))
+        kept = tmp_path / "week.parquet.parts" / "plan.json"
+        kept.write_bytes(kept.read_bytes().replace(failing.url.encode(), server.url.encode()))
+        server.asked.clear()
+        assert phasewise(*options(server.url, file, *more)).code == 0
+        assert len(server.ranges("rate(")) == fetched
+
+
+@pytest.mark.option("phasewise export", "--retries", "--timeout")
+def test_a_server_that_is_slow_or_busy_is_asked_so_often_and_waited_for_so_long(
+    phasewise: Phasewise, tmp_path: Path
+) -> None:
+    busy = failure(503, "unavailable", "starting up")
+    for retries in (0, 1):
+        with played(lambda _: busy) as server:
+            assert phasewise(*options(server.url, tmp_path / "a.csv", "--retries", retries)).code == 1
+            assert len(server.asked) == 1 + retries
+    answers = threading.Event()
+
+    def late(asked: Asked) -> Reply:
+        answers.wait(1.0)
+        return CLUSTER(asked)
+
+    for timeout, code in (("0.1s", 1), ("10m", 0)):
+        with played(late) as server:
+            ended = phasewise(*options(server.url, tmp_path / "a.csv", "--retries", 0, "--timeout", timeout))
+            answers.set()
+        assert ended.code == code

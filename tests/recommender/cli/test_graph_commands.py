@@ -16,7 +16,7 @@ from recommender.phases.contexts import runs_of
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_score import score
 from recommender.sources.sequences import read_sequences
-from tests.recommender.conftest import Ended
+from tests.fakes.command_line import Ended
 
 Phasewise = Callable[..., Ended]
 
@@ -51,6 +51,7 @@ def graph(tmp_path: Path, small: Path, phasewise: Phasewise) -> Path:
     return output
 
 
+@pytest.mark.option("phasewise graph fit", "-o")
 def test_fit_then_score_gives_the_three_numbers(graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     output = tmp_path / "score.json"
     assert phasewise("graph", "score", graph, small, "--json", output).code == 0
@@ -62,6 +63,7 @@ def test_fit_then_score_gives_the_three_numbers(graph: Path, small: Path, tmp_pa
     assert (result["top1"], result["log_loss"]) == (expected.top1, expected.log_loss)
 
 
+@pytest.mark.option("phasewise graph score", "--json")
 def test_score_writes_pure_json_to_standard_output(graph: Path, small: Path, phasewise: Phasewise) -> None:
     assert json.loads(phasewise("graph", "score", graph, small, "--json", "-").out)["transitions"] == 12
 
@@ -73,6 +75,7 @@ def test_without_json_a_table_is_shown(graph: Path, small: Path, phasewise: Phas
     assert "1 (2 4)*" in shown
 
 
+@pytest.mark.option("phasewise graph explain", "--json")
 def test_explain_tells_what_is_expected_next_and_from_which_runs(
     graph: Path, small: Path, tmp_path: Path, phasewise: Phasewise
 ) -> None:
@@ -85,6 +88,7 @@ def test_explain_tells_what_is_expected_next_and_from_which_runs(
     assert "a phase that the graph has never met" in phasewise("graph", "explain", graph, new).out
 
 
+@pytest.mark.option("phasewise graph explain", "--container")
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -123,6 +127,7 @@ def test_gaps_in_the_steps_only_order_the_samples(tmp_path: Path) -> None:
     assert {name: phases.tolist() for name, phases in found.items()} == {"x": [1, 2, 2], "007": [3]}
 
 
+@pytest.mark.option("phasewise graph draw", "-o")
 def test_draw_writes_a_picture_a_dot_file_and_graphml(graph: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     for ending, begins in ((".png", b"\x89PNG"), (".dot", b"digraph"), (".graphml", b"<graphml")):
         output = tmp_path / f"drawn{ending}"
@@ -134,6 +139,7 @@ def test_draw_writes_a_picture_a_dot_file_and_graphml(graph: Path, tmp_path: Pat
     assert nx.read_graphml(tmp_path / "drawn.graphml").edges["1", "3"]["count"] == 2
 
 
+@pytest.mark.option("phasewise graph prototypes", "--json", "-o")
 def test_prototypes_are_listed_and_drawn(small: Path, tmp_path: Path, phasewise: Phasewise) -> None:
     listed, drawn = tmp_path / "p.json", tmp_path / "p.png"
     assert phasewise("graph", "prototypes", small, "--json", listed, "-o", drawn).code == 0

@@ -15,8 +15,8 @@ import pytest
 from recommender import __version__
 from recommender.cli.common import run
 from recommender.cli.main import COMMANDS, cli
-from recommender.errors import BadInput, PartlyDone
-from tests.recommender.conftest import Ended
+from recommender.errors import BadInput
+from tests.fakes.command_line import Ended
 
 Phasewise = Callable[..., Ended]
 
@@ -28,6 +28,7 @@ def test_without_arguments_it_teaches(phasewise: Phasewise) -> None:
         assert command in ended.out
 
 
+@pytest.mark.option("phasewise", "--version")
 def test_it_tells_its_version(phasewise: Phasewise) -> None:
     assert phasewise("--version").out == f"phasewise, version {__version__}\n"
 
@@ -81,11 +82,10 @@ def raising(error: BaseException) -> click.Command:
     ("error", "code", "words"),
     [
         (BadInput("negative use", file="a.csv", row=3, column="cpu_cores", remedy="Remove it."), 2, "a.csv, row 3"),
-        (PartlyDone(["web: damaged"]), 3, "web: damaged"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (PermissionError(13, "Permission denied", "x.csv"), 1, "x.csv: Permission denied"),
     ],
-    ids=["bad input", "partly done", "interrupted", "no permission"],
+    ids=["bad input", "interrupted", "no permission"],
 )
 def test_how_a_command_ends_decides_the_exit_code(
     error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

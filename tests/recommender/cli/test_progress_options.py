@@ -13,7 +13,7 @@ from recommender.cluster.access.connection import Api, connect
 from recommender.errors import Misuse
 from recommender.growth import GrowthOptions
 from recommender.sources.prometheus_access import Access
-from tests.recommender.cluster.fake_server import kubeconfig
+from tests.fakes.api_server import kubeconfig
 
 DEFAULTS = {
     name.removeprefix("told."): value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +15,16 @@ import pytest
 from recommender.cli.grouped import GroupedCommand, keys_of
 from recommender.cli.logs import JsonLines
 from recommender.cli.recommender import ENVIRONMENT, command
+from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
-from recommender.live.advice.band import BandOptions
-from recommender.live.advice.rails import RailOptions
 from recommender.live.service import Timing
 from recommender.live.view.shards import Shard
 from recommender.policies.constraints import SharedLimits
-from tests.recommender.conftest import Ended
+from tests.fakes.command_line import Ended
 
 Phasewise = Callable[..., Ended]
 
 OPTIONS = [option for option in command.params if isinstance(option, click.Option)]
-
-
-@pytest.fixture(autouse=True)
-def clean_surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of ours, and the log as it was afterwards."""
-    for name in [name for name in os.environ if name.startswith("PHASEWISE_")]:
-        monkeypatch.delenv(name)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 @pytest.fixture
@@ -60,6 +47,7 @@ def config(tmp_path: Path, text: str) -> Path:
 Given = Callable[..., dict[str, Any]]
 
 
+@pytest.mark.option("phasewise recommender", "--config")
 def test_a_flag_goes_before_the_environment_that_before_the_file_and_that_before_the_default(
     given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +208,8 @@ def test_help_is_in_groups_and_each_option_stands_in_one(phasewise: Phasewise) -
         (["--namespace-max-allowed", "ns=gpu:1"], "write NAMESPACE=cpu:4,memory:8Gi"),
         (["--container-recommendation-max-allowed-cpu", "lots"], "is not a quantity"),
         (["--leader-elect-renew-deadline", "20s"], "two may lead at once"),
+        (["--only-namespace", "a", "--ignore-namespace", "b"], "exclude each other"),
+        (["--prometheus-query-timeout=abc"], "no duration"),
         (["--shard", "2/2"], "counted from 0"),
         (["--model", "configmap:lonely"], "Write NAMESPACE/NAME"),
         (["--model", "no-such-folder"], "no such model folder"),
@@ -231,10 +221,12 @@ def test_options_that_cannot_be_meant_are_misuse(phasewise: Phasewise, arguments
     assert words in " ".join(ended.err.split())
 
 
-def test_check_says_that_all_is_sound_without_a_cluster(phasewise: Phasewise) -> None:
+@pytest.mark.option("phasewise recommender", "--check", "--model")
+def test_check_says_that_all_is_sound_without_a_cluster(phasewise: Phasewise, model_folder: Path) -> None:
     ended = phasewise("recommender", "--check", "--cycle", "1m")
     assert ended.code == 0
-    assert "options are sound" in ended.out
+    assert "bundled: 12 phases; options are sound" in ended.out
+    assert "model: 5 phases" in phasewise("recommender", "--check", "--model", model_folder).out
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------

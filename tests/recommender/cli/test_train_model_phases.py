@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from recommender import model as models
-from tests.recommender.cli.conftest import MODEL_OPTIONS, simulated
-from tests.recommender.conftest import Ended
+from tests.fakes.command_line import Ended
+from tests.fakes.staged_jobs import MODEL_OPTIONS, simulated
 
 Phasewise = Callable[..., Ended]
 
@@ -41,6 +41,7 @@ def test_the_published_parameters_give_the_published_phases_sample_for_sample(
 
 
 @pytest.mark.long
+@pytest.mark.option("phasewise train", "-o")
 def test_training_twice_gives_the_same_model_to_the_byte(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=4).to_csv(tmp_path / "four.csv", index=False)
     for name in ("a", "b"):
@@ -60,6 +61,7 @@ def test_a_model_comes_back_with_all_its_parts(model_folder: Path) -> None:
     assert sum(f.stat().st_size for f in model_folder.iterdir()) < 1 << 20, "it must fit a ConfigMap"
 
 
+@pytest.mark.option("phasewise model show", "--json")
 def test_showing_a_model_says_what_each_phase_looks_like(phasewise: Phasewise, model_folder: Path) -> None:
     ended = phasewise("model", "show", model_folder)
     assert ended.code == 0
@@ -70,6 +72,8 @@ def test_showing_a_model_says_what_each_phase_looks_like(phasewise: Phasewise, m
     assert sum(phase["share"] for phase in facts["phases"]) == pytest.approx(1.0)
 
 
+@pytest.mark.option("phasewise model split", "-o", "--phase", "--into")
+@pytest.mark.option("phasewise phases", "-o", "--model")
 @pytest.mark.long
 def test_splitting_appends_numbers_and_leaves_the_others(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
@@ -100,6 +104,7 @@ def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(
     pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
 
 
+@pytest.mark.option("phasewise phases", "--traces", "--variance")
 @pytest.mark.long
 def test_pictures_of_traces_and_variance_are_written(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
@@ -141,6 +146,7 @@ def test_bare_arrays_that_fit_no_encoder_are_refused(
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.option("phasewise model import", "-o", "--features")
 def test_an_imported_model_tells_phases_but_cannot_provision(phasewise: Phasewise, tmp_path: Path) -> None:
     phasewise("model", "import", AI4DL / "reference_model.npz", "-o", tmp_path / "m", "--features", AI4DL_FEATURES)
     source = AI4DL / "sample-dlaas.csv"

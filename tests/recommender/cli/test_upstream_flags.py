@@ -90,6 +90,8 @@ def refusals() -> Iterator[tuple[str, str]]:
         yield f"--{name}=17", remedy
     yield "--storage=floppy", "--prometheus URL"
     yield "--leader-elect=perhaps", "neither true nor false"
+    yield "--prometheus-query-timeout=abc", "no duration"
+    yield "--min-checkpoints=many", "no whole number"
 
 
 @pytest.mark.parametrize(("argument", "words"), list(refusals()))

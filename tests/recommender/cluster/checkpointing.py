@@ -23,17 +23,6 @@ NOW_S = START_S + 2 * 86400.0
 Json = dict[str, Any]
 
 
-class Clock:
-    """Monotonic seconds that stand still unless each look is to cost some."""
-
-    def __init__(self) -> None:
-        self.now_s, self.per_look_s = 100.0, 0.0
-
-    def __call__(self) -> float:
-        self.now_s += self.per_look_s
-        return self.now_s
-
-
 def session(cpu_cores: float = 0.5, samples: int = 60) -> HistogramSession:
     made = HistogramSession()
     usage = np.tile([cpu_cores, 512.0 * MIB], (samples, 1))

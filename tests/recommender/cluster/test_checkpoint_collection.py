@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.vpas.checkpoint_objects import MADE_BY
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, Checkpoints
-from tests.cluster.cluster import Cluster
 from tests.recommender.cluster.checkpointing import (
     NOW_S,
     make_checkpoint,
@@ -54,26 +54,34 @@ def crowd(api: Api, namespace: str) -> dict[str, Any]:
 def test_what_nobody_will_read_again_is_cleared_away_and_nothing_else(
     api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
 ) -> None:
-    gone = ours.collect(crowd["existing"], crowd["ours"], NOW_S)
-    assert sorted(gone) == [f"{namespace}/gone-mine", f"{namespace}/mine-before"]
-    assert set(stored(api, namespace)) == {
-        "mine-app", "mine-paused", "theirs-app", "theirs-was-mine", "gone-theirs", "gone-another",
-    }  # fmt: skip
-    assert ours.collect(crowd["existing"], crowd["ours"], NOW_S) == []
+    gone = ours.collect(crowd["existing"], crowd["ours"], NOW_S, lambda _: True)
+    assert sorted(gone) == [
+        f"{namespace}/{name}" for name in ("gone-another", "gone-mine", "gone-theirs", "mine-before")
+    ]
+    assert set(stored(api, namespace)) == {"mine-app", "mine-paused", "theirs-app", "theirs-was-mine"}
+    assert ours.collect(crowd["existing"], crowd["ours"], NOW_S, lambda _: True) == []
+
+
+def test_in_a_namespace_that_is_not_ours_to_look_after_all_stays(
+    api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
+) -> None:
+    assert ours.collect(crowd["existing"], set(), NOW_S, lambda name: name != namespace) == []
+    assert "gone-theirs" in stored(api, namespace)
 
 
 def test_a_list_of_vpas_that_misses_one_costs_no_checkpoint(
     api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
 ) -> None:
     """The server is asked about each VPA before anything goes."""
-    assert ours.collect(set(), set(), NOW_S) == [f"{namespace}/gone-mine"]
+    gone = ours.collect(set(), set(), NOW_S, lambda _: True)
+    assert {name.partition("/")[2].partition("-")[0] for name in gone} == {"gone"}
     assert "mine-app" in stored(api, namespace)
 
 
 def test_a_vpa_that_comes_back_starts_with_a_checkpoint_of_its_own(api: Api, namespace: str, ours: Checkpoints) -> None:
     web = ObjectKey(namespace, "web")
     write(ours, {web: {"app": status()}})
-    assert ours.collect(set(), set(), NOW_S) == [f"{namespace}/web-app"]
+    assert ours.collect(set(), set(), NOW_S, lambda _: True) == [f"{namespace}/web-app"]
     write(ours, {})
     assert write(ours, {web: {"app": status(2.0)}}).failed == 0
     assert stored(api, namespace)["web-app"]["status"] == status(2.0)

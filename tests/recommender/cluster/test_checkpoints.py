@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.access.credentials import Credentials
 from recommender.cluster.access.rate import TokenBucket
@@ -17,10 +18,9 @@ from recommender.cluster.paths import path_of
 from recommender.cluster.vpas.checkpoint_objects import CHECKPOINTS, MADE_BY, CheckpointKey
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram_checkpoint import session_of
-from tests.cluster.cluster import Cluster
+from tests.fakes.clock import Clock
 from tests.recommender.cluster.checkpointing import (
     NOW_S,
-    Clock,
     make_checkpoint,
     session,
     status,

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import parse_quantity
@@ -18,8 +20,6 @@ from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, session_of
 from recommender.records import Block
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import wait_until
 
 MIB = 2**20
 LATER_S = 3 * 86400

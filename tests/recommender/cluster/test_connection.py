@@ -16,7 +16,7 @@ from recommender.cluster import errors
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.access.credentials import Credentials
 from recommender.cluster.access.rate import TokenBucket
-from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig, status
+from tests.fakes.api_server import SECRET, FakeServer, kubeconfig, status
 
 
 @pytest.fixture
@@ -30,21 +30,30 @@ def test_each_method_sends_what_the_api_expects(api: Api, server: FakeServer) ->
     api.replace("/p/x", {"kind": "X"})
     api.patch("/p/x", {"spec": None})
     api.patch("/p/x", [{"op": "remove", "path": "/spec"}])
+    api.patch("/p/x", {"spec": {}}, strategic=True)
     api.delete("/p/x", uid="u")
+    api.evict("/p/x", "u")
     assert [(method, path, body) for method, path, _, body in server.asked] == [
         ("GET", "/api/v1/pods?labelSelector=a%3Db%2Cc%21%3Dd", b""),
         ("POST", "/p", b'{"kind":"X"}'),
         ("PUT", "/p/x", b'{"kind":"X"}'),
         ("PATCH", "/p/x?fieldValidation=Ignore", b'{"spec":null}'),
         ("PATCH", "/p/x?fieldValidation=Ignore", b'[{"op":"remove","path":"/spec"}]'),
+        ("PATCH", "/p/x?fieldValidation=Ignore", b'{"spec":{}}'),
         (
             "DELETE",
             "/p/x",
             b'{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","preconditions":{"uid":"u"}}',
         ),
+        (
+            "POST",
+            "/p/x/eviction",
+            b'{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"x"},'
+            b'"deleteOptions":{"preconditions":{"uid":"u"}}}',
+        ),
     ]
     kinds = [headers.get("Content-Type") for _, _, headers, _ in server.asked]
-    assert kinds[3:5] == ["application/merge-patch+json", "application/json-patch+json"]
+    assert kinds[3:6] == [f"application/{way}-patch+json" for way in ("merge", "json", "strategic-merge")]
     assert server.asked[0][2]["Authorization"] == f"Bearer {SECRET}"
     assert server.asked[0][2]["User-Agent"] == "phasewise-tests"
 
@@ -119,6 +128,10 @@ def test_a_busy_server_is_asked_again_after_the_time_it_names(server: FakeServer
         api.create("/eviction", {})
     assert told.value.retry_after_s == 10
     assert sum(slept) < 5, "long waits are not ours to decide"
+    before_s, server.answers = sum(slept), [status(429, "the disruption budget says no"), (201, {}, b"{}")]
+    with pytest.raises(errors.Throttled, match="budget"):
+        api.evict("/api/v1/namespaces/team/pods/j", "u")
+    assert sum(slept) - before_s < 1.0, "one who may not leave keeps nobody else from asking"
 
 
 def test_a_replaced_token_file_is_read_when_the_old_token_is_refused(server: FakeServer, tmp_path: Path) -> None:

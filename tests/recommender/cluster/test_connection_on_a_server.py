@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Conflict, Forbidden, NotFound, Unauthorized, Unreachable
 from recommender.cluster.paths import PODS, path_of
-from tests.cluster.cluster import Cluster
 
 
 def test_forbidden_says_verb_resource_and_who(cluster: Cluster, namespace: str) -> None:

@@ -10,7 +10,7 @@ from kubernetes.config import incluster_config
 from recommender.cluster import errors
 from recommender.cluster.access.connection import connect
 from recommender.cluster.access.credentials import Credentials
-from tests.recommender.cluster.fake_server import SECRET, FakeServer, kubeconfig
+from tests.fakes.api_server import SECRET, FakeServer, kubeconfig
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import patience, wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
 from recommender.cluster.paths import LEASES, path_of
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import patience, wait_until
+from tests.fakes.clock import Clock
 
 NAME = "phasewise-recommender"
-
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

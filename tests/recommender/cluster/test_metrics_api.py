@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage
+from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
-from recommender.cluster.usage.metrics_api import ContainerKey, read_usage, usage_of
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage
-from tests.cluster.waiting import wait_until
+from recommender.cluster.usage.metrics_api import ContainerKey, UsageReport, read_usage, usage_of
 
 
 def pod_metrics(containers: Any, name: str = "p", **more: Any) -> dict[str, Any]:
@@ -75,8 +75,12 @@ def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
     report = usage_of({"items": [broken, pod_metrics([{"name": "a", "usage": {"cpu": "1"}}])]})
     assert [key.pod for key in report.samples] == ["p"]
     assert report.broken == {"n/broken": "PodMetrics n/broken: containers[0].usage.cpu is not a quantity: 'lots'"}
-    assert not usage_of({"items": None}).samples
-    assert not usage_of({"items": [pod_metrics([{"name": "a", "usage": {"cpu": "1"}}], timestamp=None)]}).samples
+    assert usage_of({"items": None}) == UsageReport({}, {})
+
+
+def test_use_without_its_moment_is_told_and_not_passed_over() -> None:
+    timeless = pod_metrics([{"name": "a", "usage": {"cpu": "1n", "memory": "1Ki"}}], timestamp=None)
+    assert usage_of({"items": [timeless]}) == UsageReport({}, {"n/p": "PodMetrics n/p: timestamp is missing"})
 
 
 def test_a_cluster_without_the_metrics_api_says_not_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

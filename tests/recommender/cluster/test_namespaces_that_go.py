@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import wait_until
 from recommender.cluster.access.answers import error_of_status
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Forbidden, NotFound
@@ -16,9 +18,8 @@ from recommender.cluster.profiles import PROFILES, ProfileWriter
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.cluster.vpas.status import Condition
 from recommender.cluster.vpas.writer import Outcome, VpaWriter
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import wait_until
-from tests.recommender.cluster.checkpointing import Clock, make_vpa, status, stored, write
+from tests.fakes.clock import Clock
+from tests.recommender.cluster.checkpointing import make_vpa, status, stored, write
 
 CRDS = Path(__file__).parents[3] / "manifests" / "crd"
 
@@ -44,7 +45,7 @@ def test_a_refusal_for_want_of_the_namespace_is_told_from_one_for_want_of_a_righ
 def vpa_in_a_dying_namespace(cluster: Cluster, api: Api, namespace: str) -> Iterator[Vpa]:
     """A VPA that a finalizer holds in a namespace that is Terminating."""
     cluster.vpa_resources()
-    cluster.apply(CRDS)
+    cluster.apply(CRDS / "phaseprofiles.yaml")
     wait_until(lambda: api.get(path_of(PROFILES)), "PhaseProfiles to be served")
     key = make_vpa(api, namespace, "job")
     path = path_of(VPAS, *key)

@@ -50,6 +50,8 @@ def test_every_field_of_a_vpa_is_read() -> None:
                     "controlledValues": "RequestsOnly",
                     "oomBumpUpRatio": "1.5",
                     "oomMinBumpUp": "50Mi",
+                    "memoryAggregationIntervalSeconds": 3600,
+                    "memoryAggregationIntervalCount": 24,
                 }
             ]
         },
@@ -68,7 +70,16 @@ def test_every_field_of_a_vpa_is_read() -> None:
     assert read.owner == OwnerRef("batch/v1", "Job", "j", "o", True)
     assert read.deleting
     assert read.policy_for("app") == ContainerPolicy(
-        "app", "Off", (0.1, None), (2.0, 4 * 2.0**30), frozenset({"memory"}), "RequestsOnly", 1.5, 50 * 2.0**20
+        "app",
+        "Off",
+        (0.1, None),
+        (2.0, 4 * 2.0**30),
+        frozenset({"memory"}),
+        "RequestsOnly",
+        1.5,
+        50 * 2.0**20,
+        3600,
+        24,
     )
 
 

@@ -14,7 +14,6 @@ from recommender.cluster.usage.oom import (
     Eviction,
     OomObservation,
     OomQueue,
-    bumped_memory_bytes,
     ooms_of_change,
     read_eviction,
 )
@@ -124,26 +123,6 @@ def test_the_whole_way_through_a_crash_loop_counts_each_kill_once() -> None:
         found = [oom.when_s for old, new in pairwise(told) for oom in ooms_of_change(way[old], way[new], SEEN_S)]
         shown = any(1 <= place <= 4 for place in told)  # later ones have forgotten the first kill
         assert found == ([FIRST_END_S, SECOND_END_S] if shown else [SECOND_END_S])
-
-
-@pytest.mark.parametrize(
-    ("had_mib", "peak_mib", "ratio", "least_mib", "needed_mib"),
-    [
-        (100, 0, None, None, 200),
-        (500, 0, None, None, 600),
-        (1000, 0, None, None, 1200),
-        (500, 800, None, None, 960),
-        (1000, 0, 2.0, None, 2000),
-        (1000, 0, None, 500, 1500),
-        (1000, 0, 1.0, 0, 1000),
-        (0, 0, None, None, 100),
-    ],
-)
-def test_a_kill_is_taken_to_have_needed_more_than_it_had(
-    had_mib: float, peak_mib: float, ratio: float | None, least_mib: float | None, needed_mib: float
-) -> None:
-    least = None if least_mib is None else least_mib * MIB
-    assert bumped_memory_bytes(had_mib * MIB, peak_mib * MIB, ratio, least) == needed_mib * MIB
 
 
 def event(

@@ -32,8 +32,6 @@ def test_a_pod_that_has_not_begun_has_the_requests_of_its_spec() -> None:
     assert (app.requests, app.limits[1], app.running, app.restart_count) == ((0.5, GIB), GIB, False, 0)
     assert math.isnan(app.limits[0])
     assert all(map(math.isnan, side.requests + side.limits))
-    assert not app.resize_pending
-    assert not side.resize_pending, "absent equals absent"
 
 
 def test_requests_are_the_actual_ones_while_a_resize_waits() -> None:
@@ -43,17 +41,15 @@ def test_requests_are_the_actual_ones_while_a_resize_waits() -> None:
     read = read_pod(pod([{"name": "app", "resources": resources("1", "2Gi")}], [status], conditions=[deferred, ready]))
     app = read.container("app")
     assert app is not None
-    assert (app.requests, app.wanted_requests, app.limits[1]) == ((0.5, GIB), (1.0, 2 * GIB), GIB)
-    assert app.resize_pending
+    assert (app.requests, app.limits[1]) == ((0.5, GIB), GIB)
     assert app.running
     assert read.resizes == (ResizeCondition("PodResizePending", "Deferred", "full", None),)
 
 
-def test_init_containers_and_sidecars_are_named_and_no_more() -> None:
+def test_init_containers_and_sidecars_are_not_among_the_containers() -> None:
     inits = [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}]
     read = read_pod(pod([{"name": "app"}], spec={"initContainers": inits}))
     assert [c.name for c in read.containers] == ["app"]
-    assert read.init_containers == {"setup", "proxy"}
 
 
 def test_how_runs_ended_is_read_for_the_present_and_the_one_before() -> None:
@@ -101,7 +97,12 @@ def test_the_rest_of_a_pod_is_read() -> None:
     assert (read.generate_name, read.owner) == ("train-", OwnerRef("batch/v1", "Job", "train", "2", True))
     assert (read.node, read.scheduler_name, read.node_selector) == ("n1", "phasewise", {"gpu": "a100"})
     assert read.tolerations == (Toleration("gpu", "Equal", "", "NoSchedule"),)
-    assert (read.started_s, read.qos, read.deleting, read.finished) == (1787385600, "Burstable", True, False)
+    assert (read.started_s, read.resizability.qos, read.deleting, read.finished) == (
+        1787385600,
+        "Burstable",
+        True,
+        False,
+    )
     assert (read.containers[0].image, read.containers[0].command) == ("pytorch", ("python", "train.py"))
 
 

@@ -15,7 +15,7 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.progress.annotations import AnnotationProgress
 from recommender.cluster.progress.logs import LogProgress
 from recommender.readings import Reading
-from tests.recommender.cluster.fake_server import FakeServer, kubeconfig, status
+from tests.fakes.api_server import FakeServer, kubeconfig, status
 
 NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 

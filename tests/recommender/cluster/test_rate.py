@@ -6,22 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.cluster.access.rate import TokenBucket
+from tests.fakes.clock import Clock
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
-def bucket(per_s: float, burst: int, time: Time) -> TokenBucket:
-    return TokenBucket(per_s, burst, clock=lambda: time.now_s, sleep=time.sleep)
+def bucket(per_s: float, burst: int, time: Clock) -> TokenBucket:
+    return TokenBucket(per_s, burst, clock=time, sleep=time.sleep)
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_rate_a_quarter_of_a_second_s_together() -> None:
-    time = Time()
+    time = Clock(0.0)
     tokens = bucket(10, 3, time)
     taken = []
     for _ in range(6):
@@ -37,7 +30,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate_a_quarter_of_a_second_s_t
 
 
 def test_nothing_goes_while_it_is_held() -> None:
-    time = Time()
+    time = Clock(0.0)
     tokens = bucket(10, 100, time)
     tokens.hold_for(2.0)
     tokens.take()
@@ -47,14 +40,14 @@ def test_nothing_goes_while_it_is_held() -> None:
 
 
 def test_whoever_comes_while_others_wait_does_not_overtake_them() -> None:
-    time, waits = Time(), []
-    tokens = TokenBucket(40, 1, clock=lambda: time.now_s, sleep=waits.append)
+    time, waits = Clock(0.0), []
+    tokens = TokenBucket(40, 1, clock=time, sleep=waits.append)
     tokens.take()
     tokens.take()
     time.now_s = 0.01
     tokens.take()
     assert [round(wait_s, 6) for wait_s in waits] == [0.025, 0.04]
-    slow = TokenBucket(40, 10, clock=lambda: time.now_s, sleep=waits.append)
+    slow = TokenBucket(40, 10, clock=time, sleep=waits.append)
     for _ in range(11):
         slow.take()
     time.now_s = 0.2
@@ -66,7 +59,7 @@ def test_whoever_comes_while_others_wait_does_not_overtake_them() -> None:
 def test_in_no_stretch_of_time_are_there_more_than_burst_and_rate_allow(
     pauses_s: list[float], per_s: int, burst: int
 ) -> None:
-    time = Time()
+    time = Clock(0.0)
     tokens, taken_s = bucket(per_s, burst, time), []
     for pause_s in pauses_s:
         time.now_s += pause_s
@@ -78,7 +71,7 @@ def test_in_no_stretch_of_time_are_there_more_than_burst_and_rate_allow(
 
 
 def test_opened_up_nothing_waits_any_more() -> None:
-    time = Time()
+    time = Clock(0.0)
     tokens = bucket(10, 1, time)
     tokens.open_up()
     for _ in range(1000):

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import patience, wait_until
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.credentials import Credentials
 from recommender.cluster.access.rate import TokenBucket
@@ -16,8 +18,6 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import patience, wait_until
 
 CONFIG_MAPS = ("v1", "configmaps")
 
@@ -191,4 +191,4 @@ def test_selectors_are_the_servers_business(api: Api, namespace: str, start: Any
         )
     reflector: Reflector[Pod] = start(pods, read_pod, label_selector="app=web", field_selector="status.phase=Pending")
     assert list(reflector.snapshot()) == [ObjectKey(namespace, "a")]
-    assert reflector.snapshot()[ObjectKey(namespace, "a")].qos == "BestEffort"
+    assert reflector.snapshot()[ObjectKey(namespace, "a")].resizability.qos == "BestEffort"

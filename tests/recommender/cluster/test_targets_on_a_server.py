@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import read_pod
@@ -21,8 +23,6 @@ from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.workload_class import workload_class
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import wait_until
 from tests.recommender.cluster.custom_kinds import definition
 
 Json = dict[str, Any]
@@ -203,7 +203,7 @@ def test_what_is_wrong_with_a_target_is_said(
     assert not resolution.transient
 
 
-def test_without_the_right_to_read_scales_it_is_said_and_may_pass(
+def test_without_the_right_to_read_scales_it_is_said_and_does_not_count_as_passing(
     cluster: Cluster, api: Api, namespace: str, watched: Watched, custom_resources: None
 ) -> None:
     nobody = connect(cluster.service_account(namespace, "nobody"), user_agent="phasewise-tests")
@@ -211,4 +211,4 @@ def test_without_the_right_to_read_scales_it_is_said_and_may_pass(
     targets = Targets(watched.pods, watched.workloads, scales)
     resolution = targets.resolve(ObjectKey(namespace, "v"), TargetRef(GANGS[0], "Gang", "g"))
     assert 'cannot get resource "gangs/scale"' in resolution.problem
-    assert resolution.transient
+    assert not resolution.transient

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden, Invalid
 from recommender.cluster.objects.vpa import Vpa, read_vpa
@@ -15,8 +17,6 @@ from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.status import Condition
 from recommender.cluster.vpas.writer import Outcome, VpaWriter
 from recommender.records import ContainerRecommendation
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import wait_until
 
 NOON, ONE_PM = 1_787_400_000.0, 1_787_403_600.0
 PROVIDED = {"RecommendationProvided": Condition("True")}

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import (
     CPU_BUCKETS,
@@ -16,7 +17,6 @@ from recommender.policies.histogram import (
     empty_histogram,
 )
 from recommender.records import Block, ContainerFacts, FloatArray
-from tests.reference.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
 
 NOON = 1_700_000_000 - 1_700_000_000 % DAY_S + DAY_S // 2
 FACTS = ContainerFacts("c", 60.0, 10)

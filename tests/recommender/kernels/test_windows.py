@@ -11,7 +11,6 @@ from recommender.kernels.windows import (
     carry_forward,
     column_moments,
     gap_free,
-    segments_of,
     standardise,
     window_starts,
 )
@@ -46,18 +45,6 @@ def test_nothing_kept_has_no_segments_and_no_windows() -> None:
     assert rows.size == 0
     assert segments.tolist() == [0]
     assert window_starts(segments, 3).size == 0
-
-
-@settings(deadline=None)
-@given(MASKS)
-def test_segments_are_the_maximal_runs_of_whole_rows(whole: np.ndarray) -> None:
-    rebuilt = np.zeros(len(whole), dtype=bool)
-    for start, stop in segments_of(whole):
-        assert whole[start:stop].all()
-        assert start == 0 or not whole[start - 1]
-        assert stop == len(whole) or not whole[stop]
-        rebuilt[start:stop] = True
-    assert (rebuilt == whole).all()
 
 
 @settings(deadline=None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import pod_spec, resources
 from recommender.live.auto.settings import AUTO
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import pod_spec, resources
 
 Json = dict[str, Any]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.made import VpaMaker
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, reader_of
 from recommender.live.auto.settings import AUTO
-from recommender.live.auto.vpas import Plan, plan
+from recommender.live.auto.vpas import VpaChanges, plan
 
 Json = dict[str, Any]
 TEAM = "team"
@@ -68,6 +69,8 @@ class World:
     workloads: dict[Ref, Workload] = field(default_factory=dict)
     server: Server = field(default_factory=Server)
     scalable: frozenset[str] = frozenset()
+    in_place: bool = True
+    pods: dict[Ref, Collection[Resizability]] = field(default_factory=dict)
 
     def add(self, *workloads: Workload) -> World:
         self.workloads |= {workload.ref: workload for workload in workloads}
@@ -81,10 +84,19 @@ class World:
     def vpas(self) -> dict[ObjectKey, Vpa]:
         return {vpa.key: vpa for vpa in map(read_vpa, self.server.vpas.values())}
 
-    def plan(self) -> Plan:
-        return plan(self.namespace, self.workloads, self.vpas, "phasewise", lambda _, kind: kind in self.scalable)
+    def plan(self) -> VpaChanges:
+        return plan(self.namespace, self.workloads, self.vpas, "phasewise", self)
 
-    def settle(self) -> Plan:
+    def is_scalable(self, _: str, kind: str) -> bool:
+        return kind in self.scalable
+
+    def has_in_place(self, _: str) -> bool:
+        return self.in_place
+
+    def live_pods(self, workload: Workload) -> Collection[Resizability]:
+        return self.pods.get(workload.ref, ())
+
+    def settle(self) -> VpaChanges:
         """Carry out plans until there is nothing to do; returns the last one."""
         maker = VpaMaker(self.server)  # type: ignore[arg-type]
         for _ in range(4):
@@ -125,6 +137,7 @@ def a(
     api_version: str = "",
     ended: bool = False,
     uid: str = "",
+    spec: Json | None = None,
 ) -> Workload:
     """A workload, read from its JSON; of a training kind where an API version is given."""
     metadata: Json = {"name": name, "namespace": TEAM, "uid": uid or f"{kind}-{name}"}
@@ -136,7 +149,7 @@ def a(
         ]
     conditions = [{"type": "Complete", "status": "True"}] if ended else []
     version = api_version or ("" if kind in WELL_KNOWN else KUBEFLOW)
-    return reader_of(kind, version)({"metadata": metadata, "spec": {}, "status": {"conditions": conditions}})
+    return reader_of(kind, version)({"metadata": metadata, "spec": spec or {}, "status": {"conditions": conditions}})
 
 
 def foreign_owner(kind: str, name: str = "x", api_version: str = RAY) -> OwnerRef:

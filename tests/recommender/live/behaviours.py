@@ -24,15 +24,20 @@ LONG_AGO = "2020-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Container:
-    """What a container asks for, its limits, and what it uses (cores, bytes)."""
+    """What a container asks for, its limits, what it uses (cores, bytes), and whether a resize restarts it."""
 
     requests: Mapping[str, str] = field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
     uses: tuple[float, float] = (0.4, GIB)
     limits: Mapping[str, str] = field(default_factory=dict)
+    restarts: bool = False
 
-    @property
-    def resources(self) -> Json:
-        return {"requests": dict(self.requests), **({"limits": dict(self.limits)} if self.limits else {})}
+    def spec(self, name: str) -> Json:
+        """Its JSON in the spec of a pod."""
+        resources = {"requests": dict(self.requests), **({"limits": dict(self.limits)} if self.limits else {})}
+        spec: Json = {"name": name, "image": "none", "imagePullPolicy": "IfNotPresent", "resources": resources}
+        if self.restarts:
+            spec["resizePolicy"] = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+        return spec
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Case:
         `spec.resourcePolicy.containerPolicies`.
     spec
         More of the VPA's spec.
+    annotations, notes
+        Of the VPA, and of its pods.
     before
         The status that stands before the recommender has seen it.
     init
@@ -63,6 +70,7 @@ class Case:
     policies: Sequence[Json] = ()
     spec: Json = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
     before: Json = field(default_factory=dict)
     init: Sequence[Json] = ()
     replicas: int = 1
@@ -112,6 +120,15 @@ BOTH = {"main": MAIN, "side": SIDE}
 TINY = Container(requests={"cpu": "1m", "memory": "1Mi"}, uses=(0.001, MIB))
 GROWING = Container(requests={"cpu": "1", "memory": "1Gi"}, limits={"cpu": "1", "memory": "1Gi"}, uses=(0.4, 1.5 * GIB))
 LOW, HIGH = {"cpu": "300m", "memory": "512Mi"}, {"cpu": "1500m", "memory": "3Gi"}
+GUARANTEED = Container(limits={"cpu": "1", "memory": "2Gi"})
+AT_CREATION: Json = {"updatePolicy": {"updateMode": "Initial"}}
+IN_PLACE: Json = {"updatePolicy": {"updateMode": "InPlace"}}
+RESTARTED = "a container's resizePolicy is RestartContainer: each resize restarts it"
+NOT_BEST_EFFORT = "with requests, BestEffort pods become Burstable: new pods get it, running ones stay as they are"
+NOT_GUARANTEED = (
+    "with limits left as they are (main: controlledValues RequestsOnly), Guaranteed pods become Burstable: "
+    "new pods get it, running ones stay as they are"
+)
 SOME: Mapping[str, Range] = {"cpu": (0.3, 1.2), "memory": (0.99 * GIB, 2.1 * GIB)}
 """What 0.4 cores and 1 GiB of use, and a request of one core and 2 GiB, may lead to."""
 
@@ -151,6 +168,10 @@ CASES: Mapping[str, Case] = {
     "minAllowed lifts all but the uncapped target": Case(
         policies=[policy(minAllowed=PLENTY, maxAllowed=PLENTY)],
         entries={"main": {**all_of(PLENTY, "lowerBound", "target", "upperBound"), "uncappedTarget": SOME}},
+    ),
+    "a minimum is respected whatever nodes there are": Case(
+        policies=[policy(minAllowed={"cpu": "10000"})],
+        entries={"main": {**all_of({"cpu": "10000"}, "lowerBound", "target"), "uncappedTarget": SOME}},
     ),
     "a cap of one resource leaves the other alone": Case(
         policies=[policy(maxAllowed={"cpu": "300m"})],
@@ -201,7 +222,7 @@ CASES: Mapping[str, Case] = {
     ),
     "the pod's minimum is shared among its containers": Case(
         containers={"main": TINY, "side": TINY},
-        entries={name: {"target": {"cpu": "12m", "memory": "125Mi"}} for name in ("main", "side")},
+        entries={name: {"target": {"memory": "125Mi"}} for name in ("main", "side")},
     ),
     "who is left out has no share in the pod's minimum": Case(
         containers={"main": TINY, "side": TINY},
@@ -211,6 +232,29 @@ CASES: Mapping[str, Case] = {
     "a container that asks for nothing gets something": Case(
         containers={"main": Container(requests={})},
         entries={"main": {"target": SOME}},
+    ),
+    "that BestEffort pods would be of another QoS class is said": Case(
+        containers={"main": Container(requests={})},
+        spec=AT_CREATION,
+        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", NOT_BEST_EFFORT)},
+    ),
+    "that Guaranteed pods would be of another QoS class is said": Case(
+        containers={"main": GUARANTEED},
+        spec=AT_CREATION,
+        policies=[policy(controlledValues="RequestsOnly")],
+        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", NOT_GUARANTEED)},
+    ),
+    "that each resize restarts a container is said": Case(
+        containers={"main": Container(restarts=True)},
+        gated=True,
+        spec=IN_PLACE,
+        conditions={**PROVIDED, "DisruptiveUpdates": ("True", "QosClassOrRestart", RESTARTED)},
+    ),
+    "limits that go along keep Guaranteed pods so, and nothing is said": Case(
+        containers={"main": GUARANTEED}, spec=AT_CREATION,
+    ),
+    "of what is only recommended no such thing is said": Case(
+        containers={"main": GUARANTEED}, policies=[policy(controlledValues="RequestsOnly")],
     ),
     "init containers and native sidecars get nothing": Case(
         init=[{"name": "first", "image": "none"}, {"name": "proxy", "image": "none", "restartPolicy": "Always"}],
@@ -268,7 +312,9 @@ CASES: Mapping[str, Case] = {
         containers={"main": GROWING}, kill="main", gated=True, policies=[policy("*", oomMinBumpUp="4Gi")],
         entries={"main": {"target": {"memory": (4.99 * GIB, 6.1 * GIB)}}},
     ),
-    "a boost at the start is not the recommender's business": Case(
+    "a boost at the start is not the recommender's business, nor taken for what was asked for": Case(
+        containers={"main": Container(requests={"cpu": "2", "memory": "2Gi"})},
+        notes={"vpaCpuStartupBoost/main": '{"requests":{"cpu":"1","memory":"2Gi"}}'},
         gated=True,
         spec={"startupBoost": {"cpu": {"type": "Factor", "factor": 3}}},
         entries={"main": {"target": {"cpu": SOME["cpu"]}}},

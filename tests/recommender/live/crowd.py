@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.cluster.waiting import wait_until
+from local_cluster.waiting import wait_until
 from tests.recommender.cluster.custom_kinds import definition
-from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy
+from tests.recommender.live.behaviours import AT_CREATION, CASES, PLENTY, Case, Container, policy
 from tests.recommender.live.scene import Json, Scene
 
 GROUP = "targets.test"
@@ -36,7 +36,10 @@ OWN = {
 }
 KINDS = [*OWN, "Job", "CronJob", *CUSTOM]
 NAMES = {name: f"case-{number}" for number, name in enumerate(CASES)}
-STEADY = ("moved", "renamed", "remade", "capped", "scaled", "later", "clockwork")
+WARNED_OF = Case({"main": Container(requests={})}, spec=AT_CREATION)
+"""Its VPA has a condition of ours as long as it is ours."""
+
+STEADY = dict.fromkeys(("renamed", "remade", "capped", "scaled", "later", "clockwork"), Case()) | {"moved": WARNED_OF}
 """Deployments for what changes in time; `later` comes later."""
 CONTESTED = "contested"
 """A Deployment that two VPAs are for."""
@@ -61,7 +64,7 @@ def acted_on(case: Case) -> Case:
 def make_workloads(scene: Scene) -> None:
     """The Deployments of all cases, of what changes in time, and of what the updater acts on."""
     cases = {NAMES[name]: case for name, case in CASES.items()}
-    steady = {name: Case() for name in (*STEADY, CONTESTED) if name != "later"}
+    steady = {name: case for name, case in STEADY.items() if name != "later"} | {CONTESTED: Case()}
     resized = dict.fromkeys(RESIZED, LIMITED)
     scene.cluster.apply(*(scene.deployment(name, case) for name, case in (cases | steady | resized).items()))
 
@@ -74,8 +77,8 @@ def make_vpas(scene: Scene) -> None:
     for name, case in CASES.items():
         if not case.gated:
             scene.create_vpa(case.vpa(NAMES[name]), case.before)
-    for name in STEADY:
-        scene.create_vpa(Case().vpa(name))
+    for name, case in STEADY.items():
+        scene.create_vpa(case.vpa(name))
     for name, (rule, _) in RESIZED.items():
         scene.create_vpa(acted_on(Case(policies=[policy(**FIXED, **rule)])).vpa(name))
     with scene.cluster.without("vpa-admission-controller"):  # it refuses what its feature gates do not allow

@@ -12,7 +12,7 @@ import sys
 import recommender.cli.recommender  # noqa: F401 - `main` would import it late, in each of them
 from recommender import model as models
 from recommender.cli.main import main
-from recommender.live.fleet.warm_up import warm_up
+from recommender.engine.warm_up import warm_up
 
 
 def tell(word: str) -> None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.processes import Server
+from local_cluster.recommender import start_recommender
+from local_cluster.waiting import wait_until
 from recommender.cluster.objects.quantities import parse_quantity
-from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
-from tests.cluster.clearing import clear_namespace
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import Server
-from tests.cluster.waiting import wait_until
-from tests.recommender.live.behaviours import Case, Container
-from tests.recommender.live.process import start_recommender
+from tests.recommender.live.behaviours import Case
 
 Json = dict[str, Any]
 APPEARS_WITHIN_S = 90.0
@@ -59,7 +59,7 @@ class Scene:
         One that is to be killed uses as much only after a while, and so whenever it was started again: that it were
         killed each second would be half of all that happens here.
         """
-        uses = annotations
+        uses = {**annotations, **case.notes}
         for container, made in case.containers.items():
             uses[f"phasewise.dev/cpu.{container}"] = f"{round(made.uses[0] * 1e6)}u"
             if container == case.kill:
@@ -70,7 +70,7 @@ class Scene:
         spec: Json = {
             "nodeSelector": dict(self.selector),
             "terminationGracePeriodSeconds": 1,
-            "containers": [container_of(container, made) for container, made in case.containers.items()],
+            "containers": [made.spec(container) for container, made in case.containers.items()],
         }
         if case.init:
             spec["initContainers"] = list(case.init)
@@ -150,7 +150,3 @@ def target_in(status: Json, container: str = "main", bound: str = "target") -> d
     entries = status.get("recommendation", {}).get("containerRecommendations", [])
     found = next((entry[bound] for entry in entries if entry["containerName"] == container), {})
     return {resource: parse_quantity(amount) for resource, amount in found.items()}
-
-
-def container_of(name: str, made: Container) -> Json:
-    return {"name": name, "image": "none", "imagePullPolicy": "IfNotPresent", "resources": made.resources}

@@ -6,183 +6,19 @@ same at every full hour. What is held at the end of the day is held against what
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-import orjson
 import pytest
 
-from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import Pair
-from recommender.cluster.objects.pods import Pod, Termination, read_pod
-from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.cluster.usage.oom import OomObservation
-from recommender.cluster.vpas.status import Condition, status_of
-from recommender.live.advice.recommend import Options
-from recommender.live.fleet.fleet import Fleet
-from recommender.live.fleet.member import Sample
+from recommender.engine.fleet import Fleet
+from recommender.engine.options import Options
 from recommender.live.round import Recommender
-from recommender.live.view.view import Place, Selection
 from recommender.policies.constraints import SharedLimits
-from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerRecommendation
-from tests.recommender.live.test_round import GIB, MODEL, a_vpa
+from tests.fakes.day import HOUR_S, ROUND_S, START_S, Day
+from tests.fakes.records import MODEL
 from tests.recommender.live.weighing import weigh
 
-HOUR_S, ROUND_S = 3600.0, 240.0
-START_S = 500_000 * HOUR_S
 HOURS, SETTLED_HOURS = 24, 12
-PLACES = 10
 GROWTH = 1.05
 """Histories fill, and numbers get longer; what is kept of each of the 240 workloads that went would be far more."""
-
-
-@dataclass
-class Tenant:
-    """The workload of one place, in one hour."""
-
-    vpa: Vpa
-    pods: list[Pod]
-    workload_class: str
-    seen: bool = True
-    """Whether the metrics tell of it."""
-
-
-@dataclass
-class Day:
-    """The cluster as a function of the time of day; the seam that a round sees."""
-
-    now_s: float = START_S - ROUND_S
-    tenants: dict[int, Tenant] = field(default_factory=dict)
-    killed: list[OomObservation] = field(default_factory=list)
-    states: dict[ObjectKey, str] = field(default_factory=dict)
-    class_states: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict)
-
-    # -- what happens ----------------------------------------------------------------------------------------------
-
-    def move(self) -> None:
-        """Four minutes pass: some workload comes, runs, ends or goes."""
-        self.now_s += ROUND_S
-        for place in range(PLACES):
-            minute = round((self.now_s - START_S) / 60.0) - 4 * place
-            if minute < 0:
-                continue
-            hour, minute = divmod(minute, 60)
-            if minute == 0:
-                self.tenants[place] = self._new(place, hour)
-            elif minute == 20 and place % 4 == 1:
-                self._kill(self.tenants[place])
-            elif minute == 44 and place % 3:
-                exit_code = hour % 2 if place % 3 == 2 else 0
-                self.tenants[place].pods = [ended(pod, self.now_s, exit_code) for pod in self.tenants[place].pods]
-            elif minute == 52:
-                self._leave(place)
-
-    def _new(self, place: int, hour: int) -> Tenant:
-        """A job of a class, a job that is one of a kind, a Deployment whose pods nobody measures, ..."""
-        name = f"job-{place}-{hour}" if place % 3 else f"steady-{place}"
-        raw = a_vpa(name)
-        raw["metadata"]["uid"] = f"vpa-{place}-{hour}"
-        vpa = read_vpa(raw)
-        pods = [pod_of(f"{name}-{number}-{hour}", self.now_s) for number in range(1 + place % 2)]
-        workload_class = "recurring" if place % 3 == 1 else name
-        return Tenant(vpa, pods, workload_class, seen=place % 7 != 6)
-
-    def _kill(self, tenant: Tenant) -> None:
-        for pod in tenant.pods:
-            self.killed.append(OomObservation(pod.key, "main", self.now_s, 2 * GIB))
-
-    def _leave(self, place: int) -> None:
-        """Most go with their VPA; of some the VPA goes while the pods still run, of others the pods alone go."""
-        tenant = self.tenants[place]
-        if place % 5 == 3:
-            tenant.pods = []
-        else:
-            del self.tenants[place]
-            self.states.pop(tenant.vpa.key, None)
-
-    # -- what a round sees -----------------------------------------------------------------------------------------
-
-    def vpas(self) -> Sequence[Vpa]:
-        return [tenant.vpa for tenant in self.tenants.values()]
-
-    def select(self, vpa: Vpa) -> Selection:
-        tenant = next(tenant for tenant in self.tenants.values() if tenant.vpa is vpa)
-        return Selection(tenant.pods, {pod.uid: tenant.workload_class for pod in tenant.pods})
-
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
-        for tenant in self.tenants.values():
-            for pod in tenant.pods if tenant.seen else ():
-                phase = 1.0 + math.sin(2.0 * math.pi * self.now_s / 1200.0)
-                yield Place("ns", pod.key.name, "main"), Sample(self.now_s, 0.1 + phase, (1.0 + phase) * GIB)
-
-    def kills(self) -> Sequence[OomObservation]:
-        taken, self.killed = self.killed, []
-        return taken
-
-    def room(self, pods: Sequence[Pod]) -> Sequence[Pair]:
-        return [(32.0, 128 * GIB)]
-
-    def publish(
-        self,
-        vpa: Vpa,
-        recommendations: Sequence[ContainerRecommendation],
-        conditions: Mapping[str, Condition | None],
-    ) -> None:
-        for tenant in self.tenants.values():
-            if tenant.vpa is vpa:
-                tenant.vpa = replace(
-                    vpa, status_json=orjson.dumps(status_of(vpa, recommendations, conditions, self.now_s))
-                )
-
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
-        self.states[vpa.key] = profile["state"]
-
-    def kept(self, vpa: Vpa) -> str | None:
-        return self.states.get(vpa.key)
-
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
-        return self.class_states
-
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
-        self.class_states[key] = profile["state"], self.now_s
-
-    def drop_class(self, key: ObjectKey) -> None:
-        del self.class_states[key]
-
-    def stands(self, vpa: Vpa) -> bool:
-        return False
-
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
-        return ()
-
-    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        return None
-
-
-def pod_of(name: str, now_s: float) -> Pod:
-    resources = {"requests": {"cpu": "2", "memory": "4Gi"}}
-    pod = read_pod(
-        {
-            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}"},
-            "spec": {"containers": [{"name": "main", "image": "i", "resources": resources}]},
-            "status": {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]},
-        }
-    )
-    return replace(pod, containers=(replace(pod.containers[0], started_s=now_s),))
-
-
-def ended(pod: Pod, now_s: float, exit_code: int) -> Pod:
-    """It came to its end, a good one when the exit code is 0."""
-    (container,) = pod.containers
-    end = Termination("Error" if exit_code else "Completed", container.started_s, now_s, exit_code)
-    return replace(
-        pod,
-        phase="Failed" if exit_code else "Succeeded",
-        containers=(replace(container, running=False, terminated=end),),
-    )
 
 
 @pytest.mark.long
@@ -202,7 +38,7 @@ def test_a_day_of_coming_and_going_leaves_nothing_behind() -> None:
         while day.now_s < START_S + until_hour * HOUR_S:
             day.move()
             assert not ours.run().problems
-        weights.append(weigh(ours, apart=(day, ours.fleet.model)))
+        weights.append(weigh(ours, apart=(day, ours.engine.fleet.model)))
     settled, now = weights
     assert now.held_bytes <= GROWTH * settled.held_bytes, now.more_than(settled)
     assert now.objects.total() <= GROWTH * settled.objects.total(), now.more_than(settled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from recommender.cluster.errors import ApiError, Conflict, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
@@ -53,8 +54,14 @@ class Stage:
     def vpas(self, _: str) -> Mapping[ObjectKey, Vpa]:
         return self.world.vpas if self.late is None else self.late
 
-    def is_scalable(self, _: str, kind: str) -> bool:
-        return kind in self.world.scalable
+    def is_scalable(self, api_version: str, kind: str) -> bool:
+        return self.world.is_scalable(api_version, kind)
+
+    def has_in_place(self, namespace: str) -> bool:
+        return self.world.has_in_place(namespace)
+
+    def live_pods(self, workload: Workload) -> Collection[Resizability]:
+        return self.world.live_pods(workload)
 
     def look(self, at_s: float, *, news: bool = False) -> list[str]:
         """Look once at this time; returns the VPAs that are there then."""

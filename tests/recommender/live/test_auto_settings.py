@@ -66,7 +66,7 @@ def test_what_cannot_be_understood_is_said_and_nothing_is_acted_upon(
     assert words in world.plan().notes["Job team/a"]
     world.add(a("Job", "a"))
     assert PROBLEM not in world.the_vpa().annotations
-    assert world.the_vpa().update_mode == "InPlaceOrRecreate"
+    assert world.the_vpa().update_mode == "InPlace"
 
 
 @settings(max_examples=15, deadline=None)

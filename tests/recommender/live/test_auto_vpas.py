@@ -21,8 +21,9 @@ from recommender.cluster.vpas.made import (
 )
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
+from recommender.live.auto.harmless import harmless
 from recommender.live.auto.settings import AUTO
-from recommender.live.auto.vpas import NOT_ACTED_UPON, Plan, plan
+from recommender.live.auto.vpas import NOT_ACTED_UPON, VpaChanges
 from tests.recommender.live.auto_world import JOBSET, NO, RAY, TEAM, YES, World, a, foreign_owner
 
 # -- the worked example ------------------------------------------------------------------------------------------------
@@ -35,7 +36,7 @@ def test_a_job_in_a_labelled_namespace_gets_a_vpa_of_its_own() -> None:
     assert made["spec"] == {
         "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"},
         "recommenders": [{"name": "phasewise"}],
-        "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1},
+        "updatePolicy": {"updateMode": "InPlace", "minReplicas": 1},
         "resourcePolicy": {"containerPolicies": [{"containerName": "*", "controlledValues": "RequestsOnly"}]},
     }
     assert made["metadata"]["labels"] == {"phasewise.dev/recommender": "phasewise"}
@@ -58,11 +59,13 @@ REPLICAS = a("ReplicaSet", "web-5d4", by=WEB)
 
 WHO: Sequence[tuple[str, Mapping[str, str], Sequence[Workload], list[str]]] = [
     ("each of the kinds", YES,
-     [a("Job", "a"), CRON, WEB, a("StatefulSet", "b"), PARENT, a("TFJob", "c"), a("MPIJob", "d"), SET],
-     ["a.job", "b.statefulset", "c.tfjob", "d.mpijob", "gpt.pytorchjob", "nightly.cronjob", "web.deployment"]),
+     [a("Job", "a"), CRON, WEB, a("StatefulSet", "b"), PARENT, a("TFJob", "c"), a("MPIJob", "d"), SET,
+      a("DaemonSet", "e")],
+     ["a.job", "b.statefulset", "c.tfjob", "d.mpijob", "e.daemonset", "gpt.pytorchjob", "nightly.cronjob",
+      "web.deployment"]),
     ("one of each kind where the names are the same", YES, [a("Job", "x"), PARENT, a("PyTorchJob", "x")],
      ["gpt.pytorchjob", "x.job", "x.pytorchjob"]),
-    ("no other kinds", YES, [a("DaemonSet", "d"), a("ReplicaSet", "r"), a("ReplicationController", "c")], []),
+    ("no other kinds", YES, [a("ReplicaSet", "r"), a("ReplicationController", "c")], []),
     ("a CronJob, not its Jobs", YES, [CRON, JOB_OF_CRON], ["nightly.cronjob"]),
     ("the Jobs of a JobSet, which the updater does not act on", YES, [SET, a("Job", "llm-0", by=SET)], ["llm-0.job"]),
     ("the Jobs of a JobSet that has the label", {}, [replace(SET, labels=YES), a("Job", "llm-0", by=SET)],
@@ -198,7 +201,7 @@ def test_new_annotations_change_ours_in_one_write() -> None:
     assert (after.uid, after.update_mode) == (before.uid, "Off")
     assert after.policy_for("main").max_allowed == (None, 4 * 2.0**30)
     assert world.server.writes == 2
-    assert world.plan() == Plan([], [], [], {})
+    assert world.plan() == VpaChanges([], [], [], {})
 
 
 def test_what_a_person_changed_in_ours_is_left_as_it_is_and_said_until_it_is_deleted() -> None:
@@ -237,29 +240,30 @@ def test_the_same_said_in_other_words_is_no_change() -> None:
         "a.job", resourcePolicy={"containerPolicies": [policy | {"maxAllowed": {"cpu": "2000m", "memory": "1024Mi"}}]}
     )
     assert not is_edited(world.the_vpa())
-    assert world.plan() == Plan([], [], [], {})
+    assert world.plan() == VpaChanges([], [], [], {})
 
 
 def test_what_is_being_deleted_is_waited_for() -> None:
     world = World().add(a("Job", "a"))
     world.settle()
     world.server.vpas["a.job"]["metadata"]["deletionTimestamp"] = "2026-11-21T14:00:00Z"
-    assert world.plan() == Plan([], [], [], {})
+    assert world.plan() == VpaChanges([], [], [], {})
 
 
 @pytest.mark.parametrize(("scalable", "words"), [({"PyTorchJob"}, ""), (set(), NOT_ACTED_UPON)])
 def test_a_vpa_that_the_updater_cannot_act_upon_says_so(scalable: set[str], words: str) -> None:
     vpa = World(scalable=frozenset(scalable)).add(PARENT).the_vpa()
     assert vpa.annotations.get(PROBLEM, "") == words
-    assert vpa.update_mode == "InPlaceOrRecreate"
+    assert vpa.update_mode == "InPlace"
 
 
 def test_where_the_kind_of_an_owner_cannot_be_told_that_workload_alone_waits() -> None:
-    def fails(api_version: str, kind: str) -> bool:
-        raise Unreachable("no connection")
+    class Cut(World):
+        def is_scalable(self, _: str, kind: str) -> bool:
+            raise Unreachable("no connection")
 
-    world = World().add(a("Job", "a", by=foreign_owner("Workflow")), a("Job", "b"))
-    todo = plan(world.namespace, world.workloads, {}, "phasewise", fails)
+    world = Cut().add(a("Job", "a", by=foreign_owner("Workflow")), a("Job", "b"))
+    todo = world.plan()
     assert [wanted.name for wanted in todo.create] == ["b.job"]
     assert todo.unsure
     assert todo.notes == {"Job team/a": "cannot tell whether it is to have a VPA: no connection"}
@@ -306,5 +310,6 @@ def test_it_comes_to_rest_and_nobody_has_two(world: World, later: World) -> None
         if is_made_by(vpa, "phasewise") and workload is not None and vpa.owner is not None:
             assert label_of(world, workload) == "true"
             words = "" if workload.kind in WELL_KNOWN else NOT_ACTED_UPON
-            assert is_as_wanted(vpa, WantedVpa(vpa.key.name, workload, "phasewise", Settings(), words))
+            said, _ = harmless(Settings(), workload.kind, (), has_in_place=True)
+            assert is_as_wanted(vpa, WantedVpa(vpa.key.name, workload, "phasewise", said, words))
     assert notes.create == []

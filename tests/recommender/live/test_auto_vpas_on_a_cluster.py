@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 import yaml
 
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.observing import measured
+from local_cluster.processes import Server
+from local_cluster.recommender import MANIFESTS, USER, install, start_recommender
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, drive_usage
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.workloads.training_jobs import KINDS
+from recommender.live.auto.harmless import MORE_THAN_ANY, NO_IN_PLACE
 from recommender.live.auto.settings import AUTO
-from tests.cluster.clearing import clear_namespace
-from tests.cluster.cluster import Cluster
-from tests.cluster.observing import measured
-from tests.cluster.processes import Server
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage, drive_usage
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import pod_spec, resources
 from tests.recommender.cluster.custom_kinds import definition, serve, serve_no_longer
 from tests.recommender.live.auto_cluster import (
     NOBODY,
@@ -39,7 +41,6 @@ from tests.recommender.live.auto_cluster import (
     wait_for_names,
     write_by_hand,
 )
-from tests.recommender.live.process import MANIFESTS, USER, install, start_recommender
 from tests.recommender.live.written import profile_of, wait_for_no_profile
 
 KUBEFLOW = "kubeflow.org"
@@ -98,7 +99,7 @@ def test_a_jobs_vpa_is_there_at_once_and_goes_with_the_job(cluster: Cluster, tea
     made = wait_for_names(cluster, team, "first.job", "bert-7.job")["bert-7.job"]
     assert created_s(made) - created_s(job) <= 1.0
     assert made["spec"]["targetRef"] == {"apiVersion": "batch/v1", "kind": "Job", "name": "bert-7"}
-    assert made["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": 1}
+    assert made["spec"]["updatePolicy"] == {"updateMode": "InPlaceOrRecreate", "minReplicas": MORE_THAN_ANY}
     assert made["spec"]["recommenders"] == [{"name": "phasewise"}]
     remove(cluster, team, "batch/v1", "Job", "bert-7")
     wait_for_names(cluster, team, "first.job", timeout_s=60)
@@ -150,7 +151,7 @@ def test_annotations_choose_and_a_bad_one_only_recommends(cluster: Cluster, team
     wait_until(lambda: said() == ("Off", {}, words), "what is not understood to hold it back")
     wait_until(lambda: words in recommender.log.read_text(), "it to say so")
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-memory": None, "phasewise.dev/mode": None})
-    wait_until(lambda: said() == ("InPlaceOrRecreate", {}, ""), "the defaults")
+    wait_until(lambda: said() == ("InPlaceOrRecreate", {}, NO_IN_PLACE), "the defaults")
 
 
 def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str) -> None:
@@ -159,7 +160,7 @@ def test_what_a_person_changes_in_ours_stays_changed(cluster: Cluster, team: str
     change(cluster, team, VPA_VERSION, VPA, "a.job", {"spec": {"updatePolicy": {"updateMode": "Off"}}})
     change_job(cluster, team, "a", annotations={"phasewise.dev/max-cpu": "2"})
     remains(cluster, team, "a.job")
-    assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off", "minReplicas": 1}
+    assert vpas(cluster, team)["a.job"]["spec"]["updatePolicy"] == {"updateMode": "Off", "minReplicas": MORE_THAN_ANY}
     remove(cluster, team, VPA_VERSION, VPA, "a.job")
     wait_until(
         lambda: (

@@ -9,9 +9,9 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.usage.oom import OomObservation
 from recommender.live.round import Recommender
+from tests.fakes.records import Records, recommender, use
 from tests.recommender.live.behaviours import CASES, Case
 from tests.recommender.live.checking import check
-from tests.recommender.live.test_round import Records, recommender, use
 
 GIB = 2.0**30
 COLD, WARM = 3, 40
@@ -19,13 +19,13 @@ COLD, WARM = 3, 40
 
 
 def pod_of(case: Case) -> Pod:
-    containers = [
-        {"name": name, "image": "none", "resources": container.resources} for name, container in case.containers.items()
-    ]
     return read_pod(
         {
-            "metadata": {"namespace": "ns", "name": "job-1", "uid": "uid-1"},
-            "spec": {"containers": containers, "initContainers": list(case.init)},
+            "metadata": {"namespace": "ns", "name": "job-1", "uid": "uid-1", "annotations": dict(case.notes)},
+            "spec": {
+                "containers": [container.spec(name) for name, container in case.containers.items()],
+                "initContainers": list(case.init),
+            },
             "status": {"phase": "Running"},
         }
     )
@@ -33,6 +33,7 @@ def pod_of(case: Case) -> Pod:
 
 def cluster_of(case: Case) -> Records:
     records = Records()
+    records.largest = [(64.0, 256 * GIB)]
     raw = case.vpa("job")
     raw["metadata"] |= {"namespace": "ns", "uid": "vpa-1", "generation": 3, "resourceVersion": "1"}
     records.raw["job"] = raw | ({"status": case.before} if case.before else {})

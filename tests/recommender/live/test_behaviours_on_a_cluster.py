@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.clearing import clear_namespace
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.workloads import pods_of
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.recommender import install, writes
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.workloads import pods_of
+from recommender.cluster.vpas.status import OURS_ALONE
 from tests.recommender.live.behaviours import CASES, PLENTY, Case, Container, policy, standing
 from tests.recommender.live.checking import check
 from tests.recommender.live.crowd import (
@@ -28,7 +30,6 @@ from tests.recommender.live.crowd import (
     make_vpas_of_others,
     make_workloads,
 )
-from tests.recommender.live.process import install, writes
 from tests.recommender.live.scene import Json, Scene
 
 
@@ -49,7 +50,24 @@ def limited(vpa: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
 
 
 @pytest.fixture(scope="module")
-def scene(metrics_server: Cluster, simulated_nodes: SimulatedNodes, limited: Scene) -> Iterator[Scene]:
+def bounded(vpa: Cluster, simulated_nodes: SimulatedNodes, limited: Scene) -> Iterator[Scene]:
+    """A namespace with a quota, and a workload that the updater evicts and that wants more than the quota allows."""
+    made = Scene(vpa, vpa.namespace("bounded"), simulated_nodes.selector, limited.account)
+    hungry = Case({"main": Container({"cpu": "1", "memory": "2Gi"}, uses=(0.4, 3.5 * 2.0**30))})
+    quota = {
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "bound", "namespace": made.namespace},
+        "spec": {"hard": {"requests.memory": "3Gi"}},
+    }  # fmt: skip
+    made.cluster.apply(quota)
+    made.cluster.apply(made.deployment("hungry", hungry))
+    vpa_of_hungry = Case(spec={"updatePolicy": {"updateMode": "Recreate", "minReplicas": 1}}).vpa("hungry")
+    made.create_vpa(vpa_of_hungry)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def scene(metrics_server: Cluster, simulated_nodes: SimulatedNodes, limited: Scene, bounded: Scene) -> Iterator[Scene]:
     ignored = metrics_server.namespace("ignored")
     made = Scene(metrics_server, metrics_server.namespace("behaviours"), simulated_nodes.selector, limited.account)
     make_custom_kinds(made)
@@ -102,7 +120,10 @@ def test_a_vpa_that_is_not_ours_is_never_touched(scene: Scene) -> None:
 
 def test_a_vpa_that_moves_to_another_recommender_is_left_as_it_is_and_taken_up_when_it_comes_back(scene: Scene) -> None:
     scene.wait(lambda: scene.provided("moved"), "a recommendation")
+    assert "DisruptiveUpdates" in scene.conditions("moved")
     scene.patch_vpa("moved", {"spec": {"recommenders": [{"name": "another"}]}})
+    scene.wait(lambda: not OURS_ALONE & scene.conditions("moved").keys(), "what only we would take back to go")
+    assert scene.provided("moved")
     scene.a_whole_round_passes()
     scene.patch_vpa("moved", {"status": standing()}, status=True)
     scene.a_whole_round_passes()
@@ -211,6 +232,20 @@ def test_a_limit_range_binds_the_updater_and_not_the_recommendation(scene: Scene
 
     limited.wait(resized, "the pod to have what the range allows")
     assert limited.target("small")["cpu"] >= 0.4, "what it uses"
+
+
+def test_a_quota_binds_the_recommendation_so_that_who_is_evicted_for_it_is_made_again(
+    scene: Scene, bounded: Scene
+) -> None:
+    """The scene has the recommender, which is at work here, too."""
+
+    def made_again_with_all_there_is() -> bool:
+        (pod,) = pods_of(bounded.cluster, bounded.namespace, "hungry")
+        return bool(pod.status.phase == "Running" and pod.spec.containers[0].resources.requests["memory"] == "3Gi")
+
+    bounded.wait(made_again_with_all_there_is, "the pod that comes after")
+    assert bounded.target("hungry")["memory"] == 3 * 2.0**30
+    assert bounded.target("hungry", bound="uncappedTarget")["memory"] > 3.5 * 2.0**30
 
 
 def test_of_two_vpas_for_one_pod_the_older_one_counts(scene: Scene) -> None:

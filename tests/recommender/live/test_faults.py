@@ -12,13 +12,13 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, read_profile
 from recommender.cluster.watching.reflector import Reflector
-from recommender.live.fleet.member import Sample
 from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import metrics_api_usage
 from recommender.live.view.view import Place
-from tests.recommender.cluster.fake_server import FakeServer, kubeconfig, status
-from tests.recommender.live.test_round import Records, a_pod, a_vpa, recommender, rounds, target_of
+from recommender.records import Sample
+from tests.fakes.api_server import FakeServer, kubeconfig, status
+from tests.fakes.records import Records, a_pod, a_vpa, recommender, rounds, target_of
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ class Measured(Records):
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
         yield from super().samples()
-        yield from self._usage(self.now_s)
+        yield from self._usage(self.now_s).samples
 
 
 @pytest.mark.parametrize(

@@ -18,21 +18,21 @@ import psutil
 import pytest
 from kubernetes import client
 
+from local_cluster.cluster import Cluster
+from local_cluster.observing import Prometheus
+from local_cluster.processes import Server
+from local_cluster.recommender import FAST, MANIFESTS, NAME, ROOT, Requests, install, start_recommender, writes
+from local_cluster.rights import roles_in
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, drive_usage
+from local_cluster.waiting import NotInTime, wait_until
 from recommender.cluster.access.connection import connect
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.watching.reflector import Reflector
-from recommender.live.fleet.keeping import unpack
-from tests.cluster.cluster import Cluster
-from tests.cluster.observing import Prometheus
-from tests.cluster.processes import Server
-from tests.cluster.rights import roles_in
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage, drive_usage
-from tests.cluster.waiting import NotInTime, wait_until
+from recommender.engine.keeping import unpack
 from tests.recommender.live.behaviours import GIB, PLENTY, Case, standing
-from tests.recommender.live.process import FAST, MANIFESTS, NAME, ROOT, Requests, install, start_recommender, writes
 from tests.recommender.live.scene import Scene, target_in
 
 KILLS, LONGEST_LIFE_S = 20, 2.5

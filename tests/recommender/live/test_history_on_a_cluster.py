@@ -12,6 +12,16 @@ import numpy as np
 import pytest
 import yaml
 
+from local_cluster import observing
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.observing import HistorySeries, Prometheus
+from local_cluster.recommender import MANIFESTS, install, metric, start_recommender
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, drive_usage
+from local_cluster.vpa_objects import create_vpa, recommendation
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import pod_spec, resources, roll_out
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.prometheus_access import Access
@@ -19,18 +29,8 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, PrometheusPast
 from recommender.sources.prometheus_queries import UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
-from tests.cluster import observing
-from tests.cluster.clearing import clear_namespace
-from tests.cluster.cluster import Cluster
-from tests.cluster.observing import HistorySeries, Prometheus
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage, drive_usage
-from tests.cluster.vpa_objects import create_vpa, recommendation
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import pod_spec, resources, roll_out
-from tests.recommender.conftest import Ended
+from tests.fakes.command_line import Ended
 from tests.recommender.live.past import HOUR_S, STEP_S, owned_by, recordings, some_hours
-from tests.recommender.live.process import MANIFESTS, install, metric, start_recommender
 
 GONE, LAB = "history", "lab"
 LONG_S, SHORT_S = 6 * HOUR_S, 120

@@ -14,19 +14,19 @@ import click
 import pytest
 import yaml
 
+from local_cluster.cluster import Cluster
+from local_cluster.rig import KubectlFailed
+from local_cluster.waiting import wait_until
 from recommender.cli.grouped import keys_of
 from recommender.cli.main import COMMANDS, cli
 from recommender.cli.recommender import ENVIRONMENT
 from recommender.cli.recommender import command as recommender
 from recommender.cluster.access.connection import connect
-from recommender.live.fleet.model_source import ModelWatch, model_source
-from tests.cluster.cluster import Cluster
-from tests.cluster.rig import KubectlFailed
-from tests.cluster.waiting import wait_until
+from recommender.live.outside.model_source import ModelWatch, model_source
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "manifests" / "recommender"
-FILES = sorted(FOLDER.glob("*.yaml"))
+FILES = sorted(file for file in FOLDER.glob("*.yaml") if file.name != "kustomization.yaml")
 
 
 @cache
@@ -65,7 +65,7 @@ def test_every_object_has_its_place(file: Path) -> None:
     for found in objects(file):
         assert found["apiVersion"]
         assert found["kind"]
-        cluster_wide = found["kind"].startswith("Cluster")
+        cluster_wide = found["kind"].startswith(("Cluster", "ValidatingAdmissionPolicy"))
         assert ("namespace" in found["metadata"]) != cluster_wide
 
 
@@ -122,6 +122,7 @@ def test_two_replicas_elect_a_leader_whose_lease_the_role_allows() -> None:
     leases = [rule for rule in role["rules"] if rule["resources"] == ["leases"] and "resourceNames" in rule]
     assert [rule["resourceNames"] for rule in leases] == [[defaults["replicas.lease_name"]]]
     assert role["metadata"]["namespace"] == defaults["replicas.lease_namespace"]
+    assert one("rbac.yaml", "Lease")["metadata"]["name"] == defaults["replicas.lease_name"]  # goes with the rest
     account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
     assert account == one("rbac.yaml", "ServiceAccount")["metadata"]["name"]
     assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > 10
@@ -146,10 +147,11 @@ def test_probes_and_service_lead_to_where_it_serves() -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_every_image_is_the_same_and_every_mount_has_its_volume(spec: Mapping[str, Any]) -> None:
+def test_every_image_is_the_one_that_can_do_it_and_every_mount_has_its_volume(spec: Mapping[str, Any]) -> None:
     volumes = {volume["name"] for volume in spec["volumes"]}
     everything = (*spec.get("initContainers", ()), *spec["containers"])
-    assert {container["image"] for container in everything} == {"phasewise:latest"}
+    learns = any("train" in container["args"] for container in everything)
+    assert {container["image"] for container in everything} == {f"phasewise{'-offline' if learns else ''}:latest"}
     assert {mount["name"] for container in everything for mount in container["volumeMounts"]} == volumes
 
 
@@ -159,6 +161,14 @@ def test_nothing_is_built_in_the_image_that_runs_and_nothing_runs_as_root_there(
     assert "apt-get" not in last
     assert "USER 65532:65532" in last
     assert {spec["securityContext"]["runAsUser"] for _, spec in pod_specs()} == {65532}
+
+
+def test_the_image_is_without_the_libraries_of_the_dry_run_unless_it_is_built_with_all() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    assert "\nARG REQUIREMENTS=requirements-cluster.txt\n" in text
+    assert "\nRUN pip install -r ${REQUIREMENTS}\n" in text
+    assert "--build-arg REQUIREMENTS=requirements.txt" in text
+    assert "!requirements*.txt" in (ROOT / ".dockerignore").read_text().splitlines()
 
 
 def test_a_new_version_brings_a_small_layer_above_the_large_one_of_its_dependencies() -> None:

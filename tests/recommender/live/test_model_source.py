@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.waiting import wait_until
 from recommender import model as models
 from recommender.cli.common import run
 from recommender.cli.main import cli
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.model_map import read_model_map
+from recommender.engine.fleet import Fleet
+from recommender.engine.keys import Instance
+from recommender.engine.member import NewContainer
 from recommender.errors import BadArtifact, Misuse
-from recommender.live.fleet.fleet import Fleet
-from recommender.live.fleet.member import Instance, Newcomer, Sample
-from recommender.live.fleet.model_source import (
+from recommender.live.outside.model_source import (
     BundledModel,
     Loaded,
     ModelConfigMap,
@@ -30,8 +33,7 @@ from recommender.live.fleet.model_source import (
 )
 from recommender.model import PhaseModel
 from recommender.policies.histogram import HistogramSession
-from tests.cluster.cluster import Cluster
-from tests.cluster.waiting import wait_until
+from recommender.records import Sample
 
 BUNDLED = models.load(models.BUNDLED)
 DATA = Path(models.__file__).parent / "data" / "model"
@@ -157,7 +159,7 @@ def no_demand(folder: Path) -> None:
 def test_a_bad_one_is_refused_said_once_and_the_old_goes_on(
     spoil: Callable[[Path], None], watch: ModelWatch, folder: Path, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: Newcomer(None, HistogramSession()))
+    fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: NewContainer(None, HistogramSession()))
     before = watch.in_use
     spoil(folder)
     with caplog.at_level(logging.WARNING):
@@ -212,18 +214,18 @@ def test_one_that_changes_while_it_is_read_is_looked_at_again(
 
 
 def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder: Path) -> None:
-    fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: Newcomer(None, HistogramSession()))
+    fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: NewContainer(None, HistogramSession()))
     instance = Instance("ns", "uid", "main")
     for second in range(50):
         fleet.observe([(instance, Sample(float(second), 1.0, 2e9))])
     member = fleet.members[instance]
-    before = fleet.recent(member).copy(), int(fleet.counts.samples[member.slot]), member.first_cell
+    before = fleet.recent(member).copy(), int(fleet.arrays.samples[member.slot]), fleet.arrays.first_cell[member.slot]
     another(folder, made=2)
     watch.renew(fleet.adopt)
     assert fleet.model.facts["made"] == 2
     assert fleet.members[instance] is member
     assert (fleet.recent(member) == before[0]).all()
-    assert (fleet.counts.samples[member.slot], member.first_cell) == before[1:]
+    assert (fleet.arrays.samples[member.slot], fleet.arrays.first_cell[member.slot]) == before[1:]
 
 
 def test_a_start_without_a_sound_folder_is_refused(tmp_path: Path, told: Told) -> None:

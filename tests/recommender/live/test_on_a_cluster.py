@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from recommender.cli.main import cli
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.clearing import clear_namespace, clear_ours
+from local_cluster.cluster import Cluster
+from local_cluster.processes import Server
+from local_cluster.recommender import MANIFESTS, NAME, ROOT, install, start_recommender
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, drive_usage
+from local_cluster.vpa_objects import OURS, create_vpa, recommendation
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import pod_spec, resources, roll_out, running_pods
 from recommender.cluster.objects.quantities import parse_quantity
-from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
-from tests.cluster.clearing import clear_namespace, clear_ours
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import Server
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage, drive_usage
-from tests.cluster.vpa_objects import OURS, create_vpa, recommendation
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import pod_spec, resources, roll_out, running_pods
-from tests.recommender.live.process import MANIFESTS, NAME, install, start_recommender
 from tests.recommender.live.written import profile_of, samples_of, status_of, wait_for_no_profile
 
 
@@ -62,8 +64,28 @@ def target_of(cluster: Cluster, namespace: str) -> tuple[float, float]:
     return parse_quantity(entry["cpu"]), parse_quantity(entry["memory"])
 
 
+def said_by_the_plugin(cluster: Cluster, folder: Path, *words: str) -> str:
+    """`kubectl phasewise`, with the program under the name that the package installs it by."""
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["kubectl-phasewise"]
+    module, _, function = script.partition(":")
+    plugin = folder / "kubectl-phasewise"
+    plugin.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
+    plugin.chmod(0o755)
+    home, kubectl = str(folder), cluster.binaries["kubectl"]
+    account = str(cluster.kubeconfig("admin"))
+    environment = {"PATH": home, "HOME": home, "PYTHONPATH": str(ROOT), "KUBECONFIG": account}
+
+    def said(*arguments: str) -> str:
+        done = subprocess.run([kubectl, *arguments], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert str(plugin) in said("plugin", "list")
+    return said("phasewise", *words)
+
+
 def test_a_workload_that_names_us_is_resized_in_place_by_the_real_updater_and_its_profile_tells_why(
-    cluster: Cluster, team: str, ours: Server
+    cluster: Cluster, team: str, ours: Server, tmp_path: Path
 ) -> None:
     (pod,) = running_pods(cluster, team, "resized")
 
@@ -82,9 +104,7 @@ def test_a_workload_that_names_us_is_resized_in_place_by_the_real_updater_and_it
     profile = profile_of(cluster, team, "resized")
     assert profile["metadata"]["ownerReferences"][0]["name"] == "resized"
     assert profile["status"]["pods"][0]["uid"] == pod.metadata.uid
-    explain = ["explain", f"{team}/resized", "--kubeconfig", str(cluster.kubeconfig("admin"))]
-    explained = CliRunner().invoke(cli, explain, catch_exceptions=False)
-    assert "for the coming cycle" in explained.output, explained.output
+    assert "for the coming cycle" in said_by_the_plugin(cluster, tmp_path, "explain", f"{team}/resized")
 
     cluster.custom.delete_namespaced_custom_object(API_GROUP, API_VERSION, team, AUTOSCALERS, "resized")
 

@@ -11,17 +11,17 @@ import pytest
 import requests
 from kubernetes import client
 
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.processes import Server
+from local_cluster.recommender import NAME, address_of, install, metric, start_recommender
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, drive_usage
+from local_cluster.vpa_objects import OURS, create_vpa
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import pod_spec, resources, roll_out
 from recommender.live.view.shards import shard_of
-from tests.cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
-from tests.cluster.clearing import clear_namespace
-from tests.cluster.cluster import Cluster
-from tests.cluster.processes import Server
-from tests.cluster.simulated.nodes import SimulatedNodes
-from tests.cluster.simulated.usage import Usage, drive_usage
-from tests.cluster.vpa_objects import OURS, create_vpa
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import pod_spec, resources, roll_out
-from tests.recommender.live.process import NAME, address_of, install, metric, start_recommender
 from tests.recommender.live.written import samples_of, status_of
 
 REPLICA = ("--leader-elect", "--checkpoint-interval", "1s", "--log-format", "json")
@@ -65,7 +65,7 @@ def second(cluster: Cluster, account: Path, first: Server) -> Iterator[Server]:
 
 def test_it_is_ready_once_all_is_compiled(first: Server) -> None:
     lines = [json.loads(line) for line in first.log.read_text().splitlines() if line.startswith("{")]
-    assert lines[0]["message"] == "bundled: 4 phases; options are sound, all is compiled"
+    assert lines[0]["message"] == "bundled: 12 phases; options are sound, all is compiled"
 
 
 def test_a_vpa_that_is_given_to_us_later_keeps_the_history_of_who_had_it_before(

@@ -1,36 +1,47 @@
-"""Whose a container is: what is kept from round to round is what would be worked out anew."""
+"""Whose a container is: what is kept from round to round is what would be worked out anew, and changes are told."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.vpa import read_vpa
-from recommender.live.advice.lead_time import LeadTime
-from recommender.live.advice.workload import Workload
-from recommender.live.owners.homes import Homes
-from recommender.live.owners.placing import Placing
-from recommender.live.tally import Report
-from recommender.live.view.view import Place
-from tests.recommender.live.test_round import Records, a_pod, a_vpa
+from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Termination
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.engine.keys import Ended, Group, Instance, Running
+from recommender.engine.tally import Report
+from recommender.live.containers import GONE_ROUNDS, ContainerIndex
+from recommender.live.placing import Placing
+from recommender.live.view.view import Place, SelectedPods
+from recommender.live.vpa_state import VpaState
+from recommender.records import Sample
+from tests.fakes.records import GIB, Records, a_pod, a_vpa
 
 JOBS = ("a", "b", "c")
 
 
 def placing(records: Records) -> Placing:
-    return Placing(records, Homes(), LeadTime(None, 1.0), lambda: records.now_s)
+    return Placing(records, ContainerIndex())
+
+
+def instance(pod: str) -> Instance:
+    return Instance("ns", f"uid-{pod}", "main")
 
 
 def owners(placed: Placing, pods: int) -> dict[str, str | None]:
     """The job that speaks for each pod."""
-    found = {}
+    found: dict[str, str | None] = {}
     for number in range(pods):
-        instance, home = placed.homes.at(Place("ns", f"pod-{number}", "main")) or (None, None)
-        found[f"pod-{number}"] = None if home is None else home.workload.vpa.key.name
-        if instance is not None and home is not None:
-            assert placed.homes[instance] is home
-            assert home.pod in home.workload.selection.pods
+        name = f"pod-{number}"
+        home = placed.index.of(instance(name))
+        found[name] = None if home is None else home.state.vpa.key.name
+        if home is not None:
+            assert placed.index.at(Place("ns", name, "main")) == (instance(name), Group("ns", found[name], "main"))
+            assert home.pod in home.state.selection.pods
     return found
 
 
@@ -38,22 +49,139 @@ def test_of_two_vpas_for_one_pod_the_first_has_it_and_the_second_once_it_is_alon
     records = Records()
     both, other = a_pod("pod-0"), a_pod("pod-1")
     records.pods = {"a": [both], "b": [both, other]}
-    workloads = [Workload(read_vpa(a_vpa(name))) for name in ("a", "b")]
+    states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
     placed = placing(records)
-    placed.select(workloads, Report())
+    placed.select(states, Report())
     assert owners(placed, 2) == {"pod-0": "a", "pod-1": "b"}
     records.pods["a"] = []
-    placed.select(workloads, Report())
+    placed.select(states, Report())
     assert owners(placed, 2) == {"pod-0": "b", "pod-1": "b"}
     records.pods["a"] = [both]
-    placed.select(workloads, Report())
+    placed.select(states, Report())
     assert owners(placed, 2) == {"pod-0": "a", "pod-1": "b"}
+
+
+def test_of_two_vpas_for_one_pod_the_one_that_is_off_does_not_count_however_old_it_is() -> None:
+    records = Records()
+    records.pods = {"a": [a_pod("pod-0")], "b": [a_pod("pod-0")]}
+    states = [VpaState(read_vpa(a_vpa("a", updatePolicy={"updateMode": "Off"}))), VpaState(read_vpa(a_vpa("b")))]
+    placed = placing(records)
+    placed.select(states, Report())
+    assert owners(placed, 1) == {"pod-0": "b"}
+
+
+def test_where_the_pods_of_a_vpa_could_never_be_told_that_is_the_problem_and_not_that_there_are_none() -> None:
+    records = Records()
+    records.pods, records.broken = {"a": [a_pod("pod-0")]}, {"a"}
+    state = VpaState(read_vpa(a_vpa("a")))
+    placed = placing(records)
+    placed.select([state], Report())
+    assert state.selection.problem == "Cannot tell its pods: the API server does not answer"
+    records.broken.clear()
+    placed.select([state], Report())
+    assert (state.selection.problem, len(state.selection.pods)) == (None, 1)
+    records.broken = {"a"}
+    placed.select([state], Report())
+    assert (state.selection.problem, len(state.selection.pods)) == (None, 1), "those known before stay"
+
+
+def test_who_had_a_container_that_has_gone_is_known_for_some_rounds() -> None:
+    records, place = Records(), Place("ns", "pod-0", "main")
+    records.pods = {"a": [a_pod("pod-0")]}
+    state = VpaState(read_vpa(a_vpa("a")))
+    placed = placing(records)
+    placed.select([state], Report())
+    placed.index.take_changes()
+    records.pods = {"a": []}
+    known = []
+    for _ in range(GONE_ROUNDS + 1):
+        placed.select([state], Report())
+        placed.index.take_changes()
+        assert placed.index.of(instance("pod-0")) is None
+        known.append(placed.index.at(place))
+    assert known == [(instance("pod-0"), Group("ns", "a", "main"))] * GONE_ROUNDS + [None]
+
+
+def test_who_had_a_container_that_has_gone_is_known_also_while_two_vpas_want_another_pod() -> None:
+    records, both = Records(), a_pod("pod-0")
+    records.pods = {"a": [both, a_pod("pod-1")], "b": [both]}
+    states = [VpaState(read_vpa(a_vpa(name))) for name in ("a", "b")]
+    placed = placing(records)
+    placed.select(states, Report())
+    records.pods["a"] = [both]
+    placed.select(states, Report())
+    assert placed.index.at(Place("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
+
+
+def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one() -> None:
+    """Those of a StatefulSet keep their names."""
+    records, place = Records(), Place("ns", "pod-0", "main")
+    first = a_pod("pod-0")
+    again = replace(first, uid="another")
+    state = VpaState(read_vpa(a_vpa("a")))
+    placed = placing(records)
+    for pod in (first, again):
+        records.pods = {"a": [pod]}
+        placed.select([state], Report())
+    sample = Sample(1.0, 0.5, 1e9)
+    told = placed.index.samples_of([(place, sample), (Place("ns", "stranger", "main"), sample)])
+    assert list(told) == [(Instance("ns", "another", "main"), sample)]
+
+
+def test_samples_of_a_pod_that_has_finished_are_left_out_and_a_kill_of_it_is_not() -> None:
+    records, place = Records(), Place("ns", "pod-0", "main")
+    records.pods = {"a": [replace(a_pod("pod-0"), phase="Failed")]}
+    placed = placing(records)
+    placed.select([VpaState(read_vpa(a_vpa("a")))], Report())
+    assert list(placed.index.samples_of([(place, Sample(1.0, 0.5, 1e9))])) == []
+    assert placed.index.at(place) == (instance("pod-0"), Group("ns", "a", "main"))
+
+
+def told_of(placed: Placing, state: VpaState, pods: Sequence[Pod]) -> dict[Instance, Running | None]:
+    """What the engine is told once these are the pods."""
+    state.selection = SelectedPods(pods, {pod.uid: "bert" for pod in pods})
+    placed.index.clear()
+    for pod in pods:
+        placed.index.add(state, pod)
+    return placed.index.take_changes()
+
+
+def test_the_engine_is_told_what_is_new_what_changed_and_what_is_gone_once_each() -> None:
+    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+    group, nothing = Group("ns", "a", "main"), (math.nan, math.nan)
+    new = told_of(placed, state, [a_pod("pod-0"), a_pod("pod-1")])
+    assert list(new) == [instance("pod-0"), instance("pod-1")]
+    running = new[instance("pod-0")]
+    assert running is not None
+    assert str(running) == str(Running(group, "bert", None, (2.0, 4 * GIB), nothing))
+    assert told_of(placed, state, [a_pod("pod-0"), a_pod("pod-1")]) == {}, "placed anew, and all as it was"
+    resized = told_of(placed, state, [a_pod("pod-0", cpu="3"), a_pod("pod-1")])
+    assert resized == {instance("pod-0"): running._replace(requests=(3.0, 4 * GIB))}
+    assert told_of(placed, state, [a_pod("pod-1")]) == {instance("pod-0"): None}
+    assert placed.index.take_changes() == {}
+
+
+def test_the_engine_is_told_how_a_run_ended_and_since_when_a_resize_waits() -> None:
+    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+    pod = a_pod("pod-0")
+    (container,) = pod.containers
+    waits = tuple(
+        ResizeCondition("PodResizePending", reason, "", since_s)
+        for reason, since_s in ((DEFERRED, 70.0), ("Infeasible", 10.0), (DEFERRED, 50.0))
+    )
+    ended = replace(container, started_s=5.0, restart_count=2, terminated=Termination("Error", 5.0, 65.0, 137))
+    told = told_of(placed, state, [replace(pod, phase="Failed", resizes=waits, containers=(ended,))])
+    running = told[instance("pod-0")]
+    assert running is not None
+    assert (running.started_s, running.restarts, running.finished) == (5.0, 2, True)
+    assert (running.ended, running.deferred_since_s) == (Ended(137, 5.0, 65.0), 50.0)
 
 
 @pytest.mark.parametrize("start", range(4))
 def test_what_is_kept_is_what_would_be_worked_out_anew(start: int) -> None:
     chance, records, pods = np.random.default_rng(start), Records(), 6
-    workloads = {name: Workload(read_vpa(a_vpa(name))) for name in JOBS}
+    told: dict[Instance, Running | None] = {}
+    states = {name: VpaState(read_vpa(a_vpa(name))) for name in JOBS}
     kept = placing(records)
     for _ in range(60):
         for name in JOBS:
@@ -62,35 +190,40 @@ def test_what_is_kept_is_what_would_be_worked_out_anew(start: int) -> None:
                 records.pods[name] = [a_pod(f"pod-{number}", cpu=str(chance.integers(1, 4))) for number in chosen]
         if chance.random() < 0.1:
             name = str(chance.choice(JOBS))
-            workloads[name] = Workload(read_vpa(a_vpa(name)))  # made again
-        there = [one for one in workloads.values() if chance.random() < 0.9]
+            states[name] = VpaState(read_vpa(a_vpa(name)))  # made again
+        there = [one for one in states.values() if chance.random() < 0.9]
         kept.select(there, Report())
         anew = placing(records)
         anew.select(there, Report())
         assert owners(kept, pods) == owners(anew, pods)
+        told |= kept.index.take_changes()
+        known = {name: running for name, running in anew.index.take_changes().items() if running is not None}
+        assert {name: running for name, running in told.items() if running is not None} == known
 
 
 def test_while_nothing_changes_nothing_is_placed_anew_and_a_change_is_told() -> None:
     class Steady(Records):
         """Gives the very same answer while pods are the same, as the real one does."""
 
-        def select(self, vpa):  # type: ignore[no-untyped-def]
-            known = self.__dict__.setdefault("known", {})
+        def __init__(self) -> None:
+            super().__init__()
+            self.known: dict[ObjectKey, SelectedPods] = {}
+
+        def select(self, vpa: Vpa) -> SelectedPods:
             found = super().select(vpa)
-            if known.get(vpa.key) is None or known[vpa.key].pods is not found.pods:
-                known[vpa.key] = found
-            return known[vpa.key]
+            if vpa.key not in self.known or self.known[vpa.key].pods is not found.pods:
+                self.known[vpa.key] = found
+            return self.known[vpa.key]
 
     records = Steady()
     records.pods = {"a": [a_pod("pod-0")]}
-    workload = Workload(read_vpa(a_vpa("a")))
+    state = VpaState(read_vpa(a_vpa("a")))
     placed = placing(records)
-    placed.select([workload], Report())
-    version = placed.homes.version
-    placed.select([workload], Report())
-    assert placed.homes.version == version
+    placed.select([state], Report())
+    version = placed.index.version
+    placed.select([state], Report())
+    assert placed.index.version == version
     records.pods = {"a": [a_pod("pod-1")]}
-    placed.select([workload], Report())
-    assert placed.homes.version != version
+    placed.select([state], Report())
+    assert placed.index.version != version
     assert owners(placed, 2) == {"pod-0": None, "pod-1": "a"}
-    assert workload.vpa.key == ObjectKey("ns", "a")

@@ -17,12 +17,11 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
 from recommender.kernels import histogram as kernel
-from recommender.live.fleet.member import Sample
 from recommender.live.past import before_start as prior_history
 from recommender.live.past.before_start import WITHIN_S, PriorHistory, Told, _recent_s
-from recommender.live.view.view import Place, Selection
+from recommender.live.view.view import Place, SelectedPods
 from recommender.policies.histogram import HistogramSession
-from recommender.records import Block
+from recommender.records import Block, Sample
 from recommender.sources.prometheus_blocks import ContainerName, UsageBlock
 from recommender.sources.prometheus_faults import QueryRefused, Unavailable
 from recommender.sources.prometheus_past import Owner, Owners
@@ -73,10 +72,10 @@ class Records:
         spec: dict[str, Any] = {"targetRef": target, "recommenders": [{"name": "phasewise"}]}
         return [read_vpa({"metadata": {"namespace": "ns", "name": "web", "uid": "u"}, "spec": spec})]
 
-    def select(self, vpa: Vpa) -> Selection:
+    def select(self, vpa: Vpa) -> SelectedPods:
         if self.unreadable:
             raise Unreachable("the API server does not answer")
-        return Selection(self.pods, {})
+        return SelectedPods(self.pods, {})
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self.kept.get(CheckpointKey(vpa, container))

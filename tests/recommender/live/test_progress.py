@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod
+from recommender.engine.fleet import Fleet
+from recommender.engine.keeping import pack, unpack
+from recommender.engine.options import Options
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
-from recommender.live.advice.recommend import Options
-from recommender.live.fleet.fleet import Fleet
-from recommender.live.fleet.keeping import pack, unpack
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
 from recommender.policies.constraints import SharedLimits
 from recommender.readings import PodName, Reading, Told
-from tests.recommender.live.test_round import MODEL, Records, a_pod, a_vpa, rounds
+from tests.fakes.records import MODEL, Records, a_pod, a_vpa, rounds
 
 LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
 """Thirty seconds apart: progressing up to the third, then watching, then converged (see test_growth)."""
@@ -159,12 +161,46 @@ def test_a_pod_that_is_gone_or_done_is_forgotten(cluster: Records) -> None:
     source = Says()
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
-    (workload,) = ours.workloads.values()
-    assert list(workload.growth) == ["uid-job-1"]
+    (state,) = ours.vpas.values()
+    assert list(state.growth) == ["uid-job-1"]
     cluster.pods["job"] = [a_pod("job-2")]
     source.readings["ns", "job-1"] = [Reading(cluster.now_s, 1.0, "loss")]  # of a pod that is no more
     ours.run()
-    assert workload.growth == {}
+    assert state.growth == {}
+
+
+def of_job(pod: Pod, phase: str = "Running") -> Pod:
+    return replace(pod, owner=OwnerRef("batch/v1", "Job", "training", "uid-training", True), phase=phase)
+
+
+@pytest.mark.parametrize(
+    ("phase", "owned", "category"),
+    [
+        pytest.param("Failed", True, "Converged", id="moved, it goes on where it was"),
+        pytest.param("Succeeded", True, None, id="the next of a Job's tasks begins anew"),
+        pytest.param("Failed", False, None, id="and so does who has only the name in common"),
+    ],
+)
+def test_the_next_pod_of_a_job_goes_on_with_its_category_and_scale(
+    cluster: Records, phase: str, owned: bool, category: str | None
+) -> None:
+    """It resumes from a checkpoint with a loss that is small already: by that scale it would look as if it learned."""
+    source = Says()
+    ours = recommender(cluster, source)
+    first, second = (of_job(a_pod(name)) if owned else a_pod(name) for name in ("job-1", "job-3"))
+    cluster.pods["job"] = [first, a_pod("job-2")]
+    rounds(ours, cluster, 3)
+    train(ours, cluster, source, LOSSES)
+    cluster.pods["job"] = [of_job(first, phase) if owned else replace(first, phase=phase), a_pod("job-2")]
+    rounds(ours, cluster, 1)
+    cluster.pods["job"] = [a_pod("job-2")]
+    rounds(ours, cluster, 2)
+    cluster.pods["job"] = [a_pod("job-2"), second]
+    rounds(ours, cluster, 2)
+    assert shown(cluster)["job-3"].get("category") == category
+    if category:
+        train(ours, cluster, source, [1.086, 1.075, 1.0749], "job-3")
+        assert shown(cluster)["job-3"]["category"] == category, "0.011 is less than 1 % of the first loss alone"
 
 
 def test_a_source_that_fails_spoils_no_other(cluster: Records) -> None:
@@ -190,7 +226,7 @@ def test_of_two_vpas_over_a_pod_the_first_keeps_its_progress(cluster: Records) -
     ours = recommender(cluster, source)
     train(ours, cluster, source, [2.0, 1.0])
     assert source.asked[-1] == ["job-1", "job-2"]
-    assert [len(workload.growth) for workload in ours.workloads.values()] == [1, 0]
+    assert [len(state.growth) for state in ours.vpas.values()] == [1, 0]
 
 
 def test_a_loss_that_is_no_number_does_not_break_the_profile(cluster: Records) -> None:

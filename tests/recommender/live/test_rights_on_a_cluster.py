@@ -14,14 +14,15 @@ from collections.abc import Iterator, Mapping
 import pytest
 from kubernetes import client
 
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.recommender import MANIFESTS, NAME
+from local_cluster.rights import Account, Right, rights_in, roles_in
+from local_cluster.vpa_objects import create_vpa
+from local_cluster.waiting import wait_until
+from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.errors import ApiError, Forbidden
 from recommender.cluster.workloads.training_jobs import KINDS
-from tests.cluster.clearing import clear_namespace
-from tests.cluster.cluster import Cluster
-from tests.cluster.rights import Account, Right, rights_in, roles_in
-from tests.cluster.vpa_objects import create_vpa
-from tests.cluster.waiting import wait_until
-from tests.cluster.workloads import pod_spec, resources
 from tests.recommender.cluster.custom_kinds import definition, served
 from tests.recommender.live.missing import (
     CHECKPOINTS,
@@ -50,12 +51,12 @@ from tests.recommender.live.missing import (
     write_profile,
     write_status,
 )
-from tests.recommender.live.process import MANIFESTS, NAME
 
 ROLES = roles_in(MANIFESTS / "recommender" / "rbac.yaml")
 
 WATCHED = [
     *(("", resource) for resource in ("pods", "nodes", "namespaces", "replicationcontrollers", "events")),
+    ("", "resourcequotas"),
     *(("apps", resource) for resource in ("deployments", "statefulsets", "daemonsets", "replicasets")),
     *(("batch", resource) for resource in ("jobs", "cronjobs")),
     *((group, f"{kind.lower()}s") for group, kind in sorted(KINDS)),

@@ -14,14 +14,19 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from local_cluster.waiting import wait_until
 from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.checkpoints import WriteReport
+from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.tally import Report
 from recommender.errors import Misuse
 from recommender.live import service as under_test
-from recommender.live.service import Service, Timing
-from recommender.live.tally import Report
+from recommender.live import unserved
+from recommender.live.service import Service, Timing, checkpoint_statuses
 from recommender.live.telemetry import Telemetry
-from tests.cluster.waiting import wait_until
+from recommender.live.vpa_state import VpaState
+from tests.fakes.records import Records, a_pod, a_vpa, recommender, use
 
 
 class View:
@@ -69,9 +74,15 @@ class Rounds:
         self.go_on = threading.Event()
         self.go_on.set()
         self.error: BaseException | None = None
-        self.workloads: dict[Any, Any] = {}
-        self.fleet = SimpleNamespace(adopt=lambda model: None, members={})
-        self.lead_time = SimpleNamespace(seconds=85.0)
+        self.vpas: dict[Any, Any] = {}
+        groups = SimpleNamespace(arrays=GroupArrays())
+        self.engine = SimpleNamespace(
+            adopt=lambda model: None,
+            fleet=SimpleNamespace(members={}),
+            groups=groups,
+            lead_time=SimpleNamespace(seconds=85.0),
+            rails_acting=dict,
+        )
 
     def run(self) -> Report:
         self.begun += 1
@@ -101,12 +112,12 @@ class Running:
     def __init__(self) -> None:
         self.view, self.models, self.leads = View(), Models(), True
         self.made: list[Rounds] = []
-        self.next = Rounds()
+        self.next, self.registry = Rounds(), CollectorRegistry()
         timing = Timing(interval_s=0.01, checkpoint_interval_s=60.0, checkpoints_within_s=5.0, clear_away_s=600.0)
         self.service = Service(
             self.view,  # type: ignore[arg-type]
             self._make,  # type: ignore[arg-type]
-            Telemetry(CollectorRegistry()),
+            Telemetry(self.registry),
             timing,
             self.models,  # type: ignore[arg-type]
             lambda: self.leads,
@@ -268,3 +279,30 @@ def test_a_problem_is_logged_when_it_comes_and_when_it_goes(running: Running, ca
             service._say(Report(problems=problems))
     assert [record.getMessage() for record in caplog.records] == ["ns/a: broken", "ns/a: worse", "ns/a: well again"]
     assert caplog.records[0].about == "ns/a"
+
+
+def test_each_round_looks_at_who_has_had_no_recommendation_for_long(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unserved, "LONG_S", 0.0)
+    state = VpaState(read_vpa(a_vpa()))
+    running.next.vpas = {state.vpa.key: state}
+    running.start()
+    wait_until(lambda: running.registry.get_sample_value("phasewise_vpas_unserved") == 1.0, "it to be counted")
+
+
+def test_of_a_container_that_the_pods_no_longer_have_no_checkpoint_is_written_so_that_it_ages() -> None:
+    cluster = Records()
+    cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
+    ours = recommender(cluster)
+    use(cluster, "job-1", 0.5, 1.0)
+    ours.run()
+    (state,) = ours.vpas.values()
+    assert set(checkpoint_statuses(ours.engine, state, cluster.now_s)) == {"main"}
+    cluster.pods["job"] = [a_pod("job-2", containers=("renamed",))]
+    use(cluster, "job-2", 0.5, 1.0, "renamed")
+    ours.run()
+    assert set(checkpoint_statuses(ours.engine, state, cluster.now_s)) == {"renamed"}
+    cluster.pods["job"] = []
+    ours.run()
+    assert len(checkpoint_statuses(ours.engine, state, cluster.now_s)) == 2, "nobody to tell by"

@@ -8,11 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.cluster.objects.vpa import read_vpa
 from recommender.errors import Misuse
 from recommender.live.view.scope import Scope
 from recommender.live.view.shards import Shard, parse_shard, shard_of
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=63)
+
+
+def test_a_vpa_that_names_nobody_is_the_default_ones_and_no_other_is() -> None:
+    nobody, ours, theirs = (
+        read_vpa(
+            {"metadata": {"namespace": "ns", "name": "v"}, "spec": {**spec, "targetRef": {"kind": "Job", "name": "j"}}}
+        )
+        for spec in ({}, {"recommenders": [{"name": "phasewise"}]}, {"recommenders": [{"name": "default"}]})
+    )
+    named = Scope("phasewise")
+    assert [named.claims(vpa) for vpa in (nobody, ours, theirs)] == [False, True, False]
+    default = Scope("default")
+    assert [default.claims(vpa) for vpa in (nobody, ours, theirs)] == [True, False, True]
+    assert not Scope("default", ignored=frozenset({"ns"})).claims(nobody)
 
 
 def test_three_known_namespaces_lie_where_they_always_lay() -> None:

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from local_cluster.cluster import Cluster
+from local_cluster.recommender import install
+from local_cluster.simulated.nodes import SimulatedNodes
 from recommender.cluster.access.connection import connect
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status
 from recommender.records import Block
-from tests.cluster.cluster import Cluster
-from tests.cluster.simulated.nodes import SimulatedNodes
 from tests.recommender.live.behaviours import BOTH, MIB, Case, policy
-from tests.recommender.live.process import install
 from tests.recommender.live.scene import Json, Scene
 
 CASES = {

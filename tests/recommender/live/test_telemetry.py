@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +14,13 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from recommender import model as models
-from recommender.live.fleet.model_source import Loaded
-from recommender.live.tally import Report
+from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.tally import Report
+from recommender.live.outside.model_source import Loaded
 from recommender.live.telemetry import Telemetry
+from tests.fakes.clock import Clock
 
 UNITS = ("_seconds", "_ratio", "_info", "_bytes")
-
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -61,15 +59,29 @@ def a_report() -> Report:
         forecast_misses=1,
         resizes_s=[20.0, 40.0],
         kills=1,
+        refused=Counter({"negative use": 2}),
         judged=4,
-        violating=np.array([2.0, 0.0]),
-        used=np.array([2.0, 4e9]),
-        slack=np.array([1.0, 1e9]),
+        violating=[2, 0],
+        used=[2.0, 4e9],
+        slack=[1.0, 1e9],
+    )
+
+
+def an_engine(containers: int) -> Any:
+    """What of an engine is told: how many containers live, and how often each of two groups violated."""
+    groups = GroupArrays()
+    groups.grow(3)
+    groups.judge(np.array([0, 0, 1]), np.array([[True, False], [False, False], [False, False]]))
+    groups.alive[:2], groups.deferred_since_s[:3] = True, (970.0, 950.0, 10.0)  # the third is no more
+    return SimpleNamespace(
+        fleet=SimpleNamespace(members=range(containers)),
+        groups=SimpleNamespace(arrays=groups),
+        rails_acting=lambda: {"room": 1, "fallback": 0},
     )
 
 
 def test_a_round_is_told_in_full(telemetry: Telemetry, clock: Clock) -> None:
-    telemetry.round_done(a_report(), [], 9)
+    telemetry.round_done(a_report(), [], an_engine(9))
     telemetry.lead_time(85.0)
     clock.now_s += 12.0
     told = values(telemetry)
@@ -86,12 +98,25 @@ def test_a_round_is_told_in_full(telemetry: Telemetry, clock: Clock) -> None:
     assert told["phasewise_next_phase_forecasts_total", "hit"] == 3
     assert told["phasewise_next_phase_forecasts_total", "miss"] == 1
     assert told["phasewise_oom_kills_total",] == 1
+    assert told["phasewise_samples_refused_total", "negative use"] == 2
+    assert told["phasewise_violation_ratio", "cpu"] == pytest.approx(0.25, rel=0.01)  # mean of a half and none
     assert told["phasewise_judged_samples_total",] == 4
     assert told["phasewise_violating_samples_total", "cpu"] == 2
     assert told["phasewise_slack_ratio", "cpu"] == 0.5
     assert told["phasewise_slack_ratio", "memory"] == 0.25
     assert told["phasewise_containers",] == 9
     assert told["phasewise_problems",] == 1
+    assert told["phasewise_guard_rails", "room"] == 1
+    assert told["phasewise_guard_rails", "fallback"] == 0
+
+
+def test_the_resize_that_a_full_node_puts_off_longest_is_told_and_none_is_none(telemetry: Telemetry) -> None:
+    telemetry.round_done(a_report(), [], an_engine(2))
+    assert values(telemetry)["phasewise_resize_deferred_seconds",] == 50  # it is 1000 now
+    engine = an_engine(2)
+    engine.groups.arrays.deferred_since_s[:] = np.inf
+    telemetry.round_done(a_report(), [], engine)
+    assert values(telemetry)["phasewise_resize_deferred_seconds",] == 0
 
 
 def test_the_model_in_use_is_told_with_its_age_and_a_refused_one_does_not_hide_it(
@@ -124,7 +149,7 @@ def test_answers_of_the_api_server_are_counted_by_verb_and_code(telemetry: Telem
 
 def test_names_keep_the_rules_of_prometheus(telemetry: Telemetry) -> None:
     """One prefix, lower case, base units at the end, a total on counters only, and words for each."""
-    telemetry.round_done(a_report(), [], 1)
+    telemetry.round_done(a_report(), [], an_engine(1))
     found = families(telemetry)
     assert len(found) > 20
     for name, family in found.items():
@@ -139,5 +164,5 @@ def test_names_keep_the_rules_of_prometheus(telemetry: Telemetry) -> None:
 
 def test_labels_take_few_values_however_many_objects_there_are(telemetry: Telemetry) -> None:
     for number in range(500):
-        telemetry.round_done(Report(problems={f"ns/{number}": "broken"}), [], number)
+        telemetry.round_done(Report(problems={f"ns/{number}": "broken"}), [], an_engine(number))
     assert len(values(telemetry)) < 150

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from typing import cast
 
 import pytest
 
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.live.fleet.member import Sample
-from recommender.live.view.usage import Patience, Placed
+from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.view.scope import Scope
+from recommender.live.view.usage import Patience, Placed, Used
 from recommender.live.view.view import Place
+from recommender.records import Sample
 
 ONE = (Place("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 
@@ -19,32 +23,44 @@ ONE = (Place("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 def test_what_the_source_says_is_handed_on_in_its_order() -> None:
     asked: list[float] = []
 
-    def source(now_s: float) -> Iterable[Placed]:
+    def source(now_s: float) -> Used:
         asked.append(now_s)
-        yield from (ONE, ONE)
+        return Used(iter((ONE, ONE)), {"ns/bad": "no number"})
 
     patience = Patience(source)
-    assert patience.samples(7.0) == [ONE, ONE]
-    assert patience.samples(8.0) == [ONE, ONE]
+    assert patience.samples(7.0) == Used([ONE, ONE], {"ns/bad": "no number"})
+    assert patience.samples(8.0).samples == [ONE, ONE]
     assert asked == [7.0, 8.0]
 
 
+def test_of_which_pods_the_metrics_could_not_be_read_is_said_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    broken = {"ns/bad": "PodMetrics ns/bad: timestamp is not a text"}
+    view = ClusterView(cast(Api, None), Scope(), lambda _: Used([ONE], broken))
+    for _ in range(2):
+        assert list(view.samples()) == [ONE]
+        assert view.unreadable == 1
+    assert caplog.text.count("PodMetrics ns/bad") == 1
+    broken.clear()
+    view.samples()
+    assert view.unreadable == 0
+
+
 def test_what_the_source_raises_half_way_is_raised() -> None:
-    def source(_: float) -> Iterable[Placed]:
+    def samples() -> Iterable[Placed]:
         yield ONE
         raise Unreachable("no Prometheus")
 
     with pytest.raises(Unreachable, match="no Prometheus"):
-        Patience(source).samples(0.0)
+        Patience(lambda _: Used(samples())).samples(0.0)
 
 
 def test_told_to_end_it_waits_no_longer_for_a_source_that_hangs() -> None:
     go_on, asked = threading.Event(), threading.Event()
 
-    def source(_: float) -> Iterable[Placed]:
+    def source(_: float) -> Used:
         asked.set()
         go_on.wait()
-        return []
+        return Used([])
 
     patience = Patience(source)
 

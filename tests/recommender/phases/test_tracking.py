@@ -34,7 +34,7 @@ def walk(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def tracked(tracker: PhaseTracker, runs: list[np.ndarray]) -> list[list[int]]:
     """All runs side by side, one sample each per step."""
-    tracker.grow(len(runs))
+    tracker.state.grow(len(runs))
     said: list[list[int]] = [[] for _ in runs]
     for t in range(max(map(len, runs))):
         slots = np.array([i for i, run in enumerate(runs) if t < len(run)])
@@ -71,8 +71,8 @@ def test_a_container_goes_on_after_a_restart_from_what_was_kept(seed: int) -> No
     whole = tracked(PhaseTracker(DETECTOR), [run])[0]
     before, after = PhaseTracker(DETECTOR), PhaseTracker(DETECTOR)
     first = tracked(before, [run[:50]])[0]
-    after.grow(3)
-    after.restore(2, orjson.loads(orjson.dumps(before.remembered(0), option=orjson.OPT_SERIALIZE_NUMPY)))
+    after.state.grow(3)
+    after.restore(2, orjson.loads(orjson.dumps(before.state.of(0), option=orjson.OPT_SERIALIZE_NUMPY)))
     rest = [int(after.observe(np.array([2]), run[t : t + 1])[0]) for t in range(50, 80)]
     assert first + rest == whole
 
@@ -82,7 +82,7 @@ def test_a_slot_that_is_given_to_another_container_knows_nothing_of_the_first(se
     first, second = walk(rng, 60), walk(rng, 60)
     tracker = PhaseTracker(DETECTOR)
     tracked(tracker, [first])
-    tracker.reset(np.array([0]))
+    tracker.state.reset(0)
     assert tracked(tracker, [second]) == tracked(PhaseTracker(DETECTOR), [second])
 
 
@@ -91,7 +91,7 @@ def test_kept_state_that_does_not_fit_is_refused_and_the_container_starts_anew(d
     tracker = PhaseTracker(DETECTOR)
     tracked(tracker, [walk(np.random.default_rng(1), 20)])
     with pytest.raises(BadArtifact, match="starts anew"):
-        tracker.restore(0, tracker.remembered(0) | damage)
+        tracker.restore(0, tracker.state.of(0) | damage)
     assert tracker.state.seen[0] == 0
 
 

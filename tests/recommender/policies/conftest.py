@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from recommender.policies.demand import DemandModel
-from recommender.policies.demand_options import DemandOptions
-from recommender.policies.demand_training import fit_demand
+from recommender.phases.sojourns import Sojourns
+from recommender.policies.phase_demand import DemandModel
 from recommender.policies.schedule import decision_positions
-from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray, IntArray, PhaseTrace, UsageSeries
+from recommender.pricing import LabelledRun, fit_demand
+from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray, IntArray, PhaseTrace
 
 GIB = 2.0**30
 LEVELS = np.array([[0.2, 0.3 * GIB], [1.0, 0.8 * GIB], [3.0, 1.7 * GIB]])
@@ -29,20 +29,21 @@ class SmallModel:
     phase_mean: FloatArray
     phase_sd: FloatArray
     demand: DemandModel
+    sojourns: Sojourns
+    target_violation: tuple[float, float] = (0.05, 0.05)
+
+    def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
+        return self.sojourns.to_provide_for(lead_samples, ahead_samples).occupancy
 
 
 @pytest.fixture(scope="session")
 def model() -> SmallModel:
     """Fitted on containers like those of `random_block`, on none of them itself."""
-    runs = [random_container(np.random.default_rng([99, run]), 120, 0.0) for run in range(24)]
-    series = [
-        UsageSeries(f"run{number}", timestamps_of(usage), float(STEP_S), usage)
-        for number, (usage, _) in enumerate(runs)
+    runs = [
+        LabelledRun(f"run{run}", *random_container(np.random.default_rng([99, run]), 120, 0.0)) for run in range(24)
     ]
-    traces = [PhaseTrace(labels, len(LEVELS)) for _, labels in runs]
-    few = DemandOptions(trees=8, folds=3)
-    demand = fit_demand(series, traces, cycle_samples=CYCLE_SAMPLES, lag=3, options=few, seed=0)
-    return SmallModel(LEVELS, LEVELS * 0.05, demand)
+    demand, sojourns = fit_demand(runs, len(LEVELS) + 1, CYCLE_SAMPLES, lag=3)
+    return SmallModel(LEVELS, LEVELS * 0.05, demand, sojourns)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from recommender.policies.constraints import (
     SharedLimits,
     constrain,
     constrain_again,
-    fit_largest_node,
     integer_cpu_containers,
     pod_share,
 )
@@ -237,54 +236,6 @@ def test_annotations_choose_the_containers_with_whole_cores() -> None:
     assert integer_cpu_containers(annotations, ["a", "b", "c"]) == {"a"}
 
 
-def recommended(name: str, cpu: float, memory_mib: float) -> ContainerRecommendation:
-    amounts = (cpu, memory_mib * MIB)
-    return ContainerRecommendation(name, amounts, (cpu / 2, amounts[1] / 2), (cpu * 2, amounts[1] * 2), amounts)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "targets"),
-    [
-        ([], [(3.0, 3000), (1.0, 1000)]),
-        ([(4.0, 4000)], [(3.0, 3000), (1.0, 1000)]),
-        ([(2.0, 4000)], [(1.5, 3000), (0.5, 1000)]),
-        ([(2.0, 2000)], [(1.5, 1500), (0.5, 500)]),
-        ([(1.0, 64000), (3.0, 3000)], [(2.25, 2250), (0.75, 750)]),
-        ([(4.0, 1000), (2.0, 8000)], [(1.5, 3000), (0.5, 1000)]),
-        ([(1.0, 1000), (64.0, 64000)], [(3.0, 3000), (1.0, 1000)]),
-    ],
-)
-def test_a_pod_is_cut_to_the_node_that_asks_for_least(
-    nodes: list[tuple[float, float]], targets: list[tuple[float, float]]
-) -> None:
-    pod = (recommended("a", 3.0, 3000), recommended("b", 1.0, 1000))
-    found = fit_largest_node(pod, (0.0, 0.0), [(cpu, memory * MIB) for cpu, memory in nodes])
-    assert [one.target for one in found] == [(cpu, memory * MIB) for cpu, memory in targets]
-    assert all(one.lower <= one.target for one in found)
-    assert [one.uncapped for one in found] == [one.target for one in pod]
-
-
-def test_what_stands_beside_takes_its_room_first() -> None:
-    (found,) = fit_largest_node([recommended("a", 3.0, 3000)], (1.0, 500 * MIB), [(2.0, 2000 * MIB)])
-    assert found.target == (1.0, 1500 * MIB)
-    assert [str(limit) for limit in found.limits] == [
-        "LargestNode: cpu 3.00 -> 1.00",
-        "LargestNode: memory 2.93Gi -> 1.46Gi",
-    ]
-
-
-def test_a_node_that_is_full_already_cannot_be_the_one() -> None:
-    pod = [recommended("a", 3.0, 3000)]
-    assert fit_largest_node(pod, (4.0, 0.0), [(4.0, 2000 * MIB)]) == tuple(pod)
-
-
-def test_a_resource_that_is_not_recommended_is_not_cut() -> None:
-    pod = [ContainerRecommendation("a", (NAN, 3000 * MIB), (NAN, 0.0), (NAN, 1e14), (NAN, 3000 * MIB))]
-    (found,) = fit_largest_node(pod, (0.5, 0.0), [(1.0, 1000 * MIB)])
-    assert math.isnan(found.target[0])
-    assert found.target[1] == 1000 * MIB
-
-
 amount = st.floats(0.0, 64.0)
 limit = st.one_of(st.none(), st.floats(0.001, 64.0).map(lambda cores: round(cores, 3)))
 
@@ -301,24 +252,6 @@ def test_whatever_the_limits_bounds_stay_in_order_and_caps_hold(
     assert least is None or highest is not None or found.target[0] >= least
     for cores in (found.target[0], found.lower[0], found.upper[0], found.uncapped[0]):
         assert round(cores, 3) == cores, "whole millicores"
-
-
-@given(
-    targets=st.lists(st.tuples(st.integers(1, 8000), st.integers(1, 2**34)), min_size=1, max_size=4),
-    nodes=st.lists(st.tuples(st.integers(100, 16_000), st.integers(2**28, 2**34)), min_size=1, max_size=4),
-    beside=st.tuples(st.integers(0, 99), st.integers(0, 2**27)),
-)
-def test_a_fitted_pod_fits_some_node_and_is_cut_no_further_than_it_must(
-    targets: list[tuple[int, int]], nodes: list[tuple[int, int]], beside: tuple[int, int]
-) -> None:
-    pod = [recommended(str(number), cpu / 1000, memory / MIB) for number, (cpu, memory) in enumerate(targets)]
-    offered = [(cpu / 1000, float(memory)) for cpu, memory in nodes]
-    found = fit_largest_node(pod, (beside[0] / 1000, float(beside[1])), offered)
-    total = [beside[i] / (1000 if i == 0 else 1) + sum(one.target[i] for one in found) for i in (0, 1)]
-    assert any(total[0] <= node[0] + 1e-9 and total[1] <= node[1] for node in offered)
-    fitted = [beside[i] + sum(target[i] for target in targets) for i in (0, 1)]
-    if any(fitted[0] <= node[0] and fitted[1] <= node[1] for node in nodes):
-        assert found == tuple(pod)
 
 
 def test_a_namespace_has_its_own_maximum_and_the_smaller_one_counts() -> None:

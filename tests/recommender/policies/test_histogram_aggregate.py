@@ -30,6 +30,17 @@ def test_a_single_container_is_estimated_as_it_is_alone() -> None:
     np.testing.assert_array_equal(numbers(together), numbers(alone))
 
 
+def test_a_shorter_interval_keeps_more_memory_peaks_and_so_forgets_a_high_one_sooner() -> None:
+    by_day, by_hour = HistogramAggregate(), HistogramAggregate()
+    by_hour.memory_interval_s = 3600
+    for aggregate in (by_day, by_hour):
+        session = aggregate.session("a")
+        session.advance(block(0.5, 2**32, 0, 1))
+        session.advance(block(0.5, 2**28, 60, 24 * 60 - 1))
+    assert numbers(by_day)[1][1] > 2**32, "the day's one peak"
+    assert numbers(by_hour)[1][1] < 2**29, "one of 24 is above the 90th percentile"
+
+
 def test_nothing_is_said_before_the_first_sample() -> None:
     assert HistogramAggregate().estimate() is None
 
@@ -66,3 +77,16 @@ def test_a_container_that_is_killed_before_its_first_sample_has_an_estimate() ->
     aggregate.session("a").observe_oom(120.0, 1200 * 2**20)
     aggregate.leave("a")
     assert numbers(aggregate)[1].tolist() == [0.0, 1470157273]
+
+
+def test_cells_of_a_grid_count_like_the_samples_of_a_block_and_gaps_not_at_all() -> None:
+    generator = np.random.default_rng(0)
+    usage = generator.uniform((0.1, 1e8), (2.0, 4e9), (300, 2))
+    usage[generator.random(300) < 0.2] = np.nan
+    of_cells, of_block, step_s, first_cell = HistogramSession(), HistogramSession(), 299.5, 5_000_000
+    of_cells.take(usage[:100], first_cell, step_s)
+    of_cells.take(usage[100:], first_cell + 100, step_s)
+    timestamps = np.round((first_cell + np.arange(300)) * step_s).astype(np.int64)
+    of_block.advance(Block(usage, timestamps, NO_DECISION))
+    np.testing.assert_array_equal(numbers(of_cells), numbers(of_block))
+    np.testing.assert_array_equal(of_cells.state, of_block.state)

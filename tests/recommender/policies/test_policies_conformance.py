@@ -15,7 +15,6 @@ from recommender.errors import Misuse
 from recommender.judging import judge
 from recommender.policies.base import Policy, Session
 from recommender.policies.registry import REGISTRY
-from recommender.policies.wrappers import WithMargin
 from recommender.records import VIOLATION_TOLERANCE, Block, ContainerFacts, FloatArray, PhaseTrace
 
 Maker = Callable[..., Block]
@@ -84,7 +83,6 @@ def test_the_registry_lists_the_policies_in_the_order_of_the_reports() -> None:
         "phase.rules",
         "phase.proactive",
         "histogram",
-        "static",
     )
     assert REGISTRY.needs_model == {"phase.rules", "phase.proactive"}
 
@@ -223,24 +221,6 @@ def test_twice_the_use_gets_twice_the_allocation(policy: Policy, facts: Containe
     block = make_block()
     twice = replace(block, usage=block.usage * 2)
     np.testing.assert_array_equal(policy.start(facts).advance(twice), policy.start(facts).advance(block) * 2)
-
-
-def test_a_margin_multiplies_what_the_policy_inside_decides(
-    policy: Policy, facts: ContainerFacts, make_block: Maker
-) -> None:
-    block = make_block()
-    wrapped = WithMargin(policy, cpu_factor=1.5, memory_factor=2.0)
-    assert (wrapped.name, wrapped.oracle, wrapped.every_sample) == (policy.name, policy.oracle, policy.every_sample)
-    session = wrapped.start(facts)
-    allocations = session.advance(block)
-    np.testing.assert_array_equal(allocations, policy.start(facts).advance(block) * [1.5, 2.0])
-    told = session.explain()
-    assert [told["cpu_cores"], told["memory_bytes"]] == pytest.approx(allocations[-1].tolist())
-
-
-def test_a_margin_of_nothing_is_refused() -> None:
-    with pytest.raises(Misuse, match="factors above 0"):
-        WithMargin(REGISTRY.make("static"), cpu_factor=0.0, memory_factor=1.0)
 
 
 def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines import replay as slow
 from recommender.errors import Misuse
 from recommender.policies.reactive import statistics_of
 from recommender.policies.registry import REGISTRY
 from recommender.policies.schedule import decision_positions
 from recommender.records import Block, ContainerFacts, FloatArray, PhaseTrace
-from tests.reference import replay as slow
 
 GAP = (np.nan, np.nan)
 FACTS = ContainerFacts("c", 15.0, 2)
@@ -87,19 +87,6 @@ def test_a_phase_the_model_never_saw_in_use_is_unknown() -> None:
 def test_phase_rules_without_phases_is_a_misuse() -> None:
     with pytest.raises(Misuse, match="--model"):
         decide("phase.rules", block([4]))
-
-
-def test_static_is_the_last_request_known_before_the_decision() -> None:
-    requests = np.full((10, 2), np.nan)
-    requests[1], requests[4], requests[8] = (8, 80), (9, 90), (1, 10)
-    assert decide("static", block([4, 8], requests=requests)) == [[8, 80], [9, 90]]
-
-
-def test_without_a_declared_request_static_cannot_tell() -> None:
-    assert np.isnan(decide("static", block([4]))).all()
-    late = np.full((10, 2), np.nan)
-    late[4] = (8, 80)
-    assert np.isnan(decide("static", block([4], requests=late))).all()
 
 
 def test_bytes_too_large_for_sums_of_squares_keep_their_spread() -> None:

@@ -38,7 +38,7 @@ PHASES = (  # cores, GiB, spread of cores: import, load, train, evaluate, export
 )
 ORACLES = frozenset({"ground.truth", "current.step.max", "current.step.rules"})
 POLICIES = (
-    "static", "histogram", "prev.step.max", "prev.step.rules", "phase.rules", "phase.proactive",
+    "static", "histogram", "prev.step.max", "prev.step.rules", "phase.rules", "phasewise",
     "current.step.max", "current.step.rules", "ground.truth",
 )  # fmt: skip
 
@@ -85,7 +85,7 @@ def allocations(usage: FloatArray, starts: IntArray, rng: np.random.Generator) -
         "prev.step.max": before,
         "prev.step.rules": np.vstack([before[:1], usual[:-1]]),
         "phase.rules": coming * rng.uniform(0.82, 1.35, coming.shape),
-        "phase.proactive": coming * rng.uniform(0.93, 1.3, coming.shape),
+        "phasewise": coming * rng.uniform(0.93, 1.3, coming.shape),
         "current.step.max": coming,
         "current.step.rules": usual,
     }
@@ -127,15 +127,17 @@ def simulate_container(rng: np.random.Generator, name: str, samples: int) -> tup
     decisions = {policy: (timestamps[starts], given) for policy, given in by_policy.items()}
     decisions["ground.truth"] = (timestamps[4:], filled[4:])
     why = {
-        "phase.proactive": {
+        "phasewise": {
             "phase": int(phase[-1]), "context": "phase 2, age 3, previous 3", "count": 412, "quantile": 0.97,
             "correction": 1.04, "target_violation": 0.05,
         },
         "histogram": {"percentile": 0.9, "margin": 1.15, "confidence": 0.4, "lines": ["cpu p90 1.2", "memory p90 4Gi"]},
     }  # fmt: skip
+    asked = timestamps[starts[::2]]
+    marks = {"phasewise": {"asked": asked, "applied": asked + 60, "deferred": asked[:0], "killed": timestamps[[90]]}}
     workload = name.split("/", maxsplit=1)[0]
     replay = ContainerReplay(name, workload, tallies)
-    return replay, Timeline(name, workload, timestamps, usage, phase, decisions, why)
+    return replay, Timeline(name, workload, timestamps, usage, phase, decisions, why, marks)
 
 
 def simulated_run(containers: int = 16, seed: int = 0, samples: tuple[int, int] = (180, 700)) -> Simulated:

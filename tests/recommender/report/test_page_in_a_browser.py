@@ -90,9 +90,9 @@ def test_the_drawing_shows_use_phases_and_the_checked_policies_of_the_first_cont
             why: all('#why h4').map((heading) => heading.textContent),
         };
     }""")
-    assert found["container"] == HOSTILE and "phase.proactive" in found["told"]
+    assert found["container"] == HOSTILE and "phasewise" in found["told"]
     assert (found["usage"], found["checked"], found["lines"]) == (2, 3, 6) and found["bands"] > 10
-    assert found["why"] == ["phase.proactive", "histogram"]
+    assert found["why"] == ["phasewise", "histogram"]
 
 
 def test_every_policy_checkbox_adds_and_removes_its_lines(page: Page) -> None:
@@ -103,6 +103,25 @@ def test_every_policy_checkbox_adds_and_removes_its_lines(page: Page) -> None:
         }))""")
     assert len(steps) == 16 and all(lines == (2 if checked else 0) for checked, lines in steps)
     assert {checked for checked, _ in steps} == {True, False}
+
+
+def test_what_the_simulated_cluster_did_is_marked_below_the_charts_while_its_row_is_drawn(page: Page) -> None:
+    found = page.evaluate("""() => {
+        const count = () => ['asked', 'applied', 'deferred', 'killed'].map(
+            (what) => document.querySelectorAll(`#drawing path.mark.${what}`).length);
+        const labels = [...document.querySelectorAll('#lines label')];
+        const box = labels.find((label) => label.textContent.includes('phasewise'));
+        const told = document.querySelector('#drawing path.mark.killed title').textContent;
+        const drawn = count();
+        box.click();
+        const without = count();
+        box.click();
+        return {drawn, without, told, legend: document.querySelectorAll('#mark-legend > span').length};
+    }""")
+    asked, applied, deferred, killed = found["drawn"]
+    assert asked == applied > 3 and (deferred, killed) == (0, 1)
+    assert found["without"] == [0, 0, 0, 0] and found["legend"] == 4
+    assert found["told"].startswith("phasewise, ") and found["told"].endswith(": killed for memory")
 
 
 def test_the_shades_of_phases_can_be_switched_off_with_a_mouse_click(page: Page) -> None:
@@ -132,7 +151,7 @@ def test_pointing_and_arrow_keys_read_values(page: Page) -> None:
     drawing, readout = page.locator("#drawing svg"), page.locator("#readout")
     drawing.hover(position={"x": 600, "y": 100})
     pointed = readout.inner_text()
-    assert "used" in pointed and "cores" in pointed and "phase.proactive" in pointed
+    assert "used" in pointed and "cores" in pointed and "phasewise" in pointed
     drawing.focus()
     page.keyboard.press("ArrowRight")
     assert readout.inner_text() != pointed
@@ -140,7 +159,7 @@ def test_pointing_and_arrow_keys_read_values(page: Page) -> None:
     assert readout.inner_text().startswith("0, phase unknown: used")
 
 
-@pytest.mark.parametrize(("table", "columns"), [("policy-table", 11), ("money-table", 6), ("container-table", 10)])
+@pytest.mark.parametrize(("table", "columns"), [("policy-table", 12), ("money-table", 6), ("container-table", 10)])
 def test_every_heading_sorts_both_ways(page: Page, table: str, columns: int) -> None:
     steps: list[dict[str, Any]] = page.evaluate(
         """(id) => {

@@ -23,10 +23,10 @@ def test_the_json_of_a_worked_example_holds_the_contract_key_by_key() -> None:
         shortage=(0, 0), violations=(12, 6), oom_events=2, resizes=6,
     )  # fmt: skip
     model = {"origin": "bundled", "phases": np.int64(5)}
-    containers = (ContainerReplay("a", None, {"phase.proactive": tally}),)
-    result = ReplayResult(15, 600, ("phase.proactive",), frozenset(), containers, (), model)
+    containers = (ContainerReplay("a", None, {"phasewise": tally}),)
+    result = ReplayResult(15, 600, ("phasewise",), frozenset(), containers, (), model)
     report = orjson.loads(to_json(result))
-    policy = report["policies"]["phase.proactive"]
+    policy = report["policies"]["phasewise"]
     assert {key: report[key] for key in ("schema", "step_s", "cycle_s", "containers", "samples", "model")} == {
         "schema": 1, "step_s": 15, "cycle_s": 600, "containers": 1, "samples": 240,
         "model": {"origin": "bundled", "phases": 5},

@@ -15,7 +15,7 @@ HOUR = Tally(samples=100, judged_s=3600, allocated=(2 * 3600, 3 * GIB_H), violat
 
 
 def test_a_worked_bill_of_two_core_hours_three_gib_hours_and_a_tenth_of_an_hour_in_violation() -> None:
-    bill = bill_of([HOUR], Prices(0.05, 0.01, violation_hour=20, oom_event=1.5))
+    bill = bill_of([(HOUR, None)], Prices(0.05, 0.01, violation_hour=20, oom_event=1.5))
     assert bill.reserved == pytest.approx(2 * 0.05 + 3 * 0.01)
     assert bill.violations == pytest.approx(0.10 * 20)
     assert bill.ooms == 3.0
@@ -24,23 +24,23 @@ def test_a_worked_bill_of_two_core_hours_three_gib_hours_and_a_tenth_of_an_hour_
 
 def test_with_an_oom_price_memory_violations_are_not_charged_by_the_hour_as_well() -> None:
     memory_only = Tally(samples=100, judged_s=3600, violations=(0, 50), oom_events=1)
-    assert bill_of([memory_only], Prices(violation_hour=20, oom_event=1)) == Bill(0, 0, 1)
+    assert bill_of([(memory_only, None)], Prices(violation_hour=20, oom_event=1)) == Bill(0, 0, 1)
 
 
 def test_without_an_oom_price_memory_violations_are_charged_by_the_hour() -> None:
     memory_only = Tally(samples=100, judged_s=3600, violations=(0, 50), oom_events=1)
-    assert bill_of([memory_only], Prices(violation_hour=20)) == Bill(0, 10, 0)
+    assert bill_of([(memory_only, None)], Prices(violation_hour=20)) == Bill(0, 10, 0)
 
 
 def test_a_moment_short_of_both_resources_is_charged_once() -> None:
     both = Tally(samples=10, judged_s=3600, violations=(10, 10))
-    assert bill_of([both], Prices(violation_hour=7)).violations == pytest.approx(7)
+    assert bill_of([(both, None)], Prices(violation_hour=7)).violations == pytest.approx(7)
 
 
 def test_containers_of_different_steps_are_charged_by_their_own_hours() -> None:
     slow = Tally(samples=1, judged_s=3600, violations=(1, 0))
     fast = Tally(samples=3600, judged_s=3600, violations=(1, 0))
-    assert bill_of([slow, fast], Prices(violation_hour=3600)).violations == pytest.approx(3601)
+    assert bill_of([(slow, None), (fast, None)], Prices(violation_hour=3600)).violations == pytest.approx(3601)
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.floats(0, 1e3), st.floats(0, 1e3))
@@ -49,11 +49,11 @@ def test_the_charge_for_violations_never_exceeds_the_whole_time(
 ) -> None:
     tally = Tally(samples=50, judged_s=7200, violations=(cpu, memory), oom_events=ooms)
     for prices in (Prices(violation_hour=price), Prices(violation_hour=price, oom_event=oom_price)):
-        assert bill_of([tally], prices).violations <= 2 * price * (1 + 1e-9)
+        assert bill_of([(tally, None)], prices).violations <= 2 * price * (1 + 1e-9)
 
 
 def test_nothing_judged_costs_nothing() -> None:
-    assert bill_of([Tally()], Prices(1, 1, 1, 1)) == Bill()
+    assert bill_of([(Tally(), None)], Prices(1, 1, 1, 1)) == Bill()
 
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])

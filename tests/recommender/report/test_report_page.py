@@ -64,7 +64,7 @@ def page(run: Simulated) -> str:
 
 def test_it_opens_with_the_headline_and_names_date_and_version(page: str) -> None:
     heading = re.search(r"<h1>(.*?)</h1>", page)
-    assert heading and heading[1].startswith("phase.proactive would have reserved 46\u00a0% less CPU")
+    assert heading and heading[1].startswith("phasewise would have reserved 46\u00a0% less CPU")
     assert "2026-11-21 08:00 UTC" in page and "version 0.1.0" in page
 
 
@@ -125,7 +125,7 @@ def test_too_many_containers_are_capped_with_a_sentence_and_the_harmed_stay(
     monkeypatch.setattr(page_module, "MOST_CONTAINERS", 6)
     capped = page_of(run)
     assert "Shown are 6 of 16 containers" in capped
-    worst = max(run.result.containers, key=lambda c: c.tallies["phase.proactive"].oom_events)
+    worst = max(run.result.containers, key=lambda c: c.tallies["phasewise"].oom_events)
     table = capped[capped.index('id="container-table"') : capped.index('id="timelines"')]
     assert table.count("<tr") == 7
     assert worst.container.replace("<", "&lt;").replace(">", "&gt;").split("'")[0] in table

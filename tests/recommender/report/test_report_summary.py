@@ -37,27 +37,27 @@ def tally(cores: float, gib: float, *, used: float = 1.0, violations: tuple[int,
 
 def test_the_headline_of_a_worked_example() -> None:
     ours = tally(2, 3, violations=(4, 3), ooms=1)
-    summary = summarise(result_of({"static": [tally(4, 4)], "phase.proactive": [ours]}))
+    summary = summarise(result_of({"static": [tally(4, 4)], "phasewise": [ours]}))
     assert headline(summary) == (
-        "phase.proactive would have reserved 50 % less CPU and 25 % less memory than the declared requests, "
+        "phasewise would have reserved 50 % less CPU and 25 % less memory than the declared requests, "
         "at 4.0 % / 3.0 % of samples in violation (CPU / memory) and 1 OOM kill."
     )
 
 
 def test_reserving_more_than_the_baseline_is_said_as_more() -> None:
-    summary = summarise(result_of({"static": [tally(4, 4)], "phase.proactive": [tally(5, 3)]}))
+    summary = summarise(result_of({"static": [tally(4, 4)], "phasewise": [tally(5, 3)]}))
     assert "25 % more CPU and 25 % less memory" in headline(summary)
 
 
 def test_without_declared_requests_savings_count_against_the_default_vpa() -> None:
-    summary = summarise(result_of({"histogram": [tally(4, 4)], "phase.proactive": [tally(2, 2)]}))
+    summary = summarise(result_of({"histogram": [tally(4, 4)], "phasewise": [tally(2, 2)]}))
     assert summary.baseline == "histogram" and "than the default VPA" in headline(summary)
 
 
 def test_without_any_baseline_there_are_amounts_and_no_savings() -> None:
-    summary = summarise(result_of({"phase.proactive": [tally(2, 3)]}))
-    assert summary.baseline is None and summary.row("phase.proactive").saved is None
-    assert headline(summary).startswith("phase.proactive would have reserved 2.00 core-hours and 3.00 GiB-hours, at")
+    summary = summarise(result_of({"phasewise": [tally(2, 3)]}))
+    assert summary.baseline is None and summary.row("phasewise").saved is None
+    assert headline(summary).startswith("phasewise would have reserved 2.00 core-hours and 3.00 GiB-hours, at")
     assert summary.savers(5) == []
 
 
@@ -78,13 +78,13 @@ def test_a_container_that_used_and_lasted_nothing_has_no_ratios() -> None:
 
 
 def test_net_saving_is_the_difference_of_the_two_bills() -> None:
-    policies = {"static": [tally(4, 4)], "phase.proactive": [tally(2, 2, violations=(10, 0), ooms=1)]}
+    policies = {"static": [tally(4, 4)], "phasewise": [tally(2, 2, violations=(10, 0), ooms=1)]}
     summary = summarise(result_of(policies), Prices(1.0, 0.5, violation_hour=2.0, oom_event=0.25))
-    assert summary.row("phase.proactive").net_saving == pytest.approx(2 * 1 + 2 * 0.5 - 0.1 * 2 - 0.25)
+    assert summary.row("phasewise").net_saving == pytest.approx(2 * 1 + 2 * 0.5 - 0.1 * 2 - 0.25)
 
 
 def test_savers_come_by_share_of_the_whole_and_with_prices_by_money() -> None:
-    policies = {"static": [tally(4, 100), tally(10, 10)], "phase.proactive": [tally(4, 90), tally(1, 10)]}
+    policies = {"static": [tally(4, 100), tally(10, 10)], "phasewise": [tally(4, 90), tally(1, 10)]}
     assert [row.container for row in summarise(result_of(policies)).savers(5)] == ["c1", "c0"]
     by_money = summarise(result_of(policies), Prices(memory_gib_hour=1.0))
     assert [row.container for row in by_money.savers(5)] == ["c0"]
@@ -92,13 +92,13 @@ def test_savers_come_by_share_of_the_whole_and_with_prices_by_money() -> None:
 
 def test_sufferers_come_by_oom_events_then_by_time_in_violation_and_the_unharmed_do_not_come() -> None:
     ours = [tally(1, 1), tally(1, 1, violations=(9, 0)), tally(1, 1, ooms=1), tally(1, 1, violations=(3, 3))]
-    summary = summarise(result_of({"phase.proactive": ours}))
+    summary = summarise(result_of({"phasewise": ours}))
     assert [row.container for row in summary.sufferers(5)] == ["c2", "c1", "c3"]
 
 
 def test_the_table_reads_baseline_first_then_the_choices_then_ours_then_the_oracles(run: Simulated) -> None:
     names = [row.name for row in summarise(run.result).policies]
-    assert names[0] == "static" and names[5] == "phase.proactive" and set(names[6:]) == run.result.oracles
+    assert names[0] == "static" and names[5] == "phasewise" and set(names[6:]) == run.result.oracles
 
 
 @pytest.mark.parametrize(

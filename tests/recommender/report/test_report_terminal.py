@@ -30,14 +30,14 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(run: Simulated,
 def test_every_policy_has_its_line_and_oracles_and_ours_are_marked_without_colour(run: Simulated) -> None:
     lines = text_of(run.result).splitlines()
     for policy in run.result.policies:
-        mark = " (oracle)" if policy in run.result.oracles else " (ours)" if policy == "phase.proactive" else ""
+        mark = " (oracle)" if policy in run.result.oracles else " (ours)" if policy == "phasewise" else ""
         assert sum(line.startswith(policy + mark + " ") for line in lines) == 1
     assert "\x1b" not in text_of(run.result)
 
 
 def test_with_colour_ours_is_bold_and_oracles_are_dim(run: Simulated) -> None:
     lines = text_of(run.result, colour=True).splitlines()
-    assert any("phase.proactive (ours)" in line and "\x1b[1;32m" in line for line in lines)
+    assert any("phasewise (ours)" in line and "\x1b[1;32m" in line for line in lines)
     assert any("ground.truth (oracle)" in line and "\x1b[2m" in line for line in lines)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from recommender.records import FloatArray
-from recommender.report.thinning import allocation_at, changes, runs_of_labels, telling_points, violation_spans
+from recommender.report.thinning import allocation_at, changes, moments, runs_of_labels, telling_points, violation_spans
 
 NAN = float("nan")
 
@@ -20,6 +20,13 @@ def test_a_single_spike_among_a_hundred_thousand_samples_is_kept() -> None:
     values[77_777] = -3.0
     kept = telling_points(values, 1500)
     assert {54_321, 77_777} <= set(kept.tolist()) and len(kept) <= 1500
+
+
+def test_of_moments_too_close_to_be_told_apart_the_first_is_kept() -> None:
+    times = np.array([1_000, 1_004, 1_009, 1_010, 1_099, 1_101])
+    assert moments(times, 1_000, 100, bins=10) == [0, 10, 99]
+    assert moments(times, 1_000, 100, bins=1000) == [0, 4, 9, 10, 99]
+    assert moments(times[:0], 1_000, 100, bins=10) == []
 
 
 def test_a_gap_stays_a_gap() -> None:

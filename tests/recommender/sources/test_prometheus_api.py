@@ -15,13 +15,13 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from local_cluster.played_http import Asked, Reply, played
 from recommender.errors import Misuse
 from recommender.sources import prometheus_api
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, TooMuch, Unavailable
-from tests.played_http import Asked, Reply, played
-from tests.recommender.sources.played_prometheus import START_S, failure, matrix, success, vector
+from tests.fakes.prometheus import START_S, failure, matrix, success, vector
 
 A, B = {"pod": "a"}, {"pod": "b"}
 LOGIN = Reply(body=b"<!doctype html><title>Log in</title>", headers={"Content-Type": "text/html"})

@@ -16,6 +16,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from local_cluster import observing
+from local_cluster.cluster import Cluster
+from local_cluster.observing import HistorySeries, Prometheus, history
 from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.files import open_source
 from recommender.sources.prometheus_access import Access
@@ -23,10 +26,7 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, TooMuch, Unavailable
 from recommender.sources.prometheus_queries import Labels, UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
-from tests.cluster import observing
-from tests.cluster.cluster import Cluster
-from tests.cluster.observing import HistorySeries, Prometheus, history
-from tests.recommender.conftest import Ended
+from tests.fakes.command_line import Ended
 from tests.recommender.sources.as_series import series_of
 
 Phasewise = Callable[..., Ended]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local_cluster.played_http import Asked, Reply, played
 from recommender.errors import Misuse
 from recommender.sources import prometheus_usage
 from recommender.sources.prometheus_api import PrometheusClient
@@ -16,9 +17,8 @@ from recommender.sources.prometheus_blocks import ContainerName, block_of
 from recommender.sources.prometheus_numbers import Answered
 from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of
 from recommender.sources.prometheus_usage import UsageQuery
-from tests.played_http import Asked, Reply, played
+from tests.fakes.prometheus import START_S, SmallCluster, cores, held_bytes, matrix, vector
 from tests.recommender.sources.as_series import series_of
-from tests.recommender.sources.played_prometheus import START_S, SmallCluster, cores, held_bytes, matrix, vector
 
 END_S = START_S + 100 * 15
 ALWAYS = (0.0, 1e12)

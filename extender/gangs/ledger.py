@@ -1,0 +1,135 @@
+"""The ConfigMap in which the controller writes what it has reserved: read now and then, written by version."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from extender.gangs.affinity import Where
+from extender.gangs.member import Ask, Member
+from extender.gangs.names import GATE
+from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, BadObject
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.paths import CONFIG_MAPS, path_of
+
+log = logging.getLogger(__name__)
+
+BELIEVED_S = 5.0
+"""What was read or written last is believed for so long: shorter than anybody else can begin to lead in."""
+
+
+class Ledger:
+    """What is reserved, as it was last read or written here; every method raises `ApiError` where that fails.
+
+    Nobody else writes it. Somebody who does all the same, a successor among them, is noticed at the next write at the
+    latest, which names the version: then nothing is written, and all is read anew.
+    """
+
+    def __init__(self, api: Api, namespace: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._path = api, path_of(CONFIG_MAPS, namespace, CONFIG_MAP)
+        self._monotonic, self._until_s = monotonic, 0.0
+        self._object: Mapping[str, Any] | None = None
+        self._reservations: Sequence[Reservation] = ()
+        self.problem = ""
+        """Why nothing can be reserved, while that is so."""
+        self.turn = threading.RLock()
+        """Held from reading to writing, where two threads do both."""
+
+    def read(self) -> Sequence[Reservation]:
+        """All there are, as somebody begins to decide by them."""
+        if self._monotonic() >= self._until_s:
+            self._object = None
+        return self.known()
+
+    def known(self) -> Sequence[Reservation]:
+        """Those that were read or written last."""
+        if self._object is None:
+            self._take(self._asked(lambda: self._api.get(self._path)))
+        return self._reservations
+
+    def write(self, reservations: Sequence[Reservation]) -> None:
+        """These take the place of those that are known; nothing is done where they are the same."""
+        if list(reservations) != list(self.known()):
+            changed = {**(self._object or {}), "data": written(reservations)}
+            self._take(self._asked(lambda: self._api.replace(self._path, changed)))
+
+    def _asked(self, ask: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        try:
+            answer = ask()
+        except ApiError as error:
+            self._object, self.problem = None, str(error)
+            raise
+        self.problem = ""
+        return answer
+
+    def _take(self, raw: Mapping[str, Any]) -> None:
+        self._object, self._until_s = raw, self._monotonic() + BELIEVED_S
+        try:
+            self._reservations = read_reservations(raw)
+        except BadObject as error:
+            log.warning("what was reserved cannot be read, and counts no more: %s", error)
+            self._reservations = ()
+
+
+def with_reservations(pods: Iterable[Member], reservations: Iterable[Reservation]) -> Iterator[Member]:
+    """The pods, each with the node reserved for it."""
+    reserved_nodes = {uid: (node, each.since_s) for each in reservations for uid, node in each.nodes.items()}
+    for pod in pods:
+        node, since_s = reserved_nodes.get(pod.uid, ("", pod.admitted_s))
+        yield replace(pod, reserved_node=node, admitted_s=since_s) if node else pod
+
+
+def lasting(
+    reservations: Iterable[Reservation], pods: Iterable[Member], stale: Iterable[Member], now_s: float
+) -> list[Reservation]:
+    """What of them is still needed: in time, for pods of which not all are seen bound, and not for stale ones.
+
+    A pod that is not seen may be gone, or our watch is behind that of a former leader. To keep what is reserved for it
+    costs nothing: the extender holds no node for a pod that it does not see.
+    """
+    placed = {pod.uid for pod in pods if pod.node or not pod.alive}
+    given_back = {pod.uid for pod in stale}
+    left = (each.without(given_back) for each in reservations if each.left_s(now_s) > 0.0)
+    return [each for each in left if each.needs or not each.nodes.keys() <= placed]
+
+
+def next_of(uid: str) -> str:
+    """The UID by which we call the pod that will take the place of one that is being moved."""
+    return f"next-{uid}"
+
+
+def seats(reservations: Iterable[Reservation], now_s: float) -> Iterator[Member]:
+    """For each pod that is being moved one that stands for its next: it takes its room on the new node already."""
+    for each in reservations:
+        if each.needs and each.left_s(now_s) > 0.0:
+            for uid, node in each.nodes.items():
+                ask = Ask(tuple(sorted(each.needs.items())), Where())
+                yield Member(
+                    ObjectKey(each.namespace, each.gang), next_of(uid), node, "Pending", False, now_s, None, ask
+                )
+
+
+def handed_over(
+    reservations: Iterable[Reservation], pods: Iterable[Member], now_s: float, hold_s: float
+) -> list[Reservation]:
+    """The same, but that the seat of a pod which was moved is for the one at the gate that has taken its place."""
+    pods = list(pods)
+    there = {pod.uid for pod in pods if pod.alive}
+    gated = {
+        (pod.key.namespace, pod.kind.name): pod for pod in pods if pod.alive and pod.kind.name and GATE in pod.gates
+    }
+    found = []
+    for each in reservations:
+        after = gated.get((each.namespace, each.gang))
+        if each.needs and after is not None and there.isdisjoint(each.nodes) and each.left_s(now_s) > 0.0:
+            node = next(iter(each.nodes.values()))
+            found.append(Reservation(each.namespace, each.gang, round(now_s, 3), hold_s, {after.uid: node}))
+        else:
+            found.append(each)
+    return found

@@ -1,0 +1,149 @@
+"""What moves go by, and what is kept of them: Jobs with their records, categories of pods, classes that are barred.
+
+Watched, and written by the version that was seen. What was just written is known here before the watch shows it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from extender.moves.job import MovingJob, read_job
+from extender.moves.record import ANNOTATION, MoveRecord, written
+from extender.pods.pod import PREFIX
+from extender.pods.reading import CLASS_PREFIX, categories_of
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import NotFound
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.paths import path_of
+from recommender.cluster.profiles import PROFILES, class_profile_key
+from recommender.cluster.watching.reflector import Reflector
+from recommender.growth import Category
+
+log = logging.getLogger(__name__)
+
+JOBS = ("batch/v1", "jobs")
+
+BARRED = f"{PREFIX}moves-barred"
+"""Annotation of a class's profile: the job of it that did not come back from a move."""
+
+TOLD = f"{PREFIX}move"
+"""Annotation of a profile: what was said last of a move of one of its pods. For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldProfile:
+    """Of a PhaseProfile: the categories of its pods by UID, and whether it bars its class from being moved."""
+
+    key: ObjectKey
+    categories: Mapping[str, Category]
+    bars: bool
+
+
+@reads("PhaseProfile")
+def read_told(raw: Fields) -> ToldProfile:
+    """From the JSON of a PhaseProfile; BadObject where a field has the wrong form."""
+    metadata, known = raw.child("metadata"), list(Category)
+    numbers = categories_of(raw.child("status"))
+    told = {uid: known[number] for uid, number in numbers.items() if number is not None}
+    return ToldProfile(read_key(metadata), told, BARRED in metadata.words("annotations"))
+
+
+class MoveBook:
+    """Two watches, and what was written since they last showed it.
+
+    Parameters
+    ----------
+    with_jobs
+        Whether Jobs are looked at, which nobody needs who only plans.
+    """
+
+    def __init__(self, api: Api, *, with_jobs: bool) -> None:
+        self._api = api
+        self._profiles = Reflector(api, path_of(PROFILES), read_told)
+        self._jobs = Reflector(api, path_of(JOBS), read_job) if with_jobs else None
+        self._ahead: dict[str, tuple[set[str], MovingJob]] = {}
+
+    def start(self) -> None:
+        """Begin to watch; returns at once."""
+        for watch in self._watches:
+            watch.start()
+
+    def stop(self) -> None:
+        for watch in self._watches:
+            watch.stop()
+
+    @property
+    def _watches(self) -> Sequence[Reflector[ToldProfile] | Reflector[MovingJob]]:
+        return (self._profiles,) if self._jobs is None else (self._profiles, self._jobs)
+
+    @property
+    def synced(self) -> bool:
+        """Both are known."""
+        return all(watch.synced for watch in self._watches)
+
+    @property
+    def failing(self) -> int:
+        """How many of the watches have no contact now."""
+        return sum(1 for watch in self._watches if watch.problem)
+
+    @property
+    def unreadable(self) -> int:
+        return sum(len(watch.broken) for watch in self._watches)
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    def categories(self) -> dict[str, Category]:
+        """By pod UID."""
+        profiles = self._profiles.snapshot().values()
+        return {uid: category for profile in profiles for uid, category in profile.categories.items()}
+
+    def profile_of(self, uid: str) -> ObjectKey | None:
+        """The PhaseProfile that tells the category of a pod."""
+        profiles = self._profiles.snapshot().values()
+        return next((profile.key for profile in profiles if uid in profile.categories), None)
+
+    def jobs(self) -> dict[str, MovingJob]:
+        """By UID."""
+        seen = {job.uid: job for job in self._jobs.snapshot().values()} if self._jobs else {}
+        self._ahead = {
+            uid: (behind, job)
+            for uid, (behind, job) in self._ahead.items()
+            if uid in seen and seen[uid].version in behind
+        }
+        return seen | {uid: job for uid, (_, job) in self._ahead.items()}
+
+    def late_classes(self) -> set[ObjectKey]:
+        """The workload classes of which no job is moved, as one did not come back."""
+        profiles = (profile.key for profile in self._profiles.snapshot().values() if profile.bars)
+        named = {ObjectKey(key.namespace, key.name.removeprefix(CLASS_PREFIX)) for key in profiles}
+        return named | {ObjectKey(job.key.namespace, job.workload) for job in self.jobs().values() if job.late}
+
+    # -- what is written; each raises an `ApiError` --------------------------------------------------------------------
+
+    def write(self, job: MovingJob, records: Sequence[MoveRecord]) -> MovingJob:
+        """Have a Job say what became of its moves, if it is still as it was seen: `Conflict` where it is not."""
+        metadata = {"uid": job.uid, "resourceVersion": job.version, "annotations": {ANNOTATION: written(records)}}
+        new = read_job(self._api.patch(path_of(JOBS, *job.key), {"metadata": metadata}))
+        behind, _ = self._ahead.get(job.uid, (set(), job))
+        self._ahead[job.uid] = ({*behind, job.version}, new)
+        return new
+
+    def bar_class(self, job: MovingJob, record: MoveRecord) -> None:
+        """Have the profile of a class remember it, where there is one: it outlives the Job."""
+        profile = class_profile_key(ObjectKey(job.key.namespace, job.workload))
+        self._annotate(profile, BARRED, f"{job.key.name} did not come back from a move to {record.node}")
+
+    def tell(self, uid: str, text: str) -> None:
+        """Have the profile of a pod say what is said of its move, where there is one."""
+        if profile := self.profile_of(uid):
+            self._annotate(profile, TOLD, text)
+
+    def _annotate(self, profile: ObjectKey, name: str, text: str) -> None:
+        with suppress(NotFound):
+            self._api.patch(
+                path_of(PROFILES, *profile), {"metadata": {"annotations": {name: text}}}, metadata_only=True
+            )

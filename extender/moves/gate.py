@@ -1,0 +1,208 @@
+"""The one door to the Eviction API: a training job leaves its node only here.
+
+In this order, so that whoever is killed in between leaves nothing that could become a second move: the seat on the new
+node is reserved for the pod that will take the place of this one, the Job is told, the pod is evicted by its UID. Who
+comes next goes on with what the Jobs say. Disruption budgets are the API server's to keep: it refuses the eviction, and
+is asked again for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from extender.gangs.ledger import Ledger
+from extender.gangs.member import Member
+from extender.moves.book import MoveBook
+from extender.moves.job import MovingJob
+from extender.moves.planner import PlannedMove
+from extender.moves.record import MoveRecord, Outcome, added, ended
+from extender.pods.reservations import Reservation
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, Conflict, NotFound
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.paths import PODS, path_of
+
+log = logging.getLogger(__name__)
+
+MOVING, MOVED, LATE, PLANNED, REFUSED = "MoveStarted", "MoveDone", "MoveLate", "MovePlanned", "MoveRefused"
+"""Reasons of events."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLimits:
+    """What an operator may turn.
+
+    Attributes
+    ----------
+    at_once, at_once_in_namespace
+        Jobs on their way.
+    back_within_s
+        A job whose next pod does not run so long after the eviction is late.
+    rest_s
+        From a move of a job, or one that was refused, to its next.
+    evict_within_s
+        For so long an eviction that was refused is asked for again. Longer than one that is under way may take.
+    """
+
+    at_once: int = 4
+    at_once_in_namespace: int = 1
+    back_within_s: float = 600.0
+    rest_s: float = 600.0
+    evict_within_s: float = 60.0
+
+
+class News(NamedTuple):
+    """What is to be said of a pod; `warning` for what an operator should look at."""
+
+    pod: ObjectKey
+    uid: str
+    reason: str
+    text: str
+    warning: bool = False
+
+
+class MoveGate:
+    """Every method raises an `ApiError` for what could not be written; called again, it goes on from there.
+
+    Parameters
+    ----------
+    leads
+        Asked before every write.
+    clock
+        Unix seconds.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        ledger: Ledger,
+        leads: Callable[[], bool],
+        book: MoveBook,
+        limits: MoveLimits,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._ledger, self._leads, self._book = api, ledger, leads, book
+        self._limits, self._clock = limits, clock
+        self._evicted: set[str] = set()
+        self._why: dict[str, str] = {}
+
+    # -- what is under way ---------------------------------------------------------------------------------------------
+
+    def follow(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[News]:
+        """Go on with all moves that are under way, and end those that have come to an end."""
+        open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
+        self._give_back({record.uid for _, record in open_moves})
+        self._evicted.intersection_update(record.uid for _, record in open_moves)
+        if not open_moves:
+            return
+        by_uid = {pod.uid: pod for pod in pods}
+        running = {(pod.owner.uid, pod.completion_index): pod for pod in pods if pod.owner is not None and pod.alive}
+        for job, record in open_moves:
+            if self._leads():
+                yield from self._go_on(job, record, by_uid.get(record.uid), running.get((job.uid, record.index)))
+
+    def _go_on(self, job: MovingJob, record: MoveRecord, old: Member | None, now: Member | None) -> Iterator[News]:
+        age_s = self._clock() - record.since_s
+        on_its_way = old is None or not old.alive
+        if now is not None and now.uid != record.uid and now.node and now.phase == "Running":
+            self._end(job, ended(record, Outcome.BACK, now.node))
+            elsewhere = "" if now.node == record.node else f"; {record.node} was reserved for it"
+            yield News(now.key, now.uid, MOVED, f"runs on {now.node} {age_s:.0f} s after it was moved{elsewhere}")
+        elif job.finished:
+            self._end(job, ended(record, Outcome.ENDED))
+        elif not on_its_way and record.uid in self._evicted:
+            return  # the watch is behind
+        elif not on_its_way and age_s > self._limits.evict_within_s:
+            self._end(job, ended(record, Outcome.REFUSED))
+            why = self._why.pop(record.uid, "it could not be asked for in time")
+            yield News(_key(job, record), record.uid, REFUSED, f"was not evicted: {why}")
+        elif not on_its_way:
+            yield from self._evict(job, record)
+        elif age_s > self._limits.back_within_s:
+            self._book.bar_class(job, record)
+            self._end(job, ended(record, Outcome.LATE))
+            limit_s, workload = self._limits.back_within_s, job.workload
+            text = f"has not come back within {limit_s:.0f} s: it is moved no more, nor is its class {workload}"
+            yield News(_key(job, record), record.uid, LATE, text, warning=True)
+
+    def _end(self, job: MovingJob, record: MoveRecord) -> None:
+        log.info("%s: move of %s to %s: %s", job, record.pod, record.node, record.outcome)
+        self._book.write(job, added(job.records, record))
+
+    def _give_back(self, uids: Collection[str]) -> None:
+        """Seats of moves that are under way no more."""
+        with self._ledger.turn:
+            known = self._ledger.read()
+            kept = [each for each in known if not each.needs or not each.nodes.keys().isdisjoint(uids)]
+            if len(kept) < len(known) and self._leads():
+                self._ledger.write(kept)
+
+    # -- a new one -----------------------------------------------------------------------------------------------------
+
+    def refusal(self, move: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]) -> str:
+        """Why a pod must stay where it is, whatever is planned; empty where it may go."""
+        pod = move.pod
+        job = jobs.get(pod.owner.uid) if pod.owner is not None else None
+        if job is None:
+            return "only pods of Jobs are moved"
+        if job.fragile:
+            return job.fragile
+        if job.late or ObjectKey(job.key.namespace, job.workload) in late_classes:
+            return f"a job of its class {job.workload} did not come back in time once"
+        if pod.told_node != pod.node:
+            return "it is not on a node that was reserved for it at the gate: nothing would hold one for its next pod"
+        mine = [each for each in job.records if each.index == pod.completion_index]
+        if any(each.counts and each.algorithm is move.algorithm for each in mine):
+            return "it was moved once"
+        if any(self._clock() - each.since_s < self._limits.rest_s for each in mine):
+            return f"it rests for {self._limits.rest_s:.0f} s after its last move"
+        return ""
+
+    def room_in(self, jobs: Collection[MovingJob]) -> Callable[[str], bool]:
+        """Whether one more of a namespace may be on its way."""
+        away, limits = Counter(job.key.namespace for job in jobs if job.under_way is not None), self._limits
+        full = away.total() >= limits.at_once
+        return lambda namespace: not full and away[namespace] < limits.at_once_in_namespace
+
+    def reserve(self, move: PlannedMove) -> None:
+        """A seat for the next pod. Whoever calls it has the turn since the move was planned."""
+        pod, hold_s = move.pod, float(math.ceil(self._limits.back_within_s))
+        since_s, needs = round(self._clock(), 3), dict(pod.ask.needs)
+        seat = Reservation(
+            pod.key.namespace, pod.kind.name, since_s, hold_s, {pod.uid: move.node}, needs, pod.kind.priority
+        )
+        self._ledger.write([*self._ledger.known(), seat])
+
+    def begin(self, move: PlannedMove, job: MovingJob) -> Iterator[News]:
+        """Move a pod for which a seat is reserved."""
+        pod, since_s = move.pod, self._clock()
+        record = MoveRecord(pod.completion_index, move.algorithm, pod.key.name, pod.uid, move.node, since_s)
+        if self._leads():
+            yield from self._evict(self._book.write(job, added(job.records, record)), record)
+
+    def _evict(self, job: MovingJob, record: MoveRecord) -> Iterator[News]:
+        """Nothing is evicted without a seat; what was evicted once is gone, or on its way, and no other has its UID."""
+        seated = any(each.needs and record.uid in each.nodes for each in self._ledger.known())
+        if record.uid in self._evicted or not seated or not self._leads():
+            return
+        try:
+            self._api.evict(path_of(PODS, job.key.namespace, record.pod), record.uid)
+        except (NotFound, Conflict):
+            log.info("%s is gone already", _key(job, record))
+        except ApiError as error:
+            self._why[record.uid] = str(error)
+            log.info("%s is not evicted yet: %s", _key(job, record), error)
+        else:
+            self._evicted.add(record.uid)
+            self._why.pop(record.uid, None)
+            yield News(_key(job, record), record.uid, MOVING, f"is moved to {record.node} ({record.algorithm})")
+
+
+def _key(job: MovingJob, record: MoveRecord) -> ObjectKey:
+    return ObjectKey(job.key.namespace, record.pod)

@@ -1,0 +1,224 @@
+"""Looks at the cluster now and then, plans moves of training jobs, tells of them, and has them made where it may."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from extender.gangs.ledger import Ledger, next_of, seats, with_reservations
+from extender.gangs.member import Member, Place
+from extender.moves.book import MoveBook
+from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
+from extender.moves.job import MovingJob
+from extender.moves.planner import MovedBy, PlannedMove, Planner
+from extender.moves.record import Algorithm
+from extender.pods.event import event_on
+from extender.pods.reservations import Reservation
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.paths import EVENTS, path_of
+from recommender.growth import Category
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "phasewise-controller"
+
+Seen = tuple[Collection[Member], Collection[Place]]
+
+
+@dataclass(frozen=True, slots=True)
+class MoverOptions:
+    """How often.
+
+    Attributes
+    ----------
+    period_s
+        Between two plans: SpeCon's interval of judging, within which categories do not change.
+    follow_s
+        Between two looks at what is on its way.
+    most_events
+        Of one plan; the rest is told with the next.
+    """
+
+    period_s: float = 30.0
+    follow_s: float = 2.0
+    most_events: int = 50
+
+
+@dataclass(slots=True)
+class _Told:
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def news(self, plans: Collection[News]) -> list[News]:
+        """Those that were not told with these words before; what is planned no more may be told again."""
+        self.texts = {each.uid: self.texts[each.uid] for each in plans if each.uid in self.texts}
+        return [each for each in plans if self.texts.get(each.uid) != each.text]
+
+
+class Mover:
+    """Acts while it leads, on a thread of its own.
+
+    Parameters
+    ----------
+    cluster
+        All pods and nodes; None while they are not known.
+    ledger
+        Where seats are reserved.
+    limits
+        Of what is moved; None to plan alone.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        leads: Callable[[], bool],
+        cluster: Callable[[], Seen | None],
+        ledger: Ledger,
+        limits: MoveLimits | None = None,
+        mover_options: MoverOptions | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._leads, self._cluster, self._clock = api, leads, cluster, clock
+        self._monotonic = monotonic
+        self._options, self._ledger = mover_options or MoverOptions(), ledger
+        self._book = MoveBook(api, with_jobs=limits is not None)
+        self._gate = MoveGate(api, ledger, leads, self._book, limits, clock) if limits else None
+        self._planner, self._told, self._plan_again_s = Planner(), _Told(), -math.inf
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="moves", daemon=True)
+        self.planned = 0
+        """Moves planned when last looked."""
+        self.refused = 0
+        """Moves that SpeCon would have made and that are not planned, when last looked."""
+        self.counts = dict.fromkeys((MOVING, MOVED, LATE), 0)
+        """Moves by what was said of them, since the start."""
+
+    def start(self) -> None:
+        """Begin to watch and to plan; returns at once."""
+        self._book.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Plan no more; what is on its way is left to whoever comes next."""
+        self._ended.set()
+        self._thread.join(5.0)
+        self._book.stop()
+
+    @property
+    def failing(self) -> int:
+        """How many of its watches have no contact."""
+        return self._book.failing
+
+    @property
+    def unreadable(self) -> int:
+        return self._book.unreadable
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._options.follow_s):
+            if not self._book.synced or self._book.failing or not self._leads():
+                continue
+            try:
+                self.look()
+            except (ApiError, BadCredentials) as error:
+                log.warning("%s", error)
+            except Exception:  # a fault of ours must show, and must not end the thread
+                log.exception("unexpected failure")
+
+    def look(self) -> None:
+        """Go on with what is on its way; plan, when it is time to, and begin one move at most."""
+        seen = self._cluster()
+        if seen is None:
+            return
+        if self._gate is not None:
+            for news in self._gate.follow(self._book.jobs().values(), seen[0]):
+                self._say(news)
+        if self._monotonic() >= self._plan_again_s:
+            self._plan_again_s = self._monotonic() + self._options.period_s
+            self._plan(*seen)
+
+    def _plan(self, pods: Collection[Member], places: Collection[Place]) -> None:
+        now_s, jobs = self._clock(), self._book.jobs()
+        with self._ledger.turn:
+            reservations = self._ledger.read()
+            everybody = [*with_reservations(pods, reservations), *seats(reservations, now_s)]
+            categories = at_their_seats(self._book.categories(), reservations)
+            plans = self._planner.plan(everybody, places, categories, now_s, moved_by(jobs))
+            late_classes = self._book.late_classes()
+            plans = [self._judged(plan, jobs, late_classes) for plan in plans]
+            begun = self._first(plans, jobs)
+            if begun is not None and self._gate is not None and self._leads():
+                self._gate.reserve(begun)
+        self.planned = sum(1 for plan in plans if plan.node)
+        self.refused = len(plans) - self.planned
+        told = [_news(plan) for plan in plans if plan is not begun]
+        for news in self._told.news(told)[: self._options.most_events]:
+            if not self._say(news):
+                break
+            self._told.texts[news.uid] = news.text
+        if begun is not None and begun.pod.owner is not None and self._gate is not None:
+            self._plan_again_s = self._monotonic()
+            for news in self._gate.begin(begun, jobs[begun.pod.owner.uid]):
+                self._say(news)
+
+    def _judged(
+        self, plan: PlannedMove, jobs: Mapping[str, MovingJob], late_classes: Collection[ObjectKey]
+    ) -> PlannedMove:
+        """A plan, refused where it would not be carried out."""
+        if self._gate is None or not plan.node:
+            return plan
+        refusal = self._gate.refusal(plan, jobs, late_classes)
+        return plan._replace(node="", text=refusal) if refusal else plan
+
+    def _first(self, plans: Iterable[PlannedMove], jobs: Mapping[str, MovingJob]) -> PlannedMove | None:
+        """The next to be moved. One at a time: each move changes what is best for the others."""
+        if self._gate is None:
+            return None
+        room = self._gate.room_in(jobs.values())
+        return next((plan for plan in plans if plan.node and room(plan.pod.key.namespace)), None)
+
+    def _say(self, news: News) -> bool:
+        """By an event, and on the pod's profile, where people look; False when the event could not be written."""
+        log.info("%s: %s", news.pod, news.text)
+        if news.reason in self.counts:
+            self.counts[news.reason] += 1
+        event = event_on(news.pod, news.uid, news.reason, news.text, COMPONENT, self._clock(), warning=news.warning)
+        try:
+            self._api.create(path_of(EVENTS, news.pod.namespace), event)
+        except (ApiError, BadCredentials) as error:
+            log.warning("no event on %s: %s", news.pod, error)
+            return False
+        try:
+            self._book.tell(news.uid, f"{news.pod.name} {news.text}")
+        except (ApiError, BadCredentials) as error:
+            log.warning("the profile of %s does not tell: %s", news.pod, error)
+        return True
+
+
+def at_their_seats(categories: Mapping[str, Category], reservations: Iterable[Reservation]) -> dict[str, Category]:
+    """By pod UID, those of jobs on their way where these will be: else the next move would go by what is over."""
+    moving = {uid for each in reservations if each.needs for uid in each.nodes}
+    return {next_of(uid) if uid in moving else uid: category for uid, category in categories.items()}
+
+
+def moved_by(jobs: Mapping[str, MovingJob]) -> MovedBy:
+    """What the records of Jobs say of their pods."""
+
+    def algorithms(pod: Member) -> Collection[Algorithm]:
+        job = jobs.get(pod.owner.uid) if pod.owner is not None else None
+        records = job.records if job is not None else ()
+        return {each.algorithm for each in records if each.index == pod.completion_index and each.counts}
+
+    return algorithms
+
+
+def _news(plan: PlannedMove) -> News:
+    pod = plan.pod
+    if plan.node:
+        return News(pod.key, pod.uid, PLANNED, f"would be moved from {pod.node} to {plan.node}: {plan.text}")
+    return News(pod.key, pod.uid, REFUSED, f"is not moved from {pod.node}: {plan.text}")

@@ -1,0 +1,106 @@
+"""What became of the moves of a Job, in an annotation of it: it outlives the pods, and whoever moves them.
+
+It is written before a pod is evicted. The pod is named by its UID, so that it can be evicted once at most, whoever does
+it and how often. Nobody is trusted for it: where a pod goes stands in the reservations, which the controller alone may
+write, and whoever changes this of a Job can have nobody moved but that Job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from extender.pods.pod import PREFIX
+from recommender.cluster.objects.reading import BadField, Fields
+
+ANNOTATION = f"{PREFIX}moves"
+
+MOST_RECORDS = 16
+"""Of one Job; of older ones nothing is remembered."""
+
+
+class Algorithm(StrEnum):
+    """Of SpeCon: 4 gives room to jobs that learn, 5 spreads those that have converged."""
+
+    REALLOCATE = "reallocate"
+    REBALANCE = "rebalance"
+
+
+class Outcome(StrEnum):
+    """What came of a move."""
+
+    UNDER_WAY = "underWay"
+    BACK = "back"
+    LATE = "late"
+    REFUSED = "refused"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRecord:
+    """One move of one completion index of a Job; `node` is where it shall go, and later where it went."""
+
+    index: str
+    algorithm: Algorithm
+    pod: str
+    uid: str
+    node: str
+    since_s: float
+    outcome: Outcome = Outcome.UNDER_WAY
+
+    @property
+    def counts(self) -> bool:
+        """Whether it was a move: one that was refused was none."""
+        return self.outcome is not Outcome.REFUSED
+
+
+def read_records(annotations: Mapping[str, str]) -> tuple[MoveRecord, ...]:
+    """Those in the annotation of a Job; BadField where it has the wrong form."""
+    try:
+        told = Fields({"moves": orjson.loads(annotations.get(ANNOTATION, "[]"))})
+        return tuple(_record(each) for each in told.children("moves"))
+    except ValueError as error:
+        raise BadField(f"metadata.annotations[{ANNOTATION}]", "is no list of moves") from error
+
+
+def written(records: Iterable[MoveRecord]) -> str:
+    """The text of the annotation."""
+    return orjson.dumps([_as_json(each) for each in records][-MOST_RECORDS:]).decode()
+
+
+def added(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveRecord]:
+    """The records with a new one, or with this in place of what was said of the same move; of what was refused the
+    last is kept."""
+    kept = [each for each in records if each.uid != new.uid and (each.counts or each.index != new.index)]
+    return [*kept, new]
+
+
+def ended(record: MoveRecord, outcome: Outcome, node: str = "") -> MoveRecord:
+    return replace(record, outcome=outcome, node=node or record.node)
+
+
+def _record(told: Fields) -> MoveRecord:
+    since_s = told.time_s("since")
+    if since_s is None:
+        raise BadField(told.at("since"), "is missing")
+    return MoveRecord(
+        told.text("index"), Algorithm(told.required("algorithm")), told.required("pod"), told.required("uid"),
+        told.required("node"), since_s, Outcome(told.required("outcome")),
+    )  # fmt: skip
+
+
+def _as_json(record: MoveRecord) -> dict[str, Any]:
+    return {
+        **({"index": record.index} if record.index else {}),
+        "algorithm": record.algorithm,
+        "pod": record.pod,
+        "uid": record.uid,
+        "node": record.node,
+        "since": datetime.fromtimestamp(record.since_s, UTC).isoformat(timespec="seconds"),
+        "outcome": record.outcome,
+    }

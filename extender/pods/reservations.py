@@ -1,0 +1,109 @@
+"""Nodes reserved for the pods of gangs, as they stand in a ConfigMap that `phasewise controller` alone may write.
+
+For a gang it holds UIDs and nodes, no amounts: what is reserved is what the pods themselves ask for, and nothing for a
+pod that is bound, gone, or made anew under the same name. A pod that is moved needs a seat before the one is made that
+will take its place, so that its reservation says how much. Why it is one object stands in docs/decisions/extender.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from recommender.cluster.objects.reading import BadField, Fields, reads
+
+CONFIG_MAP = "phasewise-reservations"
+ENTRY = "gangs.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes for pods of one gang, reserved at one moment.
+
+    Attributes
+    ----------
+    gang
+        Its name, unique within the namespace.
+    since_s, hold_s
+        Unix seconds of the controller's clock, to the millisecond; and for how long it counts.
+    nodes
+        Pod UID -> node.
+    needs, priority
+        Resource -> cores, bytes or pieces, and the priority, of whoever takes the place of these pods, which are to be
+        moved there; empty and 0 where the node is for the pods themselves.
+    """
+
+    namespace: str
+    gang: str
+    since_s: float
+    hold_s: float
+    nodes: Mapping[str, str]
+    needs: Mapping[str, float] = field(default_factory=dict)
+    priority: int = 0
+
+    def without(self, uids: Set[str]) -> Reservation:
+        """The same but for these pods; itself where it names none of them."""
+        if uids.isdisjoint(self.nodes):
+            return self
+        return replace(self, nodes={uid: node for uid, node in self.nodes.items() if uid not in uids})
+
+    def left_s(self, now_s: float) -> float:
+        """For how long it still counts. A clock that was put back, or is ahead of ours, makes it no longer than
+        `hold_s`; one that is further off than that makes it count for nothing.
+
+        Examples
+        --------
+        >>> reservation = Reservation("team", "g", since_s=1000.0, hold_s=300.0, nodes={})
+        >>> [reservation.left_s(now_s) for now_s in (1100.0, 990.0, 1300.0, 0.0)]
+        [200.0, 300.0, 0.0, 0.0]
+        """
+        age_s = now_s - self.since_s
+        return self.hold_s - max(age_s, 0.0) if abs(age_s) < self.hold_s else 0.0
+
+
+@reads("ConfigMap")
+def read_reservations(raw: Fields) -> tuple[Reservation, ...]:
+    """Those of the ConfigMap; BadObject where it has the wrong form."""
+    text = raw.child("data").text(ENTRY)
+    try:
+        told = Fields({"gangs": orjson.loads(text)} if text else {}, "data")
+    except orjson.JSONDecodeError as error:
+        raise BadField(f"data.{ENTRY}", "is not JSON") from error
+    return tuple(_reservation(each) for each in told.children("gangs"))
+
+
+def _reservation(told: Fields) -> Reservation:
+    since_s, hold_s = told.time_s("since"), told.integer("holdSeconds")
+    if since_s is None or hold_s <= 0:
+        raise BadField(told.path, "does not say since when and for how long")
+    by_node = told.child("nodes")
+    nodes = {uid: node for node in by_node.raw for uid in by_node.texts(node)}
+    asked = told.child("needs")
+    needs = {name: asked.quantity(name) or 0.0 for name in asked.raw}
+    namespace, gang, priority = told.required("namespace"), told.required("gang"), told.integer("priority")
+    return Reservation(namespace, gang, since_s, float(hold_s), nodes, needs, priority)
+
+
+def written(reservations: Sequence[Reservation]) -> Mapping[str, str]:
+    """The `data` of the ConfigMap."""
+    return {ENTRY: orjson.dumps([_as_json(each) for each in reservations]).decode()}
+
+
+def _as_json(reservation: Reservation) -> dict[str, Any]:
+    by_node: defaultdict[str, list[str]] = defaultdict(list)
+    for uid, node in reservation.nodes.items():
+        by_node[node].append(uid)
+    of_a_move = {"needs": reservation.needs, "priority": reservation.priority} if reservation.needs else {}
+    return {
+        "namespace": reservation.namespace,
+        "gang": reservation.gang,
+        "since": datetime.fromtimestamp(reservation.since_s, UTC).isoformat(timespec="milliseconds"),
+        "holdSeconds": round(reservation.hold_s),
+        "nodes": by_node,
+        **of_a_move,
+    }

@@ -1,0 +1,65 @@
+"""What the scorers say, into one number for each node, and these into the integers 0 to 10 that a scheduler takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.scoring.scorers import NodeScores
+from extender.view.snapshot import Floats, Integers
+
+MOST = 10
+"""`MaxExtenderPriority`."""
+
+NEUTRAL = 5
+"""For pods that are none of ours, and nodes not known: a node left out would lose every tie."""
+
+SAME, ALIKE = 6, 4
+"""Decimals in which totals, and present use, must differ: below lies the noise of single precision."""
+
+
+class Points(NamedTuple):
+    """`scores` (m,) of 0 to 10, and which node is the one to take."""
+
+    scores: NDArray[np.int64]
+    favourite: int
+
+
+def total_of(said: Mapping[str, NodeScores], weights: Mapping[str, float], nodes: int) -> NDArray[np.float64]:
+    """(nodes,): the weighted mean of what the scorers said; all the same where nobody said anything that counts."""
+    total, weight_in_all = np.zeros(nodes), 0.0
+    for name, scores in said.items():
+        total += weights[name] * scores.values
+        weight_in_all += weights[name]
+    return (total / weight_in_all).round(SAME) if weight_in_all > 0.0 else total
+
+
+def points_of(totals: NDArray[np.float64], use: Floats, rank: Integers) -> Points:
+    """Totals scaled over the nodes of the request.
+
+    One node gets 10: the best; of equal ones that in least use, and of those the first in `rank`. All others get 9 at
+    most, so that the scheduler, which draws among equals, draws the favourite alone, and we know which it is. Use
+    breaks ties and nothing else.
+
+    Parameters
+    ----------
+    totals, use
+        (m,) at least one.
+    rank
+        (m,) all different; does not depend on the order in which nodes are asked about.
+
+    Examples
+    --------
+    S of 6, 3.5, 4 and 11 (smallest best) becomes 7, 10, 9, 0.
+    """
+    low, high = totals.min(), totals.max()
+    best = np.flatnonzero(totals == high)
+    least = best[(there := use[best].round(ALIKE)) == there.min()]
+    favourite = int(least[rank[least].argmin()])
+    share = (totals - low) / (high - low) if high > low else np.ones(len(totals))
+    scores = np.minimum(np.rint(MOST * share).astype(np.int64), MOST - 1)
+    scores[favourite] = MOST
+    return Points(scores, favourite)

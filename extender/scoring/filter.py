@@ -1,0 +1,98 @@
+"""Which nodes a pod must not go to: those that the forecast sees overload in the coming cycle, and no others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.pods.footprint import GUESS, SIZE
+from extender.reasons import CPU_REASON, MEMORY_REASON
+from extender.scoring.overload import added_overload
+from extender.scoring.request import PlacementRequest
+from extender.settings import Limits
+from extender.view.snapshot import Floats
+from recommender.records import CPU, MEMORY
+
+ROUNDING = 1e-4
+"""Single precision over some hundred pods; a pod that fits exactly must fit."""
+
+
+class Refusals(NamedTuple):
+    """Of m nodes.
+
+    Attributes
+    ----------
+    by_reason
+        Reason -> (m,) which nodes are refused for it; each at most once, for memory first.
+    added
+        (m,) the overload that the pod is expected to add, as a share of its demand; nothing where that did not matter.
+    tolerated
+        How much of it is.
+    """
+
+    by_reason: dict[str, NDArray[np.bool_]]
+    added: NDArray[np.float64] | None = None
+    tolerated: float = 1.0
+
+    def anywhere(self, nodes: int) -> NDArray[np.bool_]:
+        """(m,): which nodes are refused for whatever reason."""
+        found = np.zeros(nodes, dtype=bool)
+        for places in self.by_reason.values():
+            found |= places
+        return found
+
+
+def refused(request: PlacementRequest, limits: Limits, freed: Floats | None = None) -> Refusals:
+    """Which nodes are refused, and why.
+
+    What was guessed, of the pod or of what is on a node, never refuses it a node.
+
+    Parameters
+    ----------
+    freed
+        (2, cells, m) in cores and bytes: what will no more be used on each node; infinite where that is not known.
+    """
+    if request.footprint.source in (GUESS, SIZE):
+        return Refusals({})
+    found: dict[str, NDArray[np.bool_]] = {}
+    taken = np.zeros(len(request.places), dtype=bool)
+    if limits.memory is not None and request.waited_s < limits.patience_s:
+        taken = _memory_peaks(request, limits, freed) > limits.memory + ROUNDING
+        if taken.any():
+            found[MEMORY_REASON] = taken
+    tolerated = limits.tolerated(request.waited_s)
+    if tolerated >= 1.0:
+        return Refusals(found)
+    added = _added(request, limits, freed)
+    over = (added > tolerated + ROUNDING) & ~taken
+    if over.any():
+        found[CPU_REASON] = over
+    return Refusals(found, added, tolerated)
+
+
+def _memory_peaks(request: PlacementRequest, limits: Limits, freed: Floats | None) -> Floats:
+    """(m,): the highest share of each node's memory that will be used."""
+    snapshot = request.snapshot
+    cells, per_unit = snapshot.grid.cells_of(limits.cycle_s), request.per_unit[MEMORY]
+    shares = (request.load[MEMORY, :cells] + request.demand[MEMORY, :cells, None]) * per_unit
+    if freed is not None:
+        gone = freed[MEMORY, :cells]
+        shares = shares - np.multiply(gone, per_unit, out=np.zeros_like(gone), where=per_unit > 0.0)
+    guessed = request.here(snapshot.guessed)[MEMORY] + request.footprint.guessed[MEMORY]
+    peaks: Floats = shares.max(axis=0) - guessed * per_unit
+    return peaks
+
+
+def _added(request: PlacementRequest, limits: Limits, freed: Floats | None) -> NDArray[np.float64]:
+    """(m,): the overload that the pod is expected to add to each node, as a share of its demand."""
+    cells = request.snapshot.grid.cells_of(limits.cycle_s)
+    load, variance = request.load[CPU, :cells], request.variance
+    if freed is not None:  # what is left is taken to be as uncertain as all was
+        left = np.maximum(load - freed[CPU, :cells], 0.0)
+        variance = variance * np.divide(left, load, out=np.zeros_like(load), where=load > 0.0)
+        load = left
+    demand = np.maximum(request.demand[CPU, :cells] - request.footprint.guessed[CPU], 0.0)
+    believed = np.maximum(load - request.here(request.snapshot.guessed)[CPU], 0.0)
+    return added_overload(believed, variance, demand, request.doubt[:cells], request.per_unit[CPU])

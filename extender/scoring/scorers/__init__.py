@@ -1,0 +1,22 @@
+"""The scorers by name. Each is a file of its own: arrays in, a value between 0 and 1 for each node out, and words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from extender.scoring.scorers import complement, data, fragments, pack, specon, spread
+from extender.scoring.scorers.scorer import Facts, NodeScores, Scorer
+
+SCORERS: Mapping[str, Scorer] = {
+    name: Scorer(module.score, module.words)
+    for name, module in (
+        ("complement", complement),
+        ("specon", specon),
+        ("data", data),
+        ("fragments", fragments),
+        ("pack", pack),
+        ("spread", spread),
+    )
+}
+
+__all__ = ["SCORERS", "Facts", "NodeScores", "Scorer"]

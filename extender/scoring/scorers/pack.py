@@ -1,0 +1,29 @@
+"""FfDL's PACK: the pods of a job on as few machines as can be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.scoring.request import PlacementRequest
+from extender.scoring.scorers.scorer import Facts, NodeScores
+
+
+def score(request: PlacementRequest) -> NodeScores | None:
+    """Nodes that hold most of the job are best; for its first pod, those that are fullest by requests: of CPU, memory
+    and every extended resource that the pod asks for."""
+    peers = request.peers_on
+    snapshot, places = request.snapshot, request.places
+    asked = snapshot.requested[:, places] + np.asarray(request.pod.requests)[:, None]
+    shares = [*(asked * snapshot.per_unit[:, places])]
+    for name, need in request.pod.extended.items():
+        if name in snapshot.devices.extended:
+            there = snapshot.devices.extended[name]
+            shares.append((there.requested[places] + need) / np.maximum(there.allocatable[places], need))
+    full = np.mean(shares, axis=0).clip(0.0, 1.0)
+    values = 0.5 + 0.5 * peers / peers.max() if peers.any() else full
+    return NodeScores(np.where(peers.any() & (peers == 0), 0.5 * full, values), {"peers": peers, "full": full})
+
+
+def words(facts: Facts) -> str:
+    """Such as `2 pods of its job, 60% asked for`."""
+    return f"{facts['peers']:g} pods of its job, {facts['full']:.0%} asked for"

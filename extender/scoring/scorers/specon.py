@@ -1,0 +1,31 @@
+"""SpeCon's node score (algorithm 4): go where the fewest jobs still learn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from extender.scoring.request import PlacementRequest
+from extender.scoring.scorers.scorer import Facts, NodeScores
+from recommender.contention.specon import WEIGHTS
+
+SPAN = 100.0
+"""A node whose S is so much larger than the smallest is worth 0: fifty more jobs that still learn. A fixed number, so
+that a job counts the same whatever else is in the cluster."""
+
+
+def score(request: PlacementRequest) -> NodeScores | None:
+    """S(worker) = 2 |PC| + 1.5 |WC| + 1 |CC|; the smallest gets 1.
+
+    Examples
+    --------
+    Workers that hold 3 PC; 1 PC and 1 WC; 2 PC; 5 PC and 1 CC have S = 6, 3.5, 4, 11: the second is the best.
+    """
+    held = request.here(request.snapshot.categories)
+    sums = np.dot(WEIGHTS, held)
+    values = 1.0 - ((sums - sums.min()) / SPAN).clip(0.0, 1.0)
+    return NodeScores(values, {"S": sums, **dict(zip(("pc", "wc", "cc"), held.copy(), strict=True))})
+
+
+def words(facts: Facts) -> str:
+    """Such as `S = 3.5: 1 progressing, 1 watching, 0 converged`."""
+    return f"S = {facts['S']:g}: {facts['pc']:g} progressing, {facts['wc']:g} watching, {facts['cc']:g} converged"

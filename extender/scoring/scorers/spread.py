@@ -1,0 +1,17 @@
+"""FfDL's SPREAD: no two pods of a job on one machine where that can be."""
+
+from __future__ import annotations
+
+from extender.scoring.request import PlacementRequest
+from extender.scoring.scorers.scorer import Facts, NodeScores
+
+
+def score(request: PlacementRequest) -> NodeScores | None:
+    """The fewer pods of the job a node holds the better; without any there is nothing to say."""
+    peers = request.peers_on
+    return NodeScores(1.0 - peers / peers.max(), {"peers": peers}) if peers.any() else None
+
+
+def words(facts: Facts) -> str:
+    """Such as `2 pods of its job`."""
+    return f"{facts['peers']:g} pods of its job"

@@ -1,0 +1,139 @@
+"""Extended resources and GPUs of the nodes: what they have, and what the pods on them take.
+
+Which GPU a share lies on is the device plugin's business, and only some say so. It is taken to be the fullest that
+still has room for it, as whoever packs does it; whole GPUs are those that nobody shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.pods.gpus import WHOLE, GpuOffer, GpuRequest
+
+Floats = NDArray[np.floating]
+Taken = tuple[tuple[int, float], ...]
+"""(GPU, thousandths) of one pod on its node."""
+
+
+class Amount(NamedTuple):
+    """(n,) of one extended resource."""
+
+    allocatable: Floats
+    requested: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Of n nodes.
+
+    Attributes
+    ----------
+    extended
+        Resource -> what there is of it.
+    gpu_free
+        (most GPUs of a node, n), thousandths: what is left of each; 0 where a node has none.
+    gpu_part
+        (n,), thousandths: what a node offers as one GPU; less than 1000 where it offers each several times.
+    """
+
+    extended: Mapping[str, Amount]
+    gpu_free: Floats
+    gpu_part: Floats
+
+    def short_of(
+        self, place: int, needs: Mapping[str, float], beside: Mapping[str, float] = MappingProxyType({})
+    ) -> bool:
+        """Whether a pod's extended resources do not fit on a node, of those that the node offers.
+
+        `beside`: what is taken there besides what its pods request, or less than 0 for what will be free.
+        """
+        for name, need in needs.items():
+            there = self.extended.get(name)
+            if there is None or there.allocatable[place] <= 0.0:
+                continue
+            if there.requested[place] + beside.get(name, 0.0) + need > there.allocatable[place]:
+                return True
+        return False
+
+
+class DeviceTable:
+    """Kept up to date with every node and pod; places are the node table's. Not safe for several threads by itself."""
+
+    def __init__(self, places: int) -> None:
+        self._parts = np.full(places, float(WHOLE))
+        self._amounts: dict[str, NDArray[np.float64]] = {}
+        self._gpus = np.zeros((0, places))
+        self._taken = np.zeros((0, places))
+        self._of_pod: dict[str, Taken] = {}
+
+    def grow(self, places: int) -> None:
+        """Have so many places."""
+        more = places - len(self._parts)
+        self._parts = np.pad(self._parts, (0, more), constant_values=WHOLE)
+        self._gpus, self._taken = (np.pad(each, ((0, 0), (0, more))) for each in (self._gpus, self._taken))
+        self._amounts = {name: np.pad(each, ((0, 0), (0, more))) for name, each in self._amounts.items()}
+
+    def restart(self) -> None:
+        """Nothing is on any node."""
+        self._taken[:] = 0.0
+        self._of_pod.clear()
+        for each in self._amounts.values():
+            each[1] = 0.0
+
+    def put_node(self, place: int, extended: Mapping[str, float], gpus: GpuOffer) -> None:
+        """A node came or changed."""
+        for name in self._amounts.keys() | extended.keys():
+            self._amount(name)[0, place] = extended.get(name, 0.0)
+        if (more := gpus.number - len(self._gpus)) > 0:
+            self._gpus, self._taken = (np.pad(each, ((0, more), (0, 0))) for each in (self._gpus, self._taken))
+        self._gpus[:, place] = np.where(np.arange(len(self._gpus)) < gpus.number, WHOLE, 0.0)
+        self._parts[place] = WHOLE / gpus.parts
+
+    def move(self, place: int, last: int) -> None:
+        """The node at the last place takes another's; its own is empty then."""
+        empty = ((self._gpus, 0.0), (self._taken, 0.0), (self._parts, WHOLE))
+        for numbers, nothing in (*empty, *((each, 0.0) for each in self._amounts.values())):
+            numbers[..., place] = numbers[..., last]
+            numbers[..., last] = nothing
+
+    def count(self, place: int, uid: str, extended: Mapping[str, float], gpu: GpuRequest, sign: int) -> None:
+        """Add a pod to its node (`sign` 1), or take it away (-1)."""
+        for name, amount in extended.items():
+            self._amount(name)[1, place] += sign * amount
+        if sign > 0 and gpu.number:
+            self._of_pod[uid] = taken = self._choose(place, gpu)
+        else:
+            taken = self._of_pod.pop(uid, ())
+        for number, milli in taken:
+            self._taken[number, place] += sign * milli
+
+    def snapshot(self, nodes: int) -> Devices:
+        """Everything as it is now."""
+        extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
+        free = np.maximum(self._gpus[:, :nodes] - self._taken[:, :nodes], 0.0).astype(np.float32)
+        return Devices(MappingProxyType(extended), free, self._parts[:nodes].astype(np.float32))
+
+    def _amount(self, name: str) -> NDArray[np.float64]:
+        return self._amounts.setdefault(name, np.zeros((2, len(self._parts))))
+
+    def _choose(self, place: int, gpu: GpuRequest) -> Taken:
+        """Each GPU once; where all are too full the emptiest, since the pod is there whatever we think."""
+        free, found = self._gpus[:, place] - self._taken[:, place], dict[int, float]()
+        milli = gpu.milli * self._parts[place] / WHOLE
+        for _ in range(min(gpu.number, int((self._gpus[:, place] > 0.0).sum()))):
+            number = int(fullest_with_room(free[:, None], milli)[0])
+            found[number], free[number] = milli, -np.inf
+        return tuple(found.items())
+
+
+def fullest_with_room(free: Floats, milli: Floats | float) -> NDArray[np.intp]:
+    """(m,): of (GPUs, m) the fullest that has so much left, and where none has the emptiest."""
+    fits = np.where(free >= milli, free, np.inf)
+    chosen: NDArray[np.intp] = np.where(np.isfinite(fits.min(axis=0)), fits.argmin(axis=0), free.argmax(axis=0))
+    return chosen

@@ -1,0 +1,130 @@
+"""The ASGI application: what machines post is answered on the event loop, pages for people by Flask on a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from flask import Flask
+from werkzeug.test import EnvironBuilder
+from werkzeug.wrappers import Response
+
+from extender.errors import BadRequest, ExtenderError, NotReady, TooLarge, TooSlow
+from extender.web.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Post = Callable[[bytes], bytes]
+"""Makes the answer of a body, or raises an `ExtenderError`."""
+
+
+class BodyLimits(NamedTuple):
+    """The largest body, and the longest time in which it must have come.
+
+    16 MiB hold a pod of etcd's limit and a hundred thousand node names, but not whole nodes of a large cluster
+    (`nodeCacheCapable: false`), which nobody should send.
+    """
+
+    largest_bytes: int = 16 << 20
+    within_s: float = 5.0
+
+
+class Answer(NamedTuple):
+    """What is sent back; `headers` beside the length."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {"Content-Type": JSON}
+
+
+def error_answer(problem: str) -> bytes:
+    """The one body of all failures. A scheduler reads none of it: the status alone is what counts for it."""
+    return orjson.dumps({"Error": problem[:500]})
+
+
+class App:
+    """As of ASGI 3, for HTTP alone.
+
+    Parameters
+    ----------
+    pages
+        Answers every path that is not in `posts`.
+    posts
+        By path, such as `/filter`; more slashes before or behind it mean the same.
+    not_ready
+        Why nothing can be answered yet; empty when all is well. Until then every post is answered by 503: an empty
+        answer would be taken for a refusal of all nodes.
+    """
+
+    def __init__(
+        self,
+        pages: Flask,
+        posts: Mapping[str, Post],
+        telemetry: Telemetry,
+        not_ready: Callable[[], str],
+        limits: BodyLimits | None = None,
+    ) -> None:
+        self._pages, self._posts, self._not_ready, self._limits = pages, posts, not_ready, limits or BodyLimits()
+        self.telemetry = telemetry
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever happens; posts and what is refused are counted."""
+        path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
+        post = self._posts.get(path)
+        try:
+            body = await _read(receive, self._limits)
+            began_s = time.perf_counter()
+            if post is None:
+                answer = await asyncio.to_thread(self._page, scope, body)
+            elif scope["method"] != "POST":
+                answer = Answer(405, error_answer(f"{path} takes POST"), {"Content-Type": JSON, "Allow": "POST"})
+            elif problem := self._not_ready():
+                raise NotReady(problem)
+            else:
+                answer = Answer(200, post(body))
+        except ExtenderError as error:
+            kept = "close" if isinstance(error, TooSlow) else "keep-alive"
+            answer = Answer(error.status, error_answer(str(error)), {"Content-Type": JSON, "Connection": kept})
+        except Exception:  # one call that fails must not take the others with it, and must show
+            log.exception("%s failed", path)
+            answer = Answer(500, error_answer("internal error; the log says more"))
+        if post is not None or answer.status >= 400:
+            self.telemetry.called(path[1:] if post else "page", answer.status, time.perf_counter() - began_s)
+        headers = {**answer.headers, "Content-Length": str(len(answer.body))}
+        told = [(name.lower().encode(), text.encode("latin-1")) for name, text in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": told})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def _page(self, scope: Scope, body: bytes) -> Answer:
+        """Whole, so that no thread waits for somebody who reads slowly."""
+        query = scope["query_string"].decode("latin-1")
+        asked = EnvironBuilder(scope["path"], method=scope["method"], query_string=query, data=body)
+        told = Response.from_app(self._pages, asked.get_environ(), buffered=True)
+        return Answer(told.status_code, told.get_data(), dict(told.headers))
+
+
+async def _read(receive: Receive, limits: BodyLimits) -> bytes:
+    """The whole body. One too large is read to its end all the same: closed amid it, nobody would see our answer."""
+    parts, size, more = [], 0, True
+    try:
+        async with asyncio.timeout(limits.within_s):
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise BadRequest("the request ended before its body was whole")
+                size, more = size + len(message["body"]), message["more_body"]
+                if size <= limits.largest_bytes:
+                    parts.append(message["body"])
+    except TimeoutError as error:
+        raise TooSlow(f"the body took longer than {limits.within_s:g} s") from error
+    if size > limits.largest_bytes:
+        raise TooLarge(f"the body is larger than {limits.largest_bytes} bytes")
+    return b"".join(parts)

@@ -1,0 +1,278 @@
+"""uvicorn around an application: one process, one event loop. Whoever keeps it waiting is hung up on.
+
+A connection that says nothing costs a few kilobytes, so there may be thousands. It is ended when a request, once begun,
+is not whole in time; when its answer is not taken in time; and when there are too many, the longest silent one first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import socket
+import ssl
+import sys
+import threading
+from asyncio import TimerHandle, Transport
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from extender.web.app import App
+from recommender.errors import Misuse
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 95
+"""A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
+
+LARGEST_HEAD_BYTES = 64 << 10
+"""Those of schedulers have a fifth of a kilobyte."""
+
+SWITCH_S = 0.0005
+"""How long a thread that reads a watch may hold the interpreter: ten times shorter than usual, since a call lasts about
+as long."""
+
+ENDING_S = 5
+"""For calls that are being answered when the process is told to end."""
+
+RENEWED_EVERY_S = 10
+"""So often it is looked whether there is another certificate."""
+
+BACKLOG = 2048
+"""Connections that wait to be accepted."""
+
+SPARE_FILES = 500
+"""Of those that the process may open: for watches, logs and handshakes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where and how to listen.
+
+    Attributes
+    ----------
+    address
+        `host:port`.
+    certificate, key
+        PEM files; with them https is spoken, and nothing else. They may be replaced while it runs.
+    client_authority
+        PEM file: only clients with a certificate of this authority are let in.
+    request_s
+        The longest time for a head to come, for an answer to be taken, and for a TLS handshake.
+    most_connections
+        At a time.
+    """
+
+    address: str
+    certificate: Path | None = None
+    key: Path | None = None
+    client_authority: Path | None = None
+    request_s: float = 5.0
+    most_connections: int = 10_000
+
+
+@dataclass(slots=True)
+class Connections:
+    """The open connections of a server, the one that was silent for longest first."""
+
+    request_s: float
+    most: int
+    hung_up: Callable[[str], None]
+    by_silence: dict[Connection, None] = field(default_factory=dict)
+
+    def heard(self, connection: Connection) -> None:
+        """It was opened, or has asked something. The longest silent one goes when there are too many."""
+        self.by_silence.pop(connection, None)
+        self.by_silence[connection] = None
+        if len(self.by_silence) > self.most:
+            next(iter(self.by_silence)).hang_up("too many")
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, with limits of time and size. What it overrides are the callbacks of asyncio and of httptools."""
+
+    def __init__(self, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._connections = connections
+        self._deadline: TimerHandle | None = None
+        self._head_bytes: int | None = None
+
+    def hang_up(self, reason: str) -> None:
+        """End it without waiting for the client to take what we still have for it."""
+        self._connections.by_silence.pop(self, None)
+        self._connections.hung_up(reason)
+        self.transport.abort()
+
+    def _within(self, reason: str) -> None:
+        self._in_time()
+        self._deadline = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
+
+    def _in_time(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # -- called by asyncio -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self._connections.heard(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > LARGEST_HEAD_BYTES:
+                self.hang_up("large head")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._within("answer not taken")
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._in_time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._in_time()
+        self._connections.by_silence.pop(self, None)
+        super().connection_lost(exc)
+
+    # -- called by httptools -----------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._within("slow head")
+
+    def on_headers_complete(self) -> None:
+        self._in_time()  # the body's time is the application's, which can answer
+        self._head_bytes = None
+        self._connections.heard(self)
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """No HTTP: the one thing that uvicorn answers by itself."""
+        self._connections.hung_up("no HTTP")
+        super().send_400_response(msg)
+
+
+class _Loop(uvloop.Loop):
+    """Ends TLS handshakes that take too long; uvicorn has no setting for it."""
+
+    def __init__(self, handshake_s: float) -> None:
+        super().__init__()
+        self._handshake_s = handshake_s
+
+    async def create_server(self, *given: Any, **more: Any) -> asyncio.Server:
+        limit = {"ssl_handshake_timeout": self._handshake_s} if more.get("ssl") else {}
+        create: Any = super().create_server
+        server: asyncio.Server = await create(*given, **more, **limit)
+        return server
+
+
+class Server:
+    """Serves an application; listens once it is made.
+
+    Raises
+    ------
+    Misuse
+        The address is none, or is taken; or what should be a certificate is none.
+    """
+
+    def __init__(self, app: App, serving: Serving) -> None:
+        self._serving = serving
+        most = min(serving.most_connections, _files_limit() - SPARE_FILES)
+        connections = Connections(serving.request_s, most, app.telemetry.hung_up)
+        self._config = uvicorn.Config(
+            app,
+            http=partial(Connection, connections),  # type: ignore[arg-type]  # a class, or what makes one of it
+            ws="none",
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=ENDING_S,
+            callback_notify=self._renew,
+            timeout_notify=RENEWED_EVERY_S,
+            **self._tls(),
+        )
+        try:
+            self._config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise Misuse(f"--tls-certificate: this is no certificate with its key ({error}).") from error
+        self._shown_ns = self._written_ns()
+        self._server = uvicorn.Server(self._config)
+        self._bound = _bound(serving.address)
+        self.port: int = self._bound.getsockname()[1]
+
+    def run(self) -> None:
+        """Answer until `stop` is called; on the main thread until SIGTERM or SIGINT, too."""
+        sys.setswitchinterval(SWITCH_S)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: None)  # uvicorn raises it once more when it has ended
+        with asyncio.Runner(loop_factory=partial(_Loop, self._serving.request_s)) as runner:
+            runner.run(self._server.serve(sockets=[self._bound]))
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._server.should_exit = True
+
+    def _tls(self) -> dict[str, Any]:
+        serving = self._serving
+        if serving.certificate is None:
+            return {}
+        asked = ssl.CERT_NONE if serving.client_authority is None else ssl.CERT_REQUIRED
+        shown = {"ssl_certfile": serving.certificate, "ssl_keyfile": serving.key or serving.certificate}
+        return {**shown, "ssl_ca_certs": serving.client_authority, "ssl_cert_reqs": asked}
+
+    def _written_ns(self) -> int:
+        return self._serving.certificate.stat().st_mtime_ns if self._serving.certificate else 0
+
+    async def _renew(self) -> None:
+        """Show those who come from now on the certificate that lies there now."""
+        if self._config.ssl is None:
+            return
+        try:
+            if (written_ns := self._written_ns()) != self._shown_ns:
+                self._config.ssl.load_cert_chain(self._config.ssl_certfile or "", self._config.ssl_keyfile)
+                self._shown_ns = written_ns
+        except (OSError, ssl.SSLError) as error:
+            log.warning("the certificate that was put in place cannot be shown: %s", error)
+
+
+def _files_limit() -> int:
+    """How many files the process may open from now on: all that it may ask for."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most if most != resource.RLIM_INFINITY else sys.maxsize
+
+
+def _bound(address: str) -> socket.socket:
+    """Nobody is let in before it listens: once `run` can be told to end."""
+    host, _, port = address.rpartition(":")
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Head and body of an answer are two writes: else the second waits 40 ms. What is accepted has it of the listener.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        bound.bind((host.strip("[]"), int(port)))
+    except (OSError, ValueError, OverflowError) as error:
+        bound.close()
+        remedy = "Give a free host:port, as in 127.0.0.1:8943."
+        raise Misuse(f"--address {address}: cannot listen there ({error}). {remedy}") from error
+    return bound

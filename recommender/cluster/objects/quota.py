@@ -1,0 +1,65 @@
+"""A ResourceQuota: what the pods of a namespace may have together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.pair import Pair
+from recommender.cluster.objects.reading import Fields, reads
+from recommender.records import RESOURCES
+
+QUOTAS = ("v1", "resourcequotas")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota.
+
+    Attributes
+    ----------
+    requests_left, limits_left
+        (cpu_cores, memory_bytes) of requests and of limits that are still free, below 0 where there are more than
+        allowed; infinite where it does not bound them.
+    """
+
+    key: ObjectKey
+    requests_left: Pair
+    limits_left: Pair
+
+
+@reads("ResourceQuota")
+def read_quota(raw: Fields) -> Quota | None:
+    """None when it bounds neither requests nor limits, or is for BestEffort pods, which have none.
+
+    One of another scope is taken to be for all: at worst less is asked for than there is.
+
+    Raises
+    ------
+    BadObject
+        A field has the wrong form; named.
+    """
+    spec, status = raw.child("spec"), raw.child("status")
+    hard, used = spec.child("hard"), status.child("used")
+    requests = _left(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same
+    limits = _left(hard, used, "limits.")
+    if "BestEffort" in spec.texts("scopes") or min(*requests, *limits) == math.inf:
+        return None
+    return Quota(read_key(raw.child("metadata")), requests, limits)
+
+
+def _left(hard: Fields, used: Fields, *prefixes: str) -> Pair:
+    """What is bound under several names is bound by the tightest."""
+    cpu_cores, memory_bytes = (
+        min(
+            (
+                most - (used.quantity(prefix + resource) or 0.0)
+                for prefix in prefixes
+                if (most := hard.quantity(prefix + resource)) is not None
+            ),
+            default=math.inf,
+        )
+        for resource in RESOURCES
+    )
+    return cpu_cores, memory_bytes

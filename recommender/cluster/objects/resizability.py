@@ -1,0 +1,120 @@
+"""What of a pod decides whether its resources can be changed while it runs: its QoS class, and its resize policies.
+
+A change that would end in another QoS class is refused by the API server, whoever asks for it.
+
+Source: kubernetes/kubernetes, `pkg/apis/core/v1/helper/qos`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from recommender.cluster.objects.pair import Pair, read_pair
+from recommender.cluster.objects.reading import BadField, Fields
+from recommender.records import RESOURCES
+
+BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
+
+RESTARTS = "RestartContainer"
+
+
+class Resizability(NamedTuple):
+    """Of a pod, or of the pods of a template; a tuple, since thousands share a handful.
+
+    Attributes
+    ----------
+    qos
+        Its QoS class.
+    limits_only
+        A container has limits and no requests: the requests that it is given are its limits.
+    restarts
+        A container's `resizePolicy` says that it is restarted when a resource is changed.
+    """
+
+    qos: str = BURSTABLE
+    limits_only: bool = False
+    restarts: bool = False
+
+
+def refusal_of(pods: Collection[Resizability]) -> str:
+    """Why requests of these pods cannot be changed without a restart or another pod; empty when they can."""
+    if any(pod.qos == BEST_EFFORT for pod in pods):
+        return "its pods are BestEffort: with requests their QoS class would be another one, which is refused"
+    if any(pod.limits_only for pod in pods):
+        return "a container has limits and no requests, so that requests of its own may change the pod's QoS class"
+    if any(pod.restarts for pod in pods):
+        return f"a container's resizePolicy is {RESTARTS}: to resize it is to restart it"
+    return ""
+
+
+def read_resizability(spec: Fields, qos: str = "") -> Resizability:
+    """From the spec of a pod or of a template; `qos` is what the API server says of a pod."""
+    containers = [container.child("resources") for container in spec.children("containers")]
+    initial = [container.child("resources") for container in spec.children("initContainers")]
+    return _shared(
+        qos or _qos_of([_requests_and_limits(resources) for resources in (*containers, *initial)]),
+        any("limits" in resources and not resources.child("requests").raw for resources in containers),
+        any(
+            policy.text("restartPolicy") == RESTARTS
+            for container in spec.children("containers")
+            for policy in container.children("resizePolicy")
+        ),
+    )
+
+
+def read_templates(spec: Fields) -> frozenset[Resizability]:
+    """Of all pod templates of a controller, wherever it keeps them: a training job has one for each role.
+
+    One of a wrong form is its controller's affair, and left out.
+    """
+    found = set()
+    for template in _templates_in(spec.raw):
+        try:
+            found.add(read_resizability(Fields(template, "template.spec")))
+        except BadField:
+            continue
+    return _same(frozenset(found))
+
+
+_shared = lru_cache(maxsize=64)(Resizability)
+
+
+@lru_cache(maxsize=256)
+def _same(found: frozenset[Resizability]) -> frozenset[Resizability]:
+    """Thousands of controllers have the like; one object serves them all."""
+    return found
+
+
+def _templates_in(raw: Any) -> Iterator[Any]:
+    """The specs of pods anywhere below; inside of one there is no other."""
+    if isinstance(raw, list):
+        for each in raw:
+            yield from _templates_in(each)
+    elif isinstance(raw, dict):
+        template = raw.get("template")
+        spec = template.get("spec") if isinstance(template, dict) else None
+        if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+            yield spec
+            return
+        for each in raw.values():
+            yield from _templates_in(each)
+
+
+def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:
+    """Those above zero; what has a limit and no request is given its limit as a request."""
+    requests, limits = read_pair(resources.child("requests")), read_pair(resources.child("limits"))
+    cpu_cores, memory_bytes = (
+        request if request > 0 else limit for request, limit in zip(requests, limits, strict=True)
+    )
+    return (cpu_cores, memory_bytes), limits
+
+
+def _qos_of(containers: Collection[tuple[Pair, Pair]]) -> str:
+    """Guaranteed when each has both limits, and requests that equal them; BestEffort when none has any."""
+    places = range(len(RESOURCES))
+    if not any(requests[i] > 0 for requests, _ in containers for i in places):
+        return BEST_EFFORT
+    guaranteed = all(requests[i] == limits[i] for requests, limits in containers for i in places)
+    return GUARANTEED if guaranteed else BURSTABLE

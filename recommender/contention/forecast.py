@@ -1,0 +1,45 @@
+"""How much CPU work is left of a running job, by what earlier runs of its class took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from recommender.contention.sharing import Stage, after
+
+BEYOND = 0.1
+"""A job that has used more than every run before it is taken to have this share of its use before it."""
+
+UNKNOWN = 1.0
+"""The same of a class without runs: as much again as it has used, which is the best guess where ages are all we see."""
+
+FIRST_GUESS_S = 60.0
+"""What a job without a past is given at its start: seconds of its demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunsOfClass:
+    """Earlier runs of a workload class that ended well, each as its stages."""
+
+    runs: Sequence[Sequence[Stage]] = ()
+
+    def whole_job(self, used_core_s: float, demand_cores: float) -> list[Stage]:
+        """A job of the class from its start to its expected end, of which so much is done.
+
+        What is left is the mean of what was left of the runs that took longer (the mean residual life), in the stages
+        that the run nearest to that had.
+        """
+        totals = [sum(stage.core_s for stage in run) for run in self.runs]
+        longer = [total for total in totals if total > used_core_s]
+        if longer:
+            total = fmean(longer)
+        else:
+            more = BEYOND * used_core_s if totals else max(UNKNOWN * used_core_s, FIRST_GUESS_S * demand_cores)
+            return [Stage(used_core_s + more, demand_cores)]
+        nearest = min(zip(totals, self.runs, strict=True), key=lambda run: abs(run[0] - total))
+        return [Stage(stage.core_s * total / nearest[0], stage.cores) for stage in nearest[1]]
+
+    def left(self, used_core_s: float, demand_cores: float) -> list[Stage]:
+        """What of it is still to be done."""
+        return after(self.whole_job(used_core_s, demand_cores), used_core_s)

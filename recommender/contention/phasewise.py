@@ -1,0 +1,208 @@
+"""Ours: moves that pay for themselves, and shares that end the job first that fair sharing would end first.
+
+A job is moved where that shortens the time until completion, summed over the jobs of both workers, by more than a
+margin above the cost of the move. When jobs end is forecast from the demand over progress of earlier runs of their
+classes, so that jobs which want the cores at different times go together well. Nobody may end later for it than in the
+world where everybody stays (`stay`), which is what keeps the slow job from paying for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from recommender.contention.sharing import Stage, finish_times
+from recommender.contention.specon import Move
+
+LATE_S = 1.0
+"""A forecast is not so exact that less would matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOptions:
+    """What an operator may turn.
+
+    Attributes
+    ----------
+    cost_s
+        Of saving a job, and loading it elsewhere.
+    margin
+        A move must win so many times its cost.
+    most_moves
+        Of one job.
+    cool_down_s
+        From one move of a job to its next.
+    at_once
+        Moves of one decision.
+    most_workers
+        From so many of the workers with most work before them to so many of those with least, one after the other: in
+        a large cluster not every pair is tried.
+    """
+
+    cost_s: float = 4.0
+    margin: float = 2.0
+    most_moves: int = 2
+    cool_down_s: float = 60.0
+    at_once: int = 4
+    most_workers: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """A running job as our policies know it.
+
+    Attributes
+    ----------
+    left
+        Its forecast: what is still to be done.
+    due_s
+        When it would have ended in the world where everybody stays.
+    delay_s
+        Until it runs, where it is on its way.
+    moves, moved_s
+        How often it was moved, and when last.
+    movable
+        It says that it can resume.
+    foreseen
+        Its forecast stands on earlier runs of its class. Jobs of which none was seen are not ordered by it.
+    """
+
+    name: str
+    worker: int
+    left: Sequence[Stage]
+    due_s: float
+    delay_s: float = 0.0
+    moves: int = 0
+    moved_s: float = -1e18
+    movable: bool = True
+    foreseen: bool = True
+
+
+def order_of(jobs: Sequence[Sharing]) -> list[int] | None:
+    """Places of the jobs, the one first that fair sharing would have ended first; None where that is not foreseen."""
+    if not all(job.foreseen for job in jobs):
+        return None
+    return sorted(range(len(jobs)), key=lambda place: (jobs[place].due_s, jobs[place].name))
+
+
+def weights(
+    jobs: Sequence[Sharing], capacity_cores: float, now_s: float, ratio: float = 8.0, floor: float = 0.02
+) -> Mapping[str, float]:
+    """CPU weights of the jobs of one worker: each `ratio` times that of the next in order, and none below the floor.
+
+    Examples
+    --------
+    Two jobs that each keep the worker of one core busy for ten seconds; equal shares would end both after twenty:
+
+    >>> ten = [Stage(10.0, 1.0)]
+    >>> weights([Sharing("a", 0, ten, due_s=20.1), Sharing("b", 0, ten, due_s=20.0)], 1.0, 0.0)
+    {'b': 1.0, 'a': 0.125}
+    """
+    order = order_of(jobs)
+    if order is None:
+        return {job.name: 1.0 for job in jobs}
+    order = _without_late_ends(jobs, order, capacity_cores, now_s)
+    return {jobs[place].name: max(ratio**-rank, floor) for rank, place in enumerate(order)}
+
+
+def _without_late_ends(jobs: Sequence[Sharing], order: list[int], capacity_cores: float, now_s: float) -> list[int]:
+    """The order with those further in front that would end late because they cannot use the whole worker.
+
+    One that is served last finds nobody beside it in the end, and cores idle: it, and the last end of all, come late.
+    """
+    work, delays_s = [job.left for job in jobs], [job.delay_s for job in jobs]
+
+    def late_s(order: list[int]) -> list[float]:
+        ends_s = finish_times(capacity_cores, work, delays_s, order)
+        return [max(0.0, now_s + end_s - job.due_s) for job, end_s in zip(jobs, ends_s, strict=True)]
+
+    late = late_s(order)
+    while max(late, default=0.0) > LATE_S:
+        rank = order.index(late.index(max(late)))
+        if rank == 0:
+            break
+        tried = [*order[: rank - 1], order[rank], order[rank - 1], *order[rank + 1 :]]
+        if sum(now_late := late_s(tried)) >= sum(late):
+            break
+        order, late = tried, now_late
+    return order
+
+
+def moves(
+    jobs: Sequence[Sharing], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
+) -> list[Move]:
+    """The best moves one after the other, each counted on by the next.
+
+    Parameters
+    ----------
+    ordered
+        Workers serve by `order_of`; else all jobs have equal shares.
+    """
+    planned: list[Move] = []
+    workers = [[job for job in jobs if job.worker == worker] for worker in range(len(capacity_cores))]
+    search = _Search(capacity_cores, now_s, options, ordered)
+    while len(planned) < options.at_once:
+        found = search.best(workers)
+        if found is None:
+            break
+        job, target, gain_s = found
+        workers[job.worker].remove(job)
+        moved = replace(job, worker=target, delay_s=options.cost_s, moves=job.moves + 1, moved_s=now_s)
+        workers[target].append(moved)
+        planned.append(Move(job.name, target, f"jobs end {gain_s:.0f} s earlier in sum, for {options.cost_s:.0f} s"))
+    return planned
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    capacity_cores: Sequence[float]
+    now_s: float
+    options: MoveOptions
+    ordered: bool
+
+    def best(self, workers: Sequence[Sequence[Sharing]]) -> tuple[Sharing, int, float] | None:
+        """The move that wins most of those that win enough and harm nobody."""
+        by_load = sorted(range(len(workers)), key=lambda worker: (self._load_s(workers[worker], worker), worker))
+        targets, sources = by_load[: self.options.most_workers], by_load[-self.options.most_workers :]
+        ends = {worker: self._ends(workers[worker], worker) for worker in {*targets, *sources}}
+        found: tuple[Sharing, int, float] | None = None
+        least_s = self.options.margin * self.options.cost_s
+        for worker in sources:
+            jobs = workers[worker]
+            for place, job in enumerate(jobs):
+                if len(jobs) < 2 or not self._may_move(job):
+                    continue
+                won_s = sum(ends[worker]) - sum(self._ends([*jobs[:place], *jobs[place + 1 :]], worker))
+                for target in targets:
+                    if target == worker or won_s <= least_s:
+                        continue
+                    there = [*workers[target], replace(job, delay_s=self.options.cost_s)]
+                    after_s = self._ends(there, target)
+                    gain_s = won_s + sum(ends[target]) - sum(after_s)
+                    before_s = [*ends[target], ends[worker][place]]
+                    if gain_s > least_s and self._harmless(there, before_s, after_s):
+                        found, least_s = (job, target, gain_s), gain_s
+        return found
+
+    def _load_s(self, jobs: Sequence[Sharing], worker: int) -> float:
+        return sum(stage.core_s for job in jobs for stage in job.left) / self.capacity_cores[worker]
+
+    def _may_move(self, job: Sharing) -> bool:
+        return (
+            job.movable
+            and job.moves < self.options.most_moves
+            and job.delay_s <= 0.0
+            and self.now_s - job.moved_s >= self.options.cool_down_s
+        )
+
+    def _ends(self, jobs: Sequence[Sharing], worker: int) -> list[float]:
+        order = order_of(jobs) if self.ordered else None
+        return finish_times(
+            self.capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
+        )
+
+    def _harmless(self, jobs: Sequence[Sharing], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
+        return all(
+            after <= before or self.now_s + after <= job.due_s
+            for job, before, after in zip(jobs, before_s, after_s, strict=True)
+        )

@@ -1,0 +1,98 @@
+"""What is published of targets: the band within which no update is worth its disturbance.
+
+The updater acts when a request lies strictly outside [lowerBound, upperBound], and on pods older than twelve hours when
+it differs by a tenth. So while little changes, the target stays what is applied and the band lies around it; a change
+moves target and band together, and every request that is still the old one is outside.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.engine.group_arrays import LOWER, TARGET, UPPER
+from recommender.engine.options import BandOptions
+from recommender.policies.constraints import HAIR, WHOLE_UNITS
+from recommender.records import CPU, MEMORY, BoolArray, FloatArray
+
+
+def in_whole_units(amounts: FloatArray) -> FloatArray:
+    """Cores and bytes, float64 (n, 2), rounded up to whole millicores and bytes.
+
+    Examples
+    --------
+    >>> in_whole_units(np.array([[0.1234, 5.5]])).tolist()
+    [[0.124, 6.0]]
+    """
+    whole: FloatArray = np.ceil(amounts * WHOLE_UNITS - HAIR) / WHOLE_UNITS
+    return whole
+
+
+def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> FloatArray:
+    """The targets to publish: `applied` for a resource whose change is not worth it, else `wanted`.
+
+    Parameters
+    ----------
+    wanted, applied
+        float64 (n, 2): cores and bytes; NaN in `applied` where nothing is in force.
+    """
+    cpu, memory, had_cpu, had_memory = wanted[:, CPU], wanted[:, MEMORY], applied[:, CPU], applied[:, MEMORY]
+    keeps_cpu = (had_cpu * (1.0 - options.hold_cpu) <= cpu) & (cpu <= had_cpu * (1.0 + options.hold_cpu))
+    keeps_memory = (had_memory * (1.0 - options.hold_memory) <= memory) & (
+        memory <= had_memory * (1.0 + options.rise_memory)
+    )
+    # An update resizes everything anyway: then memory moves along, except downwards by a trifle.
+    stays = keeps_memory & (keeps_cpu | (memory < had_memory))
+    return np.column_stack([np.where(keeps_cpu, had_cpu, cpu), np.where(stays, had_memory, memory)])
+
+
+def around(target: FloatArray, options: BandOptions) -> FloatArray:
+    """Targets with their band around them, float64 (n, 3, 2)."""
+    return np.stack([target * (1.0 - options.half_width), target, target * (1.0 + options.half_width)], axis=1)
+
+
+def wide(target: FloatArray, estimate: FloatArray, before: FloatArray, options: BandOptions) -> FloatArray:
+    """Targets within the default recommender's own bounds, which narrow with history, float64 (n, 3, 2).
+
+    Nobody is disturbed for a guess. Bounds that differ too little from those `before` to be worth a write are as they
+    were, but never narrower than the default recommender's: it would have let be whom they disturb.
+
+    Parameters
+    ----------
+    estimate, before
+        float64 (n, 3, 2): what the default recommender says, and what was published last; NaN where nothing was.
+    """
+    bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, np.fmax(estimate[:, UPPER], target)], axis=1)
+    same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
+    near = np.abs(bounds - before) <= options.hold_guess * before
+    no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
+    stays = same & near[:, [LOWER, UPPER]].all(axis=(1, 2)) & no_narrower.all(axis=1)
+    return np.where(stays[:, np.newaxis, np.newaxis], before, bounds)
+
+
+def published(
+    target: FloatArray,
+    as_default: BoolArray,
+    estimate: FloatArray,
+    applied: FloatArray,
+    before: FloatArray,
+    before_as_default: BoolArray,
+    options: BandOptions,
+) -> FloatArray:
+    """What is advised of all groups, float64 (n, 3, 2).
+
+    Parameters
+    ----------
+    target
+        float64 (n, 2), after all rails.
+    as_default
+        bool (n,): within the default recommender's bounds.
+    estimate
+        float64 (n, 3, 2): those.
+    applied
+        float64 (n, 2): what is in force.
+    before, before_as_default
+        What was advised last, and whether it was within such bounds.
+    """
+    last = np.where(before_as_default[:, np.newaxis, np.newaxis], before, np.nan)
+    narrow = around(held(in_whole_units(target), applied, options), options)
+    return np.where(as_default[:, np.newaxis, np.newaxis], wide(target, estimate, last, options), narrow)

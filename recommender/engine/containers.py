@@ -1,0 +1,367 @@
+"""Every live container: its latest samples on the grid, and its phase.
+
+The grid is that of the clock: cell = unix time / step. A container's row is appended when a sample of a later cell
+comes; cells without a sample are gaps. Phases are told at each sample, for all containers at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+
+from recommender.engine.container_arrays import ContainerArrays
+from recommender.engine.foresight import EVERYBODY, PhaseForesight
+from recommender.engine.keys import Instance
+from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
+from recommender.engine.rows import Rows
+from recommender.model import PhaseModel
+from recommender.phases.tracking import PhaseTracker
+from recommender.policies.demand_curve import CurveRecorder
+from recommender.policies.memory_runs import MemoryOfRuns
+from recommender.records import (
+    CPU,
+    MEMORY,
+    UNKNOWN_PHASE,
+    BoolArray,
+    ContainerFacts,
+    FloatArray,
+    IntArray,
+    Sample,
+)
+from recommender.slots import SlotArrays
+
+LONGEST_GAP_CYCLES = 4
+"""A container silent for longer starts anew: what it did before says nothing of where it is now."""
+
+AHEAD_S = 60.0
+"""Clocks of nodes differ by seconds. What comes from farther in the future is told by a clock that is wrong, and would
+make all that comes after it look late."""
+
+MOST_CORES, MOST_BYTES = 1e5, 1e15
+"""No container uses more; a counter that was read wrongly does."""
+
+
+class Containers:
+    """The live containers under one model.
+
+    Parameters
+    ----------
+    model
+        Detector and demand.
+    step_s
+        The grid's step.
+    cycle_samples
+        How many cells a decision of the forecast holds.
+    introduce
+        Called for each container whose first sample comes, or comes again after a long time.
+    resume
+        Called with these and each new member, and the cell of its first sample: may set it to where it was before
+        a restart.
+
+    Attributes
+    ----------
+    changes
+        The changes of phase that `observe` saw last.
+    entered
+        int64 (m,): the slots of those that entered another phase then.
+    refused
+        Of the samples that `observe` was given last: whose could not be right, and why.
+    version
+        Another one whenever a container came or went.
+    by_slot
+        The live containers by their place in the arrays.
+    lead_s
+        How long it takes until what is decided is in force: decisions look so much farther ahead.
+
+    Raises
+    ------
+    Misuse
+        The model cannot be used live (no demand, or features that live metrics do not have).
+    """
+
+    def __init__(
+        self,
+        model: PhaseModel,
+        step_s: float,
+        cycle_samples: int,
+        introduce: Callable[[Instance], NewContainer],
+        resume: Callable[[Containers, Member, int], None] = lambda *_: None,
+    ) -> None:
+        self.step_s, self.cycle_samples, self._introduce, self._resume = step_s, cycle_samples, introduce, resume
+        self.model, self.foresight, self.tracker = model, PhaseForesight(model, step_s), PhaseTracker(model.detector)
+        self.rows, self.curves, self.arrays = Rows(2 * cycle_samples), CurveRecorder(step_s), ContainerArrays()
+        self.memory, self.lead_s = MemoryOfRuns(), step_s
+        self.members: dict[Instance, Member] = {}
+        self.by_slot: dict[int, Member] = {}
+        self.changes: list[PhaseChange] = []
+        self.entered: IntArray = np.empty(0, np.int64)
+        self.refused: list[tuple[Instance, str]] = []
+        self.version = 0
+        self._free: list[int] = []
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.members.values())
+
+    def adopt(self, model: PhaseModel) -> None:
+        """Go on with another model: phases are told anew from the rows that are kept, all else stays.
+
+        Raises
+        ------
+        Misuse
+            The model cannot be used live; the old one stays.
+        """
+        foresight, tracker = PhaseForesight(model, self.step_s), PhaseTracker(model.detector)
+        foresight.promise(*self.foresight.promised)
+        self.model, self.foresight, self.tracker = model, foresight, tracker
+        self.tracker.state.grow(len(self.rows))
+        self.foresight.state.grow(len(self.rows))
+        self.arrays.table[:] = EVERYBODY
+        for member in self:
+            self.arrays.table[member.slot] = self._table_of(member)
+        self.relabel(list(self))
+
+    def _table_of(self, member: Member) -> int:
+        return self.foresight.table_of(_class_of(member), self.arrays.table[self.arrays.alive])
+
+    def relabel(self, members: Sequence[Member]) -> None:
+        """Tell phases, and let the forecast see them, from the rows that are kept."""
+        slots, arrays = slots_of(members), self.arrays
+        if not len(slots):
+            return
+        self.tracker.state.reset(slots)
+        labels = self.rows.told_anew(slots, self.tracker.observe)
+        for member in members:
+            self.foresight.retell(member.slot, *self.rows.latest(member.slot, self._known(member)))
+        others = labels != arrays.phase[slots]
+        changed = slots[others]
+        arrays.previous_phase[changed], arrays.phase[changed] = UNKNOWN_PHASE, labels[others]
+        arrays.since_cell[changed] = arrays.last_cell[changed]
+
+    def observe(self, samples: Iterable[tuple[Instance, Sample]], now_s: float = math.inf) -> list[Member]:
+        """Take in samples, oldest first for each container; returns whose they were, once for each new row.
+
+        A sample of the cell of the latest one raises that one's use where it is larger; an earlier one is dropped. One
+        that cannot be right is refused by itself.
+        """
+        self.changes, self.refused, self.entered = [], [], np.empty(0, np.int64)
+        placed = list(samples)
+        told = np.fromiter(chain.from_iterable([sample for _, sample in placed]), np.float64, 3 * len(placed))
+        usable = self._usable(placed, told := told.reshape(-1, 3), now_s)
+        if math.isfinite(now_s):
+            self._follow_clock(now_s)
+        cells = (told[usable, 0] // self.step_s).astype(np.int64)
+        fresh: list[Member] = []
+        for cell in np.unique(cells).tolist():
+            which = usable[cells == cell]
+            fresh += self._observe_cell(cell, [placed[at][0] for at in which.tolist()], told[which])
+        return fresh
+
+    def begin_anew(self, member: Member, started_s: float) -> None:
+        """A container was started again: its age, and what it used so far, begin anew."""
+        cell = int(started_s // self.step_s)
+        self.arrays.start_cell[member.slot] = cell
+        self.arrays.class_asked_s[member.slot], self.arrays.free_cpu_cores[member.slot] = -np.inf, np.nan
+        self.curves.reset(member.slot)
+        self.memory.reset(member.slot)
+
+    def remove(self, gone: Iterable[Instance]) -> None:
+        """Let containers go, once their history has all of them; their places are given to others."""
+        for instance in gone:
+            member = self.members.pop(instance, None)
+            if member is not None:
+                self.remember(member)
+                del self.by_slot[member.slot]
+                self.arrays.alive[member.slot] = False
+                self._free.append(member.slot)
+                self.version += 1
+
+    # -- what is known of a member ---------------------------------------------------------------------------------
+
+    def remember(self, member: Member) -> None:
+        """Bring the history of a container up to its latest sample."""
+        slot = member.slot
+        if rows := int(self.arrays.unremembered[slot]):
+            first_cell = int(self.arrays.last_cell[slot]) - rows + 1
+            member.history.take(self.rows.newest_usage(slot, rows), first_cell, self.step_s)
+            self.arrays.unremembered[slot] = 0
+
+    def confidence(self, member: Member) -> float:
+        """How far inside its phase a container is: 1 at the centre, 0 at the border and beyond."""
+        return float(self.tracker.state.confidence[member.slot])
+
+    def recent(self, member: Member) -> FloatArray:
+        """float64 (k, 2): its latest rows, oldest first, at most two cycles; NaN in gaps."""
+        return self.rows.latest(member.slot, self._known(member))[0]
+
+    @property
+    def lead_steps(self) -> int:
+        """Samples from the last one that a decision knows to the first one under it."""
+        return max(1, math.ceil(self.lead_s / self.step_s))
+
+    def ages_s(self, slots: IntArray, now_s: float) -> FloatArray:
+        """float64 (m,): how long the present runs of these have lasted."""
+        ages: FloatArray = np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
+        return ages
+
+    # -- samples ---------------------------------------------------------------------------------------------------
+
+    def _usable(self, placed: Sequence[tuple[Instance, Sample]], told: FloatArray, now_s: float) -> IntArray:
+        """Which samples, float64 (m, 3), may be taken in; of the others it is noted why not."""
+        at_s, cpu_cores, memory_bytes = told.T
+        faults: tuple[tuple[str, BoolArray], ...] = (
+            ("not a number", np.logical_not(np.isfinite(told).all(axis=1))),
+            ("negative use", (cpu_cores < 0.0) | (memory_bytes < 0.0)),
+            ("more than any machine has", (cpu_cores > MOST_CORES) | (memory_bytes > MOST_BYTES)),
+            ("from the future", at_s > now_s + max(AHEAD_S, 2.0 * self.step_s)),
+        )
+        good = np.ones(len(told), bool)
+        for why, wrong in faults:
+            self.refused += [(placed[at][0], why) for at in np.flatnonzero(good & wrong).tolist()]
+            good &= ~wrong
+        return np.flatnonzero(good)
+
+    def _follow_clock(self, now_s: float) -> None:
+        """After a clock was set back: what was seen by the old one moves with it, or all that comes would be late."""
+        arrays = self.arrays
+        ahead = arrays.last_cell - int((now_s + max(AHEAD_S, 2.0 * self.step_s)) // self.step_s)
+        late = np.flatnonzero(arrays.alive & (ahead > 0))
+        for cells in (arrays.first_cell, arrays.start_cell, arrays.last_cell, arrays.since_cell):
+            cells[late] -= ahead[late] + int(AHEAD_S // self.step_s) + 2
+        arrays.sampled_s[late] = arrays.last_cell[late] * self.step_s
+        arrays.class_asked_s[late] = -np.inf
+
+    def _observe_cell(self, cell: int, instances: Sequence[Instance], told: FloatArray) -> list[Member]:
+        """Samples of one cell, float64 (m, 3): those that open a new row are taken in together."""
+        members = self._members_of(instances, cell)
+        slots, usage = slots_of(members), told[:, 1:]
+        latest = self.arrays.last_cell[slots]
+        again, opens = latest == cell, np.flatnonzero(latest < cell)
+        if again.any():
+            self.arrays.used[slots[again]] = self.rows.raise_latest(slots[again], usage[again])
+            np.maximum.at(self.memory.largest_bytes, slots[again], usage[again, MEMORY])
+        if not len(opens):
+            return []
+        members, usage, at_s = [members[at] for at in opens.tolist()], usage[opens], told[opens, 0]
+        slots, first, which = np.unique(slots[opens], return_index=True, return_inverse=True)
+        if len(slots) < len(members):  # several of one container: each resource is that of the largest
+            np.maximum.at(usage, first[which], usage.copy())
+        order = np.sort(first)
+        members, slots = [members[at] for at in order.tolist()], slots[np.argsort(first)]
+        self._fill_gaps(slots, cell)
+        self._append(slots, usage[order], at_s[order], cell)
+        return members
+
+    def _members_of(self, instances: Sequence[Instance], cell: int) -> list[Member]:
+        """Each that is known, if not too long ago; the others are introduced."""
+        found = [self.members.get(instance) for instance in instances]
+        known = np.array([member is not None for member in found], bool)
+        silent = cell - self.arrays.last_cell[slots_of([member for member in found if member is not None])]
+        away = ~known
+        away[known] = silent > LONGEST_GAP_CYCLES * self.cycle_samples
+        for at in np.flatnonzero(away).tolist():
+            found[at] = self._member(instances[at], cell)
+        return [member for member in found if member is not None]
+
+    def _member(self, instance: Instance, cell: int) -> Member:
+        member, arrays = self.members.get(instance), self.arrays
+        if member is not None and cell - arrays.last_cell[member.slot] <= LONGEST_GAP_CYCLES * self.cycle_samples:
+            return member  # introduced a moment ago: there are several samples of it
+        if member is not None:
+            self.remove([instance])
+        new = self._introduce(instance)
+        facts = ContainerFacts(instance.container, self.step_s, self.cycle_samples, new.workload)
+        start_cell = cell if new.started_s is None else min(cell, int(new.started_s // self.step_s))
+        slot = self._slot()
+        arrays.alive[slot], arrays.group[slot] = True, new.group
+        arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
+        arrays.first_cell[slot] = arrays.since_cell[slot] = cell
+        fresh = Member(instance, slot, facts, new.history, new.runs)
+        arrays.table[slot] = self._table_of(fresh)
+        self.members[instance] = self.by_slot[slot] = fresh
+        self.version += 1
+        self._resume(self, fresh, cell)
+        return fresh
+
+    def _slot(self) -> int:
+        """A free place, with nothing in it of who was there before."""
+        parts: tuple[SlotArrays, ...] = (
+            self.rows, self.curves, self.memory, self.arrays, self.tracker.state, self.foresight.state,
+        )  # fmt: skip
+        if not self._free:
+            old, slots = len(self.rows), len(self.rows) + max(16, len(self.rows) // 4)
+            for part in parts:
+                part.grow(slots)
+            self._free = list(range(slots - 1, old - 1, -1))
+        slot = self._free.pop()
+        for part in parts:
+            part.reset(slot)
+        return slot
+
+    def _fill_gaps(self, slots: IntArray, cell: int) -> None:
+        """A row of nothing for every cell that was passed over."""
+        while len(behind := slots[self.arrays.last_cell[slots] < cell - 1]):
+            nothing = np.full((len(behind), 2), np.nan)
+            self.rows.append(behind, nothing, self.tracker.observe(behind, nothing))
+            self.memory.observe(behind, nothing[:, MEMORY], self.lead_steps)
+            self._have_rows(behind)
+
+    def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
+        """One sample each, of `cell`."""
+        arrays = self.arrays
+        labels = self.tracker.observe(slots, usage)
+        self.rows.append(slots, usage, labels)
+        self.foresight.observe(slots, usage, labels, arrays.table[slots])
+        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), usage)
+        self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
+        self._have_rows(slots)
+        arrays.samples[slots] += 1
+        arrays.used[slots] = usage
+        self._see_cycle(slots, usage[:, CPU], cell // self.cycle_samples)
+        since_s = at_s - arrays.sampled_s[slots]
+        arrays.every_s[slots] = np.where(np.isfinite(since_s), 0.7 * arrays.every_s[slots] + 0.3 * since_s, self.step_s)
+        arrays.sampled_s[slots] = at_s
+        changed = labels != arrays.phase[slots]
+        self._enter(slots[changed], labels[changed])
+
+    def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
+        """Note the largest CPU of this cycle of the clock, and of the one before."""
+        arrays = self.arrays
+        passed = cycle - arrays.cycle[slots]
+        for after, kept in ((passed == 1, arrays.cycle_cpu_cores[slots, 0]), (passed > 1, np.nan)):
+            arrays.cycle_cpu_cores[slots[after], 1] = kept[after] if isinstance(kept, np.ndarray) else kept
+        arrays.cycle_cpu_cores[slots[passed >= 1], 0] = np.nan
+        arrays.cycle_cpu_cores[slots, 0] = np.fmax(arrays.cycle_cpu_cores[slots, 0], cpu_cores)
+        arrays.cycle[slots] = cycle
+
+    def _have_rows(self, slots: IntArray) -> None:
+        """One more each; none is lost that the history has not seen."""
+        arrays = self.arrays
+        for counted in (arrays.last_cell, arrays.undecided, arrays.unremembered):
+            counted[slots] += 1
+        for slot in slots[arrays.unremembered[slots] >= self.rows.width].tolist():
+            self.remember(self.by_slot[slot])
+
+    def _enter(self, slots: IntArray, labels: IntArray) -> None:
+        """Other phases than before, int64 (m,)."""
+        arrays = self.arrays
+        before, left, last = arrays.previous_phase[slots], arrays.phase[slots], arrays.last_cell[slots]
+        lasted = last - arrays.since_cell[slots]
+        told = np.flatnonzero((left != UNKNOWN_PHASE) & (labels != UNKNOWN_PHASE))
+        changes = np.column_stack([before, left, lasted, labels])[told].tolist()
+        self.changes += [PhaseChange(*change) for change in changes]
+        self.entered = np.concatenate([self.entered, slots])
+        arrays.previous_phase[slots], arrays.phase[slots], arrays.since_cell[slots] = left, labels, last
+
+    def _known(self, member: Member) -> int:
+        slot = member.slot
+        return min(int(self.arrays.last_cell[slot] - self.arrays.first_cell[slot]) + 1, self.rows.width)
+
+
+def _class_of(member: Member) -> tuple[str, str, str] | None:
+    """Whose phases are told and followed together: the containers of one name of a workload class."""
+    if member.facts.workload is None:
+        return None
+    return member.instance.namespace, member.facts.workload, member.instance.container

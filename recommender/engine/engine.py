@@ -1,0 +1,486 @@
+"""One step: from what was seen of containers to the target of each group.
+
+It knows no Kubernetes and no clock. The same steps with the same `Seen` give the same targets, wherever they come from:
+a cluster, a record of one, or a replay of metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from recommender.engine import keeping
+from recommender.engine.band import published
+from recommender.engine.classes import Classes
+from recommender.engine.coming import Expectations
+from recommender.engine.container_arrays import NOBODY, POLICIES, UNDECIDED
+from recommender.engine.containers import Containers
+from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import TARGET
+from recommender.engine.groups import Groups
+from recommender.engine.judging import is_given, judge
+from recommender.engine.keys import Group, Instance, Kill, Rules, Running, WorkloadKey
+from recommender.engine.kills import bumped_memory_bytes, not_believed
+from recommender.engine.lead_time import LeadTime
+from recommender.engine.member import Member, NewContainer, slots_of
+from recommender.engine.memory import decide_memory, memory_words
+from recommender.engine.options import Options
+from recommender.engine.rails import RAILS, Guarded, guarded, notes_of
+from recommender.engine.safe import safe_value
+from recommender.engine.seen import Memory, Nothing, Seen
+from recommender.engine.situation import DOUBTS, SURE, Situation, look
+from recommender.engine.tally import Report
+from recommender.engine.target import Target, Why
+from recommender.model import PhaseModel
+from recommender.policies.histogram import Estimate
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of
+
+DAY_S = 86400.0
+
+LOOKED_UP_EVERY_S = 60.0
+"""The default recommender looks at its histograms so often."""
+
+
+class MakeFleet(Protocol):
+    """Makes the fleet, given what it asks of each new container."""
+
+    def __call__(
+        self, introduce: Callable[[Instance], NewContainer], resume: Callable[[Containers, Member, int], None]
+    ) -> Fleet: ...
+
+
+class Engine:
+    """The state that lives from step to step, and the step.
+
+    Parameters
+    ----------
+    lead_time
+        How long ahead to publish; the time between samples when nobody gives one.
+    memory
+        What is known from before.
+    classes
+        What earlier runs taught, where that is known to others, too.
+
+    Attributes
+    ----------
+    targets
+        What each group is to have, of those of which anything can be said.
+    classes
+        What earlier runs taught.
+    """
+
+    def __init__(
+        self,
+        make_fleet: MakeFleet,
+        options: Options,
+        lead_time: LeadTime | None = None,
+        memory: Memory | None = None,
+        classes: Classes | None = None,
+    ) -> None:
+        self.options, self._memory = options, memory or Nothing()
+        self.fleet, self.groups = make_fleet(self._introduce, self._resume), Groups()
+        self.fleet.foresight.promise(options.rails.target_violation, options.rails.resizes_per_hour)
+        self.classes = Classes() if classes is None else classes
+        self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
+        self.targets: dict[Group, Target] = {}
+        self.running: dict[Instance, Running] = {}
+        self._waiting_for_room: set[Instance] = set()
+        self._coming = Expectations(self.fleet, self.groups, self.classes, self.running, options.rails.target_kills)
+        self._report = Report()  # of the running step, for what the fleet asks
+        self._began_s = math.inf
+        self._situation: Situation | None = None
+        self._guarded: Guarded | None = None
+
+    def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
+        """Take in what was seen, and say what each group is to have.
+
+        Whatever goes wrong with one object stops that one only, and stands in the report.
+
+        Parameters
+        ----------
+        now_s
+            Unix seconds.
+        """
+        self._report, self._began_s = report, min(self._began_s, now_s)
+        self._take_groups(seen.groups, now_s, report)
+        self._learn_kills(seen.kills, now_s, report)
+        self._take_containers(seen.containers, now_s, report)
+        self.fleet.lead_s = self.lead_time.seconds
+        self._take_samples(seen, now_s, report)
+        self._take_kills(seen.kills, now_s, report)
+        self._forecast(now_s, report)
+        self._advise(now_s)
+        self._let_go(now_s, report)
+        return self.targets
+
+    def published(self, group: Group, target: Amounts, given: Amounts, now_s: float) -> bool:
+        """A target stands published, before and within all limits; True when it is another one than before."""
+        changed = self.groups.arrays.publish(self.groups.slots[group], target, given, now_s)
+        for instance in self.groups.instances[self.groups.slots[group]]:
+            running = self.running[instance]
+            if not running.finished and running.started_s is not None:
+                self.lead_time.published(instance, given, running.requests, now_s)
+        return changed
+
+    def adopt(self, model: PhaseModel) -> None:
+        """Go on with another model, see `Containers.adopt`."""
+        self.fleet.adopt(model)
+
+    def keep(self, member: Member) -> dict[str, Any]:
+        """What must survive a restart of a container, ready for JSON."""
+        return keeping.keep(self.fleet, member)
+
+    def why(self, group: Group) -> Why:
+        """Why the target of a group is what it is, by the last step."""
+        slot, situation, rails = self.groups.slots[group], self._situation, self._guarded
+        if situation is None or rails is None or slot >= len(situation.wanted):
+            return Why(POLICIES[UNDECIDED], (math.nan, math.nan), None, "", ())
+        leading = self.fleet.by_slot.get(int(situation.leading[slot]))
+        policy, rule = "histogram", ""
+        if situation.doubt[slot] == SURE and not situation.as_default[slot]:
+            expected = self._coming.expected.get(slot)
+            if leading is not None:
+                policy = POLICIES[self.fleet.arrays.decided_by[leading.slot]]
+                rule = leading.rule() if leading.rule is not None else ""
+            elif expected is not None:
+                policy, rule = "class.runs", expected.rule()
+            runs = self._coming.runs_of(group, self.groups.workload[slot])
+            rule = f"{rule}; {memory_words(runs, self.options.rails.target_kills)}"
+        notes = notes_of(rails.acted, slot, situation, self.options.rails)
+        return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes)
+
+    def rails_acting(self) -> dict[str, int]:
+        """Of how many groups each guard rail moved the target in the last step."""
+        if self._guarded is None:
+            return {rail.name: 0 for rail in RAILS}
+        acted = self._guarded.acted
+        of_rails = acted[:, self.groups.arrays.alive[: acted.shape[1]]].sum(axis=1)
+        return {rail.name: int(number) for rail, number in zip(RAILS, of_rails, strict=True)}
+
+    def news_of(self, groups: Iterable[Group]) -> list[tuple[int, int]]:
+        """What changes of each group whenever there is news of it, and whenever some of that must not be lost."""
+        arrays, slots = self.groups.arrays, self.groups.slots
+        return [(int(arrays.news[slots[group]]), int(arrays.vital[slots[group]])) for group in groups]
+
+    def killed_s(self, groups: Iterable[Group]) -> float:
+        """When a container of these was killed for memory last, unix seconds; minus infinity when none was."""
+        slots = self.groups.slots
+        return max((float(self.groups.arrays.killed_s[slots[group]]) for group in groups), default=-math.inf)
+
+    def kept_of(self, group: Group) -> dict[str, Any]:
+        """What must survive a restart of a group, ready for JSON; the history has its checkpoint."""
+        return self.groups.kept(self.groups.slots[group])
+
+    def in_force(self, group: Group) -> Amounts:
+        """The target that stands published, before limits; NaN where there is none."""
+        return amounts_of(self.groups.arrays.published[self.groups.slots[group]])
+
+    def history(self, group: Group) -> HistogramAggregate:
+        """What the default recommender would know of a group, up to the latest samples."""
+        slot = self.groups.slots[group]
+        self._remember(slot)
+        return self.groups.history[slot]
+
+    def used(self, group: Group) -> Amounts:
+        """Cores and bytes: the most that one of its containers uses now; 0 where nothing is known."""
+        slots = slots_of(self.members_of(group))
+        return amounts_of(np.fmax.reduce(self.fleet.arrays.used[slots], axis=0, initial=0.0))
+
+    def safe_value(self, group: Group, now_s: float) -> Estimate | None:
+        """What may stand while nobody watches, see `safe.safe_value`; None where what stands is as good."""
+        slot = self.groups.slots[group]
+        self.history(group)
+        return safe_value(
+            self.groups, slot, [self.running[instance] for instance in self.groups.instances[slot]], now_s, self.options
+        )
+
+    def members_of(self, group: Group) -> list[Member]:
+        """The live containers of a group of which samples came."""
+        found = (self.fleet.members.get(instance) for instance in self.groups.instances[self.groups.slots[group]])
+        return [member for member in found if member is not None and self.fleet.arrays.group[member.slot] != NOBODY]
+
+    # -- what comes in -------------------------------------------------------------------------------------------
+
+    def _take_groups(self, changed: Mapping[Group, Rules | None], now_s: float, report: Report) -> None:
+        for group, rules in changed.items():
+            with report.guard(group):
+                if rules is None:
+                    self.targets.pop(group, None)
+                    self._coming.forget(slot := self.groups.slots[group])
+                    self.groups.remove(group)
+                    self.fleet.arrays.group[self.fleet.arrays.group == slot] = NOBODY
+                else:
+                    if group not in self.groups.slots:
+                        self.groups.add(group, self._memory.group(group), now_s, self.options.rails.memory_margin)
+                    self.groups.rule(group, rules)
+
+    def _take_containers(self, changed: Mapping[Instance, Running | None], now_s: float, report: Report) -> None:
+        touched: set[int] = set()
+        for instance, running in changed.items():
+            with report.guard(instance):
+                before = self.running.get(instance)
+                for known in (before, running):
+                    if known is not None and (slot := self.groups.slots.get(known.group)) is not None:
+                        touched.add(slot)
+                        self.groups.instances[slot].pop(instance, None)
+                self._waiting_for_room.discard(instance)
+                if running is None:
+                    self.running.pop(instance, None)
+                else:
+                    self.running[instance] = running
+                    self._take_container(instance, running, now_s, report)
+                self._place(instance)
+        for instance in sorted(self._waiting_for_room - changed.keys()):
+            self._see_resize(instance, now_s, report)
+        self._tell(list(touched), vital=True)
+        for slot in touched:
+            self.groups.look_through(slot, [self.running[instance] for instance in self.groups.instances[slot]])
+            self._coming.look_at(slot)
+
+    def _take_container(self, instance: Instance, running: Running, now_s: float, report: Report) -> None:
+        slot = self.groups.slots.get(running.group)
+        if slot is not None:
+            self.groups.instances[slot][instance] = None
+            self.groups.workload[slot] = running.workload or self.groups.workload[slot]
+        if running.deferred_since_s < math.inf:
+            self._waiting_for_room.add(instance)
+        self._see_resize(instance, now_s, report)
+        self._see_start(instance)
+
+    def _see_start(self, instance: Instance) -> None:
+        """Whether a container was started again since its age was told."""
+        member, started_s = self.fleet.members.get(instance), self.running[instance].started_s
+        if member is None or started_s is None:
+            return
+        if started_s > (int(self.fleet.arrays.start_cell[member.slot]) + 1) * self.fleet.step_s:
+            self.fleet.begin_anew(member, started_s)
+
+    def _see_resize(self, instance: Instance, now_s: float, report: Report) -> None:
+        deferred = instance in self._waiting_for_room
+        delay_s = self.lead_time.seen(instance, self.running[instance].requests, now_s, deferred=deferred)
+        if delay_s is not None and math.isfinite(delay_s):
+            report.resizes_s.append(delay_s)
+
+    def _place(self, instance: Instance) -> None:
+        """What the arrays say of a container besides its use."""
+        member, running = self.fleet.members.get(instance), self.running.get(instance)
+        if member is None:
+            return
+        arrays, slot = self.fleet.arrays, member.slot
+        lives = running is not None and not running.finished
+        arrays.group[slot] = self.groups.slots.get(running.group, NOBODY) if running is not None and lives else NOBODY
+        if running is not None:
+            arrays.had[slot], arrays.limits[slot] = running.requests, running.limits
+
+    def _take_samples(self, seen: Seen, now_s: float, report: Report) -> None:
+        with report.guard("metrics"):
+            told = [
+                (instance, sample)
+                for instance, sample in seen.samples
+                if (running := self.running.get(instance)) is not None
+                and not running.finished
+                and running.group in self.groups.slots
+            ]
+            fresh = self.fleet.observe(told, now_s)
+            report.samples = len(fresh)
+            for instance, why in self.fleet.refused:
+                report.refuse(instance, why)
+            report.changed(self.fleet.changes, self.fleet.model.graph)
+            self._tell(self.fleet.arrays.group[self.fleet.entered])
+            slots = slots_of(fresh)
+            slots = slots[self.fleet.arrays.group[slots] != NOBODY]
+            judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
+            self._see_memory(slots, now_s)
+
+    def _see_memory(self, slots: IntArray, now_s: float) -> None:
+        arrays = self.fleet.arrays
+        owner, used = arrays.group[slots], arrays.used[slots, MEMORY]
+        self.groups.arrays.see_memory(owner, used, self.fleet.ages_s(slots, now_s), now_s)
+
+    def _learn_kills(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
+        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile."""
+        for kill in kills:
+            with report.guard(kill.instance):
+                member = self.fleet.members.get(kill.instance)
+                workload = None if member is None else member.facts.workload
+                if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
+                    continue
+                key, left = WorkloadKey(kill.instance.namespace, workload), self.fleet.memory.run(member.slot)
+                needed_bytes = self._needed_bytes(kill, left.peak_bytes)
+                self.classes.learn_kill(key, kill.instance.container, left, needed_bytes, now_s)
+
+    def _take_kills(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
+        for kill in kills:
+            with report.guard(kill.instance):
+                slot = self.groups.slots.get(kill.group)
+                if slot is None:
+                    continue
+                if why := not_believed(kill.when_s, kill.memory_bytes, now_s):
+                    report.refuse(kill.instance, why)
+                    continue
+                report.kills += 1
+                groups, margin = self.groups.arrays, 1.0 + self.options.rails.memory_margin
+                peak = float(groups.peak()[slot])
+                session = self.groups.session(slot, kill.instance)
+                needed = self._needed_bytes(kill, session.usage_peak_bytes)
+                # The largest peak that is known comes again: to get there kill by kill would take as many kills.
+                floor = max(float(groups.kill_floor(now_s)[slot]), needed, peak * margin)
+                groups.kill_floor_bytes[slot], groups.killed_s[slot] = floor, min(kill.when_s, now_s)
+                groups.known_s[slot] = -math.inf
+                self._tell([slot], vital=True)
+                session.observe_oom(min(kill.when_s, now_s), needed)
+
+    def _needed_bytes(self, kill: Kill, most_used_bytes: float) -> float:
+        used_bytes = max(most_used_bytes, self._used(kill.instance))
+        return bumped_memory_bytes(kill.memory_bytes, used_bytes, kill.ratio, kill.least_bytes)
+
+    def _used(self, instance: Instance) -> float:
+        """The most memory that a container used lately; 0 where nothing is known."""
+        member = self.fleet.members.get(instance)
+        recent = self.fleet.recent(member)[:, MEMORY] if member is not None else np.empty(0)
+        return float(np.fmax.reduce(recent, initial=0.0))
+
+    # -- what is made of it --------------------------------------------------------------------------------------
+
+    def _forecast(self, now_s: float, report: Report) -> None:
+        due, arrays = self.fleet.due(now_s), self.fleet.arrays
+        strangers = slots_of(due)[arrays.decided_by[slots_of(due)] == UNDECIDED]
+        try:
+            report.decisions += self.fleet.decide(due, now_s)
+        except Exception:  # noqa: BLE001  # of all together: then one by one, so that only whose fault it is goes without
+            for member in self.fleet.due(now_s):
+                with report.guard(member.instance):
+                    report.decisions += self.fleet.decide([member], now_s)
+        self._tell(arrays.group[strangers], vital=True)
+        with report.guard("memory"):
+            decide_memory(self.fleet, self.groups.arrays, self.options.rails)
+        self._coming.expect(now_s, report)
+
+    def _advise(self, now_s: float) -> None:
+        groups = self.groups.arrays
+        situation = look(self.fleet, groups, *self._coming.arrays(), now_s, self.options.rails)
+        asks = ~situation.by_class | situation.evicts | groups.limits_follow | situation.guesses
+        self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)
+        groups.want(
+            np.where(situation.as_default, situation.estimate[:, TARGET, MEMORY], situation.wanted[:, MEMORY]), now_s
+        )
+        rails = guarded(situation, self.options.rails)
+        advised = published(
+            rails.target, situation.as_default, situation.estimate, groups.published, groups.said, groups.said_wide,
+            self.options.band,
+        )  # fmt: skip
+        self._situation, self._guarded = situation, rails
+        self._say(advised, situation)
+
+    def _ask_histograms(self, slots: IntArray, now_s: float) -> None:
+        """What the default recommender would say of these, where it would look anew.
+
+        It does so once a minute, and there is no haste in histograms: what they said holds for a tenth of the time that
+        it rests on, and for that minute at most.
+        """
+        groups = self.groups.arrays
+        holds_s = np.minimum(LOOKED_UP_EVERY_S, 0.1 * DAY_S * groups.known_days[slots])
+        for slot in slots[now_s >= groups.known_s[slots] + holds_s].tolist():
+            self._remember(slot)
+            self.groups.ask_histogram(slot, now_s)
+
+    def _remember(self, slot: int) -> None:
+        """Bring the history of a group up to the latest samples."""
+        members = self.fleet.members
+        for instance in self.groups.instances[slot]:
+            member = members.get(instance)
+            if member is not None and self.fleet.arrays.group[member.slot] != NOBODY:
+                self.fleet.remember(member)
+
+    def _say(self, advised: FloatArray, situation: Situation) -> None:
+        """Targets of those groups of which something changed."""
+        groups = self.groups.arrays
+        known = groups.alive & ~np.isnan(advised).any(axis=(1, 2))
+        stays = (
+            situation.silent
+            & (groups.published == advised[:, TARGET]).all(axis=1)
+            & ~np.isnan(groups.said).any(axis=(1, 2))
+        )
+        advised = np.where(stays[:, np.newaxis, np.newaxis], groups.said, advised)
+        moved = known & (advised != groups.said).any(axis=(1, 2))
+        news = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.said_doubt) | ~known))
+        groups.said[known], groups.said_wide[known] = advised[known], situation.as_default[known]
+        groups.said_doubt[:] = np.where(known, situation.doubt, -1)
+        self._tell(news)
+        for slot in news.tolist():
+            group = self.groups.by_slot[slot]
+            if known[slot]:
+                self.targets[group] = Target(group, Estimate(*advised[slot].copy()), DOUBTS[situation.doubt[slot]])
+            else:
+                self.targets.pop(group, None)
+
+    def _tell(self, slots: IntArray | Sequence[int], *, vital: bool = False) -> None:
+        """There is news of these groups; `NOBODY` is none."""
+        told = np.asarray(slots, np.int64)
+        told = told[told != NOBODY]
+        np.add.at(self.groups.arrays.news, told, 1)
+        if vital:
+            np.add.at(self.groups.arrays.vital, told, 1)
+
+    def _let_go(self, now_s: float, report: Report) -> None:
+        """Forget containers whose pod is gone or done; a run that came to a good end is learned."""
+        gone = []
+        for slot in np.flatnonzero(self.fleet.arrays.alive & (self.fleet.arrays.group == NOBODY)).tolist():
+            member = self.fleet.by_slot[slot]
+            running = self.running.get(member.instance)
+            if running is None or running.finished:
+                gone.append(member.instance)
+                with report.guard(member.instance):
+                    report.runs += running is not None and self._learn(member, running, now_s)
+        if gone:
+            self.fleet.remove(gone)
+            self.lead_time.keep_only(self.running)
+            self.groups.leave(gone)
+
+    def _learn(self, member: Member, running: Running, now_s: float) -> bool:
+        """A run that came to its end by itself, and was whole, adds to what is known of its class."""
+        ended = running.ended
+        if running.workload is None or ended is None or ended.exit_code != 0 or running.restarts > 0:
+            return False
+        curve, memory = self.fleet.curves.curve(member.slot), self.fleet.memory.run(member.slot)
+        duration_s = curve.duration_s
+        if ended.finished_s is not None and ended.started_s is not None:
+            duration_s = ended.finished_s - ended.started_s
+        key = WorkloadKey(member.instance.namespace, running.workload)
+        return self.classes.learn(key, member.instance.container, curve, memory, duration_s, now_s)
+
+    # -- asked by the fleet --------------------------------------------------------------------------------------
+
+    def _introduce(self, instance: Instance) -> NewContainer:
+        running = self.running[instance]
+        slot = self.groups.slots.get(running.group, NOBODY)
+        history = self.groups.session(slot, instance)
+        runs = None
+        if running.workload is not None:
+            runs = self.classes.runs(WorkloadKey(instance.namespace, running.workload), instance.container)
+        return NewContainer(running.workload, history, runs, running.started_s, slot)
+
+    def _resume(self, fleet: Containers, member: Member, cell: int) -> None:
+        """A container that was known before a restart goes on from there.
+
+        One that ran before, and of which nothing was kept, has enough CPU where it has what stood published: to see
+        whether it would use more costs two resizes.
+        """
+        self._place(member.instance)
+        running = self.running[member.instance]
+        group = running.group
+        if group in self.groups.slots:
+            self._coming.look_at(self.groups.slots[group])
+        with self._report.guard(member.instance):
+            kept = self._memory.container(member.instance, group)
+            if kept is not None:
+                keeping.go_on(fleet, member, kept, cell)
+                self._see_start(member.instance)
+            elif running.started_s is not None and running.started_s < self._began_s and group in self.groups.slots:
+                stood = self.groups.arrays.given[self.groups.slots[group]]
+                if is_given(np.array(running.requests), stood):
+                    fleet.arrays.free_cpu_cores[member.slot] = stood[CPU]

@@ -1,0 +1,190 @@
+"""What a record holds of an engine, entry by entry: ready for JSON, and back with every bit.
+
+Numbers that JSON does not know (NaN, the infinite ones) are written as Python's `json` writes and reads them. Samples,
+most of what there is, stand beside in columns.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import tempfile
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recommender import model as models
+from recommender.artifacts import ARRAYS, MANIFEST
+from recommender.engine.keys import Group, Instance, Kill, Rules, Running
+from recommender.engine.options import Options
+from recommender.engine.plain import read
+from recommender.engine.seen import GroupStart, Seen
+from recommender.engine.target import Target
+from recommender.model import PhaseModel
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import Amounts, Sample
+
+Json = Any
+
+START, MODEL, STEP, PUBLISHED, ADOPTED, HISTORY, CLASS = (
+    "start", "model", "step", "published", "adopted", "history", "class",
+)  # fmt: skip
+"""What an entry tells of, its first word."""
+
+
+class Start(NamedTuple):
+    """An engine begins.
+
+    Attributes
+    ----------
+    options
+        Its options.
+    step_s, cycle_samples
+        The grid, and how long a forecast holds.
+    lead_time_s, sample_s
+        See `LeadTime`.
+    model
+        The digest of its model, which an entry before it holds.
+    """
+
+    options: Options
+    step_s: float
+    cycle_samples: int
+    lead_time_s: float | None
+    sample_s: float
+    model: str
+
+    def content(self) -> Json:
+        """Ready for JSON."""
+        return self._replace(options=asdict(self.options))  # type: ignore[arg-type]
+
+
+def dumps(entries: Sequence[Json], columns: bytes) -> bytes:
+    """The content of a block: entries, then the columns of their samples."""
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    return len(text).to_bytes(4, "little") + text + columns
+
+
+def loads(content: bytes) -> tuple[list[Json], io.BytesIO]:
+    """What `dumps` was given."""
+    end = 4 + int.from_bytes(content[:4], "little")
+    return json.loads(content[4:end]), io.BytesIO(content[end:])
+
+
+# -- what comes in -----------------------------------------------------------------------------------------------------
+
+
+def seen_content(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict[str, Json], bytes]:
+    """What was seen, and its samples in columns: whose (int32), seconds, cores, bytes (float64).
+
+    Parameters
+    ----------
+    names
+        Containers by their number in the record; those that are new get the next ones.
+    """
+    known = len(names)
+    whose = np.array([names.setdefault(instance, len(names)) for instance, _ in seen.samples], "<i4")
+    told = np.array([sample for _, sample in seen.samples], "<f8").reshape(-1, 3)
+    content = {
+        "groups": list(seen.groups.items()),
+        "containers": list(seen.containers.items()),
+        "names": list(names)[known:],
+        "samples": len(whose),
+        "kills": list(seen.kills),
+    }
+    return content, whose.tobytes() + _shuffled(told.T)
+
+
+def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instance]) -> Seen:
+    """What `seen_content` was given; `names` grows as it did there."""
+    names += (Instance(*name) for name in content["names"])
+    number = content["samples"]
+    whose = np.frombuffer(columns.read(4 * number), "<i4").tolist()
+    told = _in_order(columns.read(24 * number), (3, number)).T.tolist()
+    return Seen(
+        {Group(*group): read(Rules | None, rules) for group, rules in content["groups"]},
+        {Instance(*instance): read(Running | None, running) for instance, running in content["containers"]},
+        [(names[who], Sample(*sample)) for who, sample in zip(whose, told, strict=True)],
+        [read(Kill, kill) for kill in content["kills"]],
+    )
+
+
+def _shuffled(numbers: np.ndarray) -> bytes:
+    """The first bytes of all numbers, then the second ones, and so on: alike numbers are packed into half as much."""
+    return np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, 8).T.tobytes()
+
+
+def _in_order(shuffled: bytes, shape: tuple[int, int]) -> np.ndarray:
+    ordered = np.frombuffer(shuffled, np.uint8).reshape(8, -1).T
+    return np.ascontiguousarray(ordered).view("<f8").reshape(shape)
+
+
+# -- what was known before ---------------------------------------------------------------------------------------------
+
+
+def start_content(start: GroupStart) -> Json:
+    """What is known of a new group."""
+    return [_history_content(start.history.past), start.standing, start.kept]
+
+
+def start_of(content: Json) -> GroupStart:
+    """What `start_content` was given."""
+    history, standing, kept = content
+    return GroupStart(HistogramAggregate(_history_of(history)), read(Amounts, standing), kept)
+
+
+def _arrays(session: HistogramSession) -> list[np.ndarray]:
+    histograms = (session.cpu, session.memory)
+    return [session.state] + [part for one in histograms for part in (one.weights, one.sums, one.marks)]
+
+
+def _history_content(session: HistogramSession) -> str | None:
+    """None where nothing was seen, which is most often the case."""
+    texts, fresh = ([part.tobytes() for part in _arrays(one)] for one in (session, HistogramSession()))
+    return None if texts == fresh else base64.b64encode(b"".join(texts)).decode()
+
+
+def _history_of(content: str | None) -> HistogramSession:
+    session = HistogramSession()
+    if content is not None:
+        packed = io.BytesIO(base64.b64decode(content))
+        for part in _arrays(session):
+            part[:] = np.frombuffer(packed.read(part.nbytes), part.dtype)
+    return session
+
+
+# -- what comes out ----------------------------------------------------------------------------------------------------
+
+
+def target_content(target: Target | None) -> Json:
+    """Lower bound, target and upper bound, each of cores and bytes, and the doubt; None for none."""
+    if target is None:
+        return None
+    estimate = target.estimate
+    return [[part.tolist() for part in (estimate.lower, estimate.target, estimate.upper)], target.doubt]
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def model_content(model: PhaseModel) -> tuple[str, Json]:
+    """The digest of a model, and an entry that holds it."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        files = {name: (Path(folder) / "model" / name).read_bytes() for name in (MANIFEST, ARRAYS)}
+    digest = sha256(files[MANIFEST]).hexdigest()
+    return digest, [MODEL, digest, model.origin, {n: base64.b64encode(b).decode() for n, b in files.items()}]
+
+
+def model_of(origin: str, files: Mapping[str, str]) -> PhaseModel:
+    """The model of such an entry."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (MANIFEST, ARRAYS):
+            (Path(folder) / name).write_bytes(base64.b64decode(files[name]))
+        return replace(models.load(folder), origin=origin)

@@ -1,0 +1,133 @@
+"""What CPU is decided for every live container; memory is worked out for all of them in `memory`.
+
+Of a workload class whose runs are known, the earlier runs are asked now and then, oftener where runs are short. All
+others go by the plan, with each sample (`foresight`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST
+from recommender.engine.containers import Containers
+from recommender.engine.member import Member, slots_of
+from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
+from recommender.records import CPU, BoolArray, IntArray
+
+DECISIONS_IN_A_RUN = 20
+"""However short the runs of a class are, each is decided for about so often."""
+
+
+class Expectation(NamedTuple):
+    """What the earlier runs of a class say of a container's CPU: what it is to have, and what that was made by.
+
+    Attributes
+    ----------
+    rule
+        Tells in words what it was made by.
+    """
+
+    cpu_cores: float
+    rule: Callable[[], str]
+
+
+class Fleet(Containers):
+    """The live containers, and what they are to have. For parameters and errors see `Containers`."""
+
+    def due(self, now_s: float) -> list[Member]:
+        """Members whose decision is due: those of which there is a sample, and those whose class is to be asked."""
+        slots = np.flatnonzero(self.arrays.alive)
+        due = set(slots[self._forecast_due(slots) & (self.arrays.decided_by[slots] != BY_CLASS)].tolist())
+        return [
+            member
+            for slot, member in self.by_slot.items()
+            if slot in due or (member.runs is not None and self._class_due(member, now_s))
+        ]
+
+    def decide(self, members: Sequence[Member], now_s: float) -> int:
+        """What these are allocated from now on: as the earlier runs of their class say, else as the forecast does.
+
+        Where there is nothing new to say the decision before stays. The forecast is asked only where the class has
+        nothing to say: while the class was asked a moment ago, its word holds.
+
+        Returns
+        -------
+        How many decisions were made.
+        """
+        made, silent = 0, []
+        for member in members:
+            if self._class_due(member, now_s):
+                made += self._ask_class(member, now_s)
+            if self.arrays.decided_by[member.slot] != BY_CLASS:
+                silent.append(member)
+        slots = slots_of(silent)
+        asked = [silent[at] for at in np.flatnonzero(self._forecast_due(slots)).tolist()]
+        self._ask_forecast(asked)
+        return made + len(asked)
+
+    def expect(self, runs: ClassRuns | None, age_s: float) -> Expectation | None:
+        """What a container that nothing is known of but its class and age is to have; None when nobody knows."""
+        return self._from_class(runs, Progress(None, 0.0, max(0.0, age_s)))
+
+    def hold_s(self, runs: ClassRuns) -> float:
+        """How long a decision by the runs of a class holds."""
+        return min(max(runs.typical_s / DECISIONS_IN_A_RUN, self.step_s), self.cycle_samples * self.step_s)
+
+    def _class_due(self, member: Member, now_s: float) -> bool:
+        if not member.runs:
+            return False
+        return bool(now_s - self.arrays.class_asked_s[member.slot] >= self.hold_s(member.runs))
+
+    def _forecast_due(self, slots: IntArray) -> BoolArray:
+        """Whether the forecast is to be asked for these, bool (m,)."""
+        arrays = self.arrays
+        due: BoolArray = (arrays.samples[slots] > self.model.detector.lag) & (arrays.undecided[slots] > 0)
+        return due
+
+    def _ask_class(self, member: Member, now_s: float) -> bool:
+        """Whether it had something to say; where it has not, the forecast decides from now on."""
+        arrays, slot = self.arrays, member.slot
+        arrays.class_asked_s[slot] = now_s
+        start_s = float(arrays.start_cell[slot]) * self.step_s
+        seen_s = max(self.step_s, (float(arrays.last_cell[slot]) + 1.0) * self.step_s - start_s)
+        curve = self.curves.curve(slot)
+        told = curve if len(curve.levels) else None  # it was started again, and has not used anything since
+        found = self._from_class(member.runs, Progress(told, seen_s, max(seen_s, now_s - start_s)))
+        if found is None:
+            if arrays.decided_by[slot] == BY_CLASS:
+                arrays.decided_by[slot] = BY_FORECAST
+                arrays.undecided[slot] = max(1, arrays.undecided[slot])
+            return False
+        arrays.decided_by[slot], arrays.wanted[slot, CPU] = BY_CLASS, found.cpu_cores
+        member.rule = found.rule
+        return True
+
+    def _from_class(self, runs: ClassRuns | None, progress: Progress) -> Expectation | None:
+        if not runs:
+            return None
+        ahead_s = self.lead_s + self.hold_s(runs)
+        found = runs.forecast(progress, ahead_s)
+        return None if found is None else Expectation(found.cpu_cores, partial(_why, found, ahead_s))
+
+    def _ask_forecast(self, members: Sequence[Member]) -> None:
+        """Ask the forecast for what comes after the latest sample of each."""
+        if not members:
+            return
+        slots, arrays = slots_of(members), self.arrays
+        cpu_cores = self.foresight.decide(slots, arrays.table[slots], self.lead_s)
+        arrays.undecided[slots] = 0
+        arrays.decided_by[slots], arrays.wanted[slots, CPU] = BY_FORECAST, cpu_cores
+        for member in members:
+            member.rule = partial(self._rule, member.slot)
+
+    def _rule(self, slot: int) -> str:
+        return self.foresight.words(slot, int(self.arrays.table[slot]))
+
+
+def _why(found: ClassForecast, ahead_s: float) -> str:
+    which = f"{found.alike} of {found.runs} earlier runs" if found.runs > 1 else "the one earlier run"
+    return f"as {which} of its class went on: CPU for {ahead_s:.0f} s"

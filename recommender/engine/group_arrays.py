@@ -1,0 +1,214 @@
+"""What is remembered of groups between steps, side by side: what was published, how that went, what was ever used.
+
+A group is what shares one target: the containers of one name under one VPA. It outlives them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
+from recommender.slots import SlotArrays
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+FORGETTING = 1.0 - 1.0 / 400.0
+"""What a judged sample counts for after one more: some four hundred of the latest ones make up the share."""
+
+KILL_MEMORY_S = 7 * DAY_S
+"""How long a kill for memory binds: a weekly job meets the same stage again."""
+
+PEAK_DAYS = 8
+"""For so many days the most memory that was used is known: as long as the default recommender looks back."""
+
+FULL_S = HOUR_S
+"""A node that had no room is taken for full for so long: the updater evicts what it has no room for."""
+
+ABOUT = 1.02
+"""A peak that is exceeded by less is the same one."""
+
+CHANGES = 64
+"""So many of the latest changes of a target are known; more an hour are not allowed to anybody."""
+
+LOWER, TARGET, UPPER = 0, 1, 2
+"""Rows of an estimate, float64 (3, 2)."""
+
+_NOTHING = np.full(2, np.nan)
+_NO_ESTIMATE = np.full((3, 2), np.nan)
+
+
+class GroupArrays(SlotArrays):
+    """By slot.
+
+    Attributes
+    ----------
+    alive
+        A group is there.
+    applied, evicts, limits_follow, repeats
+        See `keys.Rules`.
+    published
+        (n, 2): the target in force, before the limits of users and operators; NaN where there is none.
+    given
+        (n, 2): the same within all limits, as containers get it.
+    changed_s
+        (n, CHANGES): when it changed, unix seconds.
+    less_memory_since_s
+        Since when less memory is wanted than stands; NaN while it is not.
+    violations, judged
+        (n, 2) and (n,): of CPU and memory, and a number of samples, all fading.
+    kill_floor_bytes, killed_s
+        What a kill for memory showed to be needed, and when that was.
+    peak_bytes, peak_day
+        (n, PEAK_DAYS): the most memory that one container used on each of the latest days, and which day that is.
+    peak_age_s
+        How old a container was when it had reached the most that is known: before, a run may still come to it.
+    taught
+        A container that is no stranger any more has said what it needs.
+    had, deferred_since_s, last_deferred_s
+        (n, 2) and (n,): the most that one of its containers requests, since when a resize has waited for room, and
+        since when the last one did that had to.
+    known, known_days, known_s
+        (n, 3, 2): what the default recommender said when it was asked last; on how many days of history that rested,
+        and when that was.
+    said
+        (n, 3, 2): what was advised last, with its band.
+    news, vital
+        Count what a person would be told of: another target, phase or container; and of that what must not be lost at
+        a restart: a container that was decided for, a kill.
+    said_doubt
+        What it was doubted for, a place in `situation.DOUBTS`; -1 before anything was advised.
+    said_wide
+        That was within the default recommender's bounds.
+    """
+
+    alive: BoolArray
+    applied: BoolArray
+    evicts: BoolArray
+    limits_follow: BoolArray
+    repeats: BoolArray
+    published: FloatArray
+    given: FloatArray
+    changed_s: FloatArray
+    less_memory_since_s: FloatArray
+    violations: FloatArray
+    judged: FloatArray
+    kill_floor_bytes: FloatArray
+    killed_s: FloatArray
+    peak_bytes: FloatArray
+    peak_day: IntArray
+    peak_age_s: FloatArray
+    taught: BoolArray
+    had: FloatArray
+    deferred_since_s: FloatArray
+    last_deferred_s: FloatArray
+    known: FloatArray
+    known_days: FloatArray
+    known_s: FloatArray
+    said: FloatArray
+    news: IntArray
+    vital: IntArray
+    said_doubt: IntArray
+    said_wide: BoolArray
+
+    def __init__(self) -> None:
+        marks = ("alive", "applied", "evicts", "limits_follow", "repeats", "taught", "said_wide")
+        super().__init__(
+            {
+                **dict.fromkeys(marks, False),
+                **dict.fromkeys(("published", "given", "had"), _NOTHING),
+                **dict.fromkeys(("known", "said"), _NO_ESTIMATE),
+                **dict.fromkeys(("judged", "kill_floor_bytes", "known_days"), 0.0),
+                **dict.fromkeys(("killed_s", "known_s", "last_deferred_s"), -np.inf),
+                "changed_s": np.full(CHANGES, -np.inf),
+                "less_memory_since_s": np.nan,
+                "violations": np.zeros(2),
+                "peak_bytes": np.zeros(PEAK_DAYS),
+                "peak_day": 0,
+                "peak_age_s": 0.0,
+                "deferred_since_s": np.inf,
+                "said_doubt": -1,
+                "news": 0,
+                "vital": 0,
+            }
+        )
+
+    def violation_ratio(self) -> FloatArray:
+        """float64 (n, 2): share of the judged samples that violated, the latest counting most."""
+        ratio: FloatArray = self.violations / np.maximum(self.judged, 1.0)[:, np.newaxis]
+        return ratio
+
+    def judge(self, groups: IntArray, violates: BoolArray) -> None:
+        """Count samples, bool (m, 2): whether each was above what its container had at the time. Groups may repeat."""
+        for turn in _turns(groups):
+            slots = groups[turn]
+            self.violations[slots] = self.violations[slots] * FORGETTING + violates[turn]
+            self.judged[slots] = self.judged[slots] * FORGETTING + 1.0
+
+    def see_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
+        """Note what containers of these ages use, float64 (m,) each. Groups may repeat."""
+        today = int(now_s // DAY_S)
+        for slot in np.unique(groups[self.peak_day[groups] < today]).tolist():
+            passed = min(today - int(self.peak_day[slot]), PEAK_DAYS)
+            self.peak_bytes[slot] = np.concatenate([np.zeros(passed), self.peak_bytes[slot, : PEAK_DAYS - passed]])
+            self.peak_day[slot] = today
+        for turn in _turns(groups):
+            slots, used, age_s = groups[turn], used_bytes[turn], ages_s[turn]
+            higher = used > self.peak()[slots] * ABOUT
+            self.peak_age_s[slots[higher]] = age_s[higher]
+            self.peak_bytes[slots, 0] = np.maximum(self.peak_bytes[slots, 0], used)
+
+    def standing(self) -> FloatArray:
+        """float64 (n, 2): the target in force, and what containers request where there is none; NaN without either."""
+        return np.where(np.isnan(self.published), self.had, self.published)
+
+    def peak(self) -> FloatArray:
+        """float64 (n,): the most memory that one container is known to have used; 0 where nothing is known."""
+        peak: FloatArray = self.peak_bytes.max(axis=1, initial=0.0)
+        return peak
+
+    def kill_floor(self, now_s: float) -> FloatArray:
+        """float64 (n,): bytes below which memory must not fall; 0 where no kill is remembered."""
+        return np.where(now_s - self.killed_s < KILL_MEMORY_S, self.kill_floor_bytes, 0.0)
+
+    def lacks_room(self, now_s: float) -> BoolArray:
+        """bool (n,): a resize waits for room on a node, or one lately had to."""
+        lacks: BoolArray = (self.deferred_since_s < np.inf) | (now_s - self.last_deferred_s < FULL_S)
+        return lacks
+
+    def recent_changes(self, now_s: float) -> IntArray:
+        """int64 (n,): how often the target changed within the last hour."""
+        changes: IntArray = (now_s - self.changed_s <= HOUR_S).sum(axis=1)
+        return changes
+
+    def want(self, memory_bytes: FloatArray, now_s: float) -> None:
+        """Note how much memory is wanted now, float64 (n,), so that less of it is had only after a while."""
+        less = memory_bytes < self.standing()[:, MEMORY]
+        self.less_memory_since_s[~less] = np.nan
+        self.less_memory_since_s[less & np.isnan(self.less_memory_since_s)] = now_s
+
+    def publish(self, slot: int, target: Amounts, given: Amounts, now_s: float) -> bool:
+        """Note a target, before and within all limits; True when it is another one than before."""
+        self.given[slot] = given
+        before = self.published[slot].tolist()
+        if all(new == old or (math.isnan(new) and math.isnan(old)) for new, old in zip(target, before, strict=True)):
+            return False
+        if not all(map(math.isnan, before)):
+            self.changed_s[slot, 1:] = self.changed_s[slot, :-1].copy()
+            self.changed_s[slot, 0] = now_s
+        if target[MEMORY] < before[MEMORY]:
+            self.less_memory_since_s[slot] = now_s  # the next step down waits anew
+        self.published[slot] = target
+        return True
+
+
+def _turns(groups: IntArray) -> list[IntArray]:
+    """Positions, so that in each turn every group is there once at most; int64 (m_i,) each."""
+    if len(groups) and np.bincount(groups).max() == 1:  # as most often
+        return [np.arange(len(groups))]
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(groups) else order
+    number = np.arange(len(order)) - np.repeat(starts, np.diff(np.concatenate([starts, [len(order)]])))
+    return [order[number == turn] for turn in range(int(number.max(initial=-1)) + 1)]

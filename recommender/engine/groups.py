@@ -1,0 +1,190 @@
+"""The groups of containers that share a target, by slot: arrays, histories, and who belongs to them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recommender.engine.group_arrays import CHANGES, DAY_S, PEAK_DAYS, GroupArrays
+from recommender.engine.keys import Group, Instance, Rules, Running
+from recommender.engine.seen import GroupStart
+from recommender.errors import BadInput
+from recommender.kernels import histogram as kernel
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import MEMORY, FloatArray
+
+log = logging.getLogger(__name__)
+
+_KEPT = {
+    "changed_s": CHANGES,
+    "peak_bytes": PEAK_DAYS,
+    "violations": 2,
+    "peak_day": 0,
+    "peak_age_s": 0,
+    "less_memory_since_s": 0,
+    "judged": 0,
+    "kill_floor_bytes": 0,
+    "killed_s": 0,
+    "taught": 0,
+}
+"""Arrays whose part of a group survives a restart, and how many numbers that is; 0: one by itself."""
+
+
+class Groups:
+    """All groups.
+
+    Attributes
+    ----------
+    slots, by_slot
+        The slot of each group, and the group at each slot.
+    history
+        By slot: what the default recommender would know.
+    workload
+        By slot: the workload class of the container seen last; None before any.
+    instances
+        By slot: the containers that are there, in the order in which they came: a set's differs from start to start,
+        and with it the last bit of a sum.
+    """
+
+    def __init__(self) -> None:
+        self.arrays = GroupArrays()
+        self.slots: dict[Group, int] = {}
+        self.by_slot: dict[int, Group] = {}
+        self.history: dict[int, HistogramAggregate] = {}
+        self.workload: dict[int, str | None] = {}
+        self.instances: dict[int, dict[Instance, None]] = {}
+        self._history_of: dict[Instance, HistogramAggregate] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def add(self, group: Group, start: GroupStart, now_s: float, memory_margin: float) -> None:
+        """Take in one that is new, with what is known of it.
+
+        Where nothing was kept, or it cannot be read, the memory that stands is taken for what was used and a margin: a
+        checkpoint does not hold the peak of the running day.
+        """
+        if not self._free:
+            old, slots = len(self.arrays), len(self.arrays) + max(16, len(self.arrays) // 4)
+            self.arrays.grow(slots)
+            self._free = list(range(slots - 1, old - 1, -1))
+        slot = self._free.pop()
+        self.arrays.reset(slot)
+        self.arrays.alive[slot] = True
+        self.slots[group], self.by_slot[slot] = slot, group
+        self.history[slot], self.workload[slot], self.instances[slot] = start.history, None, {}
+        self.arrays.published[slot] = self.arrays.given[slot] = start.standing
+        stood_for_bytes = np.nan_to_num(start.standing[MEMORY]) / (1.0 + memory_margin)
+        self.arrays.peak_bytes[slot, 0] = max(start.history.most_used()[MEMORY], stood_for_bytes)
+        self.arrays.peak_day[slot] = now_s // DAY_S
+        if start.kept is not None:
+            try:
+                self._restore(slot, start.kept)
+            except BadInput as error:
+                log.warning("%s", error)
+
+    def rule(self, group: Group, rules: Rules) -> None:
+        """What becomes of what is published for a group."""
+        slot = self.slots[group]
+        self.history[slot].memory_interval_s = rules.memory_interval_s
+        for name in ("applied", "evicts", "limits_follow", "repeats"):
+            getattr(self.arrays, name)[slot] = getattr(rules, name)
+
+    def remove(self, group: Group) -> None:
+        """Forget one; its slot is given to another."""
+        slot = self.slots.pop(group)
+        self.arrays.reset(slot)
+        for of_slot in (self.by_slot, self.history, self.workload, self.instances):
+            del of_slot[slot]
+        self._free.append(slot)
+
+    def look_through(self, slot: int, running: Sequence[Running]) -> None:
+        """What the containers of a group have, once something of them changed."""
+        live = [one for one in running if not one.finished]
+        requests = np.array([one.requests for one in live]).reshape(-1, 2)
+        self.arrays.had[slot] = np.fmax.reduce(requests, axis=0, initial=math.nan)
+        deferred_s = [one.deferred_since_s for one in live if one.deferred_since_s < math.inf]
+        self.arrays.deferred_since_s[slot] = min(deferred_s, default=math.inf)
+        self.arrays.last_deferred_s[slot] = max([*deferred_s, float(self.arrays.last_deferred_s[slot])])
+
+    def session(self, slot: int, instance: Instance) -> HistogramSession:
+        """The history session of a container of a group."""
+        history = self._history_of[instance] = self.history[slot]
+        return history.session(instance.pod_uid)
+
+    def leave(self, gone: Iterable[Instance]) -> None:
+        """Containers are gone: what they added to histories stays."""
+        for instance in gone:
+            if (history := self._history_of.pop(instance, None)) is not None:
+                history.leave(instance.pod_uid)
+
+    def ask_histogram(self, slot: int, now_s: float) -> None:
+        """What the default recommender would say of a group now.
+
+        Of memory that nothing is known of it says nothing: what stands, or what the containers have, is taken for it.
+        """
+        history, arrays = self.history[slot], self.arrays
+        confidence = history.confidence()
+        requests = history.requests(confidence)
+        arrays.known[slot], arrays.known_s[slot], arrays.known_days[slot] = np.nan, now_s, confidence
+        if requests is not None:
+            arrays.known[slot] = requests
+            if not history.past.memory.sums[kernel.TOTAL]:
+                arrays.known[slot, :, MEMORY] = np.fmax(arrays.published[slot, MEMORY], arrays.had[slot, MEMORY])
+
+    def most_used(self, slot: int) -> FloatArray:
+        """float64 (2,): cores and bytes, the most that is known to have been used; 0 where nothing is."""
+        used = np.array(self.history[slot].most_used())
+        used[MEMORY] = max(used[MEMORY], float(self.arrays.peak()[slot]))
+        return used
+
+    def kept(self, slot: int) -> dict[str, Any]:
+        """What must survive a restart, ready for JSON; the history has its checkpoint."""
+        content = {name: getattr(self.arrays, name)[slot].tolist() for name in _KEPT}
+        content["changed_s"] = [at_s for at_s in content["changed_s"] if math.isfinite(at_s)]
+        return {name: _without_nan(value) for name, value in content.items()} | {"class": self.workload[slot]}
+
+    def _restore(self, slot: int, kept: Mapping[str, Any]) -> None:
+        """Go on with what `kept` said.
+
+        Raises
+        ------
+        BadInput
+            It does not fit; the group is as it was.
+        """
+        try:
+            parts = {name: _numbers(kept[name], number, name) for name, number in _KEPT.items()}
+        except (KeyError, TypeError, ValueError) as error:
+            problem = f"the kept state of a VPA does not fit ({error!r})"
+            raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
+        most_bytes = float(self.arrays.peak_bytes[slot, 0])
+        for name, part in parts.items():
+            getattr(self.arrays, name)[slot] = part
+        if not self.arrays.peak()[slot]:
+            self.arrays.peak_bytes[slot, 0] = most_bytes
+        workload = kept.get("class")
+        self.workload[slot] = workload if isinstance(workload, str) else None
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no such numbers."""
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else None
+
+
+def _numbers(kept: Any, number: int, name: str) -> FloatArray:
+    """float64 (number,), or () where that is 0: NaN, or long ago, where there was none."""
+    missing = -math.inf if name in ("changed_s", "killed_s") else math.nan
+    numbers = np.array([missing if one is None else one for one in (kept if number else [kept])], np.float64)
+    if name == "changed_s":
+        numbers = np.concatenate([numbers, np.full(CHANGES, missing)])[:CHANGES]
+    if numbers.shape != (max(number, 1),) or np.isposinf(numbers).any():
+        raise ValueError(f"{name} does not fit")
+    return numbers if number else numbers[0]

@@ -1,0 +1,82 @@
+"""Samples held against what their containers have: all of a step at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.engine.container_arrays import BY_CLASS
+from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.tally import Report
+from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+
+PINNED_FROM = 0.95
+"""From this share of what it has on, a container is taken to use all of it."""
+
+NO_MORE = 1.05
+"""A container that used no less when it had room does not use more because it has none."""
+
+SAME = np.array([0.01, 0.01])
+"""What a container has differs from what was published for it by no more than this share: it is ours."""
+
+
+def judge(
+    fleet: Fleet,
+    groups: GroupArrays,
+    slots: IntArray,
+    target_violation: tuple[float, float],
+    report: Report,
+    now_s: float,
+) -> None:
+    """Take the latest samples of containers; what is not ours to answer for is not judged.
+
+    That is a container for which nothing is published, one that has never had what was, and one whose node has no room
+    for it. Where nobody applies what is published, samples are held against that.
+
+    Parameters
+    ----------
+    slots
+        int64 (m,): whose they are. One may be there with several samples.
+    target_violation
+        Share of samples above allocation x 1.05 that is accepted, per resource.
+    """
+    arrays, owner = fleet.arrays, fleet.arrays.group[slots]
+    used, had, given = arrays.used[slots], arrays.had[slots], groups.given[owner]
+    _see_pinned(fleet, slots)
+    arrays.given[slots] |= is_given(had, given)
+    ours = arrays.given[slots] & ~np.isnan(had).all(axis=1) & ~groups.lacks_room(now_s)[owner]
+    looked_at = ~groups.applied[owner] & ~np.isnan(given).all(axis=1)
+    had = np.where(looked_at[:, np.newaxis], given, had)
+    judged = np.flatnonzero(ours | looked_at)
+    above = used > had * VIOLATION_TOLERANCE
+    groups.judge(owner[judged], above[judged])
+    fleet.foresight.hold(slots[judged], used[judged], had[judged])
+    for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
+        if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
+            runs.judge(bool(above[at, CPU]), target_violation[CPU])
+    report.judge(used[judged], had[judged])
+
+
+def is_given(had: FloatArray, given: FloatArray) -> BoolArray:
+    """Whether containers have what was published, float64 (..., 2); not where nothing was."""
+    same = (np.abs(had - given) <= SAME * given) | np.isnan(given)
+    return np.asarray(same.all(axis=-1) & ~np.isnan(given).all(axis=-1))
+
+
+def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
+    """Count samples in a row in which a container used just the CPU that it has."""
+    arrays = fleet.arrays
+    used, had = arrays.used[slots, CPU], arrays.had[slots, CPU]
+    all_of_it = uses_all(used, had, arrays.limits[slots, CPU])
+    free = slots[~all_of_it]
+    arrays.free_cpu_cores[free] = arrays.used[free, CPU]
+    more = all_of_it & ~(used <= NO_MORE * arrays.free_cpu_cores[slots])
+    np.add.at(arrays.pinned, slots[more], 1)
+    arrays.pinned[slots[~more]] = 0
+
+
+def uses_all(cpu_cores: FloatArray, requests: FloatArray, limits: FloatArray) -> BoolArray:
+    """Whether that is just the CPU that containers have: their request on a full node, or their limit; float64 (m,)."""
+    just = (requests * PINNED_FROM <= cpu_cores) & (cpu_cores <= requests * VIOLATION_TOLERANCE)
+    found: BoolArray = just | (cpu_cores >= limits * PINNED_FROM)
+    return found

@@ -1,0 +1,104 @@
+"""Memory of every live container, worked out anew in each step from its own largest use and the runs of its class.
+
+What a class cannot promise yet is left to the container's own use; that it falls late, from what stands or was
+declared, is a rail's business.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from recommender.engine.container_arrays import NOBODY
+from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.options import RailOptions
+from recommender.policies.class_runs import ClassRuns
+from recommender.policies.memory_runs import AGES, memory_targets
+from recommender.records import MEMORY, FloatArray, IntArray
+from recommender.units import format_memory
+
+UNSEEN_S = 120.0
+"""A container's first samples come so late at most."""
+
+
+class Promises(NamedTuple):
+    """What its class promises to each of m containers.
+
+    Attributes
+    ----------
+    peak_bytes, least_bytes
+        float64 (m,): see `MemoryBounds`.
+    rises
+        float64 (m, AGES).
+    """
+
+    peak_bytes: FloatArray
+    least_bytes: FloatArray
+    rises: FloatArray
+
+
+def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
+    """What memory all live containers are to have from now on."""
+    arrays, runs = fleet.arrays, fleet.memory
+    slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
+    promises = _promises(fleet, slots, options.target_kills)
+    targets = memory_targets(
+        runs.age_steps[slots], _largest_bytes(fleet, groups, slots), arrays.had[slots, MEMORY],
+        promises.peak_bytes, promises.rises, 0.0, 1.0 + options.memory_margin,
+    )  # fmt: skip
+    arrays.wanted[slots, MEMORY] = np.fmax(targets, promises.least_bytes)
+    arrays.promised[slots] = ~np.isnan(promises.peak_bytes)
+
+
+def coming_memory(runs: ClassRuns, stands_bytes: float, target_kills: float) -> tuple[float, bool]:
+    """Bytes for a container of a class that has not used anything yet; and whether the class promises that."""
+    bounds = runs.memory.bounds(target_kills)
+    if np.isnan(bounds.peak_bytes):
+        return max(stands_bytes, bounds.least_bytes), False
+    return bounds.peak_bytes, True
+
+
+def memory_words(runs: ClassRuns | None, target_kills: float) -> str:
+    """What the memory of a container of a class rests on."""
+    if runs is None:
+        return "memory follows its own largest use: it has no class"
+    bounds = runs.memory.bounds(target_kills)
+    if np.isnan(bounds.peak_bytes):
+        return (
+            f"memory follows its own largest use: {bounds.runs} earlier runs of its class are too few to promise more"
+        )
+    chance = bounds.runs / (bounds.runs + 1.0)
+    return (
+        f"memory by {bounds.runs} earlier runs of its class: the rest of a run stays below its own largest use "
+        f"by their rises, and below {format_memory(bounds.peak_bytes)}, with a chance of {chance:.0%} and their margin"
+    )
+
+
+def _largest_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> FloatArray:
+    """float64 (m,): the most that each of these is known to have used.
+
+    Of one whose start was not seen that is what any of its group used. A service may outlive what it used once: like
+    the default recommender's, its peaks are forgotten after days.
+    """
+    arrays, runs = fleet.arrays, fleet.memory
+    unseen_s = (arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - runs.age_steps[slots]) * fleet.step_s
+    own, of_group = runs.largest_bytes[slots], groups.peak()[arrays.group[slots]]
+    return np.where(unseen_s > UNSEEN_S, of_group, np.fmin(own, of_group))
+
+
+def _promises(fleet: Fleet, slots: IntArray, target_kills: float) -> Promises:
+    """Of the classes of these containers, each asked once."""
+    m = len(slots)
+    promises = Promises(np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf))
+    members_of: dict[ClassRuns, list[int]] = {}
+    for place, slot in enumerate(slots.tolist()):
+        runs = fleet.by_slot[slot].runs
+        if runs is not None and len(runs.memory):
+            members_of.setdefault(runs, []).append(place)
+    for runs, places in members_of.items():
+        bounds = runs.memory.bounds(target_kills)
+        promises.peak_bytes[places], promises.least_bytes[places] = bounds.peak_bytes, bounds.least_bytes
+        promises.rises[places] = bounds.rises
+    return promises

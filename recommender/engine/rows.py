@@ -1,0 +1,86 @@
+"""The latest two cycles of every live container, side by side: what a decision and a history still have to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recommender.records import UNKNOWN_PHASE, FloatArray, IntArray
+from recommender.slots import SlotArrays
+
+
+class Rows(SlotArrays):
+    """Usage and phases by slot, the newest row last.
+
+    Each slot's rows move through an array that is wider than they are, so that an append is one row and not a shift of
+    all of them; now and then those that have come to its end are moved back to its beginning.
+
+    Parameters
+    ----------
+    width
+        How many rows are kept.
+    """
+
+    usage: FloatArray
+    labels: NDArray[np.int16]
+    end: IntArray
+
+    def __init__(self, width: int) -> None:
+        self.width, self._room = width, width + max(1, width // 8)
+        nothing, unknown = np.full((self._room, 2), np.nan), np.full(self._room, UNKNOWN_PHASE, np.int16)
+        super().__init__({"usage": nothing, "labels": unknown, "end": width})
+
+    def append(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
+        """One row each, float64 (m, 2) and int64 (m,); the oldest go."""
+        full = slots[self.end[slots] == self._room]
+        if len(full):
+            kept = slice(self._room - self.width, self._room)
+            self.usage[full, : self.width] = self.usage[full, kept]
+            self.labels[full, : self.width] = self.labels[full, kept]
+            self.end[full] = self.width
+        ends = self.end[slots]
+        self.usage[slots, ends], self.labels[slots, ends] = usage, labels
+        self.end[slots] = ends + 1
+
+    def refill(self, slot: int, usage: FloatArray) -> None:
+        """The newest rows are these, float64 (n, 2), of no known phase."""
+        self.reset(slot)
+        self.usage[slot, self.width - len(usage) : self.width] = usage
+
+    def raise_latest(self, slots: IntArray, usage: FloatArray) -> FloatArray:
+        """The newest rows show the larger of what they showed and of these, float64 (m, 2); returns them.
+
+        A slot may be there several times.
+        """
+        newest = slots, self.end[slots] - 1
+        np.maximum.at(self.usage, newest, usage)
+        raised: FloatArray = self.usage[newest]
+        return raised
+
+    def latest(self, slot: int, n: int) -> tuple[FloatArray, IntArray]:
+        """The newest `n` rows, oldest first: float64 (n, 2) and int64 (n,)."""
+        end = self.end[slot]
+        return self.newest_usage(slot, n).copy(), self.labels[slot, end - n : end].astype(np.int64)
+
+    def newest_usage(self, slot: int, n: int) -> FloatArray:
+        """The usage of these: not a copy."""
+        end = self.end[slot]
+        return self.usage[slot, end - n : end]
+
+    def latest_of(self, slots: IntArray, numbers: IntArray) -> tuple[FloatArray, IntArray]:
+        """The newest rows of many, as many as each number says, one after the other: float64 (n, 2) and int64 (n,)."""
+        owners = np.repeat(slots, numbers)
+        before = np.cumsum(numbers) - numbers
+        places = np.repeat(self.end[slots] - numbers - before, numbers) + np.arange(len(owners))
+        return self.usage[owners, places], self.labels[owners, places].astype(np.int64)
+
+    def told_anew(self, slots: IntArray, tell: Callable[[IntArray, FloatArray], IntArray]) -> IntArray:
+        """Label all rows of these again, oldest first; returns the labels of the newest, int64 (m,)."""
+        labels = np.full(len(slots), UNKNOWN_PHASE, np.int64)
+        for back in range(self.width, 0, -1):
+            places = self.end[slots] - back
+            labels = tell(slots, self.usage[slots, places])
+            self.labels[slots, places] = labels
+        return labels

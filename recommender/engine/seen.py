@@ -1,0 +1,71 @@
+"""What a step of the engine is told: nothing else comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from recommender.engine.keys import Group, Instance, Kill, Rules, Running
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import Amounts, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What came since the last step.
+
+    Attributes
+    ----------
+    groups
+        Groups that are new or whose rules changed; None for those that are gone.
+    containers
+        Containers that are new or of which something changed; None for those that are gone.
+    samples
+        Oldest first for each container.
+    kills
+        In the order in which they were seen.
+    """
+
+    groups: Mapping[Group, Rules | None] = field(default_factory=dict)
+    containers: Mapping[Instance, Running | None] = field(default_factory=dict)
+    samples: Sequence[tuple[Instance, Sample]] = ()
+    kills: Sequence[Kill] = ()
+
+
+class GroupStart(NamedTuple):
+    """What is known of a group when it is first seen.
+
+    Attributes
+    ----------
+    history
+        What the default recommender would know.
+    standing
+        Cores and bytes: the target that is in force, NaN where there is none.
+    kept
+        What `Engine.kept_of` said before a restart; None where nothing was kept.
+    """
+
+    history: HistogramAggregate
+    standing: Amounts
+    kept: Mapping[str, Any] | None = None
+
+
+class Memory(Protocol):
+    """What is known from before."""
+
+    def group(self, group: Group) -> GroupStart:
+        """What is known of a group that is new."""
+
+    def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
+        """What was kept of a container; None where nothing was."""
+
+
+class Nothing:
+    """A memory of nothing: everything is new."""
+
+    def group(self, group: Group) -> GroupStart:
+        return GroupStart(HistogramAggregate(), (float("nan"), float("nan")))
+
+    def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
+        return None

@@ -1,0 +1,281 @@
+"""What the rails know of all groups in a step: arrays, one row a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from recommender.engine.container_arrays import BY_CLASS, NOBODY, UNDECIDED
+from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.options import RailOptions
+from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+
+DOUBTS = (
+    "",
+    "no running container",
+    "too little history",
+    "phase unknown",
+    "no samples lately",
+    "violations although the margin was widened",
+)
+"""Why a forecast is not to be trusted, in the order of their numbers; 0: it is."""
+
+SURE, NOBODY_RUNS, TOO_LITTLE, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = range(len(DOUBTS))
+
+FEW_SAMPLES = 40
+"""A share of fewer samples than these is chance."""
+
+PINNED_SAMPLES = 2
+"""One sample near the request is chance."""
+
+SILENT_SAMPLES = 3
+"""After so many that did not come, nothing is known of what a container does now."""
+
+HEADROOM = 1.1
+"""A stranger gets so much of what it uses itself while others of its group say what is needed."""
+
+
+@dataclass
+class Situation:
+    """What is known of groups, and what their containers want.
+
+    Attributes
+    ----------
+    now_s
+        Unix seconds.
+    wanted
+        float64 (n, 2): the largest demand among their containers, cores and bytes; NaN where none could be forecast.
+        Containers of one group may be in different phases; what the most demanding one needs is for all, per resource.
+    leading
+        int64 (n,): the slot of the container whose demand in CPU that is; -1 where it is no running one's.
+    doubt
+        int64 (n,): why the forecast is not to be trusted, a place in `DOUBTS`.
+    silent
+        bool (n,): containers run, and nothing was told of any of them lately; or none runs and none is expected.
+    working_set_bytes
+        float64 (n,): the largest present one; NaN where none is known.
+    pinned
+        bool (n,): a container has used just the CPU that it has for a while, as one does that gets no more.
+    recent_cpu_cores
+        float64 (n,): the largest use in the latest cycles; NaN where there was none.
+    promised
+        bool (n,): the class of each of its containers promises what memory the rest of a run needs.
+    by_class
+        bool (n,): earlier runs of the class say what is wanted.
+    spent
+        bool (n, 2): a resource violates more than is accepted.
+    applied
+        float64 (n, 2): the target in force, NaN where there is none.
+    estimate, days
+        float64 (n, 3, 2) and (n,): what the default recommender would say, NaN where it was not asked or knows nothing;
+        and how many days of history that rests on.
+    had
+        float64 (n, 2): the most that one of the containers requests now.
+    deferred_s
+        float64 (n,): for how long a resize has waited for room on a node; 0 where none does.
+    evicts
+        bool (n,): a change makes its pods, or starts its containers, anew; or may, since a node has no room for it.
+    limits_follow
+        bool (n,): the memory limit moves with the request, and too little of it kills.
+    violations
+        float64 (n, 2): share of the judged samples that violated lately.
+    less_memory_since_s
+        float64 (n,): since when less memory is wanted than stands; NaN while it is not.
+    peak_bytes
+        float64 (n,): the most memory that one container is known to have used; 0 where nothing is known.
+    keeps_peak
+        bool (n,): that must be there also while less is needed, since a run may begin again, or come to it yet.
+    kill_floor_bytes
+        float64 (n,): what must be had since a container was killed for memory; 0 without such an event.
+    youngest_s
+        float64 (n,): the age of the container that was started last; infinite where none runs.
+    recent_changes
+        int64 (n,): how often the target changed within the last hour.
+    """
+
+    now_s: float
+    wanted: FloatArray
+    leading: IntArray
+    doubt: IntArray
+    silent: BoolArray
+    working_set_bytes: FloatArray
+    pinned: BoolArray
+    recent_cpu_cores: FloatArray
+    promised: BoolArray
+    by_class: BoolArray
+    spent: BoolArray
+    applied: FloatArray
+    estimate: FloatArray
+    days: FloatArray
+    had: FloatArray
+    deferred_s: FloatArray
+    evicts: BoolArray
+    limits_follow: BoolArray
+    violations: FloatArray
+    less_memory_since_s: FloatArray
+    peak_bytes: FloatArray
+    keeps_peak: BoolArray
+    kill_floor_bytes: FloatArray
+    youngest_s: FloatArray
+    recent_changes: IntArray
+
+    @property
+    def guesses(self) -> BoolArray:
+        """bool (n,): what is published is a guess, and says so."""
+        guesses: BoolArray = self.doubt != SURE
+        return guesses
+
+    @property
+    def standing_bytes(self) -> FloatArray:
+        """float64 (n,): memory in force; where no target is, what containers request, unless the default decides."""
+        applied, had = self.applied[:, MEMORY], self.had[:, MEMORY]
+        return np.where(np.isnan(applied) & ~self.as_default, had, applied)
+
+    @cached_property
+    def as_default(self) -> BoolArray:
+        """bool (n,): published is what the default recommender would, within its bounds: nobody is disturbed for it."""
+        as_default: BoolArray = (self.guesses | self.evicts) & ~np.isnan(self.estimate).any(axis=(1, 2))
+        return as_default
+
+
+def look(
+    fleet: Fleet,
+    groups: GroupArrays,
+    coming: FloatArray,
+    coming_promised: BoolArray,
+    now_s: float,
+    options: RailOptions,
+) -> Situation:
+    """What there is of each group.
+
+    Parameters
+    ----------
+    coming
+        float64 (n, 2): what containers are to have that have not used anything yet; NaN where nobody knows.
+    coming_promised
+        bool (n,): see `Situation.promised`.
+    """
+    n, arrays = len(groups), fleet.arrays
+    slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
+    owner = arrays.group[slots]
+    decided = arrays.decided_by[slots] != UNDECIDED
+    by_class = arrays.decided_by[slots] == BY_CLASS
+    wanted = _lean_on_the_grown_up(fleet, groups, slots, decided, by_class)
+    says_something = ~np.isnan(wanted).any(axis=1)
+    runs, says, unknown = (
+        np.bincount(owner[which], minlength=n)
+        for which in (slice(None), says_something, decided & ~by_class & (arrays.phase[slots] == UNKNOWN_PHASE))
+    )
+    expected = ~np.isnan(coming).any(axis=1)
+    silent = _silent(fleet, slots, owner, n, now_s)
+    silent = np.where(runs > 0, silent, ~expected)
+    doubt = np.full(n, SURE)
+    doubt[2 * unknown > says] = PHASE_UNKNOWN
+    doubt[(says == 0) & ~expected] = TOO_LITTLE
+    doubt[(runs == 0) & ~expected] = NOBODY_RUNS
+    doubt[silent & (runs > 0)] = SILENT
+    spent, by_far = _spent(groups, options)
+    doubt[(doubt == SURE) & by_far.any(axis=1)] = TOO_MANY_VIOLATIONS
+    youngest_s = -np.nan_to_num(_most(-fleet.ages_s(slots, now_s), owner, n), nan=-np.inf)
+    promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
+    promised &= np.where(expected, coming_promised, runs > 0)
+    evicts = groups.evicts | groups.lacks_room(now_s)
+    class_says = (np.bincount(owner, by_class, minlength=n) > 0) | expected
+    return Situation(
+        now_s=now_s,
+        wanted=np.fmax(_most(wanted, owner, n), coming),
+        leading=_leading(slots, owner, wanted[:, CPU], coming[:, CPU]),
+        doubt=doubt,
+        silent=silent,
+        working_set_bytes=_most(arrays.used[slots, MEMORY], owner, n),
+        pinned=np.bincount(owner, arrays.pinned[slots] >= PINNED_SAMPLES, minlength=n) > 0,
+        recent_cpu_cores=_most(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
+        promised=promised,
+        by_class=class_says,
+        spent=spent,
+        applied=groups.published,
+        estimate=groups.known,
+        days=groups.known_days,
+        had=groups.had,
+        deferred_s=np.maximum(0.0, now_s - groups.deferred_since_s),
+        evicts=evicts,
+        limits_follow=groups.limits_follow,
+        violations=groups.violation_ratio(),
+        less_memory_since_s=groups.less_memory_since_s,
+        peak_bytes=groups.peak(),
+        keeps_peak=_keeps_peak(groups, evicts, youngest_s, promised, fleet.lead_s),
+        kill_floor_bytes=groups.kill_floor(now_s),
+        youngest_s=youngest_s,
+        recent_changes=groups.recent_changes(now_s),
+    )
+
+
+def _keeps_peak(
+    groups: GroupArrays, evicts: BoolArray, youngest_s: FloatArray, promised: BoolArray, lead_s: float
+) -> BoolArray:
+    """Whether a run's largest need must be there while less is needed: it cannot be given when it comes.
+
+    A limit that follows kills the run that begins again; one that is begun by somebody else gets what stands published.
+    Where a request alone is moved, in place, it is given in time to what comes to its peak later than the lead time.
+    """
+    in_time = ~evicts & ~groups.limits_follow & (~groups.repeats | (groups.peak_age_s > lead_s))
+    to_come = ~promised & (youngest_s <= groups.peak_age_s + lead_s)
+    keeps: BoolArray = ~in_time | to_come
+    return keeps
+
+
+def _lean_on_the_grown_up(
+    fleet: Fleet, groups: GroupArrays, slots: IntArray, decided: BoolArray, by_class: BoolArray
+) -> FloatArray:
+    """What each of these wants, float64 (m, 2): a stranger does not replace what those that are none have taught.
+
+    What CPU is forecast of a container that has just begun differs from what is forecast of it later. While another one
+    of its group is no stranger any more, or has taught what is in force, a stranger gets what it uses.
+    """
+    arrays, owner = fleet.arrays, fleet.arrays.group[slots]
+    grown_up = decided & (by_class | (arrays.samples[slots] >= fleet.cycle_samples))
+    groups.taught[owner[grown_up & ~by_class]] = True
+    has_grown_up = np.bincount(owner, grown_up, minlength=len(groups)) > 0
+    leans = ~grown_up & (has_grown_up | groups.taught)[owner]
+    wanted = np.where(decided[:, np.newaxis], arrays.wanted[slots], np.nan)
+    wanted[leans, CPU] = arrays.used[slots, CPU][leans] * HEADROOM
+    alone = leans & ~has_grown_up[owner]
+    wanted[alone, CPU] = np.fmax(wanted, groups.published[owner])[alone, CPU]
+    return wanted
+
+
+def _silent(fleet: Fleet, slots: IntArray, owner: IntArray, n: int, now_s: float) -> BoolArray:
+    """bool (n,): of no container of a group anything was told lately."""
+    arrays = fleet.arrays
+    patience_s = SILENT_SAMPLES * np.maximum(arrays.every_s[slots], fleet.step_s)
+    fresh = now_s - arrays.sampled_s[slots] <= patience_s
+    silent: BoolArray = np.bincount(owner, fresh, minlength=n) == 0
+    return silent
+
+
+def _spent(groups: GroupArrays, options: RailOptions) -> tuple[BoolArray, BoolArray]:
+    """Whether each resource violates more than is accepted, and so much more that even the wider margin does."""
+    accepted, ratio = np.array(options.target_violation), groups.violation_ratio()
+    enough = (groups.judged >= FEW_SAMPLES)[:, np.newaxis]
+    return enough & (ratio > accepted), enough & (ratio > 2.0 * accepted)
+
+
+def _most(amounts: FloatArray, owner: IntArray, n: int) -> FloatArray:
+    """float64 (n, ...): the largest of each group, NaN where nothing is known."""
+    most = np.full((n, *amounts.shape[1:]), np.nan)
+    np.fmax.at(most, owner, amounts)
+    return most
+
+
+def _leading(slots: IntArray, owner: IntArray, cpu_cores: FloatArray, coming: FloatArray) -> IntArray:
+    """int64 (n,): of each group the slot that wants most CPU, the first of equal ones; -1 where nobody running does."""
+    leading = np.full(len(coming), -1)
+    known = np.flatnonzero(~np.isnan(cpu_cores))
+    order = known[np.lexsort((-slots[known], cpu_cores[known], owner[known]))]
+    leading[owner[order]] = slots[order]
+    most = _most(cpu_cores, owner, len(coming))
+    leading[coming > most] = -1
+    return leading

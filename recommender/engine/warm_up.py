@@ -1,0 +1,49 @@
+"""Whether a model can be used live; and what is compiled is compiled before it is needed, not in the first rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.compiling import compile_apart
+from recommender.engine.fleet import Fleet
+from recommender.engine.keys import Instance
+from recommender.engine.member import NewContainer
+from recommender.model import BUNDLED, PhaseModel, load
+from recommender.policies.histogram import HistogramSession
+from recommender.records import Sample
+
+CONTAINERS = 3
+
+
+def check_live(model: PhaseModel) -> None:
+    """Raise a `Misuse` unless the model can be used live: it knows demand, and needs CPU and memory only."""
+    Fleet(model, 1.0, 1, _introduce)
+
+
+def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
+    """Load what is compiled, or have it compiled where that was not done before: some seconds then."""
+    compile_apart(lambda: _rehearse(model, step_s, cycle_samples), __name__)
+
+
+def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
+    """Let a few invented containers live through two cycles."""
+    rng = np.random.default_rng(0)
+    fleet = Fleet(model, step_s, cycle_samples, _introduce)
+    for cell in range(2 * cycle_samples + model.detector.lag):
+        now_s = cell * step_s
+        fleet.observe(
+            (Instance("ns", f"pod-{n}", "main"), Sample(now_s, *rng.uniform((0.1, 1e8), (2.0, 4e9))))
+            for n in range(CONTAINERS)
+        )
+        fleet.decide(fleet.due(now_s), now_s)
+    for member in fleet:
+        fleet.remember(member)
+        member.history.estimate()
+
+
+def _introduce(_: Instance) -> NewContainer:
+    return NewContainer(None, HistogramSession())
+
+
+if __name__ == "__main__":
+    _rehearse(load(BUNDLED), 1.0, 4)

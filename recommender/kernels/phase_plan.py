@@ -1,0 +1,187 @@
+"""The cheapest allocation for the coming time: reserved, shortage and resizes, from occupancy and demand."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from recommender.kernels.plan_arrays import PLAN, Expected, PlanArrays, Weights
+
+CANDIDATES = 20
+LOWEST, STEP, STEPS = -5.0, 0.02, 900
+"""Demands are looked up by a level or the difference of two, 2 % apart; the highest is 440,000 floors."""
+
+LEVEL_SAMPLES = 3
+"""Samples whose mean is the level now."""
+
+LEANS = 3.0
+"""Own samples in a phase that count as much as what others showed."""
+
+URGENT = 3.0
+"""After so many violations in a row a resize needs no budget."""
+
+NEGLIGIBLE = 0.002
+"""A phase that is expected for less than this share of the coming time is not looked at."""
+
+LEVEL_COUNTS = 0.5
+"""A violation costs at least as much as that of a container whose mean is this share of the level now."""
+
+SIZE_LEANS = 40.0
+"""Own samples that count as much as the mean use of what was learned from: what a violation costs goes by size."""
+
+
+STAYING, VISITING, RETURNING = 0, 1, 2
+"""Tables of `Expected`."""
+
+
+class Demands(NamedTuple):
+    """What one container may demand of one resource in the coming time.
+
+    Attributes
+    ----------
+    tables, phases
+        int64 (n,): where each is looked up, `STAYING`, `VISITING` or `RETURNING`, and the phase.
+    shares
+        float64 (n,): of the coming time.
+    offsets
+        float64 (n,): the level that those tables count from.
+    """
+
+    tables: NDArray[np.int64]
+    phases: NDArray[np.int64]
+    shares: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True)
+def above(shares: NDArray[np.float64], level: float) -> float:
+    """Share of demands above a level, from the place of its table at or below it: rather too much than too little."""
+    place = math.floor((level - LOWEST) / STEP)
+    if place < 0:
+        return 1.0
+    if place >= STEPS:
+        return 0.0
+    return float(shares[place])
+
+
+@njit(cache=True, nogil=True)
+def level_now(k: int, resource: int, standing: PlanArrays) -> float:
+    """Level of the mean of a container's latest samples."""
+    samples = standing.samples[k]
+    seen = min(samples, LEVEL_SAMPLES)
+    total = 0.0
+    for back in range(1, seen + 1):
+        total += standing.recent[k, (samples - back) % standing.recent.shape[1], resource]
+    return math.log(total / seen + 1.0)
+
+
+@njit(cache=True, nogil=True)
+def price_of_violation(k: int, resource: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
+    """What it costs a container to be in violation all of the time, in floors."""
+    samples = standing.samples[k]
+    mean = (standing.total[k, resource] + SIZE_LEANS * expected.mean[resource]) / (samples + SIZE_LEANS)
+    level = math.exp(level_now(k, resource, standing))
+    return float(weights.price[resource] * max(mean, LEVEL_COUNTS * level))
+
+
+@njit(cache=True, nogil=True)
+def expected_time(k: int, table: int, standing: PlanArrays, expected: Expected) -> NDArray[np.float64]:
+    """float64 (phases,): the share of the coming time that a container is expected to spend in each."""
+    buckets = expected.occupancy.shape[3]
+    bucket = min(int(math.log2(standing.dwell[k])), buckets - 1)
+    occupancy: NDArray[np.float64] = expected.occupancy[table, standing.before[k], standing.phase[k], bucket]
+    return occupancy
+
+
+@njit(cache=True, nogil=True)
+def coming_demands(
+    k: int,
+    resource: int,
+    now: float,
+    occupancy: NDArray[np.float64],
+    standing: PlanArrays,
+    expected: Expected,
+) -> Demands:
+    """What container `k`, at level `now`, may demand in the coming time: told once for all levels that are tried."""
+    tables, phases = np.empty(2 * len(occupancy), np.int64), np.empty(2 * len(occupancy), np.int64)
+    shares, offsets = np.empty(2 * len(occupancy)), np.zeros(2 * len(occupancy))
+    n = 0
+    for phase in range(len(occupancy)):
+        if occupancy[phase] <= NEGLIGIBLE:
+            continue
+        if phase == standing.phase[k]:
+            tables[n], phases[n], shares[n], offsets[n] = STAYING, phase, occupancy[phase], now
+            n += 1
+            continue
+        samples = standing.own_samples[k, phase]
+        own = samples / (samples + LEANS)
+        tables[n], phases[n], shares[n] = VISITING, phase, occupancy[phase] * (1.0 - own)
+        n += 1
+        if samples > 0.0:
+            tables[n], phases[n], shares[n] = RETURNING, phase, occupancy[phase] * own
+            offsets[n] = standing.own_sum[k, resource, phase] / samples
+            n += 1
+    return Demands(tables[:n], phases[:n], shares[:n], offsets[:n])
+
+
+@njit(cache=True, nogil=True)
+def time_above(resource: int, level: float, demands: Demands, expected: Expected) -> float:
+    """Expected share of the coming time in which the demand for a resource is above `level`."""
+    share = 0.0
+    for n in range(len(demands.tables)):
+        phase, difference = demands.phases[n], level - demands.offsets[n]
+        if demands.tables[n] == STAYING:
+            share += demands.shares[n] * above(expected.staying[resource, phase], difference)
+        elif demands.tables[n] == VISITING:
+            share += demands.shares[n] * above(expected.visiting[resource, phase], difference)
+        else:
+            share += demands.shares[n] * above(expected.returning[resource, phase], difference)
+    return share
+
+
+@njit(cache=True, nogil=True)
+def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
+    """What is cheapest for the coming time, in floors; what was asked last where a change does not pay."""
+    now, occupancy = level_now(k, resource, standing), expected_time(k, table, standing, expected)
+    correction = standing.correction[k, PLAN, resource]
+    # Demand grows with the correction itself: the price must outgrow it, or the same shortage stays the cheapest.
+    price = price_of_violation(k, resource, standing, expected, weights) * math.exp(2.0 * correction)
+    # The level now and the largest of each phase that may come bound what can be worth its price.
+    low, high = max(min(now, 0.0), now - 1.0), now + expected.largest[resource, 0, standing.phase[k]]
+    for phase in range(len(occupancy)):
+        if occupancy[phase] > NEGLIGIBLE and phase != standing.phase[k]:
+            high = max(high, expected.largest[resource, 1, phase])
+            if standing.own_samples[k, phase] > 0.0:
+                own = standing.own_sum[k, resource, phase] / standing.own_samples[k, phase]
+                high = max(high, own + expected.largest[resource, 2, phase])
+    high += correction
+    best, least = 0.0, math.inf
+    demands = coming_demands(k, resource, now, occupancy, standing, expected)
+    # First all of the range, then what lies around the best.
+    for _ in range(2):
+        step = (high - low) / (CANDIDATES - 1)
+        for candidate in range(CANDIDATES):
+            level = low + step * candidate
+            amount = math.expm1(level)
+            covered = math.log1p(max(amount, 0.0) * weights.tolerance) - correction
+            cost = amount + price * time_above(resource, covered, demands, expected)
+            if cost < least:
+                best, least = level, cost
+        low, high = best - step, best + step
+    best = max(math.expm1(best), 1.0)
+    asked = standing.asked[k, PLAN, resource]
+    if math.isnan(asked):
+        return best
+    covered = math.log1p(asked * weights.tolerance) - correction
+    stays = asked + price * time_above(resource, covered, demands, expected)
+    return best if may_change(k, PLAN, resource, standing) and stays - least > weights.resize * best else asked
+
+
+@njit(cache=True, nogil=True)
+def may_change(k: int, expert: int, resource: int, standing: PlanArrays) -> bool:
+    """Whether the budget has a resize left, or there is no waiting for it."""
+    return bool(standing.budget[k, expert, resource] >= 1.0 or standing.streak[k, expert, resource] >= URGENT)

@@ -1,1 +1,0 @@
-"""What earlier runs of a workload teach its next one."""

@@ -1,0 +1,155 @@
+"""The containers of a round: whose each is, found by the names that metrics have, and what the engine is told of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod
+from recommender.engine.keys import Ended, Group, Instance, Running
+from recommender.live.view.view import Place
+from recommender.live.vpa_state import VpaState
+from recommender.records import Sample
+
+GONE_ROUNDS = 40
+"""For so many rounds a container is remembered after it is gone: a kill may be told of later than its pod's end."""
+
+
+class Home(NamedTuple):
+    """A container with its pod and the VPA that speaks for it."""
+
+    state: VpaState
+    pod: Pod
+    container: ContainerState
+
+    @property
+    def workload_class(self) -> ObjectKey | None:
+        """Namespace and name of its class; None where nothing tells it."""
+        name = self.state.selection.workload.get(self.pod.uid)
+        return None if name is None else ObjectKey(self.pod.key.namespace, name)
+
+    def running(self) -> Running:
+        """What the engine is told of it."""
+        pod, container = self.pod, self.container
+        ended = container.terminated
+        cpu_cores, memory_bytes = container.requests
+        waits = [resize.since_s for resize in pod.resizes if resize.reason == DEFERRED and resize.since_s is not None]
+        return Running(
+            group=self.state.group(container.name),
+            workload=self.state.selection.workload.get(pod.uid),
+            started_s=container.started_s,
+            requests=(math.nan if pod.is_boosted(container.name) else cpu_cores, memory_bytes),
+            limits=container.limits,
+            restarts=container.restart_count,
+            finished=pod.finished,
+            ended=None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s),
+            leaving=pod.deleting,
+            deferred_since_s=min(waits, default=math.inf),
+        )
+
+
+class ContainerIndex:
+    """The containers of a round.
+
+    Attributes
+    ----------
+    version
+        Another one after every change.
+    contested
+        Two VPAs have spoken for one container; the first one has it.
+    """
+
+    def __init__(self) -> None:
+        self._homes: dict[Instance, Home] = {}
+        self._places: dict[Place, Instance] = {}
+        self._done: set[Place] = set()
+        self._gone: dict[Place, tuple[Instance, Group, int]] = {}
+        self._round = 0
+        self._touched: set[Instance] = set()
+        self._told: dict[Instance, Running] = {}
+        self.version, self.contested = 0, False
+
+    def clear(self) -> None:
+        """Forget them all, though not for a while who lived where."""
+        self._touched |= self._homes.keys()
+        for place, instance in self._places.items():
+            self._gone[place] = instance, self._homes[instance].state.group(place.container), self._round
+        self._homes.clear()
+        self._places.clear()
+        self._done.clear()
+        self.version, self.contested = self.version + 1, False
+
+    def add(self, state: VpaState, pod: Pod) -> None:
+        """Take in a pod; those of its containers that another VPA speaks for stay with that one."""
+        for container in pod.containers:
+            instance = Instance(pod.key.namespace, pod.uid, container.name)
+            if instance in self._homes:
+                self.contested = True
+                continue
+            self._homes[instance] = Home(state, pod, container)
+            self._touched.add(instance)
+            place = Place(pod.key.namespace, pod.key.name, container.name)
+            self._places[place] = instance
+            (self._done.add if pod.finished else self._done.discard)(place)
+        self.version += 1
+
+    def drop(self, state: VpaState, pod: Pod) -> None:
+        """The pod is not there any more, or another one by now; what is another VPA's stays."""
+        for container in pod.containers:
+            instance = Instance(pod.key.namespace, pod.uid, container.name)
+            if (home := self._homes.get(instance)) is not None and home.state is state:
+                del self._homes[instance]
+                self._touched.add(instance)
+                place = Place(pod.key.namespace, pod.key.name, container.name)
+                if self._places.get(place) == instance:
+                    del self._places[place]
+                    self._done.discard(place)
+                    self._gone.pop(place, None)
+                    self._gone[place] = instance, state.group(container.name), self._round
+        self.version += 1
+
+    def take_changes(self) -> dict[Instance, Running | None]:
+        """What the engine was not told of yet: containers that are new or not what they were; None for those gone."""
+        changes: dict[Instance, Running | None] = {}
+        for instance in sorted(self._touched):
+            home = self._homes.get(instance)
+            running = None if home is None else home.running()
+            if running != self._told.get(instance):
+                changes[instance] = running
+                if running is None:
+                    del self._told[instance]
+                else:
+                    self._told[instance] = running
+        self._touched.clear()
+        self._round += 1
+        for place in [place for place, (_, _, left) in self._gone.items() if self._round - left > GONE_ROUNDS]:
+            del self._gone[place]
+        return changes
+
+    def at(self, place: Place) -> tuple[Instance, Group] | None:
+        """The container that metrics and events call so, and its group; also for a while after it is gone."""
+        instance = self._places.get(place)
+        if instance is None:
+            gone = self._gone.get(place)
+            return None if gone is None else gone[:2]
+        return instance, self._homes[instance].state.group(place.container)
+
+    def samples_of(self, samples: Iterable[tuple[Place, Sample]]) -> Iterator[tuple[Instance, Sample]]:
+        """Whose samples these are; those of others are left out.
+
+        So are those of pods that have finished: metrics go on telling of them for a while.
+        """
+        places, done = self._places, self._done
+        for place, sample in samples:
+            if (instance := places.get(place)) is not None and place not in done:
+                yield instance, sample
+
+    def of(self, instance: Instance) -> Home | None:
+        """Where a container belongs; None when its pod is gone."""
+        return self._homes.get(instance)
+
+    def classes(self) -> set[ObjectKey]:
+        """The workload classes that anything runs of."""
+        return {key for home in self._homes.values() if (key := home.workload_class) is not None}

@@ -1,1 +1,0 @@
-"""Every live container: its latest samples, its phase, and what is decided for it."""

@@ -1,1 +1,0 @@
-"""Whose each container is, and how its use compares with what it has."""

@@ -1,0 +1,84 @@
+"""Whose each container is, kept from round to round, and worked out again only where something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from recommender.cluster.errors import ClusterError
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.engine.tally import Report
+from recommender.live.containers import ContainerIndex
+from recommender.live.view.view import SelectedPods, View
+from recommender.live.vpa_state import VpaState
+
+
+class Placing:
+    """Selects the pods of all VPAs.
+
+    Parameters
+    ----------
+    index
+        Kept up to date.
+    """
+
+    def __init__(self, view: View, index: ContainerIndex) -> None:
+        self.index = index
+        self._view = view
+        self._placed: dict[ObjectKey, tuple[VpaState, SelectedPods]] = {}
+
+    def select(self, states: Collection[VpaState], report: Report) -> None:
+        """The pods of each, as they are now."""
+        report.each(states, VpaState.name, self._select)
+        if not self._are_placed(states):
+            self._place(states)
+
+    def _select(self, state: VpaState) -> None:
+        """Where they cannot be told now, those known before stay; where none were, that is no word on pods at all."""
+        try:
+            state.selection = self._view.select(state.vpa)
+        except ClusterError as error:
+            if not state.told:
+                state.selection = SelectedPods((), {}, f"Cannot tell its pods: {error}")
+            raise
+        state.told = True
+
+    def _are_placed(self, states: Collection[VpaState]) -> bool:
+        """Everything is as it was: most rounds of a quiet cluster."""
+        return (
+            not self.index.contested
+            and len(states) == len(self._placed)
+            and all(_same(self._placed.get(one.vpa.key), (one, one.selection)) for one in states)
+        )
+
+    def _place(self, states: Collection[VpaState]) -> None:
+        """Bring the index up to date."""
+        # Of two VPAs for one pod the updater obeys the older one of those that are not Off.
+        ordered = sorted(states, key=lambda one: (one.vpa.update_mode == "Off", one.vpa.created_s, one.vpa.key))
+        now = {state.vpa.key: (state, state.selection) for state in ordered}
+        if not self._renew(now):
+            self.index.clear()
+            self._add(ordered)
+        self._placed = now
+
+    def _renew(self, now: dict[ObjectKey, tuple[VpaState, SelectedPods]]) -> bool:
+        """Place those anew whose pods are not the same; False when all must be, since one pod has several VPAs."""
+        if self.index.contested or not self._placed or self._placed.keys() - now.keys():
+            return False
+        changed = [key for key, placed in now.items() if not _same(self._placed.get(key), placed)]
+        self.index.version += bool(changed)  # also where nobody lives any more, or yet
+        for key in changed:
+            before = self._placed.get(key)
+            if before is not None:
+                for pod in before[1].pods:
+                    self.index.drop(before[0], pod)
+        self._add(now[key][0] for key in changed)
+        return not self.index.contested
+
+    def _add(self, states: Iterable[VpaState]) -> None:
+        for state in states:
+            for pod in state.selection.pods:
+                self.index.add(state, pod)
+
+
+def _same(one: tuple[VpaState, SelectedPods] | None, other: tuple[VpaState, SelectedPods]) -> bool:
+    return one is not None and one[0] is other[0] and one[1] is other[1]

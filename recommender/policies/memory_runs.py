@@ -1,0 +1,230 @@
+"""Memory by runs: what a run may still need, promised by the earlier runs of its class.
+
+Two facts of each earlier run are kept: its peak, and by how much its memory rose above all that it had used before
+within the time that a change takes (`kernels.memory_rises`). The next run is allocated the smaller of the class's peak
+and its own largest use x the class's largest rise. One run in n + 1 exceeds the largest of n others, so both have a
+margin that shrinks with n. Before a class has enough runs, what was declared stays, for ten minutes at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from recommender.kernels.memory_rises import observe_memory
+from recommender.records import FloatArray, IntArray
+from recommender.slots import SlotArrays
+
+FIRST_AGE_STEPS = 4.0
+AGES = 10
+"""Rises are kept from 4, 8, ... 2048 samples on."""
+
+MOST_LEAD = 40
+"""A change that takes more samples is looked back at by so many."""
+
+FEWEST_RUNS = 3
+"""A class with fewer runs promises nothing, nor does an age that fewer runs reached."""
+
+MOST_RUNS = 256
+"""The latest ones are kept: a class changes with its code."""
+
+MARGIN, MARGIN_OF_ONE = 0.05, 1.0
+"""Above the largest of n runs: this share, and the second one divided by n: so likely is it to be exceeded."""
+
+SLOWER = 1
+"""A run may take 2 ** this times as long as the earlier ones to come to the same point: rises count from that much
+earlier on."""
+
+ABOVE_OWN = 1.1
+"""A run that comes up to the peak of its class keeps this much above its own largest use."""
+
+STRANGER_WAITS_S, STRANGER_MARGIN = 600.0, 1.15
+"""Without a promise: what was declared for ten minutes, then the largest use so far x the margin."""
+
+
+class RunMemory(NamedTuple):
+    """What a run leaves behind.
+
+    Attributes
+    ----------
+    peak_bytes
+        Its largest use; of one that was killed, what it is taken to have needed.
+    rises
+        float64 (AGES,): by how much it rose, at most, above all that had been used when the allocation was decided,
+        among decisions from each age on; a ratio, 0 for ages that it did not reach.
+    killed
+        For memory: nobody knows what it would have come to.
+    """
+
+    peak_bytes: float
+    rises: FloatArray
+    killed: bool = False
+
+
+class MemoryBounds(NamedTuple):
+    """What a class promises.
+
+    Attributes
+    ----------
+    runs
+        Earlier runs that came to their end.
+    peak_bytes
+        What a run stays below; NaN where nothing is promised.
+    rises
+        float64 (AGES,): what the next rise stays below, as a ratio to the largest use so far; infinite where too few
+        runs became that old.
+    least_bytes
+        Where nothing is promised: what a killed run showed to be needed; 0 without one.
+    """
+
+    runs: int
+    peak_bytes: float
+    rises: FloatArray
+    least_bytes: float = 0.0
+
+
+NOTHING_PROMISED = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
+
+
+class MemoryOfRuns(SlotArrays):
+    """Memory of many runs under way.
+
+    Attributes
+    ----------
+    age_steps
+        Samples since it was first seen, gaps counted.
+    largest_bytes
+        The largest use so far, 0 before the first.
+    rises
+        (n, AGES): see `RunMemory`.
+    """
+
+    age_steps: IntArray
+    largest_bytes: FloatArray
+    rises: FloatArray
+    largest_before: FloatArray
+
+    def __init__(self, slots: int = 0) -> None:
+        fresh = {"age_steps": 0, "largest_bytes": 0.0, "rises": np.zeros(AGES), "largest_before": np.zeros(MOST_LEAD)}
+        super().__init__(fresh, slots)
+
+    def observe(self, slots: IntArray, memory_bytes: FloatArray, lead_steps: int) -> None:
+        """Take in the next sample of each container; NaN is a gap.
+
+        Parameters
+        ----------
+        lead_steps
+            Samples from the last one that a decision knows to the first one under it; `MOST_LEAD` are looked back at.
+        """
+        observe_memory(
+            slots, memory_bytes, min(lead_steps, MOST_LEAD), FIRST_AGE_STEPS,
+            self.age_steps, self.largest_bytes, self.largest_before, self.rises,
+        )  # fmt: skip
+
+    def run(self, slot: int) -> RunMemory:
+        """What a run leaves behind when it ends now."""
+        return RunMemory(float(self.largest_bytes[slot]), self.rises[slot].copy())
+
+
+class ClassMemory:
+    """What earlier runs of a class leave behind: the latest of them, oldest first.
+
+    Parameters
+    ----------
+    runs
+        As `add` takes them.
+
+    Attributes
+    ----------
+    peaks_bytes, rises, killed
+        float64 (runs,) and (runs, AGES), bool (runs,): see `RunMemory`.
+    """
+
+    def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
+        self.peaks_bytes, self.rises, self.killed = np.zeros(0), np.zeros((0, AGES)), np.zeros(0, bool)
+        self._bounds: dict[float, MemoryBounds] = {}
+        for run in runs:
+            self.add(run)
+
+    def __len__(self) -> int:
+        return len(self.peaks_bytes)
+
+    def __iter__(self) -> Iterator[RunMemory]:
+        return map(RunMemory, self.peaks_bytes.tolist(), self.rises, self.killed.tolist())
+
+    def add(self, run: RunMemory) -> None:
+        """A run came to its end, or was killed."""
+        self.peaks_bytes = np.append(self.peaks_bytes, run.peak_bytes)[-MOST_RUNS:]
+        self.rises = np.concatenate([self.rises, run.rises[np.newaxis]])[-MOST_RUNS:]
+        self.killed = np.append(self.killed, run.killed)[-MOST_RUNS:]
+        self._bounds.clear()
+
+    def bounds(self, target_kills: float) -> MemoryBounds:
+        """What the next run stays below with a chance of all but `target_kills`."""
+        if target_kills not in self._bounds:
+            self._bounds[target_kills] = self._bound(target_kills)
+        return self._bounds[target_kills]
+
+    def _bound(self, target_kills: float) -> MemoryBounds:
+        ended = int(np.count_nonzero(~self.killed))
+        if ended < FEWEST_RUNS:
+            least_bytes = float(self.peaks_bytes[self.killed].max(initial=0.0))
+            return NOTHING_PROMISED._replace(runs=ended, least_bytes=least_bytes)
+        of_ages = np.array([_bound(column[column > 0], target_kills) for column in self.rises.T])
+        return MemoryBounds(ended, _bound(self.peaks_bytes, target_kills), of_ages)
+
+
+def memory_targets(
+    age_steps: IntArray,
+    largest_bytes: FloatArray,
+    declared_bytes: FloatArray,
+    peak_bytes: FloatArray,
+    rises: FloatArray,
+    stranger_waits_steps: float,
+    stranger_margin: float = STRANGER_MARGIN,
+) -> FloatArray:
+    """What each run needs until the next decision is in force.
+
+    Parameters
+    ----------
+    age_steps, largest_bytes
+        (n,): samples seen and the largest of them, 0 before the first.
+    declared_bytes
+        float64 (n,): NaN where nothing was declared.
+    peak_bytes, rises
+        float64 (n,) and (n, AGES), or (AGES,) for all: `MemoryBounds` of each run's class.
+    stranger_waits_steps
+        How long what was declared stays where a class promises nothing.
+    stranger_margin
+        How far above its own largest use a run is kept from then on: a factor.
+
+    Returns
+    -------
+    float64 (n,)
+        NaN where nothing was declared, promised or seen.
+    """
+    doublings = np.floor(np.log2(np.maximum(age_steps, 1) / FIRST_AGE_STEPS)).astype(np.int64)
+    column = np.clip(doublings - SLOWER, 0, AGES - 1)
+    rise = np.take_along_axis(np.broadcast_to(rises, (len(column), AGES)), column[:, np.newaxis], axis=1)[:, 0]
+    known = (doublings >= 0) & (largest_bytes > 0)
+    # 0 x infinity where nothing is known yet: replaced by the class's peak.
+    following = np.where(known, np.where(known, largest_bytes, 1.0) * rise, np.inf)
+    promised = np.where(following < peak_bytes, following, np.maximum(peak_bytes, largest_bytes * ABOVE_OWN))
+    waits = (age_steps < stranger_waits_steps) & ~np.isnan(declared_bytes)
+    own = np.where(largest_bytes > 0, largest_bytes * stranger_margin, declared_bytes)
+    targets: FloatArray = np.where(np.isnan(peak_bytes), np.where(waits, declared_bytes, own), promised)
+    return targets
+
+
+def _bound(values: FloatArray, target: float) -> float:
+    """What the next one of the same kind stays below; infinite where too few are known.
+
+    With n values the k-th smallest is not exceeded with a chance of k / (n + 1), whatever their distribution.
+    """
+    n = len(values)
+    if n < FEWEST_RUNS:
+        return np.inf
+    place = min(int(np.ceil((n + 1) * (1.0 - target))), n)
+    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN + MARGIN_OF_ONE / n)

@@ -1,0 +1,136 @@
+"""The plan: phases and their graph say what comes, each container's own violations hold what is promised.
+
+Nothing happens on a cycle: with each sample the cheapest allocation for the coming time can be computed, and what was
+asked for changes when that saves more than a resize costs and the budget of resizes allows it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recommender.kernels.guarantee import GAIN
+from recommender.kernels.plan_advice import FOLLOWED
+from recommender.kernels.plan_arrays import EXPERTS, LATE, Expected, PlanArrays, Weights
+from recommender.kernels.plan_steps import MOST_SAVED, decide_each, follow_run, hold_each, observe_each
+from recommender.policies.phase_demand import FLOORS
+from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.slots import SlotArrays
+
+RESIZE = 0.1
+"""Price of a resize, as a share of the new allocation."""
+
+
+def weights_of(
+    price: FloatArray, target: tuple[float, float], changes_per_sample: float, resize: float = RESIZE
+) -> Weights:
+    """What the plan weighs, see `Weights`."""
+    return Weights(price, np.array(target), resize, changes_per_sample, VIOLATION_TOLERANCE)
+
+
+class PlanState(SlotArrays):
+    """Where containers stand with the plan, see `PlanArrays`."""
+
+    phase: IntArray
+    before: IntArray
+    dwell: IntArray
+    samples: IntArray
+    total: FloatArray
+    recent: FloatArray
+    own_sum: FloatArray
+    own_samples: FloatArray
+    asked: FloatArray
+    correction: FloatArray
+    gain: FloatArray
+    streak: FloatArray
+    budget: FloatArray
+    lately: FloatArray
+    dearer: FloatArray
+    chosen: IntArray
+
+    def __init__(self, phases: int, slots: int = 0) -> None:
+        counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
+        pair, experts = np.zeros(2), np.zeros((EXPERTS, 2))
+        amounts = {"total": pair, "recent": np.zeros((FOLLOWED, 2)), "asked": experts + np.nan}
+        own = {"own_sum": np.zeros((2, phases)), "own_samples": np.zeros(phases)}
+        held = {"correction": experts, "gain": experts + GAIN, "streak": experts, "budget": experts + MOST_SAVED}
+        record = {"lately": np.full((LATE, EXPERTS, 2), np.nan), "dearer": pair, "chosen": np.zeros(2, np.int64)}
+        super().__init__({**counts, **amounts, **own, **held, **record}, slots)
+
+    @property
+    def standing(self) -> PlanArrays:
+        """The arrays: not copies."""
+        return PlanArrays(*(getattr(self, name) for name in PlanArrays._fields))
+
+    def stands(self, slots: IntArray) -> FloatArray:
+        """float64 (m, 2): what is asked for by whoever has the say, in floors."""
+        return self._of_chosen(self.asked, slots)
+
+    def corrected(self, slots: IntArray) -> FloatArray:
+        """float64 (m, 2): the correction of whoever has the say."""
+        return self._of_chosen(self.correction, slots)
+
+    def _of_chosen(self, of_experts: FloatArray, slots: IntArray) -> FloatArray:
+        chosen = self.chosen[slots][:, np.newaxis]
+        found: FloatArray = np.take_along_axis(of_experts[slots], chosen, axis=1)[:, 0]
+        return found
+
+
+class PhasePlan:
+    """The plan of many containers.
+
+    Parameters
+    ----------
+    state
+        Where they stand.
+    expected, weights
+        What was learned, and what is weighed; both may be replaced at any time.
+    """
+
+    def __init__(self, state: PlanState, expected: Expected, weights: Weights) -> None:
+        self.state, self.expected, self.weights = state, expected, weights
+
+    def observe(self, slots: IntArray, usage: FloatArray, phases: IntArray) -> None:
+        """Take in a sample of each container, float64 (m, 2), and its phase; a negative one is unknown."""
+        observe_each(slots, usage / FLOORS, phases, self.state.standing, self.expected, self.weights)
+
+    def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
+        """Judge the latest sample of each by what was in force, both float64 (m, 2); NaN where that is not known."""
+        hold_each(slots, usage / FLOORS, in_force / FLOORS, self.weights, self.state.standing)
+
+    def decide(self, slots: IntArray, tables: IntArray, resources: int = len(RESOURCES)) -> FloatArray:
+        """What to ask for, float64 (m, resources) cores and bytes; each container was seen at least once.
+
+        Parameters
+        ----------
+        tables
+            int64 (m,): which table of occupancy each goes by.
+        resources
+            How many are decided: one is CPU alone.
+        """
+        decide_each(slots, tables, resources, self.state.standing, self.expected, self.weights)
+        asked: FloatArray = (self.state.stands(slots) * FLOORS)[:, :resources]
+        return asked
+
+    def follow(self, slot: int, usage: FloatArray, phases: IntArray, decisions: BoolArray, late: int = 0) -> FloatArray:
+        """Take in the samples of one container and decide where told.
+
+        Parameters
+        ----------
+        usage, phases
+            float64 (n, 2), NaN in gaps, and int64 (n,).
+        decisions
+            bool (n + 1,): before which samples to decide; the last is after all of them.
+        late
+            Samples from a decision until it is in force.
+
+        Returns
+        -------
+        float64 (n + 1, 2)
+            What stands asked for before each sample; NaN before the first decision.
+        """
+        asked = np.empty((len(usage) + 1, 2))
+        follow_run(
+            slot, usage / FLOORS, phases, decisions, late, self.state.standing, self.expected, self.weights, asked
+        )
+        asked *= FLOORS
+        return asked

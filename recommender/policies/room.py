@@ -1,0 +1,105 @@
+"""What there is room for: the nodes that a pod may run on, and the quota of its namespace.
+
+A pod that asks for more than any node has would wait for ever; one that asks for more than its quota leaves would, once
+evicted, not be made again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from recommender.policies.constraints import HAIR, WHOLE_UNITS, ContainerRules
+from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
+
+NO_USE: Amounts = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """For one pod, (cpu_cores, memory_bytes).
+
+    Attributes
+    ----------
+    nodes
+        What the nodes offer that it may run on; without any, nothing is known and nothing is cut.
+    quota
+        The most that it may request; infinite where nothing limits it.
+    """
+
+    nodes: tuple[Amounts, ...] = ()
+    quota: Amounts = (math.inf, math.inf)
+
+
+def fit_room(
+    recommendations: Sequence[ContainerRecommendation],
+    beside: Amounts,
+    room: Room,
+    rules_of: Callable[[str], ContainerRules],
+    used: Mapping[str, Amounts],
+) -> tuple[ContainerRecommendation, ...]:
+    """Cut the targets of one pod until it fits one of the nodes, and the quota.
+
+    All targets of a resource shrink by the same share, and lower bounds follow, on the node that asks for the mildest
+    cut. None shrinks below its minAllowed, which the updater would raise it to again; for a node's sake none shrinks
+    below what its container uses either. Quota takes that too: what stands fits it, more may be lost altogether.
+
+    Parameters
+    ----------
+    beside
+        What the pod asks for besides these targets: containers without one, the pod's overhead.
+    used
+        By container, what it uses now.
+    """
+
+    def least(name: str, in_use: Amounts) -> Amounts:
+        cpu_cores, memory_bytes = (max(rules_of(name).min_allowed[i] or 0.0, in_use[i]) for i in (CPU, MEMORY))
+        return cpu_cores, memory_bytes
+
+    shares = _mildest(_wanted(recommendations), beside, room.nodes)
+    fitted = [_cut(one, "LargestNode", shares, least(one.container, used.get(one.container, NO_USE)))
+              for one in recommendations]  # fmt: skip
+    shares = _shares(_wanted(fitted), beside, room.quota)
+    return tuple(_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted)
+
+
+def _wanted(recommendations: Sequence[ContainerRecommendation]) -> Amounts:
+    cpu_cores, memory_bytes = (
+        math.fsum(r.target[i] for r in recommendations if r.target[i] >= 0) for i in (CPU, MEMORY)
+    )
+    return cpu_cores, memory_bytes
+
+
+def _mildest(wanted: Amounts, beside: Amounts, nodes: Sequence[Amounts]) -> Amounts:
+    """What share of the targets fits on the best node; all of it where none is known, or all are full already."""
+    mildest: Amounts | None = None
+    for node in nodes:
+        if node[CPU] <= beside[CPU] or node[MEMORY] <= beside[MEMORY]:
+            continue
+        shares = _shares(wanted, beside, node)
+        mildest = max(mildest or (0.0, 0.0), shares, key=lambda shares: (min(shares), max(shares)))
+        if mildest == (1.0, 1.0):
+            break
+    return mildest or (1.0, 1.0)
+
+
+def _shares(wanted: Amounts, beside: Amounts, offered: Amounts) -> Amounts:
+    cpu, memory = (min(1.0, max(0.0, offered[i] - beside[i]) / wanted[i]) if wanted[i] else 1.0 for i in (CPU, MEMORY))
+    return cpu, memory
+
+
+def _cut(recommendation: ContainerRecommendation, why: str, shares: Amounts, least: Amounts) -> ContainerRecommendation:
+    if shares == (1.0, 1.0):
+        return recommendation
+    target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
+    for i in (CPU, MEMORY):
+        if shares[i] < 1.0 and target[i] >= 0:
+            cut = math.floor(target[i] * shares[i] * WHOLE_UNITS[i] + HAIR) / WHOLE_UNITS[i]
+            cut = min(target[i], max(cut, math.ceil(least[i] * WHOLE_UNITS[i] - HAIR) / WHOLE_UNITS[i]))
+            if cut < target[i]:
+                applied.append(AppliedLimit(why, RESOURCES[i], target[i], cut))
+            target[i], lower[i] = cut, min(lower[i], cut)
+    return replace(
+        recommendation, target=(target[CPU], target[MEMORY]), lower=(lower[CPU], lower[MEMORY]), limits=tuple(applied)
+    )

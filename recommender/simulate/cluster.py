@@ -1,0 +1,56 @@
+"""Time passing in a simulated cluster: pods come, use, are killed, resized and evicted, tick by tick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from recommender.simulate import controllers, kubelet, resizing
+from recommender.simulate.kubelet import Kill
+from recommender.simulate.pods import Workload
+from recommender.simulate.updater import INTERVAL_S, Updater
+from recommender.simulate.usage import DAY_S
+
+UPDATER_PHASE_S = INTERVAL_S / 2.0
+"""The updater looks halfway between two full minutes, at which recommenders do: neither is told of the other's."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Workloads side by side; none takes anything from another.
+
+    Attributes
+    ----------
+    now_s, tick_s
+        The time, and how far apart the moments are that are looked at.
+    kills
+        Those that nobody has taken yet.
+    """
+
+    workloads: Sequence[Workload]
+    now_s: float
+    tick_s: float = 15.0
+    kills: list[Kill] = field(default_factory=list)
+    updater: Updater = field(default_factory=Updater)
+    began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.now_s
+
+    def step(self) -> None:
+        """One tick passes."""
+        self.now_s += self.tick_s
+        for workload in self.workloads:
+            tally = workload.tallies[int((self.now_s - self.began_s) // DAY_S)]
+            controllers.reconcile(workload, tally, self.now_s)
+            for pod in workload.live:
+                self.kills += kubelet.run(workload, pod, tally, self.now_s, self.tick_s)
+                resizing.resize(workload, pod, tally, self.now_s)
+            if (self.now_s + UPDATER_PHASE_S) % INTERVAL_S < self.tick_s:
+                self.updater.loop(workload, tally, self.now_s)
+                controllers.reconcile(workload, tally, self.now_s)
+
+    def take_kills(self) -> list[Kill]:
+        """Kills since the last call."""
+        taken, self.kills = self.kills, []
+        return taken

@@ -1,0 +1,95 @@
+"""What keeps as many pods there as a workload is to have: of Deployments, StatefulSets, DaemonSets and Jobs."""
+
+from __future__ import annotations
+
+import math
+
+from recommender.simulate.admission import resources_for
+from recommender.simulate.pods import Container, Pod, Workload
+from recommender.simulate.resizing import fits
+from recommender.simulate.tally import Tally
+
+START_S = 10.0
+"""From the making of a pod to the start of its containers."""
+
+FINISHED_KEPT_S = 300.0
+"""A finished pod of a Job is to be seen for so long."""
+
+
+def reconcile(workload: Workload, tally: Tally, now_s: float) -> None:
+    """Make and remove pods."""
+    _forget_finished(workload, now_s)
+    if workload.kind == "Job":
+        _reconcile_job(workload, tally, now_s)
+        return
+    replicas = workload.replicas_at(now_s)
+    revision = sum(now_s >= at_s for at_s in workload.rollouts)
+    workload.revision = revision
+    for pod in [pod for pod in workload.pods if pod.replica >= replicas]:
+        _remove(workload, pod)
+    old = [pod for pod in workload.pods if pod.revision != revision]
+    if old and all(pod.phase == "Running" for pod in workload.pods) and len(workload.pods) == replicas:
+        _remove(workload, old[-1])
+    for number in sorted(set(range(replicas)) - {pod.replica for pod in workload.pods}):
+        _make(workload, number, now_s)
+    _place(workload, now_s)
+
+
+def evict(workload: Workload, pod: Pod, tally: Tally) -> None:
+    """The Eviction API: the pod goes, and its controller makes another one, which begins anew.
+
+    To a Job it is a pod that has failed.
+    """
+    tally.evictions += 1
+    workload.failed_pods += 1
+    _remove(workload, pod)
+
+
+def _reconcile_job(workload: Workload, tally: Tally, now_s: float) -> None:
+    """One pod after the other until one ends well or too many have failed; then, later, the next run."""
+    if not workload.live and workload.ended_s == math.inf:
+        last = workload.pods[-1] if workload.pods else None
+        if last is not None and last.phase == "Succeeded" and last.revision == workload.run:
+            workload.ended_s = now_s
+        elif workload.failed_pods > workload.backoff_limit:
+            workload.ended_s = now_s
+            tally.failed_jobs += 1
+    if now_s >= workload.ended_s + workload.again_after_s:
+        workload.run, workload.failed_pods, workload.ended_s = workload.run + 1, 0, math.inf
+    if not workload.live and workload.ended_s == math.inf:
+        workload.revision = workload.run
+        _make(workload, 0, now_s)
+    _place(workload, now_s)
+
+
+def _make(workload: Workload, replica: int, now_s: float) -> None:
+    """A pod as its template and the admission controller have it."""
+    workload.made += 1
+    number = replica if workload.kind == "StatefulSet" else f"{workload.revision}-{workload.made}"
+    given = workload.vpa.update_mode != "Off"
+    containers = []
+    for spec in workload.containers:
+        has = resources_for(workload.vpa, spec.name, spec.resources) if given else spec.resources.defaulted()
+        containers.append(Container(spec, has, has, now_s + START_S))
+    name, uid = f"{workload.name}-{number}", f"{workload.namespace}-{workload.name}-{workload.made}"
+    workload.pods.append(Pod(name, uid, replica, workload.revision, now_s, containers))
+    workload.version += 1
+
+
+def _place(workload: Workload, now_s: float) -> None:
+    """A pod that no node has room for waits."""
+    for pod in workload.pods:
+        if pod.phase == "Pending" and not fits(pod, workload.node):
+            for container in pod.containers:
+                container.starts_s = now_s + START_S
+
+
+def _remove(workload: Workload, pod: Pod) -> None:
+    workload.pods.remove(pod)
+    workload.version += 1
+
+
+def _forget_finished(workload: Workload, now_s: float) -> None:
+    for pod in [pod for pod in workload.pods if pod.finished]:
+        if workload.kind != "Job" or now_s - pod.ended_s >= FINISHED_KEPT_S:
+            _remove(workload, pod)

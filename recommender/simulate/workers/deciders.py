@@ -1,0 +1,198 @@
+"""Who decides in a play: the default scheduler alone, SpeCon, FlowCon, and ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from recommender.contention import phasewise, specon
+from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
+from recommender.contention.forecast import RunsOfClass
+from recommender.contention.phasewise import MoveOptions, Sharing
+from recommender.contention.sharing import NOTHING, Stage, after
+from recommender.contention.specon import Move, Watched
+from recommender.contention.stay import StayWorld
+from recommender.growth import Category, Growth, GrowthOptions, slows_down
+from recommender.readings import Reading
+from recommender.simulate.workers.default_scheduler import choose
+from recommender.simulate.workers.jobs import Run, TrainingJob
+from recommender.simulate.workers.play import Play
+
+MEMORY_MIB = 65_536
+"""Of a worker, for a scheduler that looks at pods which request none of it."""
+
+
+def place_as_default(play: Play, job: TrainingJob, held: list[int]) -> int:
+    return choose(held, job.ties, round(1000 * play.workers[0].cores), MEMORY_MIB)
+
+
+def held(play: Play) -> list[int]:
+    return [len(play.on(worker)) for worker in range(len(play.workers))]
+
+
+class Default:
+    """The default scheduler: it places, and that is all."""
+
+    def wakes_s(self) -> float:
+        return math.inf
+
+    def place(self, play: Play, job: TrainingJob) -> int:
+        return place_as_default(play, job, held(play))
+
+    def decide(self, play: Play) -> Iterable[Move]:
+        return ()
+
+
+@dataclass(slots=True)
+class _Curve:
+    growth: Growth
+    due_s: float
+    watched: Watched
+
+
+@dataclass(slots=True)
+class SpeCon(Default):
+    """The default scheduler places; algorithms 3 to 5 move."""
+
+    options: GrowthOptions = field(default_factory=GrowthOptions)
+    _curves: dict[str, _Curve] = field(default_factory=dict)
+
+    def wakes_s(self) -> float:
+        return min((curve.due_s for curve in self._curves.values()), default=math.inf)
+
+    def decide(self, play: Play) -> Iterable[Move]:
+        running = {run.name: run for run in play.running}
+        self._curves = {name: curve for name, curve in self._curves.items() if name in running}
+        for run in play.running:
+            if run.name not in self._curves:
+                self._curves[run.name] = self._begin(run, play.now_s)
+        moves = [move for run in play.running for move in self._judge(run, play)]
+        for move in specon.rebalance(self._watched(), len(play.workers), play.now_s):
+            curve = self._curves[move.name]
+            curve.watched = replace(curve.watched, worker=move.worker, rebalanced=True)
+            moves.append(move)
+        return moves
+
+    def _begin(self, run: Run, now_s: float) -> _Curve:
+        growth = Growth.begin("log", Reading(now_s, run.loss, "loss"), self.options)
+        return _Curve(growth, now_s + self.options.interval_s, Watched(run.name, run.worker, growth.category))
+
+    def _watched(self) -> list[Watched]:
+        return [curve.watched for curve in self._curves.values()]
+
+    def _judge(self, run: Run, play: Play) -> Iterable[Move]:
+        """Algorithm 3 at the end of the job's interval, and 4 where it asks."""
+        curve = self._curves[run.name]
+        if play.now_s < curve.due_s:
+            return
+        curve.due_s += self.options.interval_s
+        if curve.watched.migrated or run.away_until_s > play.now_s:
+            return
+        before, was = curve.growth.growth, curve.watched.category
+        curve.growth.observe("log", Reading(play.now_s, run.loss, "loss"), self.options)
+        curve.growth.advance(play.now_s, self.options)
+        curve.watched = replace(curve.watched, category=curve.growth.category, marked_s=curve.growth.since_s)
+        slower = was is Category.CONVERGED and slows_down(before, curve.growth.growth, self.options.alpha)
+        watched = self._watched()
+        if slower and specon.asks_to_move(curve.watched, specon.with_learners(watched)):
+            totals = specon.scores(watched, len(play.workers))
+            worker = specon.destination(run.worker, totals, play.used_cores())
+            curve.watched = replace(curve.watched, worker=worker, migrated=True)
+            if worker != run.worker:
+                yield Move(run.name, worker, "converged, in the way of others that learn")
+
+
+@dataclass(slots=True)
+class Shares(Default):
+    """FlowCon on each worker; the default scheduler places."""
+
+    options: FlowConOptions = field(default_factory=FlowConOptions)
+    _workers: dict[int, FlowCon] = field(default_factory=dict)
+
+    def wakes_s(self) -> float:
+        return min((worker.due_s for worker in self._workers.values() if worker.members), default=math.inf)
+
+    def decide(self, play: Play) -> Iterable[Move]:
+        for number, worker in enumerate(play.workers):
+            flowcon = self._workers.setdefault(number, FlowCon(worker.cores, self.options))
+            runs = play.on(number)
+            jobs = {run.name: Measured(run.loss, run.used_core_s) for run in runs}
+            if jobs.keys() != flowcon.members.keys() or (jobs and play.now_s >= flowcon.due_s):
+                limits = flowcon.run(play.now_s, jobs)
+                for run in runs:
+                    run.limit_cores = limits[run.name] * worker.cores
+        return ()
+
+
+@dataclass(slots=True)
+class Phasewise:
+    """Ours: the default scheduler's places, moves that pay, and shares by who would be first.
+
+    Attributes
+    ----------
+    classes
+        Earlier runs by workload class.
+    moving, sharing
+        Which of the two it does.
+    interval_s
+        How long it goes by what it decided last, where nothing happens.
+    """
+
+    classes: Mapping[str, RunsOfClass]
+    moving: MoveOptions | None = field(default_factory=MoveOptions)
+    sharing: bool = True
+    interval_s: float = 30.0
+    _stay: StayWorld | None = None
+    _whole: dict[str, list[Stage]] = field(default_factory=dict)
+    _due_s: float = 0.0
+
+    def wakes_s(self) -> float:
+        return self._due_s
+
+    def place(self, play: Play, job: TrainingJob) -> int:
+        """Where the default scheduler would put it if nobody had been moved."""
+        stay = self._advance(play)
+        worker = place_as_default(play, job, stay.held())
+        stay.arrive(job.name, worker)
+        return worker
+
+    def decide(self, play: Play) -> Iterable[Move]:
+        stay = self._advance(play)
+        self._due_s = play.now_s + self.interval_s
+        ends_s = stay.ends_s(self._whole)
+        jobs = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
+        cores = [worker.cores for worker in play.workers]
+        moves: list[Move] = []
+        if self.moving is not None:
+            moves = phasewise.moves(jobs, cores, play.now_s, self.moving, ordered=self.sharing)
+        if self.sharing:
+            self._share(play, jobs, {move.name: move.worker for move in moves})
+        return moves
+
+    def _advance(self, play: Play) -> StayWorld:
+        if self._stay is None:
+            self._stay = StayWorld([worker.cores for worker in play.workers])
+        for run in play.running:
+            known = self.classes.get(run.job.workload, RunsOfClass())
+            self._whole[run.name] = known.whole_job(run.work_core_s, run.demand_cores)
+        for run in play.ended:
+            self._whole[run.name] = list(run.job.stages)
+        self._stay.advance(play.now_s, self._whole)
+        self._stay.forget({run.name for run in play.ended})
+        return self._stay
+
+    def _known(self, run: Run, due_s: float, now_s: float) -> Sharing:
+        left = after(self._whole[run.name], run.work_core_s) or [Stage(NOTHING * 10, run.demand_cores)]
+        return Sharing(
+            run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.moves, run.moved_s,
+            foreseen=run.job.workload in self.classes,
+        )  # fmt: skip
+
+    def _share(self, play: Play, jobs: list[Sharing], moved: Mapping[str, int]) -> None:
+        by_name = {run.name: run for run in play.running}
+        placed = [replace(job, worker=moved.get(job.name, job.worker)) for job in jobs]
+        for number, worker in enumerate(play.workers):
+            here = [job for job in placed if job.worker == number]
+            for name, weight in phasewise.weights(here, worker.cores, play.now_s).items():
+                by_name[name].weight = weight

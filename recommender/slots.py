@@ -1,0 +1,70 @@
+"""Arrays side by side whose first axis is a slot: the state of thousands, advanced in a few calls for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recommender.records import IntArray
+
+
+class SlotArrays:
+    """The state of everything that has a slot. A subclass names its arrays by annotations.
+
+    Parameters
+    ----------
+    fresh
+        By the name of each array: what a slot holds before anything is known of it. Its shape and type are those of
+        one slot's part.
+    slots
+        For how many there is room to begin with.
+    """
+
+    def __init__(self, fresh: Mapping[str, Any], slots: int = 0) -> None:
+        self._fresh = {name: np.asarray(part) for name, part in fresh.items()}
+        for name, part in self._fresh.items():
+            setattr(self, name, np.empty((0, *part.shape), part.dtype))
+        self._slots = 0
+        self.grow(slots)
+
+    def __len__(self) -> int:
+        return self._slots
+
+    def grow(self, slots: int) -> None:
+        """Have room for slots 0..slots - 1; what is known of the present ones stays."""
+        more = max(0, slots - self._slots)
+        for name, part in self._fresh.items():
+            fresh = np.broadcast_to(part, (more, *part.shape))
+            setattr(self, name, np.concatenate([getattr(self, name), fresh]))
+        self._slots += more
+
+    def reset(self, slots: int | Sequence[int] | IntArray) -> None:
+        """Forget who was there."""
+        for name, part in self._fresh.items():
+            getattr(self, name)[slots] = part
+
+    def of(self, slot: int) -> dict[str, Any]:
+        """What is known of one slot, by the name of the array: not copies where it is an array itself."""
+        return {name: getattr(self, name)[slot] for name in self._fresh}
+
+    def put(self, slot: int, kept: Mapping[str, Any]) -> None:
+        """Go on with what `of` said.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            Something is missing, not a number or of another shape; the slot is as it was.
+        """
+        parts = {name: _like(part, kept[name], name) for name, part in self._fresh.items()}
+        for name, part in parts.items():
+            getattr(self, name)[slot] = part
+
+
+def _like(fresh: Any, kept: Any, name: str) -> Any:
+    """What was kept, as an array of the type and shape of another one."""
+    part = np.asarray(kept, dtype=fresh.dtype)
+    if part.shape != fresh.shape:
+        raise ValueError(f"{name} of shape {part.shape} where {fresh.shape} was expected")
+    return part

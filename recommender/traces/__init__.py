@@ -1,0 +1,1 @@
+"""Recorded traces, played again under a recommender: what it would have given their containers, and whom it killed."""

@@ -1,0 +1,55 @@
+"""The default recommender for recorded traces: once a minute, from the histograms of each run alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from recommender.policies.constraints import SharedLimits, constrain
+from recommender.policies.histogram import HistogramSession, confidence_of, estimate_of
+from recommender.records import Block, ContainerRecommendation
+from recommender.simulate.default import INTERVAL_S, UNDECIDED, bump
+from recommender.simulate.pods import Policy
+from recommender.traces.clock import Trace
+from recommender.traces.told import Told
+
+CONTAINER = "main"
+
+
+class Default:
+    """Each run is the only pod of a job with a VPA of its own, which begins with nothing."""
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._traces, self._limits, self._policy = traces, SharedLimits(), Policy()
+        self._sessions: dict[int, HistogramSession] = {}
+        self._taken, self._seen = np.zeros(len(traces), np.int64), np.zeros(len(traces), np.int64)
+        self._minute = -1.0
+
+    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+        """In the first round of each minute, what it says of all."""
+        now_s = told.round.now_s
+        self._sessions |= {number: HistogramSession() for number in told.round.began}
+        self._seen[told.round.numbers] = told.round.positions + 1
+        for number, had_bytes in told.kills:
+            self._take(number)
+            bump(self._sessions[number], now_s, had_bytes)
+        for number in told.round.ended:
+            del self._sessions[number]
+        minute = now_s // INTERVAL_S
+        if minute == self._minute:
+            return []
+        self._minute = minute
+        return [(number, self._said(number)) for number in self._sessions]
+
+    def _take(self, number: int) -> None:
+        series, here = self._traces[number].series, slice(self._taken[number], self._seen[number])
+        self._sessions[number].advance(Block(series.usage[here], series.timestamps[here], UNDECIDED))
+        self._taken[number] = self._seen[number]
+
+    def _said(self, number: int) -> ContainerRecommendation:
+        self._take(number)
+        session = self._sessions[number]
+        estimate = estimate_of(session.cpu, session.memory, confidence_of([session]), floors=(0.0, 0.0))
+        (one,) = constrain({CONTAINER: estimate}, lambda _: self._policy, self._limits)
+        return one

@@ -1,0 +1,143 @@
+"""The engine as the recommender of recorded traces: told in each round what a cluster would tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from recommender.engine.classes import Classes
+from recommender.engine.engine import Engine
+from recommender.engine.fleet import Fleet
+from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
+from recommender.engine.lead_time import LeadTime
+from recommender.engine.options import Options
+from recommender.engine.seen import Seen
+from recommender.engine.tally import Report
+from recommender.engine.target import Target
+from recommender.judging import ClusterRules
+from recommender.model import PhaseModel
+from recommender.policies.constraints import SharedLimits, constrain
+from recommender.records import ContainerRecommendation, FloatArray, Sample, amounts_of
+from recommender.simulate.pods import Policy
+from recommender.traces.clock import Trace
+from recommender.traces.told import Told
+
+CONTAINER = "main"
+
+
+@dataclass(slots=True)
+class Fed:
+    """One engine, what it is to be told next, and what it said last."""
+
+    engine: Engine
+    groups: dict[Group, Rules | None] = field(default_factory=dict)
+    containers: dict[Instance, Running | None] = field(default_factory=dict)
+    samples: list[tuple[Instance, Sample]] = field(default_factory=list)
+    kills: list[Kill] = field(default_factory=list)
+    said: dict[Group, Target] = field(default_factory=dict)
+
+    def take(self) -> Seen:
+        """What was gathered; gathering begins anew."""
+        seen = Seen(self.groups, self.containers, self.samples, self.kills)
+        self.groups, self.containers, self.samples, self.kills = {}, {}, [], []
+        return seen
+
+
+class Phasewise:
+    """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
+
+    Parameters
+    ----------
+    models
+        That each trace is looked after with. Where they differ there are as many engines; what is known of classes is
+        known to all.
+    options
+        What an operator may turn.
+    classes
+        What is known of classes before; more is learned.
+
+    Attributes
+    ----------
+    engines
+        One for each model.
+    problems
+        What went wrong, by what it is about.
+    """
+
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        models: Sequence[PhaseModel],
+        rules: ClusterRules,
+        step_s: float,
+        cycle_samples: int,
+        options: Options,
+        classes: Classes,
+    ) -> None:
+        self._traces, self._limits, self._policy = traces, SharedLimits(), Policy()
+        self._limits_follow = rules.kills.limits == "follow"
+        self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
+        lead_time = partial(LeadTime, rules.apply_delay_s + step_s, step_s)
+        engines = {
+            id(model): Fed(Engine(partial(Fleet, model, step_s, cycle_samples), options, lead_time(), classes=classes))
+            for model in models
+        }
+        self._engine_of, self._step_s = [engines[id(model)] for model in models], step_s
+        self.engines = list(engines.values())
+        self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
+        self._groups = [Group(*instance) for instance in self._instances]
+        self._number = {group: number for number, group in enumerate(self._groups)}
+        self._left: list[int] = []
+        self.problems: dict[str, str] = {}
+
+    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+        """What it says from now on; of those of which it says the same as before, nothing."""
+        self._tell_containers(told)
+        self._tell_use(told)
+        return [one for engine in self.engines for one in self._step(engine, told.round.now_s)]
+
+    def _tell_containers(self, told: Told) -> None:
+        for number in self._left:
+            self._engine_of[number].containers[self._instances[number]] = None
+            self._engine_of[number].groups[self._groups[number]] = None
+        for number in told.round.began:
+            self._engine_of[number].groups[self._groups[number]] = self._rules
+        for number in {*told.round.began, *told.changed}:
+            self._engine_of[number].containers[self._instances[number]] = self._running(number, told.has)
+        for number in told.round.ended:
+            running, series = self._running(number, told.has), self._traces[number].series
+            end_s = float(series.timestamps[-1]) + self._step_s
+            ended = Ended(0, running.started_s, end_s)
+            running = running._replace(finished=True, ended=ended)
+            self._engine_of[number].containers[self._instances[number]] = running
+        self._left = list(told.round.ended)
+
+    def _running(self, number: int, has: FloatArray) -> Running:
+        series, requests = self._traces[number].series, amounts_of(has[number])
+        limits = requests if self._limits_follow else (float("nan"), float("nan"))
+        return Running(self._groups[number], series.workload, float(series.timestamps[0]), requests, limits)
+
+    def _tell_use(self, told: Told) -> None:
+        numbers, positions = told.round.numbers.tolist(), told.round.positions.tolist()
+        for number, position, (cpu_cores, memory_bytes) in zip(numbers, positions, told.usage.tolist(), strict=True):
+            at_s = float(self._traces[number].series.timestamps[position])
+            self._engine_of[number].samples.append((self._instances[number], Sample(at_s, cpu_cores, memory_bytes)))
+        for number, had_bytes in told.kills:
+            kill = Kill(self._groups[number], self._instances[number], told.round.now_s, had_bytes)
+            self._engine_of[number].kills.append(kill)
+
+    def _step(self, engine: Fed, now_s: float) -> list[tuple[int, ContainerRecommendation]]:
+        report = Report()
+        targets = engine.engine.step(now_s, engine.take(), report)
+        self.problems |= report.problems
+        anew = [(group, target) for group, target in targets.items() if engine.said.get(group) is not target]
+        if len(engine.said) > len(targets):
+            engine.said = dict(targets)
+        return [self._publish(engine, group, target, now_s) for group, target in anew]
+
+    def _publish(self, engine: Fed, group: Group, target: Target, now_s: float) -> tuple[int, ContainerRecommendation]:
+        engine.said[group] = target
+        (one,) = constrain({CONTAINER: target.estimate}, lambda _: self._policy, self._limits)
+        engine.engine.published(group, one.uncapped, one.target, now_s)
+        return self._number[group], one

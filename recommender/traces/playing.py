@@ -1,0 +1,105 @@
+"""Recorded traces under the rows of the simulated cluster: what is in force, what it saves, whom it kills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, judge, judge_run, standing_limits
+from recommender.kernels.cycles import carry_forward
+from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
+from recommender.traces.clock import Trace, rounds
+from recommender.traces.in_force import InForce, Kept
+from recommender.traces.told import Recommends, Told
+
+PEAK_MARGIN, PEAK_RUNS = 1.15, 3
+"""Of `class.peak`; a class of fewer runs has what was declared."""
+
+
+def play(
+    traces: Sequence[Trace],
+    recommender: Recommends,
+    rules: ClusterRules,
+    step_s: float,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Kept]:
+    """What each container has while somebody speaks for it; `progress` is told how many samples were just taken."""
+    usage = np.concatenate([trace.series.usage for trace in traces])
+    declared = np.concatenate([declared_of(trace.series) for trace in traces])
+    limit_bytes = standing_limits(declared[:, MEMORY], rules.kills.limits)
+    begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
+    first = np.array([trace.first for trace in traces])
+    in_force = InForce(declared[begins], rules, step_s)
+    for now in rounds(traces, step_s):
+        rows = begins[now.numbers] + now.positions
+        in_force.apply(now.now_s)
+        judged = now.positions >= first[now.numbers]
+        kills = in_force.use(now, judged, usage[rows, MEMORY], limit_bytes[rows])
+        told = Told(now, usage[rows], in_force.take_changed(), in_force.has, kills)
+        in_force.say(recommender.recommend(told), now.now_s)
+        for number in now.ended:
+            in_force.end(number)
+        progress(len(rows))
+    return in_force.kept
+
+
+def played(trace: Trace, kept: Kept, options: ReplayOptions, rules: KillRules) -> Played | None:
+    """What came of one container, judged by what it had; None where that is not known of every sample."""
+    series, positions = trace.series, np.array(kept.positions, np.int64)
+    amounts = np.array(kept.amounts).reshape(-1, 2)
+    if np.isnan(amounts).any():
+        return None
+    lasting_s = durations_s(series)
+    run = judge_run(series.usage, declared_of(series), positions, amounts, lasting_s, rules)
+    return Played(
+        tally=judge(series.usage, positions, amounts, lasting_s, options.violation_tolerance),
+        run=run,
+        decisions=(series.timestamps[positions], amounts),
+        marks={name: np.array(kept.marks[name], np.int64) for name in MARKS},
+    )
+
+
+def as_declared(trace: Trace) -> Kept:
+    """What a container has that nobody speaks for."""
+    declared, kept = declared_of(trace.series), Kept()
+    judged = np.flatnonzero(trace.series.present)
+    judged = judged[judged >= trace.first]
+    changes = judged[np.append(True, (np.diff(declared[judged], axis=0) != 0.0).any(axis=1))]
+    kept.positions, kept.amounts = changes.tolist(), [(row[CPU], row[MEMORY]) for row in declared[changes].tolist()]
+    return kept
+
+
+def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageSeries] = ()) -> list[Kept]:
+    """What containers have that are made with the largest peak of the runs of their class that had ended; those of
+    `history` had before the first began."""
+    ended: dict[str, list[tuple[float, FloatArray]]] = {}
+    runs = [(series, -np.inf) for series in history]
+    runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces]
+    for series, end_s in runs:
+        if series.workload is not None:
+            ended.setdefault(series.workload, []).append((end_s, np.nanmax(series.usage, axis=0)))
+    found = []
+    for trace in traces:
+        start_s = float(trace.series.timestamps[0])
+        peaks = [peak for end_s, peak in ended.get(trace.series.workload or "", []) if end_s <= start_s]
+        if len(peaks) < PEAK_RUNS:
+            found.append(as_declared(trace))
+            continue
+        cpu_cores, memory_bytes = (np.max(peaks, axis=0) * PEAK_MARGIN).tolist()
+        found.append(Kept([first_judged(trace)], [(cpu_cores, memory_bytes)]))
+    return found
+
+
+def first_judged(trace: Trace) -> int:
+    """The first sample that counts, an index of the series."""
+    samples = np.flatnonzero(trace.series.present)
+    return int(samples[np.searchsorted(samples, trace.first)])
+
+
+def declared_of(series: UsageSeries) -> FloatArray:
+    """What was declared at each sample, float64 (n, 2): the latest that is known, or the first one; NaN for none."""
+    declared = np.full((len(series), 2), np.nan) if series.requests is None else series.requests.copy()
+    known = np.where(np.isnan(declared).all(axis=0), 0, (~np.isnan(declared)).argmax(axis=0))
+    carry_forward(declared, declared[known, [CPU, MEMORY]])
+    return declared

@@ -1,0 +1,111 @@
+"""The rows of the simulated cluster, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from recommender.engine.classes import Classes
+from recommender.engine.options import Options
+from recommender.judging import ClusterRules, ReplayOptions, interval_s
+from recommender.model import PhaseModel
+from recommender.policies.schedule import decision_positions
+from recommender.records import Played, UsageSeries
+from recommender.traces.clock import Trace
+from recommender.traces.default import Default
+from recommender.traces.in_force import Kept
+from recommender.traces.phasewise import Phasewise
+from recommender.traces.playing import as_declared, class_peaks, play, played
+
+PHASEWISE, VPA, STATIC, CLASS_PEAK = "phasewise", "vpa", "static", "class.peak"
+ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)
+
+ModelFor = Callable[[str], PhaseModel | None]
+Progress = Callable[[str, int, int], None]
+"""Called with the row being played, and of how many samples how many are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How the rows are played.
+
+    Attributes
+    ----------
+    model_for
+        The model of a container by its name; it must have one where `phasewise` is asked for.
+    step_s
+        Between two rounds.
+    engine
+        What an operator may turn.
+    history
+        Earlier runs: they teach their classes, and are not judged.
+    """
+
+    model_for: ModelFor
+    options: ReplayOptions
+    rules: ClusterRules
+    step_s: float
+    engine: Options
+    history: Sequence[UsageSeries] = ()
+
+
+def play_rows(
+    names: Sequence[str], series: Sequence[UsageSeries], cluster: Cluster, progress: Progress | None = None
+) -> tuple[dict[str, dict[str, Played]], dict[str, str]]:
+    """Every container under each of these rows.
+
+    Returns
+    -------
+    What came of them, by container and row, where that could be judged; and what went wrong, by what it is about.
+    """
+    traces = _judgeable(series, cluster.options)
+    found: dict[str, dict[str, Played]] = {trace.series.container: {} for trace in traces}
+    problems: dict[str, str] = {}
+    for name in names if traces else ():
+        for trace, kept in zip(traces, _kept(name, traces, cluster, problems, progress), strict=True):
+            if (one := played(trace, kept, cluster.options, cluster.rules.kills)) is not None:
+                found[trace.series.container][name] = one
+    return found, problems
+
+
+def _kept(
+    name: str, traces: Sequence[Trace], cluster: Cluster, problems: dict[str, str], progress: Progress | None
+) -> list[Kept]:
+    if name == STATIC:
+        return [as_declared(trace) for trace in traces]
+    if name == CLASS_PEAK:
+        return class_peaks(traces, cluster.step_s, cluster.history)
+    done, of = 0, sum(int(trace.series.present.sum()) for trace in traces)
+
+    def advance(samples: int) -> None:
+        nonlocal done
+        done += samples
+        if progress is not None:
+            progress(name, done, of)
+
+    if name == VPA:
+        return play(traces, Default(traces), cluster.rules, cluster.step_s, advance)
+    models = [model for trace in traces if (model := cluster.model_for(trace.series.container)) is not None]
+    cycle_samples = cluster.options.samples_per_cycle(cluster.step_s)
+
+    def phasewise(of: Sequence[Trace], models: Sequence[PhaseModel], classes: Classes) -> Phasewise:
+        return Phasewise(of, models, cluster.rules, cluster.step_s, cycle_samples, cluster.engine, classes)
+
+    classes = Classes()
+    if earlier := _judgeable(cluster.history, cluster.options):
+        teaches = phasewise(earlier, models[:1] * len(earlier), classes)
+        play(earlier, teaches, cluster.rules, cluster.step_s)
+        problems |= teaches.problems
+    row = phasewise(traces, models, classes)
+    kept = play(traces, row, cluster.rules, cluster.step_s, advance)
+    problems |= row.problems
+    return kept
+
+
+def _judgeable(series: Sequence[UsageSeries], options: ReplayOptions) -> list[Trace]:
+    traces = []
+    for one in series:
+        positions = decision_positions(one.present, options.samples_per_cycle(interval_s(one)), options.lag)
+        if len(positions):
+            traces.append(Trace(one, int(positions[0])))
+    return traces

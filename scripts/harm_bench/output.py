@@ -1,0 +1,89 @@
+"""The table that bench_harm prints, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.table import Table
+
+from harm_bench.outcome import Compared, figures_of, total
+
+COUNTS = {"evictions": "evicted", "kills": "killed", "restarts": "restarted", "failed_jobs": "jobs failed"}
+SHARES = {
+    "cpu_below_use": "CPU below use",
+    "memory_below_use": "memory below use",
+    "cpu_slack": "CPU slack",
+    "memory_slack": "memory slack",
+}
+
+
+def table(compared: Sequence[Compared], facts: dict[str, Any]) -> Table:
+    """A row for each world and mode: the default's figure and ours; red where ours is worse in a cell."""
+    made = Table(title=f"default / ours; {facts['date']}, {facts['machine']}", title_justify="left")
+    made.add_column("world")
+    made.add_column("mode")
+    for words in (*COUNTS.values(), "updated", *SHARES.values(), "cells worse"):
+        made.add_column(words, justify="right")
+    last = None
+    for world, mode in dict.fromkeys((one.world.name, one.cell.mode) for one in compared):
+        cells = [one for one in compared if (one.world.name, one.cell.mode) == (world, mode)]
+        if last not in (None, world):
+            made.add_section()
+        default, ours = _both(cells)
+        worse = {words for one in cells for words in one.worse()}
+        row = [pair(str(default[name]), str(ours[name]), name.replace("_", " ") in worse) for name in COUNTS]
+        row.append(f"{default['updates']} / {ours['updates']}")
+        row += [pair(f"{default[name]:.1%}", f"{ours[name]:.1%}", name.replace("_", " ") in worse) for name in SHARES]
+        made.add_row(
+            "" if world == last else world, mode, *row, f"{sum(any(one.worse()) for one in cells)} of {len(cells)}"
+        )
+        last = world
+    return made
+
+
+def markdown(compared: Sequence[Compared]) -> str:
+    """A row for each world, all its cells together, as a README has it."""
+    heads = ["world", *COUNTS.values(), *SHARES.values(), "cells worse"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for world in dict.fromkeys(one.world.name for one in compared):
+        cells = [one for one in compared if one.world.name == world]
+        default, ours = _both(cells)
+        counts = [f"{default[name]} / {ours[name]}" for name in COUNTS]
+        shares = [f"{default[name]:.1%} / {ours[name]:.1%}" for name in SHARES]
+        lines.append([world, *counts, *shares, f"{sum(any(one.worse()) for one in cells)} of {len(cells)}"])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def worse_cells(compared: Sequence[Compared]) -> list[str]:
+    """A line for each cell in which ours is worse."""
+    return [
+        f"{one.world.name}: {one.cell}: " + ", ".join(_words(one, name) for name in worse)
+        for one in compared
+        if (worse := list(one.worse()))
+    ]
+
+
+def write_json(file: Path, facts: dict[str, Any], compared: Sequence[Compared], real: Sequence[Any]) -> None:
+    """All figures of each cell, and of the workloads on the real control plane."""
+    told = {**facts, "cells": [one.as_json() for one in compared], "real": real}
+    file.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+
+
+def _both(cells: Sequence[Compared]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of all these cells together: the default's and ours."""
+    return figures_of(total([one.default.all for one in cells])), figures_of(total([one.ours.all for one in cells]))
+
+
+def _words(one: Compared, name: str) -> str:
+    key, slack = name.replace(" ", "_"), name.endswith("slack")
+    both = (one.default, one.ours)
+    default, ours = (figures_of(one.looked_at(lived) if slack else lived.all)[key] for lived in both)
+    return f"{name} {default:.0%} / {ours:.0%}" if slack else f"{name} {default} / {ours}"
+
+
+def pair(default: str, ours: str, worse: bool) -> str:
+    """One cell of a table; red where it is worse."""
+    return f"{default} / [red]{ours}[/red]" if worse else f"{default} / {ours}"

@@ -1,0 +1,167 @@
+"""A short part on a real control plane: the same workloads under both recommenders, real updater and admission."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from kubernetes import client
+from rich.table import Table
+
+from harm_bench.output import pair
+from harm_bench.playing import Who
+from harm_bench.worlds import Declares
+from local_cluster.autoscaling import API_GROUP, API_VERSION, start_updater
+from local_cluster.autoscaling import start_recommender as start_default
+from local_cluster.cluster import Cluster
+from local_cluster.recommender import install, start_recommender
+from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
+from local_cluster.workloads import pod_spec
+from recommender.simulate.pods import Kind, UpdateMode
+
+Json = dict[str, Any]
+
+INTERVAL_S, METRICS_S = 30.0, 10.0
+"""Of updater and default recommender half of what it is by default; metrics-server cannot be much quicker than that.
+Were they quicker still, the default would recommend before it had a sample, for more pods than it otherwise does."""
+
+OURS = ("--interval", f"{METRICS_S:g}s", "--step", f"{METRICS_S:g}s", "--cycle", "5m", "--no-auto")
+TWELVE_HOURS_S = 43_200.0
+LOOK_S = 5.0
+WHO: tuple[Who, ...] = ("default", "ours")
+LOADING = Usage(np.array([0.3, 0.3]), np.array([2048.0, 600.0]) * 2**20, step_s=60.0, averaged_over_s=METRICS_S)
+"""Two GiB for the first minute, then 600 MiB."""
+
+HALF, ALL = {"cpu": "600m", "memory": "3Gi"}, {"cpu": "1200m", "memory": "6Gi"}
+RESOURCES: dict[Declares, Json] = {
+    "Guaranteed": {"requests": HALF, "limits": HALF},
+    "Burstable": {"requests": HALF, "limits": ALL},
+    "BestEffort": {},
+    "limits only": {"limits": HALF},
+}
+EVENTS = {"EvictedByVPA": "evictions", "InPlaceResizedByVPA": "updates"}
+COUNTED = ("evictions", "kills", "failed jobs", "updates")
+
+
+class Setup(NamedTuple):
+    """One workload."""
+
+    kind: Kind
+    declares: Declares
+    mode: UpdateMode
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.declares}-{self.mode}".replace(" ", "-").lower()
+
+
+SETUPS = (
+    *(Setup("Deployment", declares, mode) for declares in RESOURCES for mode in ("Recreate", "InPlaceOrRecreate")),
+    *(Setup("StatefulSet", "Burstable", mode) for mode in ("Recreate", "InPlaceOrRecreate")),
+    Setup("DaemonSet", "Burstable", "Recreate"),
+    *(Setup("Job", declares, "InPlaceOrRecreate") for declares in RESOURCES),
+)
+
+
+@dataclass(slots=True)
+class Watch:
+    """What happened in one namespace, by workload."""
+
+    cluster: Cluster
+    namespace: str
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: {one.name: Counter() for one in SETUPS})
+    kills: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Count what is there now; kills go with their pod, so that they are looked for again and again."""
+        for pod in self.cluster.core.list_namespaced_pod(self.namespace).items:
+            for told in pod.status.container_statuses or ():
+                if told.last_state.terminated is not None and told.last_state.terminated.reason == "OOMKilled":
+                    self.kills[pod.metadata.labels["app"], pod.metadata.uid] = told.restart_count
+
+    def end(self) -> None:
+        """Count what the API server remembers."""
+        for event in self.cluster.core.list_namespaced_event(self.namespace).items:
+            what = EVENTS.get(event.reason or "")
+            if what is not None and event.involved_object.kind == "Pod":
+                self.counts[_setup_of(event.involved_object.name)][what] += event.count or 1
+        for (app, _), number in self.kills.items():
+            self.counts[app]["kills"] += number
+        for job in client.BatchV1Api(self.cluster.client()).list_namespaced_job(self.namespace).items:
+            self.counts[job.metadata.name]["failed jobs"] += job.status.failed or 0
+
+
+def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], None]) -> dict[Who, Watch]:
+    """Run both recommenders beside each other; `at_each` is told the share of the time that has passed."""
+    nodes = cluster.start_nodes(4)
+    share_usage(cluster, "loading", LOADING)
+    cluster.metrics_server()
+    cluster.vpa_resources()
+    cluster.vpa_admission_controller()
+    start_updater(
+        cluster, interval_s=INTERVAL_S, update_within_bounds_after_s=TWELVE_HOURS_S, min_replicas=2,
+        in_place_skips_disruption_budget=False,
+    )  # fmt: skip
+    start_default(cluster, interval_s=INTERVAL_S)
+    start_recommender(cluster, install(cluster), *OURS)
+    watches: dict[Who, Watch] = {who: Watch(cluster, cluster.namespace(f"harm-{who}")) for who in WHO}
+    for who, watch in watches.items():
+        cluster.apply(*(made for one in SETUPS for made in _objects(one, watch.namespace, nodes.selector, who)))
+    began_s = time.monotonic()
+    while (passed_s := time.monotonic() - began_s) < minutes * 60.0:
+        for watch in watches.values():
+            watch.look()
+        at_each(passed_s / (minutes * 60.0))
+        time.sleep(LOOK_S)
+    for watch in watches.values():
+        watch.end()
+    return watches
+
+
+def table(watches: dict[Who, Watch], minutes: float) -> Table:
+    """A row for each workload: the default's counts and ours."""
+    made = Table(title=f"real control plane, {minutes:g} minutes: default / ours", title_justify="left")
+    for words in ("kind", "declares", "mode", *COUNTED):
+        made.add_column(words)
+    for setup in SETUPS:
+        default, ours = (watches[who].counts[setup.name] for who in WHO)
+        worse = {what for what in COUNTED[:-1] if ours[what] > default[what]}
+        made.add_row(*setup, *(pair(str(default[what]), str(ours[what]), what in worse) for what in COUNTED))
+    return made
+
+
+def as_json(watches: dict[Who, Watch]) -> list[Json]:
+    return [
+        {**setup._asdict(), **{who: dict(watch.counts[setup.name]) for who, watch in watches.items()}}
+        for setup in (SETUPS if watches else ())
+    ]
+
+
+def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Who) -> Iterator[Json]:
+    """The workload and its VPA."""
+    labels, job = {"app": setup.name}, setup.kind == "Job"
+    version = "batch/v1" if job else "apps/v1"
+    annotations = usage_annotations("loading", LOADING, "main")
+    spec = pod_spec(selector, RESOURCES[setup.declares], **({"restartPolicy": "Never"} if job else {}))
+    content: Json = {"template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}}
+    content |= {"backoffLimit": 0} if job else {"selector": {"matchLabels": labels}}
+    content |= {"replicas": 2} if setup.kind in ("Deployment", "StatefulSet") else {}
+    content |= {"serviceName": "none"} if setup.kind == "StatefulSet" else {}
+    metadata = {"name": setup.name, "namespace": namespace}
+    yield {"apiVersion": version, "kind": setup.kind, "metadata": metadata, "spec": content}
+    policy: Json = {"updateMode": setup.mode, **({"minReplicas": 1} if job else {})}
+    target = {"apiVersion": version, "kind": setup.kind, "name": setup.name}
+    named = {} if who == "default" else {"recommenders": [{"name": "phasewise"}]}
+    yield {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": "VerticalPodAutoscaler", "metadata": metadata,
+        "spec": {"targetRef": target, "updatePolicy": policy, **named},
+    }  # fmt: skip
+
+
+def _setup_of(pod: str) -> str:
+    """The workload whose name a pod's begins with; of several the longest."""
+    return max((one.name for one in SETUPS if pod.startswith(f"{one.name}-")), key=len)

@@ -1,0 +1,237 @@
+"""A simulated cluster as the live recommender sees a real one: the seam between deciding and the outside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.pods import (
+    DEFERRED,
+    RESIZE_IN_PROGRESS,
+    RESIZE_PENDING,
+    ContainerState,
+    ResizeCondition,
+    Termination,
+)
+from recommender.cluster.objects.pods import Pod as ApiPod
+from recommender.cluster.objects.resizability import Resizability
+from recommender.cluster.objects.vpa import ContainerPolicy, TargetRef, Vpa, json_of
+from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.cluster.usage.oom import OOM_KILLED, OomObservation
+from recommender.cluster.vpas.status import Condition, same_status, status_of
+from recommender.live.view.view import SelectedPods
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_checkpoint import session_of
+from recommender.policies.room import Room
+from recommender.records import ContainerRecommendation, Sample
+from recommender.simulate.cluster import Cluster
+from recommender.simulate.metrics import Metrics
+from recommender.simulate.pods import Container, ContainerSpec, Pod, Resize, Workload
+
+NAME = "phasewise"
+API_VERSIONS = {"Job": "batch/v1"}
+OWNERS = {"Deployment": ("apps/v1", "ReplicaSet")}
+ENDED = {"Succeeded": ("Completed", 0), "Failed": ("Error", 1)}
+
+
+class SimulatedView:
+    """What a round sees of a simulated cluster, and where it writes; `View` in full.
+
+    Attributes
+    ----------
+    conditions
+        What the status of each VPA says besides, by namespace and name.
+    statuses
+        How often a status was written.
+    """
+
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        self._cluster, self._metrics = cluster, metrics
+        self._workloads = {ObjectKey(w.namespace, w.name): w for w in cluster.workloads}
+        self._vpas = {key: _vpa_of(key, workload) for key, workload in self._workloads.items()}
+        self._selected: dict[ObjectKey, tuple[int, SelectedPods]] = {}
+        self._profiles: dict[ObjectKey, str] = {}
+        self._classes: dict[ObjectKey, tuple[str, float]] = {}
+        self._checkpoints: dict[ObjectKey, Mapping[str, Mapping[str, Any]]] = {}
+        self.conditions: dict[ObjectKey, dict[str, Condition]] = {}
+        self.statuses = 0
+
+    def keep(self, checkpoints: Mapping[ObjectKey, Mapping[str, Mapping[str, Any]]]) -> None:
+        """Hold checkpoints, by VPA and container, for a recommender that comes later."""
+        self._checkpoints |= checkpoints
+
+    def lose_profiles(self) -> None:
+        """Keep no PhaseProfile of those written so far."""
+        self._profiles.clear()
+        self._classes.clear()
+
+    # -- what a round asks -----------------------------------------------------------------------------------------
+
+    def vpas(self) -> Sequence[Vpa]:
+        return list(self._vpas.values())
+
+    def select(self, vpa: Vpa) -> SelectedPods:
+        workload = self._workloads[vpa.key]
+        version, selection = self._selected.get(vpa.key, (-1, None))
+        if selection is None or version != workload.version:
+            pods = [_pod_of(workload, pod) for pod in workload.pods]
+            selection = SelectedPods(pods, {pod.uid: workload.name for pod in pods})
+            self._selected[vpa.key] = workload.version, selection
+        return selection
+
+    def samples(self) -> Iterator[tuple[ContainerKey, Sample]]:
+        for used in self._metrics.read():
+            place = ContainerKey(used.namespace, used.pod, used.container)
+            yield place, Sample(used.timestamp_s, used.cpu_cores, used.memory_bytes)
+
+    def kills(self) -> Sequence[OomObservation]:
+        return [
+            OomObservation(ObjectKey(kill.namespace, kill.pod), kill.container, kill.when_s, _known(kill.memory_bytes))
+            for kill in self._cluster.take_kills()
+        ]
+
+    def room(self, vpa: Vpa, pods: Sequence[ApiPod]) -> Room:
+        return Room(tuple({self._workloads[_owner_of(pod)].node.allocatable for pod in pods}))
+
+    def publish(
+        self,
+        vpa: Vpa,
+        recommendations: Sequence[ContainerRecommendation],
+        conditions: Mapping[str, Condition | None],
+    ) -> None:
+        status = status_of(self._vpas[vpa.key], recommendations, conditions, self._cluster.now_s)
+        self.conditions[vpa.key] = {name: told for name, told in conditions.items() if told is not None}
+        if same_status(self._vpas[vpa.key].status, status):
+            return
+        self.statuses += 1
+        self._vpas[vpa.key] = _vpa_of(vpa.key, self._workloads[vpa.key], json_of(status), str(self.statuses))
+        self._workloads[vpa.key].vpa.recommendation = {one.container: one for one in recommendations}
+
+    def stands(self, vpa: Vpa) -> bool:
+        return True  # nobody else writes
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        if "state" in profile:  # else what was kept before stays
+            self._profiles[vpa.key] = profile["state"]
+
+    def kept(self, vpa: Vpa) -> str | None:
+        return self._profiles.get(vpa.key)
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        return self._classes
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        self._classes[key] = profile["state"], self._cluster.now_s
+
+    def drop_class(self, key: ObjectKey) -> None:
+        self._classes.pop(key, None)
+
+    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
+        status = self._checkpoints.get(vpa, {}).get(container)
+        return None if status is None else session_of(status, f"{vpa}/{container}")
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        return self._checkpoints.get(vpa, {}).keys()
+
+
+def _owner_of(pod: ApiPod) -> ObjectKey:
+    return ObjectKey(pod.key.namespace, pod.labels["app"])
+
+
+def _known(memory_bytes: float) -> float:
+    return 0.0 if math.isnan(memory_bytes) else memory_bytes
+
+
+def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", resource_version: str = "0") -> Vpa:
+    vpa, rules = workload.vpa, workload.vpa.policy
+    kind = "CronJob" if workload.kind == "Job" and math.isfinite(workload.again_after_s) else workload.kind
+    policy = ContainerPolicy(
+        "*",
+        mode=rules.mode,
+        min_allowed=rules.min_allowed,
+        max_allowed=rules.max_allowed,
+        controlled=rules.controlled,
+        controlled_values=rules.controlled_values,
+    )
+    return Vpa(
+        key=key,
+        uid=f"vpa-{key}",
+        generation=1,
+        created_s=0.0,
+        labels={},
+        annotations={},
+        target=TargetRef(API_VERSIONS.get(workload.kind, "apps/v1"), kind, workload.name),
+        update_mode=vpa.update_mode,
+        recommenders=(NAME,),
+        policies=(policy,),
+        min_replicas=vpa.min_replicas,
+        status_json=status_json,
+        resource_version=resource_version,
+    )
+
+
+def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
+    version, kind = OWNERS.get(workload.kind, (API_VERSIONS.get(workload.kind, "apps/v1"), workload.kind))
+    owner = OwnerRef(version, kind, f"{workload.name}-{pod.revision}", f"{workload.name}-{pod.revision}", True)
+    return ApiPod(
+        key=ObjectKey(workload.namespace, pod.name),
+        uid=pod.uid,
+        generate_name="",
+        labels={"app": workload.name},
+        annotations={},
+        owner=owner,
+        phase=pod.phase,
+        node=f"{workload.namespace}-{pod.replica}",
+        scheduler_name="default-scheduler",
+        node_selector={},
+        tolerations=(),
+        created_s=pod.created_s,
+        started_s=None if math.isnan(pod.started_s) else pod.started_s,
+        deleting=False,
+        containers=tuple(_container_of(pod, container) for container in pod.containers),
+        resizes=tuple(_conditions_of(pod.resize)),
+        resizability=Resizability(
+            pod.qos(),
+            limits_only=any(_has_limits_only(container) for container in workload.containers),
+            restarts=any(container.restart_for for container in workload.containers),
+        ),
+    )
+
+
+def _has_limits_only(container: ContainerSpec) -> bool:
+    """What has a limit and no request is given its limit as a request."""
+    declared = container.resources
+    return not np.isnan(declared.limits).all() and np.isnan(declared.requests).all()
+
+
+def _container_of(pod: Pod, container: Container) -> ContainerState:
+    last, now = None, None
+    if container.ended_s >= 0.0:
+        killed = not math.isnan(container.last_kill_s)
+        reason, exit_code = (OOM_KILLED, 137) if killed else ENDED.get(pod.phase, ("Error", 1))
+        end = Termination(reason, container.started_s, container.ended_s, exit_code)
+        last, now = (None, end) if pod.finished else (end, None)
+    return ContainerState(
+        name=container.spec.name,
+        image="image",
+        command=(),
+        requests=container.has.requests,
+        limits=container.has.limits,
+        restart_count=container.restarts,
+        running=container.running,
+        started_s=container.started_s if container.running else None,
+        waiting="" if container.running or pod.finished else "CrashLoopBackOff",
+        terminated=now,
+        last_terminated=last,
+    )
+
+
+def _conditions_of(resize: Resize | None) -> Iterable[ResizeCondition]:
+    if resize is None:
+        return
+    kind = RESIZE_IN_PROGRESS if resize.reason == "Error" else RESIZE_PENDING
+    yield ResizeCondition(kind, DEFERRED if resize.reason == "Deferred" else resize.reason, "", resize.since_s)

@@ -1,0 +1,51 @@
+"""Which module may import which: a table that a test holds and the docs copy."""
+
+LEVELS = {
+    "recommender": [
+        ("floor", ("units", "records", "errors", "files")),
+        ("numbers", ("kernels",)),
+        ("domain", ("readings", "growth", "series", "slots", "phases", "policies", "contention")),
+        ("edges", ("sources", "artifacts", "cluster", "compiling")),
+        ("assembly", ("model", "pricing", "training", "replay", "judging", "decisions", "timelines", "planning")),
+        ("simulation", ("simulate",)),
+        ("engine", ("engine",)),
+        ("traces", ("traces",)),
+        ("live", ("live",)),
+        ("words", ("report",)),
+        ("pictures", ("plots",)),
+        ("door", ("cli", "__main__")),
+    ],
+    "recommender.cluster": [
+        ("floor", ("errors", "paths")),
+        ("access", ("access",)),
+        ("objects", ("objects",)),
+        ("watching", ("watching", "lease", "model_map", "profiles")),
+        ("workloads", ("workloads",)),
+        ("duties", ("vpas", "progress", "usage")),
+    ],
+    "recommender.live": [
+        ("floor", ("memory", "health", "rules")),
+        ("seam", ("view",)),
+        ("edges", ("outside",)),
+        ("state", ("vpa_state",)),
+        ("whose", ("containers",)),
+        ("parts", ("placing", "remembering", "class_profiles", "past", "progress", "auto")),
+        ("writing", ("writing", "telemetry", "unserved")),
+        ("round", ("round",)),
+        ("door", ("service",)),
+    ],
+    "extender": [
+        ("floor", ("errors", "reasons")),
+        ("records", ("pods",)),
+        ("wishes", ("settings",)),
+        ("view", ("view",)),
+        ("scoring", ("scoring",)),
+        ("edges", ("protocol", "leading")),
+        ("assembly", ("placing",)),
+        ("live", ("gangs", "webhook", "web")),
+        ("moves", ("moves",)),
+        ("door", ("cli", "__main__")),
+    ],
+}
+"""Lowest first. A folder is one unit: inside it imports are free, unless it has a table of its own. Copied into
+docs/contributing/architecture.md."""

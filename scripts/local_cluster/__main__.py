@@ -1,0 +1,205 @@
+"""`scripts/cluster`: the cluster of the tests, for a person to play with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from local_cluster import building, servers
+from local_cluster.cluster import KEPT, Cluster, clear, clear_leftovers
+from local_cluster.real_node.packages import missing_packages, what_is_missing
+from local_cluster.rig import clusters_folder, recorded_processes
+
+MINE = "mine"
+"""The name of the one cluster that a person has; those of test runs have other names."""
+
+ROOT = Path(__file__).resolve().parents[2]
+
+stderr = Console(stderr=True)
+
+
+def folder() -> Path:
+    return clusters_folder() / MINE
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """A real Kubernetes cluster on this machine: etcd, API server, controllers, scheduler, and what you ask for.
+
+    All of it listens on loopback, needs no container engine, and is gone after `down`. Example:
+
+    \b
+      scripts/cluster up --nodes 20 --vpa --prometheus --extender
+      export KUBECONFIG=...          (what `up` prints; kubectl and phasewise too, where they are not on the PATH)
+      kubectl get nodes
+      scripts/cluster down
+    """
+
+
+@cluster.command()
+@click.option("--nodes", default=3, show_default=True, help="Simulated nodes.")
+@click.option("--real-node", is_flag=True, help="A node with real containers (root, containerd).")
+@click.option("--node-cpu", type=float, help="Cores the real node is limited to. [default: all]")
+@click.option("--node-memory", help="Memory the real node is limited to, such as 3400Mi. [default: all]")
+@click.option("--vpa", is_flag=True, help="VPA updater and admission controller, and what they need.")
+@click.option("--default-recommender", is_flag=True, help="The VPA's own recommender.")
+@click.option("--metrics-server", is_flag=True, help="metrics.k8s.io; comes with --vpa.")
+@click.option("--prometheus", is_flag=True, help="Prometheus and kube-state-metrics.")
+@click.option("--extender", is_flag=True, help="Our scheduler and what belongs to it, as manifests/extender say.")
+def up(
+    nodes: int,
+    real_node: bool,
+    node_cpu: float | None,
+    node_memory: str | None,
+    vpa: bool,
+    default_recommender: bool,
+    metrics_server: bool,
+    prometheus: bool,
+    extender: bool,
+) -> None:
+    """Start the cluster, and say how to reach it.
+
+    The servers are built at the first time (ten to fifteen minutes on two cores); later it is a matter of seconds.
+    """
+    clear_leftovers()
+    if folder().exists():
+        raise click.ClickException("The cluster is up already: see `scripts/cluster status`, or take it `down` first.")
+    if real_node and (missing := what_is_missing()):
+        raise click.UsageError(f"--real-node: {missing}")
+    made = Cluster(MINE, building.build_all())
+    try:
+        step("control plane", made.up)
+        if nodes:
+            step(f"{nodes} simulated nodes", lambda: made.start_nodes(nodes))
+        if real_node:
+            memory_bytes = parsed_bytes(node_memory) if node_memory else None
+            step("real node", lambda: made.real_node(cpu_cores=node_cpu, memory_bytes=memory_bytes))
+        if metrics_server or vpa or default_recommender:
+            step("metrics-server", made.metrics_server)
+        if prometheus:
+            step("kube-state-metrics", made.kube_state_metrics)
+            step("Prometheus", made.prometheus)
+        if vpa:
+            step("VPA updater and admission controller", made.vpa_updater)
+        if default_recommender:
+            step("VPA recommender", made.vpa_recommender)
+        if extender:
+            step("scheduler, extender, gang controller and webhook", lambda: made.extender(own_ports=True))
+    except BaseException:
+        stderr.print("[red]Taking down what was started.[/]")
+        made.down()
+        raise
+    (made.folder / KEPT).touch()
+    facts = {"kubeconfig": str(made.kubeconfig("admin")), "kubectl": str(made.binaries["kubectl"])}
+    if prometheus:
+        facts["prometheus"] = made.prometheus().url
+    if extender:
+        facts["extender"] = made.extender().url
+    (made.folder / "facts.json").write_text(json.dumps(facts))
+    print_facts(facts)
+
+
+@cluster.command()
+def down() -> None:
+    """End every server of the cluster and remove what it wrote."""
+    clear_leftovers()
+    if not folder().exists():
+        click.echo("No cluster is up.", err=True)
+        return
+    with stderr.status("Taking the cluster down"):
+        clear(folder())
+    click.echo("The cluster is down.", err=True)
+
+
+@cluster.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def status(as_json: bool) -> None:
+    """What runs, where, and with how much memory. Exit code 1 when a server is missing, 3 when no cluster is up."""
+    if not folder().exists():
+        click.echo("{}" if as_json else "No cluster is up. Start one: scripts/cluster up", err=not as_json)
+        sys.exit(3)
+    facts = json.loads((folder() / "facts.json").read_text()) if (folder() / "facts.json").exists() else {}
+    rows = [(name, record.alive()) for name, record in recorded_processes(folder()).items()]
+    if as_json:
+        running = [
+            {"name": name, "pid": process and process.pid, "resident_bytes": process and process.memory_info().rss}
+            for name, process in rows
+        ]
+        click.echo(json.dumps({**facts, "servers": running}, indent=2))
+    else:
+        print_facts(facts)
+        Console().print(table_of(rows))
+    sys.exit(0 if all(process for _, process in rows) else 1)
+
+
+@cluster.command()
+def packages() -> None:
+    """Packages of Debian that a real node needs and this machine lacks: apt-get install $(scripts/cluster packages)."""
+    click.echo(" ".join(missing_packages()))
+
+
+@cluster.command()
+def build() -> None:
+    """Build the servers into the cache, without starting any."""
+    building.build_all()
+
+
+@cluster.command()
+def tidy() -> None:
+    """Write the Go module files anew for the versions in versions.py."""
+    for tools in (*servers.toolsets(), *servers.built_where_used()):
+        building.tidy(tools, building.TOOLS / tools.name, click.echo)
+
+
+def step(words: str, act: Callable[[], object]) -> None:
+    """Run one step of `up` and say on stderr that it is done."""
+    with stderr.status(f"Starting {words}"):
+        act()
+    stderr.print(f"[green]started[/] {words}")
+
+
+def parsed_bytes(text: str) -> int:
+    """A Kubernetes quantity (`3400Mi`) in bytes."""
+    from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - slow to import, rarely needed
+
+    try:
+        return int(parse_quantity(text))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text} is not a quantity such as 3400Mi or 2G", param_hint="--node-memory"
+        ) from error
+
+
+def print_facts(facts: dict[str, str]) -> None:
+    """The lines a person copies, on stdout."""
+    if kubeconfig := facts.get("kubeconfig"):
+        click.echo(f"export KUBECONFIG={kubeconfig}")
+    if (kubectl := facts.get("kubectl")) and not shutil.which("kubectl"):
+        click.echo(f"alias kubectl={kubectl}")
+    if not shutil.which("phasewise"):
+        click.echo(f"alias phasewise='PYTHONPATH={ROOT} {sys.executable} -m extender'")
+    if prometheus := facts.get("prometheus"):
+        click.echo(f"# Prometheus: {prometheus}")
+    if extender := facts.get("extender"):
+        click.echo(f"# Extender: {extender}")
+
+
+def table_of(rows: list[tuple[str, psutil.Process | None]]) -> Table:
+    table = Table("server", "process", "memory MiB", caption=f"logs: {folder() / 'logs'}", caption_justify="left")
+    for name, process in rows:
+        memory = f"{process.memory_info().rss / 2**20:.0f}" if process else "-"
+        state = str(process.pid) if process else "[red]ended[/]"
+        table.add_row(name, state, memory)
+    return table
+
+
+if __name__ == "__main__":
+    cluster(prog_name="scripts/cluster")

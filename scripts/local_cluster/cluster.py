@@ -1,0 +1,259 @@
+"""A real cluster on this machine, started and stopped by methods that read like sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from local_cluster import autoscaling, installing, observing, scheduling
+from local_cluster.building import Binaries, build_all
+from local_cluster.control_plane import NODE_GRACE_S, start_control_plane
+from local_cluster.observing import Prometheus
+from local_cluster.processes import ProcessRecord, Server
+from local_cluster.real_node.node import RealNode, clear_real_nodes, start_real_node
+from local_cluster.rig import Rig, clusters_folder, end_recorded, remove_folder
+from local_cluster.simulated.nodes import SimulatedNodes, start_simulated_nodes
+from local_cluster.simulated.usage import Usage, drive_usage
+
+HESITANT = (
+    "kube-controller-manager",
+    "kube-scheduler",
+    "metrics-server",
+    "kube-state-metrics",
+    "vpa-updater",
+    "vpa-admission-controller",
+    "vpa-recommender",
+)
+"""Those that wait up to a minute before they look for the API server once more. So does kwok, but started anew it would
+wait longer still for the leases of its nodes to run out."""
+
+KEPT = "kept"
+"""A file of this name in a cluster's folder: it was started for a person and outlives the process that started it."""
+
+
+class Cluster(Rig):
+    """etcd, API server, controllers and scheduler from the start; everything else when it is asked for.
+
+    Whatever is asked for twice is started once. All parts listen on loopback, speak TLS under one authority of this
+    cluster, and act under an identity with the rights of its real counterpart.
+    """
+
+    def __init__(self, name: str | None = None, binaries: Binaries | None = None) -> None:
+        clear_leftovers()
+        super().__init__(name or f"tests-{os.getpid()}", binaries or build_all())
+        self.real_nodes: dict[str, RealNode] = {}
+        self._prometheus: Prometheus | None = None
+        self._extender: installing.Extender | None = None
+        self._groups = 0
+
+    def up(
+        self, *, node_grace_s: float = NODE_GRACE_S, features: Sequence[str] = (), apis: Sequence[str] = ()
+    ) -> Cluster:
+        """Start the control plane and return once pods can be created.
+
+        Parameters
+        ----------
+        node_grace_s
+            How long a node may be silent before it counts as NotReady.
+        features, apis
+            Feature gates of the API server and the schedulers that are off by default, and groups with their version
+            that are not served by default.
+        """
+        self.features = tuple(features)
+        start_control_plane(self, node_grace_s, apis)
+        return self
+
+    def down(self, logs_to: Path | None = None) -> None:
+        """End everything, the last started first, and remove the folder (its logs move to `logs_to` when given)."""
+        for node in reversed(list(self.real_nodes.values())):
+            node.stop()
+        self.stop_all()
+        self.close()
+        remove_folder(self.folder, logs_to)
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def start_nodes(
+        self,
+        count: int,
+        *,
+        cpu: str = "32",
+        memory: str = "128Gi",
+        labels: Mapping[str, str] | None = None,
+        taints: Sequence[Mapping[str, str]] = (),
+        extended: Mapping[str, str] | None = None,
+    ) -> SimulatedNodes:
+        """Start simulated nodes (kwok) and wait until they are Ready; see `SimulatedNodes` for what they can do."""
+        self._groups += 1
+        return start_simulated_nodes(
+            self, f"sim-{self._groups}", count, cpu=cpu, memory=memory, labels=labels, taints=taints, extended=extended
+        )
+
+    def drive_usage(self, namespace: str, pod: str, usage: Usage | Mapping[str, Usage]) -> None:
+        """Let a pod on a simulated node use CPU and memory as given, for all its containers or for each by its name."""
+        drive_usage(self, namespace, pod, usage)
+
+    def real_node(
+        self, name: str = "real-1", *, cpu_cores: float | None = None, memory_bytes: int | None = None
+    ) -> RealNode:
+        """Start a node with a real kubelet, containerd and runc, truly limited to the cores and bytes given.
+
+        It has the taint `phasewise.dev/real=true:NoSchedule`, so that only what asks for it runs there.
+        """
+        if name not in self.real_nodes:
+            self.real_nodes[name] = start_real_node(self, name, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
+        return self.real_nodes[name]
+
+    def remove_real_node(self, name: str) -> None:
+        """Take a real node out of the cluster and off the machine."""
+        self.real_nodes.pop(name).stop()
+
+    # -- what watches ----------------------------------------------------------------------------------------------
+
+    def metrics_server(self) -> Server:
+        """The real metrics-server, behind metrics.k8s.io; it scrapes every 10 s, its shortest."""
+        return self.servers.get("metrics-server") or observing.start_metrics_server(self)
+
+    def kube_state_metrics(self) -> Server:
+        """The real kube-state-metrics (`kube_pod_*`); `observing.kube_state_metrics_url` says where it answers."""
+        return self.servers.get("kube-state-metrics") or observing.start_kube_state_metrics(self)
+
+    def prometheus(
+        self,
+        *,
+        targets: Mapping[str, Sequence[str]] | None = None,
+        scrape_interval_s: float = 1.0,
+        history: Path | None = None,
+    ) -> Prometheus:
+        """A real Prometheus that scrapes all nodes as usual, kube-state-metrics when it runs, and `targets`.
+
+        Parameters
+        ----------
+        targets
+            Job name -> addresses (`127.0.0.1:8080`, or https URLs) scraped besides, from now on.
+        history
+            A folder of blocks (`observing.history_blocks`) that it starts with.
+        """
+        if self._prometheus is None:
+            self._prometheus = observing.start_prometheus(
+                self, targets={}, scrape_interval_s=scrape_interval_s, history=history
+            )
+        for job, addresses in (targets or {}).items():
+            self._prometheus.scrape(job, *addresses)
+        return self._prometheus
+
+    def remove_prometheus(self) -> None:
+        """End Prometheus and what it scrapes the objects' states from; its samples go with it."""
+        for server in ("prometheus", "kube-state-metrics"):
+            self.dismiss(server)
+        shutil.rmtree(self.folder / "prometheus")
+        self._prometheus = None
+
+    # -- what acts -------------------------------------------------------------------------------------------------
+
+    def vpa_updater(self) -> Server:
+        """The real VPA updater, every second; with it come the CRDs and the admission controller it waits for."""
+        self.vpa_admission_controller()
+        return self.servers.get("vpa-updater") or autoscaling.start_updater(self)
+
+    def vpa_admission_controller(self) -> Server:
+        """The real VPA admission controller behind a webhook of this cluster."""
+        self.vpa_resources()
+        return self.servers.get("vpa-admission-controller") or autoscaling.start_admission_controller(self)
+
+    def vpa_recommender(self) -> Server:
+        """The default VPA recommender: the peer that ours is compared with."""
+        self.vpa_resources()
+        return self.servers.get("vpa-recommender") or autoscaling.start_recommender(self)
+
+    def vpa_resources(self) -> None:
+        """The VPA's custom resources and roles, when they are not there yet."""
+        autoscaling.apply_resources(self)
+
+    def scheduler(
+        self, name: str = "phasewise", *, extender: str | None = None, verbs: Sequence[str] = ("filter", "prioritize")
+    ) -> Server:
+        """A second kube-scheduler for pods with `schedulerName: <name>`, calling the HTTP extender at the URL given."""
+        return scheduling.start_scheduler(self, name, extender=extender, verbs=verbs)
+
+    def extender(self, *, own_ports: bool = False) -> installing.Extender:
+        """Our scheduler, extender, gang controller and webhook, as `manifests/extender` installs them."""
+        if self._extender is None:
+            self._extender = installing.install_extender(self, own_ports=own_ports)
+        return self._extender
+
+    def remove_extender(self) -> None:
+        """End what `extender` started; its objects stay, but for those by which the API server refuses or asks."""
+        if self._extender is not None:
+            self._extender.stop()
+            self._extender = None
+            self.kubectl("delete", "mutatingwebhookconfiguration", "phasewise-webhook")
+            self.kubectl("delete", "-f", installing.MANIFESTS / "extender" / "admission.yaml")
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a server, as a crash would."""
+        self.servers[name].kill()
+
+    def restart(self, name: str) -> Server:
+        """Start a server again, on its old ports and data, ending it first when it runs."""
+        self.servers[name].stop()
+        return self.servers[name].start().wait_ready()
+
+    def dismiss(self, name: str) -> None:
+        """Stop a server for good: another one may have its name."""
+        self.servers.pop(name).stop()
+
+    def look_again(self) -> None:
+        """Start anew who looks for a lost API server ever more seldom: after a minute without it, a minute late."""
+        names = [name for name in self.servers if name in HESITANT or name.endswith("-kubelet")]
+        with ThreadPoolExecutor(len(names)) as side:
+            for _ in side.map(self.restart, names):
+                pass
+
+    @contextlib.contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        """`with cluster.without("etcd"):` - killed at the start, started again at the end."""
+        self.kill(name)
+        try:
+            yield
+        finally:
+            self.restart(name)
+
+
+@contextlib.contextmanager
+def lent_or_own(lent: Cluster | None, name: str, logs_to: Path | None = None, **options: Any) -> Iterator[Cluster]:
+    """A cluster that somebody lends, as it is; else one of this name, brought up with `options` and gone afterwards."""
+    if lent is not None:
+        yield lent
+        return
+    own = Cluster(name)
+    try:
+        yield own.up(**options)
+    finally:
+        own.down(logs_to)
+
+
+def clear_leftovers() -> None:
+    """End and remove what crashed owners left behind; running clusters of others and of a person stay as they are."""
+    clusters_folder().mkdir(parents=True, exist_ok=True)
+    with (clusters_folder() / "clearing.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once would take away the same from under each other
+        for folder in sorted(clusters_folder().glob("*/")):
+            owner = ProcessRecord.read(folder / "owner.json")
+            if owner is not None and not owner.alive() and not (folder / KEPT).exists():
+                clear(folder)
+
+
+def clear(folder: Path) -> None:
+    """End everything a cluster's folder speaks of, by its records alone, and remove the folder."""
+    clear_real_nodes(folder)
+    end_recorded(folder)
+    remove_folder(folder)

@@ -1,0 +1,181 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler, as they run on a real control plane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from local_cluster.identities import Authority
+from local_cluster.processes import Server
+from local_cluster.rig import LOOPBACK, Rig
+from local_cluster.waiting import wait_until
+
+ADVERTISED = "198.51.100.1"
+"""Where the API server says it can be reached. It may not be a loopback address; nobody has to reach it (RFC 5737)."""
+
+SERVICE_RANGE = "10.98.0.0/16"
+POD_RANGE = "10.128.0.0/9"
+FAST_CLIENT = ("--kube-api-qps=1000", "--kube-api-burst=2000")
+"""By default the controllers ask slowly enough that the first pod of a cluster has to wait five seconds."""
+
+
+NODE_GRACE_S = 50.0
+"""As upstream."""
+
+OURS = ("recommender", "extender", "controller", "mover", "webhook")
+ALONE = "-alone"
+"""Behind the name of an account that has the rights of one manifest and no others."""
+
+AUDITED = tuple(f"system:serviceaccount:kube-system:phasewise-{part}{end}" for part in OURS for end in ("", ALONE))
+"""Accounts whose requests the API server writes down, so that tests can hold their roles against what they do."""
+
+
+def start_control_plane(rig: Rig, node_grace_s: float, apis: Sequence[str] = ()) -> None:
+    """Start all four and return once pods can be created.
+
+    The controllers are started after the API server is ready: earlier, they would be refused for want of the roles it
+    makes at its start, and would come back seconds later.
+    """
+    rig.authority.serving("serving", LOOPBACK, "localhost", "metrics-server.kube-system.svc")
+    etcd = _start_etcd(rig)
+    apiserver = _start_apiserver(rig, apis)
+    etcd.wait_ready()
+    apiserver.wait_ready()
+    rig.apply(_kubelet_access())
+    controllers = [_start_controller_manager(rig, node_grace_s), _start_scheduler(rig)]
+    for server in controllers:
+        server.wait_ready()
+    wait_until(lambda: rig.core.read_namespaced_service_account("default", "default"), "the first service account")
+
+
+def serving_certificate(rig: Rig) -> tuple[str, str]:
+    """Flags for a server that answers with the certificate of this machine's loopback names."""
+    return (
+        f"--tls-cert-file={rig.authority.folder / 'serving.crt'}",
+        f"--tls-private-key-file={rig.authority.folder / 'serving.key'}",
+    )
+
+
+def feature_gates(rig: Rig) -> tuple[str, ...]:
+    """The flag for a server of Kubernetes where some are on that are off by default."""
+    return (f"--feature-gates={','.join(f'{name}=true' for name in rig.features)}",) if rig.features else ()
+
+
+def _start_etcd(rig: Rig) -> Server:
+    clients, peers = (f"https://{LOOPBACK}:{port}" for port in (rig.etcd_port, rig.ports.free()))
+    certificate, key = rig.authority.folder / "serving.crt", rig.authority.folder / "serving.key"
+    command = [
+        rig.binaries["etcd"],
+        f"--data-dir={rig.folder / 'etcd'}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        *(f"--{which}cert-file={certificate}" for which in ("", "peer-")),
+        *(f"--{which}key-file={key}" for which in ("", "peer-")),
+        *(f"--{which}trusted-ca-file={rig.authority.file}" for which in ("", "peer-")),
+        *(f"--{which}client-cert-auth" for which in ("", "peer-")),
+        "--unsafe-no-fsync",  # the data need not outlive a power cut
+        "--log-level=warn",
+    ]
+    return rig.start("etcd", command, ready=rig.answers(f"{clients}/health", "etcd-client"), wait=False)
+
+
+def _start_apiserver(rig: Rig, apis: Sequence[str]) -> Server:
+    etcd_certificate, etcd_key = rig.certificate("etcd-client")
+    kubelet_certificate, kubelet_key = rig.certificate("apiserver-kubelet-client")
+    front_proxy = Authority(rig.folder / "pki" / "front-proxy")
+    proxy_certificate, proxy_key = front_proxy.client("front-proxy-client", "front-proxy-client")
+    accounts_key = rig.authority.serving("service-accounts", "service-accounts.phasewise.test")[1]
+    audit_policy = rig.folder / "audit-policy.json"
+    audit_policy.write_text(json.dumps(_audit_policy()))
+    command = [
+        rig.binaries["kube-apiserver"],
+        f"--audit-policy-file={audit_policy}",
+        f"--audit-log-path={rig.folder / 'logs' / 'audit.jsonl'}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={rig.url.rsplit(':', 1)[1]}",
+        f"--advertise-address={ADVERTISED}",
+        *serving_certificate(rig),
+        f"--client-ca-file={rig.authority.file}",
+        "--authorization-mode=Node,RBAC",
+        f"--etcd-servers=https://{LOOPBACK}:{rig.etcd_port}",
+        f"--etcd-cafile={rig.authority.file}",
+        f"--etcd-certfile={etcd_certificate}",
+        f"--etcd-keyfile={etcd_key}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={accounts_key}",
+        f"--service-account-signing-key-file={accounts_key}",
+        f"--requestheader-client-ca-file={front_proxy.file}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={proxy_certificate}",
+        f"--proxy-client-key-file={proxy_key}",
+        f"--kubelet-certificate-authority={rig.authority.file}",
+        f"--kubelet-client-certificate={kubelet_certificate}",
+        f"--kubelet-client-key={kubelet_key}",
+        "--kubelet-preferred-address-types=InternalIP",
+        *feature_gates(rig),
+        *(f"--runtime-config={api}=true" for api in apis),
+    ]
+    return rig.start("kube-apiserver", command, ready=rig.answers(f"{rig.url}/readyz", "admin"), wait=False)
+
+
+def _start_controller_manager(rig: Rig, node_grace_s: float) -> Server:
+    port = rig.ports.free()
+    file = rig.kubeconfig("kube-controller-manager", "system:kube-controller-manager")
+    command = [
+        rig.binaries["kube-controller-manager"],
+        *_own_endpoint(rig, port, file),
+        "--use-service-account-credentials=true",
+        f"--root-ca-file={rig.authority.file}",
+        f"--service-account-private-key-file={rig.authority.folder / 'service-accounts.key'}",
+        f"--node-monitor-grace-period={node_grace_s:g}s",
+        *FAST_CLIENT,
+    ]
+    return rig.start(
+        "kube-controller-manager", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/healthz"), wait=False
+    )
+
+
+def _start_scheduler(rig: Rig) -> Server:
+    port = rig.ports.free()
+    file = rig.kubeconfig("kube-scheduler", "system:kube-scheduler")
+    command = [rig.binaries["kube-scheduler"], *_own_endpoint(rig, port, file), *FAST_CLIENT, *feature_gates(rig)]
+    return rig.start("kube-scheduler", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/healthz"), wait=False)
+
+
+def _own_endpoint(rig: Rig, port: int, kubeconfig: Path) -> tuple[str, ...]:
+    """What the controllers and schedulers have in common: one of each, on loopback, asking the API server who calls."""
+    return (
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        *serving_certificate(rig),
+        "--leader-elect=false",
+    )
+
+
+def _audit_policy() -> dict[str, Any]:
+    """Who asked what, without contents; a watch is written when it begins."""
+    rules = [{"level": "Metadata", "users": list(AUDITED)}, {"level": "None"}]
+    return {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+
+
+def _kubelet_access() -> dict[str, Any]:
+    """The API server may read logs and run commands on real nodes (their kubelets ask it who may)."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "apiserver-to-kubelets"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+        "subjects": [{"kind": "User", "name": "apiserver-kubelet-client"}],
+    }

@@ -1,0 +1,169 @@
+"""The extender installed as its manifests say: what their Deployments run in containers are processes here.
+
+Simulated nodes run nothing, and nobody else may be reached from inside a cluster of this machine. So everything of
+`manifests/extender` is applied as it stands but the Deployments: the command of each of their containers is started on
+this machine, with the rights of the service account that the manifests give it, listening on loopback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local_cluster.control_plane import feature_gates, serving_certificate
+from local_cluster.processes import Server
+from local_cluster.rig import LOOPBACK, Rig
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "manifests"
+
+OURS = ("extender", "controller", "webhook")
+"""Containers that run our image."""
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Extender:
+    """What was started.
+
+    Attributes
+    ----------
+    url
+        Where the extender answers: `/explain/NAMESPACE/POD`, `/metrics`.
+    scheduler, extender, controller, webhook
+        The processes.
+    """
+
+    url: str
+    scheduler: Server
+    extender: Server
+    controller: Server
+    webhook: Server
+
+    def stop(self) -> None:
+        """End all four, the scheduler first."""
+        for server in (self.scheduler, self.webhook, self.controller, self.extender):
+            server.stop()
+
+
+def documents(folder: Path = MANIFESTS / "extender") -> list[Json]:
+    """All objects of the manifests."""
+    files = sorted(file for file in folder.glob("*.yaml") if file.name != "kustomization.yaml")
+    return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
+
+
+def install_extender(rig: Rig, *, own_ports: bool = False) -> Extender:
+    """Install scheduler, extender, gang controller and webhook, and return once each is ready.
+
+    Parameters
+    ----------
+    own_ports
+        Listen where the manifests say (8943 to 8945), as people expect it, instead of on ports that are free.
+    """
+    objects = documents()
+    commands = dict(_commands(objects))
+    ports = {name: _port(commands[name]) if own_ports else rig.ports.free() for name in OURS}
+    address = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
+    for each in objects:
+        if each["kind"] == "MutatingWebhookConfiguration":
+            each["webhooks"][0]["clientConfig"] = {"url": f"https://{address['webhook']}/mutate"}
+    left_out = ("Deployment", "Service")
+    rig.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", *(each for each in objects if each["kind"] not in left_out))
+    accounts = {name: rig.service_account("kube-system", f"phasewise-{name}") for name in OURS}
+
+    def run(name: str, *options: str | Path) -> Server:
+        given = [each for each in commands[name][1:] if not each.startswith("--address=")]
+        command = [sys.executable, "-m", "extender", *given, f"--address={address[name]}"]
+        command += ["--kubeconfig", str(accounts[name]), *map(str, options)]
+        probe = f"http://{address[name]}/readyz"
+        ready = None if name == "webhook" else rig.answers(probe)
+        return rig.start(f"phasewise-{name}", command, ready=ready, environment={"PYTHONPATH": str(ROOT)}, wait=False)
+
+    running = {name: run(name) for name in ("extender", "controller")}
+    running["webhook"] = run("webhook", "--name", LOOPBACK)
+    file = configured(rig, objects, accounts["extender"], f"http://{address['extender']}")
+    running["extender"].wait_ready()
+    running["scheduler"] = start_scheduler(rig, objects, file, accounts["extender"])
+    for server in running.values():
+        server.wait_ready()
+    return Extender(url=f"http://{address['extender']}", **running)
+
+
+def _commands(objects: Sequence[Json]) -> Iterator[tuple[str, list[str]]]:
+    """(container, its command) of all Deployments."""
+    return ((name, container["command"]) for name, container in _containers(objects))
+
+
+def _containers(objects: Sequence[Json]) -> Iterator[tuple[str, Json]]:
+    """(name, container) of all Deployments."""
+    for each in objects:
+        if each["kind"] == "Deployment":
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                yield container["name"], container
+
+
+def installed_environment() -> dict[str, str]:
+    """What the manifests' scheduler is started with, for other schedulers of the benches."""
+    return _environment(documents(), "scheduler")
+
+
+def _environment(objects: Sequence[Json], container: str) -> dict[str, str]:
+    """The variables that the Deployments give a container."""
+    found = next(given for name, given in _containers(objects) if name == container)
+    return {each["name"]: each["value"] for each in found.get("env", ())}
+
+
+def _port(command: list[str]) -> int:
+    """That of `--address=`; 0 where there is none."""
+    return next((int(each.rpartition(":")[2]) for each in command if each.startswith("--address=")), 0)
+
+
+def configuration(objects: Sequence[Json]) -> dict[str, Any]:
+    """The scheduler's configuration as it stands in the manifests."""
+    found = next(each["data"]["config.yaml"] for each in objects if "config.yaml" in each.get("data", ()))
+    given: dict[str, Any] = yaml.safe_load(found)
+    return given
+
+
+def installed_profile() -> dict[str, Any]:
+    """Which plugins the manifests' scheduler has on and off, for other schedulers of the tests and benches."""
+    (profile,) = configuration(documents())["profiles"]
+    return {name: given for name, given in profile.items() if name != "schedulerName"}
+
+
+def configured(rig: Rig, objects: Sequence[Json], kubeconfig: Path, url: str) -> Path:
+    """The scheduler's configuration of the manifests, but for where the API server and the extender are."""
+    given = configuration(objects)
+    given["clientConnection"]["kubeconfig"] = str(kubeconfig)
+    given["extenders"][0]["urlPrefix"] = url
+    file = rig.folder / "schedulers" / "installed.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(yaml.safe_dump(given))
+    return file
+
+
+def start_scheduler(rig: Rig, objects: Sequence[Json], file: Path, kubeconfig: Path) -> Server:
+    """The scheduler of the manifests with a configuration; returns at once."""
+    command = dict(_commands(objects))["scheduler"]
+    given = [each for each in command[1:] if not each.startswith("--config=")]
+    port = rig.ports.free()
+    whole: list[str | Path] = [
+        rig.binaries[command[0]],
+        *given,
+        f"--config={file}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        *serving_certificate(rig),
+        *feature_gates(rig),
+    ]
+    ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
+    environment = _environment(objects, "scheduler")
+    return rig.start("phasewise-scheduler", whole, ready=ready, environment=environment, wait=False)

@@ -1,0 +1,24 @@
+"""What watches the cluster: metrics-server, kube-state-metrics, Prometheus and the history it starts with."""
+
+from __future__ import annotations
+
+from local_cluster.observing.history import HistorySeries, container_history, history_blocks, repeated
+from local_cluster.observing.kube_state_metrics import kube_state_metrics_url, start_kube_state_metrics
+from local_cluster.observing.metrics_server import Measured, measured, start_metrics_server, wait_for_metrics
+from local_cluster.observing.prometheus import BasicAuth, Prometheus, start_prometheus
+
+__all__ = [
+    "BasicAuth",
+    "HistorySeries",
+    "Measured",
+    "Prometheus",
+    "container_history",
+    "history_blocks",
+    "kube_state_metrics_url",
+    "measured",
+    "repeated",
+    "start_kube_state_metrics",
+    "start_metrics_server",
+    "start_prometheus",
+    "wait_for_metrics",
+]

@@ -1,0 +1,140 @@
+"""The real metrics-server behind metrics.k8s.io, and what it says of a pod."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import durationpy
+import yaml
+from kubernetes.utils.quantity import parse_quantity
+
+from local_cluster.control_plane import serving_certificate
+from local_cluster.processes import Server
+from local_cluster.rig import LOOPBACK, Rig
+from local_cluster.waiting import wait_until
+
+RESOLUTION_S = 10
+"""How often it scrapes; it refuses to do so more often."""
+
+GROUP, VERSION = "metrics.k8s.io", "v1beta1"
+_NAMESPACE, _NAME = "kube-system", "metrics-server"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What metrics.k8s.io says of one container.
+
+    Attributes
+    ----------
+    cpu_cores
+        The mean over the `window_s` seconds before `end_s`.
+    memory_bytes
+        The working set at `end_s`.
+    end_s
+        Unix time; the API gives whole seconds.
+    """
+
+    cpu_cores: float
+    memory_bytes: float
+    end_s: float
+    window_s: float
+
+
+def start_metrics_server(rig: Rig) -> Server:
+    """Start it and return once metrics.k8s.io is served; values follow after two scrapes (`wait_for_metrics`).
+
+    Kubelets, simulated ones too, must show a certificate of the cluster's authority for the address in their node's
+    status. It proves itself to them, as to the API server, by its service account's token.
+    """
+    rig.apply(rig.binaries.manifests("metrics-server", "manifests/base/rbac.yaml"))
+    kubeconfig = rig.service_account(_NAMESPACE, _NAME)
+    port = rig.ports.free()
+    command: list[str | Path] = [
+        rig.binaries["metrics-server"],
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        *serving_certificate(rig),
+        f"--metric-resolution={RESOLUTION_S}s",
+        "--kubelet-request-timeout=5s",  # has to be shorter than the resolution
+        "--kubelet-preferred-address-types=InternalIP",
+        "--kubelet-use-node-status-port",
+        f"--kubelet-certificate-authority={rig.authority.file}",
+    ]
+    server = rig.start("metrics-server", command, ready=rig.answers(f"https://{LOOPBACK}:{port}/livez"), wait=False)
+    rig.apply(_service(), _api_service(rig, port))
+    server.wait_ready()
+    wait_until(lambda: _available(rig), "metrics.k8s.io to be served by metrics-server", timeout_s=60.0)
+    return server
+
+
+def register(rig: Rig, port: int) -> None:
+    """Let something else on this machine serve metrics.k8s.io, with the certificate of the cluster's servers."""
+    rig.apply(_service(), _api_service(rig, port))
+    wait_until(lambda: _available(rig), "metrics.k8s.io to be served", timeout_s=60.0)
+
+
+def measured(rig: Rig, namespace: str, pod: str) -> dict[str, Measured]:
+    """What metrics.k8s.io says now, by container.
+
+    Raises
+    ------
+    kubernetes.client.ApiException
+        It knows nothing of the pod (404), or nothing at all yet.
+    """
+    said = rig.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "pods", pod)
+    end_s = datetime.fromisoformat(said["timestamp"]).timestamp()
+    window_s = durationpy.from_str(said["window"]).total_seconds()
+    return {
+        container["name"]: Measured(
+            float(parse_quantity(container["usage"]["cpu"])),
+            float(parse_quantity(container["usage"]["memory"])),
+            end_s,
+            window_s,
+        )
+        for container in said["containers"]
+    }
+
+
+def wait_for_metrics(rig: Rig, namespace: str, pod: str, *, timeout_s: float = 90.0) -> dict[str, Measured]:
+    """Wait until metrics.k8s.io has values of a pod: two scrapes after its start, 10 to 20 s when all is well."""
+    return wait_until(
+        lambda: measured(rig, namespace, pod),
+        f"metrics.k8s.io to know pod {namespace}/{pod}",
+        timeout_s=timeout_s,
+        every_s=0.25,
+    )
+
+
+def _service() -> dict[str, Any]:
+    """Leads the API server to this machine: a Service of pods is not there, and endpoints may not be on loopback."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": _NAME, "namespace": _NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    }
+
+
+def _api_service(rig: Rig, port: int) -> dict[str, Any]:
+    """Upstream's, with our port, and the certificate verified where upstream leaves that out."""
+    file = rig.binaries.manifests("metrics-server", "manifests/base") / "apiservice.yaml"
+    registration: dict[str, Any] = yaml.safe_load(file.read_text())
+    spec = registration["spec"]
+    del spec["insecureSkipTLSVerify"]
+    spec["caBundle"] = base64.b64encode(rig.authority.pem).decode()
+    spec["service"]["port"] = port
+    return registration
+
+
+def _available(rig: Rig) -> bool:
+    name = f"{VERSION}.{GROUP}"
+    registration: Any = rig.custom.get_cluster_custom_object("apiregistration.k8s.io", "v1", "apiservices", name)
+    conditions = registration.get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Available" and condition["status"] == "True" for condition in conditions)

@@ -1,0 +1,167 @@
+"""A real Prometheus that scrapes the cluster, and the questions tests ask it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from local_cluster.observing.kube_state_metrics import write_targets
+from local_cluster.observing.scraping import IDENTITY, configuration, roles, rules_file, target_group
+from local_cluster.processes import Server
+from local_cluster.rig import LOOPBACK, Rig
+from local_cluster.waiting import wait_until
+
+QUERY_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class BasicAuth:
+    """A user of a Prometheus that asks for one.
+
+    Attributes
+    ----------
+    bcrypt
+        The hash of the password, all that Prometheus is told of it.
+    """
+
+    user: str = "reader"
+    password: str = "read-only"  # noqa: S105 - it guards nothing but a test's own Prometheus
+    bcrypt: str = "$2b$04$abcdefghijklmnopqrstuuhcw.KKFTfbZllHqMqlem.oexRg4y5/m"
+
+
+@dataclass
+class Prometheus:
+    """A running Prometheus.
+
+    Attributes
+    ----------
+    url
+        Where it answers, without a path.
+    authority
+        The authority file that its certificate is verified with, when it serves https.
+    access
+        Whom it answers to; None: anybody on this machine.
+    """
+
+    url: str
+    server: Server
+    targets: Path
+    authority: Path
+    access: BasicAuth | None = None
+    _jobs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        """The series of an instant vector now: `labels` (a dict) and `value` (a float) of each."""
+        result = self.get("query", query=promql)["result"]
+        return [{"labels": series["metric"], "value": float(series["value"][1])} for series in result]
+
+    def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> list[dict[str, Any]]:
+        """The series of a query over time: `labels` and `values`, pairs of unix time and value."""
+        result = self.get("query_range", query=promql, start=start_s, end=end_s, step=step_s)["result"]
+        return [
+            {"labels": series["metric"], "values": [(float(at_s), float(value)) for at_s, value in series["values"]]}
+            for series in result
+        ]
+
+    def wait_for(self, promql: str, what: str, *, timeout_s: float = 60.0) -> list[dict[str, Any]]:
+        """Wait until a query has an answer that is not empty, and return that."""
+        return wait_until(lambda: self.query(promql), f"{what} ({promql})", timeout_s=timeout_s)
+
+    def get(self, path: str, **parameters: str | float) -> Any:
+        """The data of an answer of its HTTP API, version 1.
+
+        Raises
+        ------
+        AssertionError
+            It answered with an error; the message is its own.
+        """
+        answer = self.request(f"/api/v1/{path}", **parameters)
+        content = answer.json()
+        if content["status"] != "success":
+            raise AssertionError(f"{path} {parameters}: {content.get('error')}")
+        return content["data"]
+
+    def request(self, path: str, **parameters: str | float) -> requests.Response:
+        """A GET as its user, whatever comes back."""
+        auth = (self.access.user, self.access.password) if self.access else None
+        return requests.get(
+            f"{self.url}{path}", params=parameters, auth=auth, verify=str(self.authority), timeout=QUERY_TIMEOUT_S
+        )
+
+    def scrape(self, job: str, *addresses: str) -> None:
+        """Scrape these besides from now on, in place of what the job had; see `target_group` for an address."""
+        self._jobs[job] = addresses
+        write_targets(self.targets, [target_group(name, one) for name, given in self._jobs.items() for one in given])
+
+    def evaluate(self, rules: Sequence[Mapping[str, Any]]) -> None:
+        """Evaluate these rules from now on, at the pace of the scrapes."""
+        rules_file(self.targets).write_text(json.dumps({"groups": [{"name": "rules", "rules": rules}]}))
+        self.server.reload()
+
+
+def start_prometheus(
+    rig: Rig,
+    *,
+    targets: Mapping[str, Sequence[str]],
+    scrape_interval_s: float,
+    history: Path | None,
+    name: str = "prometheus",
+    access: BasicAuth | None = None,
+    tls: bool = False,
+) -> Prometheus:
+    """Start one and return once it answers; its first samples come within a second or two.
+
+    Parameters
+    ----------
+    name
+        Two of one cluster need two names.
+    access
+        Answer to this user only.
+    tls
+        Serve https. By default it is http, as inside a cluster.
+    """
+    rig.apply(*roles())
+    rig.kubeconfig(IDENTITY)
+    folder, found = rig.folder / name, rig.folder / "targets" / f"{name}.json"
+    folder.mkdir()
+    found.parent.mkdir(exist_ok=True)
+    if history is not None:
+        shutil.copytree(history, folder / "data")
+    configured = folder / "prometheus.yaml"
+    configured.write_text(json.dumps(configuration(rig, found, scrape_interval_s)))
+    address = f"{LOOPBACK}:{rig.ports.free()}"
+    command: list[str | Path] = [
+        rig.binaries["prometheus"],
+        f"--config.file={configured}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        f"--web.config.file={_web(rig, folder, access, tls)}",
+        "--scrape.discovery-reload-interval=500ms",  # a new node or target otherwise waits five seconds
+    ]
+    server = rig.start(name, command, ready=lambda: started.request("/-/ready").ok, wait=False)
+    started = Prometheus(f"{'https' if tls else 'http'}://{address}", server, found, rig.authority.file, access)
+    for job, addresses in targets.items():
+        started.scrape(job, *addresses)
+    server.wait_ready()
+    return started
+
+
+def _web(rig: Rig, folder: Path, access: BasicAuth | None, tls: bool) -> Path:
+    """Its own certificate and users. Bearer tokens it does not know; whoever needs them puts a proxy before it."""
+    pair = {
+        "cert_file": str(rig.authority.folder / "serving.crt"),
+        "key_file": str(rig.authority.folder / "serving.key"),
+    }
+    settings = {
+        **({"tls_server_config": pair} if tls else {}),
+        **({"basic_auth_users": {access.user: access.bcrypt}} if access else {}),
+    }
+    file = folder / "web.yaml"
+    file.write_text(json.dumps(settings))
+    return file

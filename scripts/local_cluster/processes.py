@@ -1,0 +1,238 @@
+"""Server processes of a cluster: started in the background, recorded on disk, ended by process id whatever happened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from local_cluster.waiting import NotInTime, wait_until
+
+TAIL_LINES = 25
+END_WITHIN_S = 10.0
+
+
+class ServerFailed(AssertionError):
+    """A server ended or did not become ready; the message names its log and holds the end of it."""
+
+
+@dataclass(frozen=True)
+class ProcessRecord:
+    """Enough to find a process again from another one: a pid alone may have been given to somebody else since."""
+
+    pid: int
+    created_s: float
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessRecord:
+        return cls(pid, psutil.Process(pid).create_time())
+
+    @classmethod
+    def read(cls, file: Path) -> ProcessRecord | None:
+        try:
+            return cls(**json.loads(file.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(self)))
+
+    def alive(self) -> psutil.Process | None:
+        """The process, when it still runs and is the recorded one."""
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            if abs(process.create_time() - self.created_s) < 1.0 and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        return None
+
+
+ROOMY = {"GOGC": "300", "GODEBUG": "adaptivestackstart=1"}
+"""Go programs collect garbage when their memory has grown fourfold, not twofold, and their threads of work start with
+stacks as large as the last ones needed, not with small ones that grow: cores are scarcer here than memory."""
+AS_SHIPPED = {"GOGC": "100", "GODEBUG": ""}
+"""Not so a program whose memory is held against ours."""
+SESSIONS = "PYTEST_XDIST_WORKER_COUNT"
+"""Where pytest-xdist tells how many sessions share the machine."""
+
+
+def go_environment() -> dict[str, str]:
+    """What servers of Go are started with.
+
+    Where several sessions share the machine, a server runs on its session's share of the cores: threads that wake each
+    other up on cores which others need cost a quarter of all its time.
+    """
+    if (sessions := int(os.environ.get(SESSIONS, "1"))) == 1:
+        return ROOMY
+    return ROOMY | {"GOMAXPROCS": str(max((os.cpu_count() or 1) // sessions, 1))}
+
+
+class Server:
+    """One server process of a cluster: its command, its log, and the ways to end it.
+
+    Each runs in a session of its own, so that a Ctrl-C at the keyboard reaches only the program that owns the cluster,
+    which then ends its servers in order.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        ready: Callable[[], object] | None = None,
+        environment: Mapping[str, str] | None = None,
+        inside: Sequence[str | Path] = (),
+        ready_within_s: float = 60.0,
+    ) -> None:
+        self.name = name
+        self.command = [*map(str, inside), *map(str, command)]
+        self.log = folder / "logs" / f"{name}.log"
+        self._record_file = folder / "processes" / f"{name}.json"
+        self._ready = ready
+        self._ready_within_s = ready_within_s
+        self.environment = dict(environment or {})
+        """What it is started with beside what all are."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Server:
+        """Start it and return at once; `wait_ready` waits."""
+        if self.running:
+            raise ServerFailed(f"{self.name} already runs as process {self.pid}")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=go_environment() | os.environ | self.environment,
+                start_new_session=True,
+            )
+        ProcessRecord.of(self._process.pid).write(self._record_file)
+        return self
+
+    def wait_ready(self) -> Server:
+        """Wait until it answers; a server that ends meanwhile fails at once, with the end of its log."""
+        if self._ready is None:
+            return self
+        ready = self._ready
+
+        def ready_or_ended() -> object:
+            return not self.running or ready()
+
+        try:
+            wait_until(ready_or_ended, f"{self.name} to become ready", timeout_s=self._ready_within_s, every_s=0.05)
+        except NotInTime as error:
+            raise ServerFailed(f"{error}\n{self.tail()}") from error
+        if not self.running:
+            raise ServerFailed(f"{self.name} ended before it was ready.\n{self.tail()}")
+        return self
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        alive = (record := ProcessRecord.read(self._record_file)) and record.alive()
+        return alive.pid if alive else None
+
+    @property
+    def running(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            return False
+        return self.pid is not None
+
+    @property
+    def resident_bytes(self) -> int:
+        """Its resident memory now; 0 when it does not run."""
+        return int(psutil.Process(pid).memory_info().rss) if (pid := self.pid) else 0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time it has used so far; 0 when it does not run."""
+        if not (pid := self.pid):
+            return 0.0
+        times = psutil.Process(pid).cpu_times()
+        return float(times.user + times.system)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when that took too long."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """SIGSTOP: it is there, and does not answer."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def reload(self) -> None:
+        """SIGHUP, at which many servers read their configuration again."""
+        self._signal(signal.SIGHUP)
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The end of its log, under the log's name."""
+        text = self.log.read_text(errors="replace").splitlines()[-lines:] if self.log.exists() else ["(no log)"]
+        return "\n".join([f"--- {self.log}", *text])
+
+    def _signal(self, number: int) -> None:
+        if pid := self.pid:
+            os.kill(pid, number)
+
+    def _end(self, number: int) -> None:
+        record = ProcessRecord.read(self._record_file)
+        if record:
+            end_processes([record], number)
+        if self._process is not None:
+            self._process.wait(END_WITHIN_S)  # reaps the zombie
+            self._process = None
+        self._record_file.unlink(missing_ok=True)
+
+
+def end_processes(records: Iterable[ProcessRecord], number: int = signal.SIGTERM) -> None:
+    """Send the signal to those that still run, wait, and kill what is left."""
+    processes = [process for record in records if (process := record.alive())]
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+    _, left = psutil.wait_procs(processes, END_WITHIN_S)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+    psutil.wait_procs(left, END_WITHIN_S)
+
+
+PORTS = range(12_000, 32_000)
+"""Below those that the kernel gives to connections: a client that tries again and again to reach a server which is just
+being started anew would sooner or later get that very port for its own end, and hold it."""
+
+
+class Ports:
+    """Free ports of one address, none given twice."""
+
+    def __init__(self) -> None:
+        self._given: set[int] = set()
+
+    def free(self, address: str = "127.0.0.1") -> int:
+        """A port that nothing listens on at this moment."""
+        while True:
+            port = random.choice(PORTS)  # noqa: S311 - so that two sessions seldom choose the same
+            if port in self._given:
+                continue
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind((address, port))
+                self._given.add(port)
+                return port

@@ -1,0 +1,101 @@
+"""What a real node adds to the machine's network: an address on the loopback interface, a bridge without a way out."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_cluster.real_node.packages import program
+
+NUMBERS = range(1, 255)
+
+
+@dataclass(frozen=True)
+class NodeNetwork:
+    """Addresses of the node with this number; no two nodes on the machine have the same.
+
+    The kubelet refuses to be a node at a loopback address such as 127.0.0.1, so each node gets an address of its own on
+    the loopback *interface*: nothing leaves the machine all the same, and what API server, metrics-server and
+    Prometheus read from the node's status (InternalIP) leads them to its kubelet. A neighbour that sent packets for
+    this address here would find a kubelet that answers nobody without a certificate of the cluster.
+
+    Pods hang on a bridge that has no uplink, get no default route, and the machine does not forward for them: they
+    reach each other and the bridge, the host reaches them (for probes), and that is all.
+    """
+
+    number: int
+
+    @property
+    def address(self) -> str:
+        return f"10.99.{self.number}.1"
+
+    @property
+    def pod_range(self) -> str:
+        return f"10.100.{self.number}.0/24"
+
+    @property
+    def bridge(self) -> str:
+        return f"phasewise{self.number}"
+
+    def add(self) -> None:
+        _ip("address", "add", f"{self.address}/32", "dev", "lo")
+        _ip("link", "add", self.bridge, "type", "bridge")
+        _ip("address", "add", f"10.100.{self.number}.1/24", "dev", self.bridge)
+        _ip("link", "set", self.bridge, "up")
+
+    def remove(self) -> None:
+        """Take away whatever of it is there."""
+        if self.bridge in {link["ifname"] for link in _ip_json("link")}:
+            _ip("link", "delete", self.bridge)
+        if self.address in {entry["local"] for link in _ip_json("address") for entry in link["addr_info"]}:
+            _ip("address", "delete", f"{self.address}/32", "dev", "lo")
+
+    def plugin_configuration(self, folder: Path) -> dict[str, object]:
+        """The CNI configuration list for the node's container runtime; `folder` keeps who has which address."""
+        # Not `isGateway`: the plugin would then switch on forwarding for the whole machine.
+        addresses = {"type": "host-local", "ranges": [[{"subnet": self.pod_range}]], "dataDir": str(folder)}
+        bridge = {"type": "bridge", "bridge": self.bridge, "isGateway": False, "ipMasq": False, "ipam": addresses}
+        return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
+
+
+def claim_network(lock: Path, record: Callable[[NodeNetwork], None]) -> NodeNetwork:
+    """Find the first number whose addresses nobody has, record it, and add its network.
+
+    Parameters
+    ----------
+    lock
+        A file that all clusters of this machine share; held so that no two of them find the same number.
+    record
+        Called before anything is added.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        network = next(network for network in map(NodeNetwork, NUMBERS) if _is_free(network))
+        record(network)
+        network.add()
+    return network
+
+
+def _is_free(network: NodeNetwork) -> bool:
+    wanted = [ipaddress.ip_network(network.pod_range), ipaddress.ip_network(network.address)]
+    taken = [entry["local"] for link in _ip_json("-4", "address") for entry in link["addr_info"]]
+    taken += [route["dst"] for route in _ip_json("-4", "route") if route["dst"] != "default"]
+    overlaps = any(ours.overlaps(ipaddress.ip_network(other, strict=False)) for ours in wanted for other in taken)
+    return not overlaps and network.bridge not in {link["ifname"] for link in _ip_json("link")}
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run([program("ip"), *arguments], check=True, capture_output=True, text=True)
+
+
+def _ip_json(*arguments: str) -> list[dict[str, Any]]:
+    answer = subprocess.run([program("ip"), "-json", *arguments], check=True, capture_output=True, text=True)
+    entries: list[dict[str, Any]] = json.loads(answer.stdout or "[]")
+    return entries

@@ -1,0 +1,245 @@
+"""A node with a real kubelet, containerd and runc: real containers in real cgroups."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from kubernetes.client import ApiException, V1Pod
+from urllib3.exceptions import HTTPError
+
+from local_cluster.processes import ProcessRecord, end_processes
+from local_cluster.real_node.cgroups import Cgroup, kill_all_in, make_node_cgroup, remove_cgroup
+from local_cluster.real_node.containerd import socket_of, start_containerd, start_mounts
+from local_cluster.real_node.image import IMAGE
+from local_cluster.real_node.kubelet import LABEL, TAINT, check_size, start_kubelet
+from local_cluster.real_node.network import NodeNetwork, claim_network
+from local_cluster.real_node.packages import what_is_missing
+from local_cluster.rig import Rig, clusters_folder, end_recorded
+from local_cluster.waiting import wait_until
+
+__all__ = ["TAINT", "TOLERATION", "RealNode", "clear_real_nodes", "start_real_node", "what_is_missing"]
+
+TOLERATION = {"key": LABEL, "operator": "Exists"}
+RUNNING_WITHIN_S = 90.0
+ANSWERS_WITHIN_S = 5.0
+"""At a node's end; an API server whose etcd is gone does not answer at all."""
+RECORDS = "real-nodes"
+SERVERS = ("kubelet", "containerd", "mounts")
+"""A node's servers, in the order in which they end; in their cluster each has the node's name before it."""
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """What a node changes on the machine, written to disk before it does, so that anybody can take it back."""
+
+    name: str
+    cgroup: str
+    network_number: int
+
+    @classmethod
+    def all_in(cls, cluster_folder: Path, name: str = "*") -> list[NodeRecord]:
+        files = sorted((cluster_folder / RECORDS).glob(f"{name}.json"))
+        return [cls(**json.loads(file.read_text())) for file in files]
+
+    def write(self, cluster_folder: Path) -> None:
+        (cluster_folder / RECORDS).mkdir(exist_ok=True)
+        aside = cluster_folder / RECORDS / f"{self.name}.part"
+        aside.write_text(json.dumps(asdict(self)))
+        aside.replace(aside.with_suffix(".json"))
+
+    def take_down(self, cluster_folder: Path) -> None:
+        """End and remove all of the node that is still there: processes, network, control groups, folder, record."""
+        kubelet, containerd, mounts = (f"{self.name}-{part}" for part in SERVERS)
+        end_recorded(cluster_folder, [kubelet])  # first: it would start anew what ends below
+        kill_all_in(self.cgroup)
+        end_processes(_shims(socket_of(cluster_folder, self.name)))
+        end_recorded(cluster_folder, [containerd, mounts])
+        NodeNetwork(self.network_number).remove()
+        remove_cgroup(self.cgroup)
+        shutil.rmtree(cluster_folder / self.name, ignore_errors=True)
+        (cluster_folder / RECORDS / f"{self.name}.json").unlink(missing_ok=True)
+
+
+class RealNode:
+    """A real node of a cluster; what is to run there tolerates its taint and names it.
+
+    Attributes
+    ----------
+    name
+        Its name in the cluster.
+    selector, toleration
+        What a pod's `nodeSelector` and `tolerations` need in order to run there.
+    image
+        The one image there is (busybox); with `imagePullPolicy: Never`.
+    cgroup
+        Its control group, which all its containers share the limits of.
+    """
+
+    image = IMAGE
+    toleration = TOLERATION
+
+    def __init__(self, rig: Rig, record: NodeRecord) -> None:
+        self._rig = rig
+        self._record = record
+        self.name = record.name
+        self.selector = {"kubernetes.io/hostname": record.name}
+        self.cgroup = Cgroup(record.cgroup)
+
+    @property
+    def url(self) -> str:
+        """Where its kubelet answers, `/metrics/resource` and `/metrics/cadvisor` to who may read nodes/metrics."""
+        status = self._rig.core.read_node(self.name).status
+        return f"https://{self.address}:{status.daemon_endpoints.kubelet_endpoint.port}"
+
+    @property
+    def address(self) -> str:
+        return NodeNetwork(self._record.network_number).address
+
+    def pod(
+        self,
+        name: str,
+        command: Sequence[str] | str = ("sleep", "3600"),
+        *,
+        cpu: str | None = "10m",
+        memory: str | None = "16Mi",
+        limits: Mapping[str, str] | None = None,
+        restart: str = "Never",
+        labels: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """A pod for this node with one container, `main`.
+
+        Parameters
+        ----------
+        command
+            Its words, or a text for the shell.
+        cpu, memory
+            What it requests; None to request nothing.
+        limits
+            For example `{"cpu": "500m", "memory": "64Mi"}`.
+        restart
+            Never, OnFailure or Always.
+        """
+        words = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        requests = {key: value for key, value in {"cpu": cpu, "memory": memory}.items() if value is not None}
+        container = {
+            "name": "main",
+            "image": self.image,
+            "imagePullPolicy": "Never",
+            "command": words,
+            "resources": {"requests": requests, "limits": dict(limits or {})},
+        }
+        spec = {
+            "nodeSelector": self.selector,
+            "tolerations": [self.toleration],
+            "restartPolicy": restart,
+            "terminationGracePeriodSeconds": 1,  # busybox, as the first process of its namespace, ignores SIGTERM
+            "automountServiceAccountToken": False,
+            "containers": [container],
+        }
+        metadata = {"name": name, "labels": dict(labels or {})}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def run(self, namespace: str, pod: Mapping[str, Any]) -> V1Pod:
+        """Create a pod and wait until it runs (or has run)."""
+        name = pod["metadata"]["name"]
+        self._rig.core.create_namespaced_pod(namespace, pod)
+        return self.wait_for_phase(namespace, name, "Running", "Succeeded", "Failed")
+
+    def wait_for_phase(self, namespace: str, name: str, *phases: str, timeout_s: float = RUNNING_WITHIN_S) -> V1Pod:
+        """Wait until the pod is in one of the phases and return it."""
+
+        def there() -> V1Pod | None:
+            pod = self._rig.core.read_namespaced_pod(name, namespace)
+            return pod if pod.status.phase in phases else None
+
+        return wait_until(there, f"pod {namespace}/{name} to be {' or '.join(phases)}", timeout_s=timeout_s)
+
+    def cgroup_of(self, namespace: str, pod: str, container: str = "main") -> Cgroup:
+        """The control group of a running container, read from the kernel and not from Kubernetes."""
+        return self.cgroup_in(self._rig.core.read_namespaced_pod(pod, namespace), container)
+
+    def cgroup_in(self, pod: V1Pod, container: str = "main") -> Cgroup:
+        """The control group of a container that runs according to a pod as read."""
+        status = next(status for status in pod.status.container_statuses if status.name == container)
+        quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod.status.qos_class]
+        identity = status.container_id.removeprefix("containerd://")
+        return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}/{identity}")
+
+    def log(self, namespace: str, pod: str, *, previous: bool = False) -> str:
+        """What the pod's container has written, through the API server."""
+        return self._rig.kubectl("logs", f"--namespace={namespace}", pod, *(["--previous"] if previous else []))
+
+    def execute(self, namespace: str, pod: str, *command: str) -> str:
+        """Run a command in the pod's container, through the API server."""
+        return self._rig.kubectl("exec", f"--namespace={namespace}", pod, "--", *command)
+
+    def stop(self) -> None:
+        """Take the node out of the cluster, with its pods, and off the machine."""
+        with contextlib.suppress(ApiException, HTTPError):  # an API server that is gone has nothing to be told
+            self._forget()
+        self._record.take_down(self._rig.folder)
+        for part in SERVERS:
+            if server := self._rig.servers.pop(f"{self.name}-{part}", None):
+                server.stop()  # it has ended; this reaps it
+
+    def _forget(self) -> None:
+        core, soon = self._rig.core, {"_request_timeout": ANSWERS_WITHIN_S}
+        for pod in core.list_pod_for_all_namespaces(field_selector=f"spec.nodeName={self.name}", **soon).items:
+            core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0, **soon)
+        core.delete_node(self.name, **soon)
+
+
+def start_real_node(
+    rig: Rig, name: str, *, cpu_cores: float | None = None, memory_bytes: int | None = None
+) -> RealNode:
+    """Start a node and return once it is Ready.
+
+    Parameters
+    ----------
+    cpu_cores, memory_bytes
+        The size of the node: what its pods may ask for together, and what they get at most together, by quota and
+        limit of a control group around all of them. None for all that the machine has.
+    """
+    check_size(cpu_cores, memory_bytes)
+    (rig.folder / name).mkdir()
+    cgroup = f"phasewise-{rig.folder.name}-{name}"
+
+    def record(network: NodeNetwork) -> None:
+        NodeRecord(name, cgroup, network.number).write(rig.folder)
+
+    try:
+        network = claim_network(clusters_folder() / "real-nodes.lock", record)
+        make_node_cgroup(cgroup, cpu_cores, memory_bytes)
+        mounts = start_mounts(rig, name)
+        start_containerd(rig, name, network, mounts)
+        start_kubelet(rig, name, network, mounts, cgroup=cgroup, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
+    except BaseException:
+        for begun in NodeRecord.all_in(rig.folder, name):
+            RealNode(rig, begun).stop()
+        raise
+    return RealNode(rig, NodeRecord(name, cgroup, network.number))
+
+
+def clear_real_nodes(folder: Path) -> None:
+    """Take down what is left of the real nodes of a cluster's folder, by its records alone."""
+    for record in NodeRecord.all_in(folder):
+        record.take_down(folder)
+
+
+def _shims(socket: Path) -> list[ProcessRecord]:
+    """The processes between a containerd and its containers: they outlive both, and name the socket they report to."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline", "pid"]):
+        if (process.info["name"] or "").startswith(("containerd-shim", "runc")) and any(
+            f"{socket.parent}/" in word for word in process.info["cmdline"] or ()
+        ):
+            with contextlib.suppress(psutil.Error):
+                found.append(ProcessRecord.of(process.pid))
+    return found

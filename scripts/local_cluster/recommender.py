@@ -1,0 +1,104 @@
+"""The recommender as a process with the account and the rights of its manifests, and what it wrote."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from weakref import WeakSet
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from local_cluster.cluster import Cluster
+from local_cluster.processes import Server
+
+ROOT = Path(__file__).parents[2]
+NAME = "phasewise-recommender"
+USER = f"system:serviceaccount:kube-system:{NAME}"
+MANIFESTS = ROOT / "manifests"
+FAST = ("--interval", "1s", "--step", "10s", "--cycle", "5m")
+
+
+_installed_on: WeakSet[Cluster] = WeakSet()
+
+
+def install(cluster: Cluster) -> Path:
+    """Apply the manifests, once to each cluster; returns the kubeconfig of their service account."""
+    if cluster not in _installed_on:
+        cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "recommender" / "rbac.yaml")
+        _installed_on.add(cluster)
+    return cluster.service_account("kube-system", NAME)
+
+
+def start_recommender(
+    cluster: Cluster,
+    account: Path,
+    *options: str,
+    name: str = NAME,
+    program: Sequence[str] = ("-m", "recommender"),
+    environment: Mapping[str, str] | None = None,
+    wait: bool = True,
+) -> Server:
+    """Start it with rounds of a second; returns when it is ready. Later options win over those of `FAST`."""
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, *program, "recommender", "--kubeconfig", account, "--address", address]
+
+    def ready() -> bool:
+        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
+
+    environment = {"PYTHONPATH": str(ROOT), **(environment or {})}
+    return cluster.start(name, [*command, *FAST, *options], ready=ready, environment=environment, wait=wait)
+
+
+def address_of(server: Server) -> str:
+    """Where a started recommender answers: its metrics and probes."""
+    return server.command[server.command.index("--address") + 1]
+
+
+def metric(server: Server, sample_name: str, **labels: str) -> float:
+    """The value of a sample of its metrics, those of all label values added up where none are given."""
+    text = requests.get(f"http://{address_of(server)}/metrics", timeout=30).text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == sample_name and labels.items() <= sample.labels.items()
+    )
+
+
+class Requests:
+    """Counts what the account has asked of the API server since the object was made."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._log = cluster.folder / "logs" / "audit.jsonl"
+        self._read, self._number = self._log.stat().st_size, 0
+
+    def count(self) -> int:
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            more = log.read()
+        self._read += len(more)
+        self._number += more.count(f'"username":"{USER}"'.encode())
+        return self._number
+
+
+class Write(NamedTuple):
+    """A request that changes something, as the audit log tells it."""
+
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    status: int
+
+
+def writes(cluster: Cluster) -> Iterator[Write]:
+    """All that the account wrote, or tried to, in this cluster."""
+    for event in cluster.audited(USER):
+        about = event.get("objectRef")
+        if about and event["verb"] not in ("get", "list", "watch"):
+            part = f"/{about['subresource']}" if "subresource" in about else ""
+            code = event.get("responseStatus", {}).get("code", 0)
+            yield Write(event["verb"], about["resource"] + part, about["namespace"], about.get("name", ""), code)

@@ -1,0 +1,108 @@
+"""Further kube-schedulers beside the default one, with or without an HTTP extender."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from local_cluster.control_plane import serving_certificate
+from local_cluster.processes import Server
+from local_cluster.rig import LOOPBACK, Rig
+
+SCHEDULER_USER = "system:kube-scheduler"
+"""The user that the API server's own roles let schedule; each scheduler proves to be it by a certificate of its own."""
+
+
+def start_scheduler(
+    rig: Rig,
+    name: str,
+    *,
+    extender: str | None,
+    verbs: Sequence[str],
+    weight: int = 5,
+    http_timeout_s: float = 30.0,
+    ignorable: bool = False,
+    percentage_of_nodes_to_score: int = 100,
+    profile: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Server:
+    """Start a kube-scheduler for pods with `schedulerName: <name>`; one that runs otherwise configured is started anew.
+
+    Parameters
+    ----------
+    extender
+        URL of an HTTP extender, called for every pod of this scheduler with node names only; None for none.
+        Towards `https://` the cluster's authority is trusted and a client certificate is shown.
+    verbs
+        Which of `filter`, `prioritize`, `preempt`, `bind` the extender offers, under paths of the same names.
+    weight
+        What one point of `prioritize` counts, times ten, beside the scheduler's own scores (some hundred in all).
+    http_timeout_s
+        Limit of one call (upstream: 5 s); long, so that a busy machine makes no call fail that a test did not mean to.
+    ignorable
+        Pods are placed without the extender when its `filter` fails (else they wait). Its `prioritize` may always fail.
+    percentage_of_nodes_to_score
+        Share of the nodes that the extender is asked about in clusters of more than a hundred.
+    profile
+        `plugins` and `pluginConfig` of its profile, where they are not upstream's.
+    environment
+        Variables beside those that all servers of Go have here.
+    """
+    file = rig.folder / "schedulers" / f"{name}.yaml"
+    kubeconfig = rig.kubeconfig(f"scheduler-{name}", SCHEDULER_USER)
+    configuration = _configuration(name, kubeconfig, percentage_of_nodes_to_score)
+    configuration["profiles"][0] |= profile or {}
+    if extender is not None:
+        timeout = f"{round(http_timeout_s * 1000)}ms"
+        offered = {f"{verb}Verb": verb for verb in verbs}
+        given = {"urlPrefix": extender, "weight": weight, "httpTimeout": timeout, "ignorable": ignorable}
+        trust = _tls(rig, name) if extender.startswith("https://") else {}
+        configuration["extenders"] = [{**given, **offered, **trust, "nodeCacheCapable": True}]
+    return _start_with(rig, f"scheduler-{name}", file, yaml.safe_dump(configuration), kubeconfig, environment or {})
+
+
+def _start_with(
+    rig: Rig, server: str, file: Path, configuration: str, kubeconfig: Path, environment: Mapping[str, str]
+) -> Server:
+    running = rig.servers.get(server)
+    if running is not None:
+        if running.running and file.read_text() == configuration and running.environment == environment:
+            return running
+        running.stop()
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(configuration)
+    port = rig.ports.free()
+    command: list[str | Path] = [
+        rig.binaries["kube-scheduler"],
+        f"--config={file}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        *serving_certificate(rig),
+    ]
+    ready = rig.answers(f"https://{LOOPBACK}:{port}/readyz")
+    return rig.start(server, command, ready=ready, environment=environment)
+
+
+def _configuration(name: str, kubeconfig: Path, percentage_of_nodes_to_score: int) -> dict[str, Any]:
+    """One profile, no extender yet; pods that did not fit are tried again soon, so that tests need not wait long."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
+        "leaderElection": {"leaderElect": False},
+        "percentageOfNodesToScore": percentage_of_nodes_to_score,
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 2,
+        "profiles": [{"schedulerName": name}],
+    }
+
+
+def _tls(rig: Rig, name: str) -> dict[str, Any]:
+    certificate, key = rig.certificate(f"scheduler-{name}", SCHEDULER_USER)
+    files = {"caFile": str(rig.authority.file), "certFile": str(certificate), "keyFile": str(key)}
+    return {"enableHTTPS": True, "tlsConfig": files}

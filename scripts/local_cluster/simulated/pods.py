@@ -1,0 +1,67 @@
+"""Pods for simulated nodes, and what their nodes report of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import requests
+
+from local_cluster.rig import Rig
+from local_cluster.simulated.kwok import metrics_url
+
+SERIES = re.compile(r"^(?P<metric>\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def template(
+    selector: Mapping[str, str],
+    *,
+    requests: Mapping[str, str] | None = None,
+    limits: Mapping[str, str] | None = None,
+    containers: Sequence[str] = ("main",),
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A pod template whose containers all ask for the same; `spec` goes into the pod's spec as it is."""
+    resources = {"requests": dict(requests or {"cpu": "100m", "memory": "128Mi"}), "limits": dict(limits or {})}
+    listed = [{"name": name, "image": "simulated", "resources": resources} for name in containers]
+    return {
+        "metadata": {"labels": dict(labels or {"app": "simulated"}), "annotations": dict(annotations or {})},
+        "spec": {"nodeSelector": dict(selector), "terminationGracePeriodSeconds": 0, "containers": listed, **spec},
+    }
+
+
+def create(rig: Rig, namespace: str, name: str, made: Mapping[str, Any]) -> str:
+    """Create a pod from a template under `name`, and return the name."""
+    rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name, **made["metadata"]}, "spec": made["spec"]})
+    return name
+
+
+def read(rig: Rig, namespace: str, name: str) -> dict[str, Any]:
+    """A pod as plain data."""
+    answer = rig.core.read_namespaced_pod(name, namespace, _preload_content=False)
+    pod: dict[str, Any] = json.loads(answer.data)
+    return pod
+
+
+def status_of(rig: Rig, namespace: str, name: str, container: str = "main") -> dict[str, Any]:
+    """The status of one container of a pod; empty before it was started."""
+    statuses = read(rig, namespace, name)["status"].get("containerStatuses", ())
+    return next((status for status in statuses if status["name"] == container), {})
+
+
+def container_metrics(rig: Rig, namespace: str, pod: str, container: str = "main") -> dict[str, float]:
+    """What the pod's node reports of a container, by metric name: one verified scrape."""
+    url = metrics_url(rig, read(rig, namespace, pod)["spec"]["nodeName"])
+    answer = requests.get(url, verify=str(rig.authority.file), timeout=10)
+    answer.raise_for_status()
+    wanted = {"namespace": namespace, "pod": pod, "container": container}
+    return {
+        found["metric"]: float(found["value"])
+        for found in SERIES.finditer(answer.text)
+        if wanted.items() <= dict(LABEL.findall(found["labels"])).items()
+    }

@@ -1,0 +1,86 @@
+"""Pods and Deployments for tests, as plain objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubernetes import client
+
+from local_cluster.rig import Rig
+from local_cluster.waiting import wait_until
+
+Json = dict[str, Any]
+
+
+def resources(requests: Mapping[str, str], limits: Mapping[str, str] | None = None) -> Json:
+    """The `resources` of a container; without limits none are set."""
+    return {"requests": dict(requests), **({"limits": dict(limits)} if limits else {})}
+
+
+def pod_spec(
+    selector: Mapping[str, str],
+    needs: Json,
+    *,
+    image: str = "none",
+    command: Sequence[str] = (),
+    **more: Any,
+) -> Json:
+    """The spec of a pod with one container called `main` on the nodes of a selector; `more` are fields of the spec.
+
+    It ends one second after it is told to, since nothing in a test has work to save.
+    """
+    container = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "resources": needs}
+    if command:
+        container["command"] = list(command)
+    return {"nodeSelector": dict(selector), "terminationGracePeriodSeconds": 1, "containers": [container], **more}
+
+
+def create_pod(rig: Rig, namespace: str, name: str, spec: Json) -> str:
+    """Create a pod and return its uid."""
+    return str(rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name}, "spec": spec}).metadata.uid)
+
+
+def roll_out(
+    rig: Rig,
+    namespace: str,
+    name: str,
+    spec: Json,
+    *,
+    replicas: int = 1,
+    annotations: Mapping[str, str] | None = None,
+) -> list[Any]:
+    """Create a Deployment of pods with the label `app: <name>`, wait until they run and return them."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels, "annotations": dict(annotations or {})}, "spec": spec}
+    body = {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
+    client.AppsV1Api(rig.client()).create_namespaced_deployment(namespace, body, _request_timeout=60)
+    return running_pods(rig, namespace, name, replicas)
+
+
+def pods_of(rig: Rig, namespace: str, app: str) -> list[Any]:
+    """The pods of a Deployment that are not on their way out."""
+    listed = rig.core.list_namespaced_pod(namespace, label_selector=f"app={app}").items
+    return [pod for pod in listed if pod.metadata.deletion_timestamp is None]
+
+
+def running_pods(rig: Rig, namespace: str, app: str, count: int = 1) -> list[Any]:
+    """Wait until a Deployment has so many running pods and return them."""
+
+    def as_many() -> list[Any]:
+        running = [pod for pod in pods_of(rig, namespace, app) if pod.status.phase == "Running"]
+        return running if len(running) == count else []
+
+    return wait_until(as_many, f"{count} running pods of {app} in {namespace}", timeout_s=90)
+
+
+def node_of(rig: Rig, namespace: str, pod: str) -> str:
+    """Wait until a pod is bound to a node and return the node's name."""
+    return wait_until(
+        lambda: str(rig.core.read_namespaced_pod(pod, namespace).spec.node_name or ""),
+        f"pod {pod} in {namespace} to be bound to a node",
+        timeout_s=60,
+    )

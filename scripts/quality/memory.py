@@ -1,0 +1,165 @@
+"""Memory judged by runs: what is saved net of the work that kills lose, and how many runs are killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recommender.engine.options import BandOptions
+from recommender.judging import KillRules, interval_s, judge_run
+from recommender.policies.memory_runs import (
+    NOTHING_PROMISED,
+    STRANGER_WAITS_S,
+    ClassMemory,
+    MemoryOfRuns,
+    RunMemory,
+    memory_targets,
+)
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, RunTally, UsageSeries
+
+FIRST_DECISION = 4
+RULES = KillRules(apply_delay=2)
+PEAK_MARGIN, PEAK_RUNS = 1.15, 3
+TARGET_KILLS = 0.01
+RULE = "memory by runs"
+BAND = BandOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run with what a decision at each of its samples knows of it, and what it leaves behind at its end."""
+
+    series: UsageSeries
+    step_s: float
+    known_age_steps: IntArray
+    known_largest_bytes: FloatArray
+    left: RunMemory
+    end_s: float
+    """When its class knows it; minus infinity where it was fitted on."""
+
+    @classmethod
+    def of(cls, series: UsageSeries, *, fitted: bool = False) -> Run:
+        memory = MemoryOfRuns(1)
+        ages, largest = np.empty(len(series), np.int64), np.empty(len(series))
+        slot = np.zeros(1, np.int64)
+        for row in range(len(series)):
+            ages[row], largest[row] = memory.age_steps[0], memory.largest_bytes[0]
+            memory.observe(slot, series.usage[row : row + 1, MEMORY], RULES.apply_delay + 1)
+        step_s = interval_s(series)
+        end_s = -np.inf if fitted else float(series.timestamps[-1]) + step_s
+        return cls(series, step_s, ages, largest, memory.run(0), end_s)
+
+
+Rule = Callable[[Run, Sequence[Run]], FloatArray]
+"""From a run and the others of its class, in the order in which they ended, to bytes decided at each sample."""
+
+
+def requests_of(run: Run) -> FloatArray:
+    requests = run.series.requests
+    return np.full((len(run.series), 2), np.nan) if requests is None else requests
+
+
+def declared_of(run: Run) -> FloatArray:
+    declared: FloatArray = requests_of(run)[:, MEMORY]
+    return declared
+
+
+def static(run: Run, _others: Sequence[Run]) -> FloatArray:
+    return declared_of(run)
+
+
+def class_peak(run: Run, others: Sequence[Run]) -> FloatArray:
+    ended = [other.left.peak_bytes for other in others if other.end_s <= run.series.timestamps[0]]
+    if len(ended) < PEAK_RUNS:
+        return declared_of(run)
+    return np.full(len(run.series), max(ended) * PEAK_MARGIN)
+
+
+def largest_so_far(run: Run, _others: Sequence[Run]) -> FloatArray:
+    own = run.known_largest_bytes * PEAK_MARGIN
+    return np.where(run.known_age_steps * run.step_s >= STRANGER_WAITS_S, own, declared_of(run))
+
+
+def own_peak(run: Run, _others: Sequence[Run]) -> FloatArray:
+    return np.full(len(run.series), run.left.peak_bytes)
+
+
+def memory_by_runs(*, rises: bool = True) -> Rule:
+    """The rule of `policies.memory_runs`, with the rises of earlier runs or their peaks alone.
+
+    A run learns from others of its class as soon as they end, and its target moves as the engine's does.
+    """
+
+    def decide(run: Run, others: Sequence[Run]) -> FloatArray:
+        ends = np.array([other.end_s for other in others])
+        known = np.searchsorted(ends, run.series.timestamps, side="right")
+        declared = declared_of(run)
+        targets = np.empty(len(declared))
+        for number in np.unique(known):
+            rows = known == number
+            bounds = ClassMemory(other.left for other in others[:number]).bounds(TARGET_KILLS)
+            targets[rows] = memory_targets(
+                run.known_age_steps[rows], run.known_largest_bytes[rows], declared[rows],
+                np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NOTHING_PROMISED.rises,
+                STRANGER_WAITS_S / run.step_s,
+            )  # fmt: skip
+        return held(targets, float(declared[0]))
+
+    return decide
+
+
+def held(targets: FloatArray, current_bytes: float) -> FloatArray:
+    """What stands while targets move too little to be worth a change."""
+    stands = np.empty(len(targets))
+    for row, target in enumerate(targets.tolist()):
+        if not current_bytes * (1.0 - BAND.hold_memory) <= target <= current_bytes * (1.0 + BAND.rise_memory):
+            current_bytes = target
+        stands[row] = current_bytes
+    return stands
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    net_saved: float
+    killed_run_share: float
+    killed_runs: int
+    kills: int
+    changes_per_hour: float
+
+
+def judged(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
+    """A rule on runs that are judged; `fitted` ones of the same class ended before."""
+    total, changes, hours = RunTally(), 0, 0.0
+    for run in runs:
+        ended = sorted(
+            (r for r in runs if r.series.workload == run.series.workload and r is not run), key=lambda r: r.end_s
+        )
+        others = [r for r in fitted if r.series.workload == run.series.workload] + ended
+        decided = rule(run, others)[FIRST_DECISION:]
+        requests = requests_of(run)
+        allocations = np.column_stack([requests[FIRST_DECISION:, CPU], decided])
+        positions = np.arange(FIRST_DECISION, len(run.series))
+        lasting_s = np.full(len(run.series), run.step_s)
+        total += judge_run(run.series.usage, requests, positions, allocations, lasting_s, RULES)
+        changes += int(np.count_nonzero(np.diff(decided)))
+        hours += len(run.series) * run.step_s / 3600.0
+    return Result(
+        total.net_saved(MEMORY), total.killed_runs / total.runs, total.killed_runs, total.kills, changes / hours
+    )
+
+
+def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries]) -> dict[str, Result]:
+    """Our rule and its references on the same runs."""
+    runs = [Run.of(series) for series in judged_series]
+    before = [Run.of(series, fitted=True) for series in fitted]
+    rules: dict[str, Rule] = {
+        RULE: memory_by_runs(),
+        f"{RULE}, peaks alone": memory_by_runs(rises=False),
+        "static": static,
+        "class.peak": class_peak,
+        "largest so far x 1.15 after ten minutes": largest_so_far,
+        "each run's own peak (oracle)": own_peak,
+    }
+    return {name: judged(runs, before, rule) for name, rule in rules.items()}

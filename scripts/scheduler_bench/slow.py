@@ -1,0 +1,95 @@
+"""Clients that keep a server waiting: silent ones, half requests, trickling bodies, TLS handshakes that never end."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+BEGUN = {
+    "silent": b"",
+    "half a head": HEAD,
+    "trickling": HEAD + b"Content-Length: 100000\r\n\r\n",
+    "half a handshake": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+}
+"""What each says at first; only the trickling one goes on, byte by byte."""
+
+KINDS = ("silent", "half a head", "trickling")
+"""Those that wait for a server without TLS, too."""
+
+PER_SECOND = 1000.0
+"""So many are opened, and so many trickle: evenly, as those who do not know each other would."""
+
+TIMEOUT_S = 10.0
+
+
+class SlowClients:
+    """So many connections of each kind, opened anew when the server has ended them.
+
+    Parameters
+    ----------
+    kinds
+        Of `BEGUN`.
+    """
+
+    def __init__(self, port: int, count: int, kinds: tuple[str, ...]) -> None:
+        self._port, self._selector, self._ended = port, selectors.DefaultSelector(), threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="slow clients", daemon=True)
+        self._trickling: deque[socket.socket] = deque()
+        for _ in range(count):
+            for kind in kinds:
+                self._open(kind)
+                time.sleep(1.0 / PER_SECOND)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def _open(self, kind: str) -> None:
+        connection = socket.create_connection(("127.0.0.1", self._port), timeout=TIMEOUT_S)
+        connection.sendall(BEGUN[kind])
+        self._selector.register(connection, selectors.EVENT_READ, kind)
+        if kind == "trickling":
+            self._trickling.append(connection)
+
+    def _keep(self) -> None:
+        """At each turn one that the server has ended is replaced, and one trickles."""
+        while not self._ended.wait(1.0 / PER_SECOND):
+            for key, _ in self._selector.select(0)[:1]:
+                self._replace(key)
+            if self._trickling:
+                self._trickle(self._trickling.popleft())
+
+    def _trickle(self, connection: socket.socket) -> None:
+        if connection.fileno() >= 0:  # else it was replaced
+            with contextlib.suppress(OSError):
+                connection.sendall(b" ")
+            self._trickling.append(connection)
+
+    def _replace(self, key: selectors.SelectorKey) -> None:
+        connection: socket.socket = key.fileobj  # type: ignore[assignment]
+        self._selector.unregister(connection)
+        connection.close()
+        self._open(key.data)
+
+
+@contextlib.contextmanager
+def slow_clients(port: int, count: int, kinds: tuple[str, ...]) -> Iterator[SlowClients]:
+    """Held open for a while."""
+    clients = SlowClients(port, count, kinds)
+    clients.start()
+    try:
+        yield clients
+    finally:
+        clients.stop()

@@ -1,0 +1,163 @@
+"""The tables of the thesis, theirs beside ours, with intervals over the seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import orjson
+from rich.table import Table
+from scipy.stats import t as student
+
+from thesis_bench.playing import BASELINE, Result, Task
+from thesis_bench.settings import LAST, ROWS, Setting
+
+Played = Mapping[tuple[str, int], Sequence[Mapping[str, Result]]]
+"""(row, number of its setting) -> a play of each seed."""
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean, and half of its 95 % confidence interval; NaN of a single value.
+
+    Examples
+    --------
+    >>> interval([1.0, 2.0, 3.0])
+    (2.0, 2.484...)
+    """
+    if len(values) < 2:
+        return fmean(values), math.nan
+    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return fmean(values), half
+
+
+def tables(played: Played) -> list[Table]:
+    """A table for each row that was played, of so many seeds as were played of all its settings."""
+    made = []
+    for row in ROWS:
+        settings = [(ROWS[row][number], plays) for (name, number), plays in sorted(played.items()) if name == row]
+        if settings:
+            on = f"{min(len(plays) for _, plays in settings)} seeds, 95 % intervals"
+            table = _sensitivity if row.endswith("sensitivity") else _compared
+            made.append(table(settings, f"{settings[0][0].system}: {on}"))
+    return made
+
+
+def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
+    table = Table(title=title)
+    for heading in (
+        "setting", "who", "mean s", "mean", "thesis", "against theirs", "makespan s", "makespan", "thesis",
+        "best job", "thesis", "worst job", "faster", "> 10 % slower", "than mean", "moves",
+    ):  # fmt: skip
+        table.add_column(heading, justify="left" if heading in ("setting", "who") else "right")
+    for setting, plays in settings:
+        told = setting.told
+        for who in plays[0]:
+            results = [play[who] for play in plays]
+            base, theirs = who == BASELINE, who == setting.system
+            over = [100.0 * (play[who].mean - play[setting.system].mean) for play in plays]
+            table.add_row(
+                setting.name if base else "",
+                who,
+                f"{_mean(results, 'mean_s', 1.0):.1f}" + (f" ({told.mean_s:g})" if base and told.mean_s else ""),
+                "" if base else percent(results, "mean"),
+                _told(told.mean) if theirs else "",
+                "" if base or theirs else _words(*interval(over)),
+                f"{_mean(results, 'makespan_s', 1.0):.0f}"
+                + (f" ({told.makespan_s:g})" if base and told.makespan_s else ""),
+                "" if base else percent(results, "makespan"),
+                _told(told.makespan) if theirs else "",
+                "" if base else f"{_mean(results, 'best'):+.1f} %",
+                _told(told.best) if theirs else "",
+                "" if base else f"{_mean(results, 'worst'):+.1f} %",
+                "" if base else f"{_mean(results, 'faster'):.0f} %",
+                "" if base else f"{_mean(results, 'slower'):.1f} %",
+                f"{_mean(results, 'slower_than_mean'):.1f} %",
+                f"{_mean(results, 'moves', 1.0):.1f}",
+            )
+        table.add_section()
+    return table
+
+
+def _sensitivity(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
+    """Alpha and interval: of FlowCon the job that comes last (table 6.2), of SpeCon the mean of all."""
+    table = Table(title=f"{title}; alpha and interval")
+    system = settings[0][0].system
+    judged = LAST if system == "FlowCon" else "mean completion"
+    for heading in ("setting", "alpha", "interval", judged, "thesis", "makespan", "ours", "ours: makespan"):
+        table.add_column(heading, justify="left" if heading == "setting" else "right")
+    for setting, plays in settings:
+        theirs, ours = [play[system] for play in plays], [play["phasewise"] for play in plays]
+        name = "last" if system == "FlowCon" else "mean"
+        told = setting.told.best if system == "FlowCon" else setting.told.mean
+        table.add_row(
+            setting.name,
+            f"{setting.alpha:g}",
+            f"{setting.interval_s:g} s",
+            percent(theirs, name),
+            _told(told),
+            percent(theirs, "makespan"),
+            percent(ours, name),
+            percent(ours, "makespan"),
+        )
+    return table
+
+
+def percent(results: Sequence[Result], name: str) -> str:
+    """Such as `-7.2 ± 1.3 %`."""
+    return _words(*interval([100.0 * getattr(result, name) for result in results]))
+
+
+def _words(mean: float, half: float) -> str:
+    return f"{mean:+.1f} ± {half:.1f} %" if math.isfinite(half) else f"{mean:+.1f} %"
+
+
+def _told(change: float | None) -> str:
+    return "" if change is None else f"{change:+g} %"
+
+
+def _mean(results: Sequence[Result], name: str, scale: float = 100.0) -> float:
+    return scale * fmean(getattr(result, name) for result in results)
+
+
+def write_json(to: Path, facts: Mapping[str, Any], played: Played) -> None:
+    """Means and intervals, and each play."""
+    settings = []
+    for (row, number), plays in sorted(played.items()):
+        setting = ROWS[row][number]
+        summary = {
+            who: {
+                field.name: dict(
+                    zip(
+                        ("mean", "half_interval"),
+                        interval([getattr(play[who], field.name) for play in plays]),
+                        strict=True,
+                    )
+                )
+                for field in fields(Result)
+            }
+            for who in plays[0]
+        }
+        settings.append(
+            {
+                "row": row,
+                "setting": setting.name,
+                "alpha": setting.alpha,
+                "interval_s": setting.interval_s,
+                "thesis_percent": setting.told._asdict(),
+                "summary": summary,
+                "plays": [{who: asdict(result) for who, result in play.items()} for play in plays],
+            }
+        )
+    to.write_bytes(orjson.dumps({**facts, "settings": settings}, option=orjson.OPT_INDENT_2))
+
+
+def gathered(done: Sequence[tuple[Task, Mapping[str, Result]]]) -> Played:
+    """By setting, the seeds in order."""
+    found: dict[tuple[str, int], list[Mapping[str, Result]]] = {}
+    for task, results in sorted(done, key=lambda one: one[0].seed):
+        found.setdefault((task.row, task.number), []).append(results)
+    return found

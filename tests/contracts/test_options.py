@@ -1,0 +1,55 @@
+"""Options tell the truth: each of every command is named by a test in which another value of it gives something else.
+
+Such a test is marked `@pytest.mark.option("phasewise train", "--lag", "--hidden")`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from extender.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+def options_of(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    """Each option below a command, with the command that has it."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from options_of(below, f"{path} {name}")
+    yield from ((path, option.opts[0]) for option in command.params if isinstance(option, click.Option))
+
+
+@cache
+def shown() -> set[tuple[str, str]]:
+    """What the marks of all tests name."""
+    found = set()
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        if file == Path(__file__) or "mark.option(" not in file.read_text():
+            continue
+        module = importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+        tests = [value for name, value in vars(module).items() if name.startswith("test_")]
+        marks = [mark for test in tests for mark in getattr(test, "pytestmark", []) if mark.name == "option"]
+        found |= {(mark.args[0], option) for mark in marks for option in mark.args[1:]}
+    return found
+
+
+ALL = sorted(options_of(cli, "phasewise"))
+
+
+@pytest.mark.parametrize(("command", "option"), ALL, ids=[f"{command} {option}" for command, option in ALL])
+def test_another_value_of_an_option_is_shown_to_do_something_else(command: str, option: str) -> None:
+    assert (command, option) in shown(), f'no test is marked option("{command}", "{option}")'
+
+
+def test_no_test_is_about_an_option_that_is_not_there() -> None:
+    assert shown() <= set(ALL)

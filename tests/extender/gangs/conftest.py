@@ -1,0 +1,56 @@
+"""The gang controller, and the extender with a scheduler that asks it, as processes on a real control plane."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, ROOT
+from local_cluster.processes import Server
+from local_cluster.recording_extender import Json
+from local_cluster.scheduling import start_scheduler
+from local_cluster.simulated.nodes import SimulatedNodes
+from tests.extender.gangs.running import start_controller
+
+VERBS = ("filter", "prioritize", "preempt")
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster) -> Path:
+    """The kubeconfig of the service account that the manifests give the controller."""
+    manifest = yaml.safe_load_all((MANIFESTS / "extender" / "controller.yaml").read_text())
+    cluster.apply(*(each for each in manifest if each["kind"] != "Deployment"))
+    return cluster.service_account("kube-system", "phasewise-controller")
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, account: Path) -> Iterator[Server]:
+    """First asked for when another one has been killed."""
+    server = start_controller(cluster, account)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def five(cluster: Cluster) -> SimulatedNodes:
+    return cluster.start_nodes(5, cpu="10", memory="40Gi")
+
+
+@pytest.fixture(scope="module")
+def extender(cluster: Cluster) -> Iterator[Json]:
+    """The extender, and a scheduler that asks it; what a pod's spec says to be placed by it."""
+    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
+    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
+    ready = cluster.answers(f"http://{address}/readyz")
+    server = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    scheduler = start_scheduler(cluster, "phasewise", extender=f"http://{address}", verbs=VERBS, weight=20)
+    yield {"schedulerName": "phasewise"}
+    scheduler.stop()
+    server.stop()

@@ -1,0 +1,76 @@
+"""Gangs on a real control plane: how they are made, and what can be seen of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from extender.pods.reservations import CONFIG_MAP, read_reservations
+from local_cluster.cluster import Cluster
+from local_cluster.installing import ROOT
+from local_cluster.processes import Server
+from local_cluster.recording_extender import Json
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.pods import create, template
+
+GATE = "phasewise.dev/gang"
+RESERVED_NODE = "phasewise.dev/gang-node"
+
+
+def start_controller(cluster: Cluster, account: Path, *options: str, name: str = "controller") -> Server:
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "controller", "--kubeconfig", account, "--address", address, *options]
+    ready = cluster.answers(f"http://{address}/readyz")
+    return cluster.start(name, command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+
+
+def gang(
+    cluster: Cluster, namespace: str, nodes: SimulatedNodes, name: str, size: int, cpu: str = "5", **more: Any
+) -> list[str]:
+    """Make all its pods at once; their names."""
+    labels = {"phasewise.dev/gang": name, "phasewise.dev/gang-size": str(size)}
+    needs = {"cpu": cpu, "memory": "1Gi"}
+    made = template(nodes.selector, requests=needs, labels=labels, schedulingGates=[{"name": GATE}], **more)
+    return [create(cluster, namespace, f"{name}-{number}", made) for number in range(size)]
+
+
+def pods(cluster: Cluster, namespace: str, prefix: str = "") -> list[Json]:
+    answer = cluster.core.list_namespaced_pod(namespace, _preload_content=False)
+    items = json.loads(answer.data)["items"]
+    return [pod for pod in items if pod["metadata"]["name"].startswith(prefix)]
+
+
+def bound(cluster: Cluster, namespace: str, prefix: str = "") -> int:
+    return sum(1 for pod in pods(cluster, namespace, prefix) if pod["spec"].get("nodeName"))
+
+
+def gated(cluster: Cluster, namespace: str, prefix: str = "") -> int:
+    return sum(1 for pod in pods(cluster, namespace, prefix) if pod["spec"].get("schedulingGates"))
+
+
+def told(cluster: Cluster, namespace: str, pod: str) -> list[str]:
+    """The events on a pod, as `reason: message`."""
+    answer = cluster.core.list_namespaced_event(
+        namespace, field_selector=f"involvedObject.name={pod}", _preload_content=False
+    )
+    events = json.loads(answer.data)["items"]
+    return [f"{event['reason']}: {event['message']}" for event in events if event["reason"].startswith("Gang")]
+
+
+def finish(cluster: Cluster, namespace: str, names: list[str]) -> None:
+    for name in names:
+        cluster.core.delete_namespaced_pod(name, namespace, grace_period_seconds=0)
+
+
+def reserved(cluster: Cluster) -> Mapping[str, str]:
+    """Pod UID -> node, as the controller has written it."""
+    answer = cluster.core.read_namespaced_config_map(CONFIG_MAP, "kube-system", _preload_content=False)
+    return {uid: node for each in read_reservations(json.loads(answer.data)) for uid, node in each.nodes.items()}
+
+
+def all_reserved(cluster: Cluster, namespace: str, prefix: str) -> bool:
+    """Whether a node is reserved for each of these pods."""
+    return {pod["metadata"]["uid"] for pod in pods(cluster, namespace, prefix)} <= reserved(cluster).keys()

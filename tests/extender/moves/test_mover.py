@@ -1,0 +1,116 @@
+"""Plans are told by events, once, and nothing else is written; with limits they are carried out, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from extender.gangs.ledger import Ledger
+from extender.moves.book import read_told
+from extender.moves.gate import MoveLimits
+from extender.moves.job import read_job
+from extender.moves.mover import Mover, MoverOptions
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ServerFailed
+from tests.extender.gangs.herds import NOON_S, nodes
+from tests.extender.moves.played import PlayedApi, Shown
+from tests.extender.moves.trainings import CC, LET_IN, PC, WC, job_json, thesis, training
+
+
+def mover(api: PlayedApi, pods: Mapping[Any, Any], limits: MoveLimits | None = None, **options: Any) -> Mover:
+    """Which plans whenever it looks."""
+    made = Mover(
+        cast(Api, api),
+        lambda: True,
+        lambda: (pods, nodes(4)),
+        Ledger(cast(Api, api), "kube-system"),
+        limits,
+        MoverOptions(period_s=0.0, **options),
+        clock=lambda: NOON_S,
+    )
+    told = {PC: "Progressing", WC: "Watching", CC: "Converged"}
+    status = {"pods": [{"uid": pod.uid, "category": told[category]} for pod, category in pods.items()]}
+    made._book._profiles = cast(
+        Any, Shown(read_told, {"metadata": {"name": "p", "namespace": "team"}, "status": status})
+    )
+    if limits is not None:
+        made._book._jobs = cast(Any, Shown(read_job, *(job_json(pod.owner.name) for pod in pods if pod.owner)))
+        api.jobs = cast(Any, made._book._jobs)
+    return made
+
+
+def test_a_plan_is_told_once_with_its_reason_and_on_the_profile_of_the_pod() -> None:
+    api = PlayedApi()
+    made = mover(api, thesis())
+    made.look()
+    made.look()
+    (event,) = api.events
+    assert (event["reason"], event["involvedObject"]["name"]) == ("MovePlanned", "job-1")
+    assert event["message"].startswith("would be moved from n3 to n1: converged, beside jobs that learn")
+    assert (made.planned, made.refused) == (1, 0)
+    assert [path for path, _ in api.patched] == ["phaseprofiles/p"]
+    assert api.patched[0][1]["metadata"]["annotations"]["phasewise.dev/move"] == f"job-1 {event['message']}"
+    assert api.evicted == []
+
+
+def test_a_refusal_is_told_too_and_counted_apart() -> None:
+    api = PlayedApi()
+    made = mover(api, thesis(owner=None))
+    made.look()
+    assert [(event["reason"], event["message"]) for event in api.events] == [
+        ("MoveRefused", "is not moved from n3: nothing would make it again")
+    ]
+    assert (made.planned, made.refused) == (0, 1)
+
+
+def test_what_could_not_be_told_is_told_with_the_next_plan() -> None:
+    api = PlayedApi()
+    api.fails["events"] = [ServerFailed("away")]
+    made = mover(api, thesis())
+    made.look()
+    assert api.events == []
+    made.look()
+    assert len(api.events) == 1
+
+
+def test_nothing_is_planned_before_the_cluster_is_known() -> None:
+    api = PlayedApi()
+    made = mover(api, thesis())
+    made._cluster = lambda: None
+    made.look()
+    assert (api.events, made.planned) == ([], 0)
+
+
+def test_with_limits_the_planned_move_is_made_and_said() -> None:
+    api = PlayedApi()
+    made = mover(api, thesis(annotations=LET_IN), MoveLimits())
+    made.look()
+    assert api.evicted == ["job-1"]
+    assert [event["reason"] for event in api.events] == ["MoveStarted"]
+    assert made.counts["MoveStarted"] == 1
+    made.look()
+    assert api.evicted == ["job-1"]
+
+
+def test_a_job_on_its_way_counts_where_it_goes_for_the_next_move() -> None:
+    """S is 4 on n3, 0 on n1 and 1 on n2: the first converged job goes to n1. Then n1 and n2 are alike, and n2, which is
+    used less, takes the second; n0 holds many that learn."""
+    api = PlayedApi()
+    first, second = (training(name, "n3", annotations=LET_IN) for name in ("a", "b"))
+    others = {training(f"l-{n}", "n0"): PC for n in range(3)} | {training("c", "n2", cpu="500m", annotations={}): CC}
+    limits = MoveLimits(at_once_in_namespace=2)
+    made = mover(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, limits)
+    made.look()
+    made.look()
+    assert api.reserved == {"uid-a": "n1", "uid-b": "n2"}
+    made.look()
+    assert api.evicted == ["a", "b"]
+
+
+def test_a_move_that_the_gate_refuses_is_not_begun_and_says_why() -> None:
+    api = PlayedApi()
+    made = mover(api, thesis(), MoveLimits())
+    made.look()
+    assert (api.evicted, api.reserved) == ([], {})
+    (event,) = api.events
+    assert event["message"].startswith("is not moved from n3: it is not on a node that was reserved for it at the gate")

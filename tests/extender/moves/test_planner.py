@@ -1,0 +1,93 @@
+"""Which pods SpeCon would move: the thesis' example on nodes, and what keeps a pod where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from extender.gangs.member import Member
+from extender.moves.planner import PlannedMove, Planner
+from recommender.growth import Category
+from tests.extender.gangs.herds import NOON_S, node, nodes, pod
+from tests.extender.moves.trainings import CC, MAY, PC, thesis, training
+
+
+def planned(
+    pods: Mapping[Member, Category], places: Any, planner: Planner | None = None, at_s: float = NOON_S
+) -> list[PlannedMove]:
+    categories = {each.uid: category for each, category in pods.items()}
+    return (planner or Planner()).plan(pods, places, categories, at_s)
+
+
+def names(moves: list[PlannedMove]) -> list[tuple[str, str]]:
+    return [(move.pod.key.name, move.node) for move in moves]
+
+
+def test_the_converged_job_of_the_thesis_goes_to_the_second_node_and_says_why() -> None:
+    (move,) = planned(thesis(), nodes(4))
+    assert (move.pod.key.name, move.node) == ("job-1", "n1")
+    assert move.text == "converged, beside jobs that learn; S is 3.5 there and 11 here"
+
+
+def test_a_node_without_room_or_where_it_may_not_run_is_no_candidate() -> None:
+    full = [node("n0"), node("n1", cpu="2"), node("n2"), node("n3")]
+    assert names(planned(thesis(), full)) == [("job-1", "n2")]
+    tainted = [node("n0"), node("n1", taints=[{"key": "own", "effect": "NoSchedule"}]), node("n2"), node("n3")]
+    assert names(planned(thesis(), tainted)) == [("job-1", "n2")]
+
+
+def test_who_does_not_say_that_it_can_resume_is_passed_over() -> None:
+    assert planned(thesis(annotations={}), nodes(4)) == []
+    assert planned(thesis(annotations={"phasewise.dev/checkpointable": "yes"}), nodes(4)) == []
+
+
+def test_a_part_of_a_group_and_a_pod_without_an_owner_are_refused_with_the_reason() -> None:
+    group = {"batch.kubernetes.io/job-name": "several"}
+    pods = {**thesis(labels=group), training("job-2", "n3", labels=group, annotations={}): PC}
+    (move,) = planned(pods, nodes(4))
+    assert (move.node, move.text) == ("", "it is one of a group of 2, which is never moved in part")
+    (move,) = planned(thesis(owner=None), nodes(4))
+    assert (move.node, move.text) == ("", "nothing would make it again")
+
+
+def test_once_all_are_converged_an_idle_node_takes_the_one_that_was_last_and_no_other_pods_count() -> None:
+    planner = Planner()
+    first = {training(f"job-{number}", "n0"): CC for number in range(3)}
+    assert names(planned(first, nodes(1), planner)) == []
+    last = {**first, training("late", "n0"): CC, pod("web", on="n1"): CC}
+    web = next(each for each in last if each.key.name == "web")
+    categories = {each.uid: CC for each in last if each is not web}
+    moves = planner.plan(last, nodes(2), categories, NOON_S + 60.0)
+    assert names(moves) == [("late", "n1"), ("job-0", "n1")]
+    assert moves[0].text == "rebalance: 2 jobs a worker are even"
+
+
+def test_rebalancing_never_plans_more_than_fits() -> None:
+    jobs = {training(f"job-{number}", "n0", cpu="2"): CC for number in range(4)}
+    moves = planned(jobs, [node("n0"), node("n1", cpu="3")])
+    assert names(moves) == [("job-0", "n1"), ("job-1", "")]
+    assert moves[1].text == "n1 has no room for it"
+
+
+def test_nodes_that_no_training_job_may_use_are_no_workers() -> None:
+    """With the third node counted one job a worker would be even, with two of them two are."""
+    jobs = {training(f"job-{number}", "n0", nodeSelector={"pool": "training"}): CC for number in range(4)}
+    pool = {"pool": "training"}
+    places = [node("n0", labels=pool), node("n1", labels=pool), node("n2")]
+    assert names(planned(jobs, places)) == [("job-0", "n1"), ("job-1", "n1")]
+
+
+def test_since_when_a_job_is_converged_outlives_its_pods() -> None:
+    planner = Planner()
+    index = {**MAY, "batch.kubernetes.io/job-completion-index": "0"}
+    old, other = training("old", "n0", owner=("Job", "a"), annotations=index), training("b", "n0")
+    planned({old: CC}, nodes(1), planner, NOON_S)
+    planned({old: CC, other: CC}, nodes(1), planner, NOON_S + 60.0)
+    again = training("new", "n0", owner=("Job", "a"), annotations=index)
+    moves = planned({again: CC, other: CC}, nodes(2), planner, NOON_S + 120.0)
+    assert names(moves) == [("b", "n1")]  # converged last; `new` is the job of `old`
+
+
+def test_no_pods_and_no_nodes() -> None:
+    assert planned({}, nodes(2)) == planned({}, []) == []
+    assert planned({training("a", "gone"): CC}, nodes(2)) == []

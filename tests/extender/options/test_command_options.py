@@ -1,0 +1,399 @@
+"""Each option of the commands that serve, run whole against an API server that is played: it changes what is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import trustme
+import urllib3
+from click.testing import CliRunner
+from cryptography import x509
+
+from extender.cli import controller, serve, webhook
+from extender.gangs.controller import Controller, ControllerOptions
+from extender.gangs.decide import INCOMPLETE
+from extender.gangs.member import Place
+from extender.gangs.names import GATE
+from extender.moves.gate import MoveLimits
+from extender.moves.mover import Mover
+from extender.reasons import MEMORY_REASON
+from extender.web.server import Server
+from local_cluster.waiting import wait_until
+from placement_bench.worlds import node_json
+from placement_bench.worlds import pod_json as worlds_pod
+from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
+from tests.extender.options.every_scoring_option import scores
+from tests.fakes.served_commands import PlayedApi, kubeconfig, played, run_until
+
+COMMANDS = {
+    "serve": (serve.command, ("extender", "serve")),
+    "controller": (controller.command, ("controller",)),
+    "webhook": (webhook.command, ("webhook",)),
+}
+SOON_S = 1.5
+"""What has not happened by then does not happen at once."""
+
+
+class Stage:
+    """One command with one set of options, beside the others it always gets."""
+
+    def __init__(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.name, self.folder, self._monkeypatch = name, folder, monkeypatch
+        self.authority = trustme.CA()
+
+    def run(self, probe: Callable[[Server, PlayedApi], Any], *options: str | Path, **objects: Any) -> Any:
+        """What the probe found; the API server has these objects."""
+        found: list[Any] = []
+        with played(**objects) as api:
+            given = ["--kubeconfig", kubeconfig(self.folder, here=api)] if "--kubeconfig" not in options else []
+            address = ["--address", "127.0.0.1:0"] if "--address" not in options else []
+            command = (*COMMANDS[self.name][1], *given, *address, *options)
+            run_until(self._monkeypatch, lambda server: found.append(probe(server, api)), *command)
+        return found[0]
+
+    def certificate(self, name: str = "127.0.0.1") -> tuple[Path, Path]:
+        shown = self.authority.issue_cert(name)
+        chain, key = self.folder / "chain.pem", self.folder / "key.pem"
+        shown.cert_chain_pems[0].write_to_path(chain)
+        shown.private_key_pem.write_to_path(key)
+        return chain, key
+
+    def get(self, server: Server, path: str = "/healthz", *, client: str = "", tls: bool = False) -> int:
+        """The status; 0 where there is none."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if client:
+            self.authority.issue_cert(client).configure_cert(context)
+        url = f"{'https' if tls else 'http'}://127.0.0.1:{server.port}{path}"
+        try:
+            with urllib3.PoolManager(ssl_context=context) as pool:
+                return pool.request("GET", url, timeout=5.0, retries=False).status
+        except urllib3.exceptions.HTTPError:
+            return 0
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(request.param, tmp_path, monkeypatch)
+
+
+def asked(method: str, part: str, within_s: float = SOON_S) -> Callable[[Server, PlayedApi], bool]:
+    """Whether the API server is soon asked for something."""
+
+    def probe(_: Server, api: PlayedApi) -> bool:
+        until_s = time.monotonic() + within_s
+        while not (found := api.was_asked(method, part)) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        return found
+
+    return probe
+
+
+# -- of all of them ----------------------------------------------------------------------------------------------------
+
+
+def address(stage: Stage) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert stage.run(lambda server, _: server.port, "--address", f"127.0.0.1:{port}") == port
+
+
+def which_server(stage: Stage, *more: str) -> tuple[bool, bool]:
+    """Whether the first API server of a kubeconfig of two was asked, and the second."""
+    with played() as one, played() as two:
+        file = kubeconfig(stage.folder, one=one, two=two)
+
+        def probe(_: Server, __: PlayedApi) -> tuple[bool, bool]:
+            wait_until(lambda: one.asked or two.asked, "somebody to be asked", every_s=0.02)
+            return bool(one.asked), bool(two.asked)
+
+        found: tuple[bool, bool] = stage.run(probe, "--kubeconfig", file, *more)
+    return found
+
+
+def kubeconfig_(stage: Stage) -> None:
+    assert which_server(stage) == (True, False)
+
+
+def context(stage: Stage) -> None:
+    assert which_server(stage, "--context", "two") == (False, True)
+
+
+def leader_elect(stage: Stage) -> None:
+    lease = asked("GET", "/namespaces/kube-system/leases/phasewise-")
+    assert (stage.run(lease, "--leader-elect"), stage.run(lease)) == (True, False)
+
+
+def lease_namespace(stage: Stage) -> None:
+    assert stage.run(asked("GET", "/namespaces/here/leases/"), "--leader-elect", "--lease-namespace", "here")
+
+
+# -- of the extender ---------------------------------------------------------------------------------------------------
+
+
+def tls_certificate(stage: Stage) -> None:
+    chain, key = stage.certificate()
+    both = stage.folder / "both.pem"
+    both.write_bytes(chain.read_bytes() + key.read_bytes())
+    assert stage.run(lambda server, _: stage.get(server, tls=True), "--tls-certificate", both) == 200
+    assert stage.run(lambda server, _: stage.get(server, tls=True)) == 0
+
+
+def tls_key(stage: Stage) -> None:
+    chain, key = stage.certificate()
+    options = ("--tls-certificate", chain, "--tls-key", key)
+    assert stage.run(lambda server, _: stage.get(server, tls=True), *options) == 200
+
+
+def client_authority(stage: Stage) -> None:
+    chain, key = stage.certificate()
+    trusted = stage.folder / "clients.pem"
+    stage.authority.cert_pem.write_to_path(trusted)
+    options = ("--tls-certificate", chain, "--tls-key", key)
+    assert stage.run(lambda server, _: stage.get(server, tls=True), *options) == 200
+
+    def both(server: Server, _: PlayedApi) -> tuple[int, int]:
+        return stage.get(server, tls=True), stage.get(server, tls=True, client="scheduler")
+
+    assert stage.run(both, *options, "--client-authority", trusted) == (0, 200)
+
+
+def request_s(stage: Stage) -> None:
+    def hangs_up(server: Server, _: PlayedApi) -> bool:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=SOON_S) as connection:
+            connection.sendall(b"POST /filter HTTP/1.1\r\n")
+            with contextlib.suppress(TimeoutError, ConnectionResetError):
+                return connection.recv(1) == b""
+        return False
+
+    assert (stage.run(hangs_up, "--request-timeout", "0.2s"), stage.run(hangs_up)) == (True, False)
+
+
+def max_body_mib(stage: Stage) -> None:
+    def posted(server: Server, _: PlayedApi) -> int:
+        with urllib3.PoolManager() as pool:
+            url = f"http://127.0.0.1:{server.port}/filter"
+            return pool.request("POST", url, body=b" " * (3 << 20), retries=False).status
+
+    sizes = ({"nodes": [node_json("n0")]}, {"nodes": [node_json("n0")]})
+    assert stage.run(posted, "--max-body", "2", **sizes[0]) == 413
+    assert stage.run(posted, **sizes[1]) != 413
+
+
+# -- of the controller -------------------------------------------------------------------------------------------------
+
+
+def controller_options(stage: Stage, *options: str) -> ControllerOptions:
+    """What the controller is told, by a run of the command."""
+    told: list[ControllerOptions] = []
+    real = Controller.__init__
+
+    def init(self: Controller, api: Any, leads: Any, given: ControllerOptions, **others: Any) -> None:
+        told.append(given)
+        real(self, api, leads, given, **others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Controller, "__init__", init)
+        stage.run(lambda *_: None, *options)
+    return told[0]
+
+
+def bind_within_s(stage: Stage) -> None:
+    """A gang that was let in and is not bound keeps the others waiting, for so long; and nothing else takes as long."""
+    patience = controller_options(stage, "--bind-within", "10m").patience
+    unbound = [replace(member, gates=(), reserved_node="n0", admitted_s=NOON_S) for member in gang("first", 2)]
+    others: list[Place] = [node("n0"), node("n1")]
+
+    def goes(after_s: float) -> bool:
+        limits = {"bind_within_s": patience.bind_within_s, "incomplete_s": patience.incomplete_s}
+        return decided([*unbound, *gang("second", 2)], others, after_s, **limits).admit is not None
+
+    assert [goes(after_s) for after_s in (400.0, 700.0)] == [False, True]
+    incomplete = gang("short", 3)[:2]
+    notes = said(decided(incomplete, others, 15.0, incomplete_s=patience.incomplete_s))
+    assert notes["short"].startswith(INCOMPLETE), "after ten seconds, whatever --bind-within says"
+
+
+def period_s(stage: Stage) -> None:
+    def looks(*options: str) -> int:
+        seen: list[float] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Controller, "look", lambda _: seen.append(time.monotonic()))
+            stage.run(lambda *_: time.sleep(SOON_S), *options)
+        return len(seen)
+
+    assert looks("--period", "0.1s") > looks() + 3
+
+
+def retry_s(stage: Stage) -> None:
+    waits = worlds_pod("waits")
+    said = f"0/1 nodes are available: 1 {MEMORY_REASON}."
+    waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": said}]
+    woken = asked("PATCH", "/pods/waits", 4.0)
+    assert stage.run(woken, "--retry-after", "0.5s", pods=[waits])
+    assert not stage.run(woken, pods=[waits])
+
+
+def moves(stage: Stage) -> None:
+    """Plans go by the profiles, which nothing else of the controller needs, and only moves by the Jobs."""
+    profiles, jobs = asked("GET", "/phaseprofiles"), asked("GET", "/apis/batch/v1/jobs")
+    assert (stage.run(profiles, "--moves", "plan"), stage.run(profiles)) == (True, False)
+    assert (stage.run(jobs, "--moves", "act"), stage.run(jobs, "--moves", "plan")) == (True, False)
+
+
+def move_limits(stage: Stage, *options: str) -> MoveLimits | None:
+    """What the mover is told, by a run of the command."""
+    told: list[MoveLimits | None] = []
+    real = Mover.__init__
+
+    def init(self: Mover, api: Any, leads: Any, cluster: Any, ledger: Any, limits: MoveLimits | None) -> None:
+        told.append(limits)
+        real(self, api, leads, cluster, ledger, limits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Mover, "__init__", init)
+        stage.run(lambda *_: None, "--moves", "act", *options)
+    return told[0]
+
+
+def moves_at_once(stage: Stage) -> None:
+    assert move_limits(stage, "--moves-at-once", "7") == replace(MoveLimits(), at_once=7)
+    assert move_limits(stage) == MoveLimits()
+
+
+def moves_at_once_in_namespace(stage: Stage) -> None:
+    limits = move_limits(stage, "--moves-at-once-in-namespace", "3")
+    assert limits == replace(MoveLimits(), at_once_in_namespace=3)
+
+
+def back_within_s(stage: Stage) -> None:
+    assert move_limits(stage, "--move-within", "1m") == replace(MoveLimits(), back_within_s=60.0)
+
+
+def rest_s(stage: Stage) -> None:
+    assert move_limits(stage, "--move-rest", "1m") == replace(MoveLimits(), rest_s=60.0)
+
+
+def requests_soon(stage: Stage, *options: str) -> int:
+    def count(_: Server, api: PlayedApi) -> int:
+        time.sleep(SOON_S)
+        return len(api.asked)
+
+    found: int = stage.run(count, *options)
+    return found
+
+
+def qps(stage: Stage) -> None:
+    assert requests_soon(stage, "--burst", "1", "--qps", "0.5") < requests_soon(stage, "--burst", "1", "--qps", "50")
+
+
+def burst(stage: Stage) -> None:
+    assert requests_soon(stage, "--qps", "0.5", "--burst", "1") < requests_soon(stage, "--qps", "0.5", "--burst", "50")
+
+
+# -- of the webhook ----------------------------------------------------------------------------------------------------
+
+
+def names(stage: Stage) -> None:
+    """They stand in the certificate that it shows."""
+
+    def shown(server: Server, _: PlayedApi) -> str:
+        return ssl.get_server_certificate(("127.0.0.1", server.port))
+
+    def hosts(*options: str) -> set[str]:
+        certificate = x509.load_pem_x509_certificate(stage.run(shown, *options).encode())
+        listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return {str(each.value) for each in listed}
+
+    assert hosts("--name", "hook.here.svc") == {"hook.here.svc"}
+    assert hosts() == {"phasewise-webhook.kube-system.svc"}
+
+
+def namespace(stage: Stage) -> None:
+    assert stage.run(asked("POST", "/namespaces/here/secrets"), "--namespace", "here")
+
+
+def secret(stage: Stage) -> None:
+    assert stage.run(asked("GET", "/secrets/ours"), "--secret", "ours")
+
+
+def configuration(stage: Stage) -> None:
+    assert stage.run(asked("PATCH", "/mutatingwebhookconfigurations/ours"), "--configuration", "ours")
+
+
+def trusting_anybody() -> ssl.SSLContext:
+    made = ssl.create_default_context()
+    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+    return made
+
+
+def scheduler(stage: Stage) -> None:
+    def patched(server: Server, _: PlayedApi) -> bytes:
+        pod = pod_json("p", gang="g", size=2, gates=[GATE])
+        pod["spec"]["schedulerName"] = "default-scheduler"
+        review = {"request": {"uid": "1", "operation": "CREATE", "object": pod}}
+        connection = HTTPSConnection("127.0.0.1", server.port, timeout=5.0, context=trusting_anybody())
+        connection.request("POST", "/mutate", json.dumps(review))
+        with contextlib.closing(connection):
+            return connection.getresponse().read()
+
+    assert b'"patch"' in stage.run(patched)
+    assert b'"patch"' not in stage.run(patched, "--scheduler-name", "")
+
+
+SHARED = {"address": address, "kubeconfig": kubeconfig_, "context": context}
+LEADING = {"leader_elect": leader_elect, "lease_namespace": lease_namespace}
+CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
+    "serve": {
+        **SHARED,
+        **LEADING,
+        **{case.__name__: case for case in (tls_certificate, tls_key, client_authority, request_s, max_body_mib)},
+    },
+    "controller": {
+        **SHARED,
+        **LEADING,
+        **{case.__name__: case for case in (bind_within_s, period_s, retry_s, qps, burst)},
+        **{case.__name__: case for case in (moves, moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s)},
+    },
+    "webhook": {
+        **SHARED,
+        **{case.__name__: case for case in (names, namespace, secret, configuration, scheduler)},
+    },
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_there_is_a_case_for_every_option(name: str) -> None:
+    command: click.Command = COMMANDS[name][0]
+    judged_elsewhere = {option.name for option in scores.params} if name == "serve" else set()
+    assert {option.name for option in command.params} == CASES[name].keys() | judged_elsewhere
+    assert CliRunner().invoke(command, ["--help"]).exit_code == 0
+
+
+def names_of(name: str) -> list[str]:
+    """A command, and those of its options that have a case here."""
+    command, words = COMMANDS[name]
+    return [" ".join(("phasewise", *words)), *(one.opts[0] for one in command.params if one.name in CASES[name])]
+
+
+@pytest.mark.option(*names_of("serve"))
+@pytest.mark.option(*names_of("controller"))
+@pytest.mark.option(*names_of("webhook"))
+@pytest.mark.parametrize(
+    ("stage", "option"),
+    [(name, option) for name, cases in CASES.items() for option in cases],
+    indirect=["stage"],
+)
+def test_another_value_does_otherwise(stage: Stage, option: str) -> None:
+    CASES[stage.name][option](stage)

@@ -1,0 +1,123 @@
+"""Every option by which pods are judged: the same pod on the same nodes, judged otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from extender.cli.options import scoring_options
+from extender.settings import Settings
+from placement_bench.worlds import RESTLESS, World, class_json, node_json, pod_json
+from tests.extender.options.every_scoring_option import scores
+
+
+def settings(*arguments: str) -> Settings:
+    """What these options make."""
+    told: list[Settings] = []
+
+    @click.command()
+    @scoring_options
+    def command(settings: Settings) -> None:
+        told.append(settings)
+
+    command.main(list(arguments), standalone_mode=False)
+    return told[0]
+
+
+LATE = [1.0] * 16 + [7.0] * 8
+"""By cells of 150 s: little for forty minutes, much after that."""
+
+
+def weights(*options: str) -> object:
+    world = World(settings(*options), node_json("a"), node_json("b", labels={"data.phasewise.dev/imagenet": "1"}))
+    world.put(pod_json("there", node="b", cpu="4", memory="16Gi"))
+    return world.place(pod_json("reads", annotations={"phasewise.dev/data": "imagenet"}))
+
+
+def schedulers(*options: str) -> object:
+    world = World(settings(*options), node_json("a"), node_json("b"))
+    return set(world.prioritize(pod_json("theirs", scheduler="mine")).values()) == {5}
+
+
+def horizon_s(*options: str) -> object:
+    world = World(settings(*options), node_json("a"), node_json("b"), class_json("late", LATE, [1.0] * 24))
+    world.put(pod_json("late", node="a", workload="late"), pod_json("there", node="b", cpu="3"))
+    return world.place(pod_json("new", cpu="4"))
+
+
+def cycle_s(*options: str) -> object:
+    world = World(settings(*options), node_json("a"), class_json("late", [1.0] * 24, [4.0 * each for each in LATE]))
+    return world.put(pod_json("late", node="a", workload="late")).filter(pod_json("new", memory="8Gi"))
+
+
+def memory_limit(*options: str) -> object:
+    world = World(settings(*options), node_json("a"), class_json("eater", [1.0], [30.0]))
+    return world.put(pod_json("eats", node="a", workload="eater")).filter(pod_json("new", memory="8Gi"))
+
+
+def _restless(*options: str) -> World:
+    world = World(settings(*options), node_json("a", cpu="5"), class_json("restless", RESTLESS, [1.0] * 120))
+    return world.put(pod_json("there", node="a", workload="restless"))
+
+
+def cpu_overload(*options: str) -> object:
+    return _restless(*options).filter(pod_json("another", workload="restless"))
+
+
+def patience_s(*options: str) -> object:
+    world, pod = _restless(*options, "--cpu-overload", "0.01"), pod_json("another", workload="restless")
+    world.put(pod)
+    world.filter(pod)
+    world.clock.now_s += 3600.0
+    return world.filter(pod)
+
+
+def hold_s(*options: str) -> object:
+    world = World(settings(*options), node_json("a"))
+    world.place(pod_json("advised"))
+    world.clock.now_s += 60.0
+    world.state.snapshot()
+    return world.state.advised
+
+
+def sizes_file(*options: str) -> object:
+    world = World(settings(*options), node_json("a"), node_json("b"))
+    world.put(pod_json("c", node="a", cpu="6", memory="2Gi"), pod_json("m", node="b", cpu="1", memory="14Gi"))
+    return world.place(pod_json("sized", cpu=None, memory=None, annotations={"phasewise.dev/size": "1-wide"}))
+
+
+SIZES = {"1-wide": {"cpu": "1", "memory": "20Gi"}}
+
+CASES = {
+    "weights": (weights, ("--weights", "data=1000"), ("--weights", "data=0")),
+    "schedulers": (schedulers, ("--scheduler-name", "mine"), ()),
+    "horizon_s": (horizon_s, ("--horizon", "10m"), ()),
+    "cycle_s": (cycle_s, ("--cycle", "1h"), ()),
+    "memory_limit": (memory_limit, ("--memory-limit", "0"), ()),
+    "cpu_overload": (cpu_overload, ("--cpu-overload", "0.01"), ()),
+    "patience_s": (patience_s, ("--patience", "1h"), ()),
+    "hold_s": (hold_s, ("--hold", "2m"), ()),
+    "sizes_file": (sizes_file, ("--sizes", "SIZES"), ()),
+}
+"""What is decided, and two ways to run it that must not decide the same."""
+
+
+def test_there_is_a_case_for_every_option() -> None:
+    assert {option.name for option in scores.params} == CASES.keys()
+
+
+NAMES = [option.opts[0] for option in scores.params]
+
+
+@pytest.mark.option("phasewise extender serve", *NAMES)
+@pytest.mark.option("phasewise extender explain", *NAMES)
+@pytest.mark.parametrize("option", CASES)
+def test_another_value_decides_otherwise(option: str, tmp_path: Path) -> None:
+    decide, *ways = CASES[option]
+    table = tmp_path / "sizes.json"
+    table.write_text(json.dumps(SIZES))
+    one, other = (decide(*(str(table) if word == "SIZES" else word for word in way)) for way in ways)
+    assert one != other

@@ -1,0 +1,115 @@
+"""A server in the place of a Prometheus: the forms of its answers, and a small cluster that it knows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from local_cluster.played_http import Asked, Reply
+
+START_S = 1_700_000_100
+"""A whole number of quarter minutes."""
+
+
+def success(data: Any, **more: Any) -> Reply:
+    return Reply(body=orjson.dumps({"status": "success", "data": data, **more}))
+
+
+def matrix(*series: tuple[Mapping[str, str], list[tuple[float, object]]], **more: Any) -> Reply:
+    result = [{"metric": dict(labels), "values": [[at, str(value)] for at, value in pairs]} for labels, pairs in series]
+    return success({"resultType": "matrix", "result": result}, **more)
+
+
+def vector(*series: tuple[Mapping[str, str], object], at_s: float = START_S, **more: Any) -> Reply:
+    result = [{"metric": dict(labels), "value": [at_s, str(value)]} for labels, value in series]
+    return success({"resultType": "vector", "result": result}, **more)
+
+
+def failure(status: int, kind: str, text: str, **headers: str) -> Reply:
+    named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return Reply(status, orjson.dumps({"status": "error", "errorType": kind, "error": text}), named)
+
+
+def cores(number: int, at_s: float) -> float:
+    """What container `number` of a `SmallCluster` uses at a moment."""
+    return 1.0 + number + 0.25 * math.sin(at_s / 100.0)
+
+
+def held_bytes(number: int, at_s: float) -> float:
+    return float((100 + number) << 20) + at_s % 1000
+
+
+@dataclass
+class SmallCluster:
+    """Answers our own queries as a Prometheus with some containers would, every one scraped each 15 s.
+
+    Attributes
+    ----------
+    lives
+        First and last moment of each container, by namespace and pod.
+    requests
+        Whether kube-state-metrics is there.
+    doubled
+        How many containers two jobs scrape.
+    """
+
+    lives: Mapping[tuple[str, str], tuple[float, float]]
+    requests: bool = True
+    doubled: int = 0
+    metrics: tuple[str, ...] = ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes")
+
+    def __call__(self, asked: Asked) -> Reply:
+        if asked.path.endswith("/label/__name__/values"):
+            return success(list(self.metrics))
+        if asked.path.endswith("/label/namespace/values"):
+            chosen = self._chosen(asked.parameters["match[]"])
+            return success(sorted({namespace for _, (namespace, _), _ in chosen}))
+        if asked.path.endswith("/labels"):
+            known = asked.parameters["match[]"] in self.metrics
+            return success(["__name__", "container", "namespace", "node", "pod"] if known else [])
+        if asked.path.endswith("/query"):
+            at_s = float(asked.parameters["time"])
+            return vector(*((labels, pairs[0][1]) for labels, pairs in self._series(asked.query, [at_s])), at_s=at_s)
+        return matrix(*self._series(asked.query, asked.moments))
+
+    def _series(self, query: str, moments: list[float]) -> Iterator[tuple[dict[str, str], list[tuple[float, object]]]]:
+        if query.startswith("quantile"):
+            yield {}, [(at, 40) for at in moments]
+        elif query.startswith("count(count"):
+            if self.doubled:
+                yield {}, [(at, self.doubled) for at in moments]
+        elif query.startswith("count by"):
+            for namespace in sorted({namespace for namespace, _ in self.lives}):
+                lives = [life for _, (of, _), life in self._chosen(query) if of == namespace]
+                counts = [(at, sum(first <= at <= last for first, last in lives)) for at in moments]
+                if present := [pair for pair in counts if pair[1]]:
+                    yield {"namespace": namespace}, present
+        else:
+            for number, (namespace, pod), (first, last) in self._chosen(query):
+                labels = {"namespace": namespace, "pod": pod, "container": "main"}
+                alive = [at for at in moments if first <= at <= last]
+                for more, value in self._values(query, number):
+                    if alive:
+                        yield labels | more, [(at, value(at)) for at in alive]
+
+    def _values(self, query: str, number: int) -> list[tuple[dict[str, str], Callable[[float], object]]]:
+        if "rate(" in query:
+            return [({}, lambda at: cores(number, at))]
+        if "resource=~" in query:
+            declared = [("cpu", 4.0 + number), ("memory", 1e9)] if self.requests else []
+            return [({"resource": resource}, lambda _, value=value: value) for resource, value in declared]
+        if query.startswith("max by (namespace, pod, container) (timestamp("):
+            return [({}, lambda at: at - 5)]
+        return [({"node": f"node-{number % 2}"}, lambda at: held_bytes(number, at))]
+
+    def _chosen(self, query: str) -> Iterator[tuple[int, tuple[str, str], tuple[float, float]]]:
+        """The containers that the matchers of namespaces leave."""
+        matchers = set(re.findall(r'namespace(=~|!~|!=|=)"([^"]*)"', query))
+        for number, (name, life) in enumerate(sorted(self.lives.items())):
+            if all(bool(re.fullmatch(text, name[0])) != sign.startswith("!") for sign, text in matchers):
+                yield number, name, life

@@ -1,0 +1,176 @@
+"""A cluster of plain records behind the View: no API, no watches, no clock of its own; and rounds in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from recommender import model as models
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import Pair
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.quantities import parse_quantity
+from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
+from recommender.cluster.usage.oom import OomObservation
+from recommender.cluster.vpas.status import Condition, status_of
+from recommender.engine.fleet import Fleet
+from recommender.engine.keys import Group
+from recommender.engine.options import Options
+from recommender.engine.tally import Report
+from recommender.live.round import Recommender
+from recommender.live.view.view import Place, SelectedPods
+from recommender.policies.constraints import SharedLimits
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.room import Room
+from recommender.records import ContainerRecommendation, Sample
+
+MODEL = models.load(models.BUNDLED)
+MAIN = Group("ns", "job", "main")
+GIB = 2.0**30
+
+
+def a_vpa(name: str = "job", **spec: Any) -> dict[str, Any]:
+    target = {"apiVersion": "batch/v1", "kind": "Job", "name": name}
+    return {
+        "metadata": {"namespace": "ns", "name": name, "uid": f"vpa-{name}", "generation": 3, "resourceVersion": "1"},
+        "spec": {
+            "targetRef": target,
+            "recommenders": [{"name": "phasewise"}],
+            "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
+            **spec,
+        },
+    }
+
+
+def a_pod(name: str, cpu: str = "2", memory: str = "4Gi", containers: Sequence[str] = ("main",)) -> Pod:
+    resources = {"requests": {"cpu": cpu, "memory": memory}}
+    return read_pod(
+        {
+            "metadata": {"namespace": "ns", "name": name, "uid": f"uid-{name}"},
+            "spec": {"containers": [{"name": c, "image": "i", "resources": resources} for c in containers]},
+            "status": {"phase": "Running"},
+        }
+    )
+
+
+class Records:
+    """A cluster made of records that a test changes as it likes."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+        self.raw: dict[str, dict[str, Any]] = {}
+        self.pods: dict[str, list[Pod]] = {}
+        self.problems: dict[str, str] = {}
+        self.used: list[tuple[Place, Sample]] = []
+        self.killed: list[OomObservation] = []
+        self.largest: list[Pair] = []
+        self.quota: Pair = (math.inf, math.inf)
+        self.past: dict[str, HistogramSession] = {}
+        self.broken: set[str] = set()
+        self.specs: dict[str, bytes] = {}
+        self.published: dict[ObjectKey, bytes] = {}
+        self.writes: list[str] = []
+        self.profiles: dict[str, list[Mapping[str, Any]]] = {}
+        self.class_profiles: dict[ObjectKey, Mapping[str, Any]] = {}
+
+    def vpas(self) -> Sequence[Vpa]:
+        for name, raw in self.raw.items():
+            if self.specs.setdefault(name, spec := json_of(raw["spec"])) != spec:
+                self.specs[name] = spec
+                raw["metadata"]["generation"] += 1
+        return [read_vpa(raw) for raw in self.raw.values()]
+
+    def select(self, vpa: Vpa) -> SelectedPods:
+        if vpa.key.name in self.broken:
+            raise Unreachable("the API server does not answer")
+        return SelectedPods(self.pods.get(vpa.key.name, []), {}, self.problems.get(vpa.key.name))
+
+    def samples(self) -> Iterable[tuple[Place, Sample]]:
+        taken, self.used = self.used, []
+        return taken
+
+    def kills(self) -> Sequence[OomObservation]:
+        taken, self.killed = self.killed, []
+        return taken
+
+    def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
+        return Room(tuple(self.largest), self.quota)
+
+    def publish(
+        self,
+        vpa: Vpa,
+        recommendations: Sequence[ContainerRecommendation],
+        conditions: Mapping[str, Condition | None],
+    ) -> None:
+        self.raw[vpa.key.name]["status"] = status_of(vpa, recommendations, conditions, self.now_s)
+        self.published[vpa.key] = json_of(self.raw[vpa.key.name]["status"])
+        self.writes.append(vpa.key.name)
+
+    def stands(self, vpa: Vpa) -> bool:
+        return self.published.get(vpa.key) == vpa.status_json
+
+    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+        self.profiles.setdefault(vpa.key.name, []).append(profile)
+
+    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+        return self.past
+
+    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
+        return self.past.get(container)
+
+    def kept(self, vpa: Vpa) -> str | None:
+        profiles = self.profiles.get(vpa.key.name, [])
+        return profiles[-1]["state"] if profiles else None
+
+    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+        return {key: (status["state"], self.now_s) for key, status in self.class_profiles.items()}
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        self.class_profiles[key] = profile
+
+    def drop_class(self, key: ObjectKey) -> None:
+        self.class_profiles.pop(key, None)
+
+
+def recommender(cluster: Records, **more: Any) -> Recommender:
+    return Recommender(
+        cluster,
+        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
+        Options(),
+        SharedLimits(),
+        clock=lambda: cluster.now_s,
+        stopwatch=lambda: cluster.now_s,
+        **more,
+    )
+
+
+def use(cluster: Records, pod: str, cpu_cores: float, memory_gib: float, container: str = "main") -> None:
+    cluster.used.append((Place("ns", pod, container), Sample(cluster.now_s, cpu_cores, memory_gib * GIB)))
+
+
+def rounds(
+    ours: Recommender,
+    cluster: Records,
+    n: int,
+    cpu_cores: float = 0.5,
+    memory_gib: float = 1.0,
+    every_s: float = 1.0,
+) -> Report:
+    """`n` rounds, in which every pod of `job` uses the same."""
+    report = Report()
+    for _ in range(n):
+        cluster.now_s += every_s
+        for pod in cluster.pods["job"]:
+            use(cluster, pod.key.name, cpu_cores, memory_gib)
+        report = ours.run()
+    return report
+
+
+def target_of(cluster: Records, name: str = "job", container: str = "main") -> tuple[float, float]:
+    """Cores and GiB."""
+    status = read_vpa(cluster.raw[name]).status
+    entries = {e["containerName"]: e for e in status["recommendation"]["containerRecommendations"]}
+    target = entries[container]["target"]
+    return parse_quantity(target["cpu"]), parse_quantity(target["memory"]) / GIB

@@ -1,0 +1,156 @@
+"""An API server that is played, and our commands run against it until something has happened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.cli.main import cli
+from extender.web.server import Server
+from local_cluster.waiting import wait_until
+from recommender.cli.common import run
+
+Json = Mapping[str, Any]
+Probe = Callable[[Server], None]
+"""What is looked at while a command serves; it ends when this returns."""
+
+
+class PlayedApi(ThreadingHTTPServer):
+    """Lists what it was given, takes whatever is written, and remembers who asked for what and who wrote what.
+
+    What pods use is given as `podmetrics`. Once it is `silent` it answers nobody; `most_writes` were under way at once.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, **objects: list[Json]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects, self.asked = objects, list[tuple[str, str]]()
+        self.written: list[tuple[str, str, Json]] = []
+        self.silent, self.most_writes, self._writes, self._counting = False, 0, 0, threading.Lock()
+        self.ended = threading.Event()
+
+    def handle_error(self, *_: object) -> None:
+        """Who hangs up amid a watch is no news."""
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """A write that takes its time; how many do so at once is kept."""
+        with self._counting:
+            self._writes += 1
+            self.most_writes = max(self.most_writes, self._writes)
+        time.sleep(0.02)
+        yield
+        with self._counting:
+            self._writes -= 1
+
+    def was_asked(self, method: str, part: str) -> bool:
+        return any(each[0] == method and part in each[1] for each in self.asked)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PlayedApi
+
+    def do_GET(self) -> None:
+        self.server.asked.append(("GET", self.path))
+        path, _, query = self.path.partition("?")
+        resource = "podmetrics" if "/metrics.k8s.io/" in path else path.rpartition("/")[2]
+        if "watch=" in query:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.flush()
+            self.server.ended.wait()
+        elif "leases/" in path or "secrets/" in path:
+            self._answer(404, {"kind": "Status", "code": 404, "message": "not found"})
+        elif "webhookconfigurations/" in path:
+            hooks = [{"name": "gangs", "clientConfig": {}}]
+            self._answer(200, {"metadata": {"name": "hook", "uid": "hook-uid"}, "webhooks": hooks})
+        else:
+            items = self.server.objects.get(resource, [])
+            self._answer(200, {"metadata": {"resourceVersion": "1"}, "items": items})
+
+    def _write(self) -> None:
+        self.server.asked.append((self.command, self.path))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.written.append((self.command, self.path, body))
+        with self.server.writing():
+            self._answer(200, body if self.command != "PATCH" else {})
+
+    do_POST = do_PUT = do_PATCH = _write  # noqa: N815  the names of http.server
+
+    def do_DELETE(self) -> None:
+        self.server.asked.append(("DELETE", self.path))
+        self._answer(200, {"kind": "Status"})
+
+    def _answer(self, status: int, body: Json) -> None:
+        if self.server.silent:
+            return  # the connection ends without a word
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@contextlib.contextmanager
+def played(**objects: list[Json]) -> Iterator[PlayedApi]:
+    api = PlayedApi(**objects)
+    thread = threading.Thread(target=api.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield api
+    finally:
+        api.ended.set()
+        api.shutdown()
+        thread.join()
+        api.server_close()
+
+
+def kubeconfig(folder: Path, **servers: PlayedApi) -> Path:
+    """With a context for each, the first of them the current one."""
+    named = [(name, f"http://127.0.0.1:{api.server_address[1]}") for name, api in servers.items()]
+    config = {
+        "current-context": named[0][0],
+        "clusters": [{"name": name, "cluster": {"server": url}} for name, url in named],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "us"}} for name, _ in named],
+        "users": [{"name": "us", "user": {}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def listens(server: Server) -> bool:
+    with socket.create_connection(("127.0.0.1", server.port)):
+        return True
+
+
+def run_until(monkeypatch: pytest.MonkeyPatch, probe: Probe, *arguments: str | Path) -> None:
+    """Run a command whole, with a probe while its server answers."""
+
+    def serve(server: Server) -> None:
+        thread = threading.Thread(target=serve_for_real, args=(server,))
+        thread.start()
+        try:
+            wait_until(lambda: listens(server), "the server to listen")
+            probe(server)
+        finally:
+            server.stop()
+            thread.join()
+
+    serve_for_real = Server.run
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "run", serve)
+        assert run(cli, [str(each) for each in arguments]) == 0

@@ -1,0 +1,48 @@
+"""What is rendered from the manifests, and what of it a cluster still has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from local_cluster.rig import Rig
+from tests.manifests.reading import MANIFESTS
+
+OPERATOR = {"ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
+
+
+def operator_resource(kind: str, plural: str) -> Mapping[str, Any]:
+    """Stands in for a custom resource of the operator of Prometheus: takes any object of its kind."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    group = "monitoring.coreos.com"
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
+    metadata = {"name": f"{plural}.{group}"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def rendered(cluster: Rig, *below: str) -> list[dict[str, Any]]:
+    """What kustomize makes of a folder of the manifests."""
+    text = cluster.kubectl("kustomize", MANIFESTS.joinpath(*below))
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def kind_of(document: Mapping[str, Any]) -> str:
+    """As kubectl takes it, with its group."""
+    group, slash, _ = document["apiVersion"].partition("/")
+    return f"{document['kind']}.{group}" if slash else str(document["kind"])
+
+
+def left_behind(cluster: Rig, documents: list[dict[str, Any]]) -> list[str]:
+    """Objects of these kinds with our name in theirs."""
+    kinds = sorted({kind_of(each) for each in documents})
+    names = (cluster.kubectl("get", kind, "-A", "-o", "name").split() for kind in kinds)
+    return [name for found in names for name in found if "phasewise" in name]

@@ -1,0 +1,162 @@
+"""`phasewise replay` and `phasewise explain --record`: what is told of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import orjson
+import pytest
+
+from recommender.cli.grouped import keys_of
+from recommender.cli.recommender import command
+from recommender.cli.replay import OF_THE_ENGINE, changed_by
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.usage.oom import OomObservation
+from recommender.engine.entries import Start
+from recommender.engine.journal import Journal
+from recommender.engine.options import Options
+from recommender.engine.recording import Recorder
+from tests.fakes.command_line import Ended
+from tests.fakes.records import GIB, Records, a_pod, a_vpa, recommender, rounds
+
+Phasewise = Callable[..., Ended]
+
+STEPS, KILLED_AT = 60, 1_000_040
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A minute of one container that is killed for memory after 40 seconds."""
+    file, cluster = tmp_path_factory.mktemp("record") / "minute.rec", Records()
+    cluster.raw["job"], cluster.pods["job"] = a_vpa(), [a_pod("job-1")]
+    recorder = Recorder(Journal(file, 2**30))
+    ours = recommender(cluster, recorder=recorder)
+    rounds(ours, cluster, 40, memory_gib=2.0)
+    cluster.killed = [OomObservation(ObjectKey("ns", "job-1"), "main", cluster.now_s, 4 * GIB)]
+    rounds(ours, cluster, 20, memory_gib=2.0)
+    recorder.close()
+    return file
+
+
+def test_a_record_comes_to_the_same_and_that_is_exit_code_0(phasewise: Phasewise, record: Path) -> None:
+    ended = phasewise("replay", record)
+    assert ended.code == 0
+    assert "60 steps, 1970-01-12T13:46:41Z to 1970-01-12T13:47:40Z; starts: 1" in ended.out
+    assert "every target is the same, bit for bit" in ended.out
+
+
+@pytest.mark.option("phasewise replay", "--from", "--until", "--json")
+def test_where_the_program_says_something_else_than_then_it_is_told_and_that_is_exit_code_1(
+    phasewise: Phasewise, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recommender.engine.engine.bumped_memory_bytes", lambda *_: 7 * GIB)
+    ended = phasewise("replay", record, "--json")
+    assert ended.code == 1
+    told = orjson.loads(ended.out)
+    first = told["differences"][0]
+    assert (first["at_s"], first["vpa"], first["container"]) == (KILLED_AT + 1, "job", "main")
+    assert first["recorded"][0][1][1] == pytest.approx(4.8 * GIB, rel=0.01)
+    assert first["replayed"][0][1][1] == pytest.approx(7 * GIB)
+    ended = phasewise("replay", record)
+    assert "ns/job" in ended.out
+    before = phasewise("replay", record, "--until", KILLED_AT)
+    assert before.code == 0
+    after = phasewise("replay", record, "--from", KILLED_AT + 10, "--json")
+    assert after.code == 1
+    assert orjson.loads(after.out)["from_s"] == KILLED_AT + 10
+
+
+@pytest.mark.option("phasewise replay", "--with")
+def test_what_if_tells_what_each_workload_would_have_been_given(phasewise: Phasewise, record: Path) -> None:
+    ended = phasewise("replay", record, "--with", "memory-margin=2", "--json")
+    assert ended.code == 0
+    (workload,) = orjson.loads(ended.out)["workloads"]
+    before, after = (workload[side]["memory_bytes"] / GIB for side in ("recorded", "replayed"))
+    assert before < 4.9
+    assert after == pytest.approx(3.0 * 2.0, rel=0.05)
+    assert "ns/job, container main" in phasewise("replay", record, "--with", "memory-margin=2").out
+
+
+OTHER = {"duration": "7s", "float range": "0.25", "integer range": "3"}
+DECIDING = [
+    option
+    for option in command.params
+    if isinstance(option, click.Option)
+    and (str(option.name) in OF_THE_ENGINE or str(option.name).startswith(("rails.", "band.")))
+]
+
+
+@pytest.mark.parametrize("option", DECIDING, ids=lambda option: keys_of(option)[0])
+def test_every_option_that_decides_can_be_asked_what_if(option: click.Option) -> None:
+    start = Start(Options(), 1.0, 30, None, 1.0, "")
+    text = f"{keys_of(option)[0]}={OTHER[option.type.name] if option.name != 'rails.widen' else '3'}"
+    assert changed_by((text,))(start) != start
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--with", "interval=5s"), "--with interval_s: no target depends on it"),
+        (("--with", "nonsense=5s"), "No such option"),
+        (("--from", "noon"), "'noon' is not a moment"),
+        (("--until", "1970-01-01"), "it holds no step of that time"),
+    ],
+)
+def test_what_cannot_be_done_is_said(phasewise: Phasewise, record: Path, arguments: tuple[str, ...], said: str) -> None:
+    ended = phasewise("replay", record, *arguments)
+    assert ended.code == 2
+    assert said in ended.err
+
+
+def test_a_record_that_was_cut_off_or_damaged_is_named_with_what_can_be_had_of_it(
+    phasewise: Phasewise, record: Path, tmp_path: Path
+) -> None:
+    raw = record.read_bytes()
+    cut, damaged = tmp_path / "cut.rec", tmp_path / "damaged.rec"
+    cut.write_bytes(raw[:-5])
+    ended = phasewise("replay", cut)
+    assert ended.code == 0
+    assert "59 steps" in ended.out
+    assert "its last block was being written when the process ended" in ended.err
+    damaged.write_bytes(raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:])
+    ended = phasewise("replay", damaged)
+    assert ended.code == 2
+    assert f"{damaged}: block 60 is damaged: its checksum" in ended.err
+    assert "sound: --until 1970-01-12T13:47:39Z" in ended.err
+    assert phasewise("replay", damaged, "--until", "1970-01-12T13:47:39Z").code == 0
+
+
+@pytest.mark.option("phasewise explain", "--record", "--at", "--json")
+def test_a_past_moment_is_explained_as_the_engine_saw_it(phasewise: Phasewise, record: Path) -> None:
+    before = phasewise("explain", "ns/job", "--record", record, "--at", KILLED_AT).out
+    after = phasewise("explain", "ns/job", "--record", record, "--at", KILLED_AT + 1).out
+    assert "killed" not in before
+    assert "killed" in after
+    assert "phase.proactive" in after
+    told = orjson.loads(phasewise("explain", "ns/job", "--record", record, "--json").out)
+    assert told["profile"]["updated"] == "1970-01-12T13:47:40Z"
+    (entry,) = told["vpa"]["recommendation"]["containerRecommendations"]
+    assert float(entry["target"]["memory"]) == pytest.approx(4.8 * GIB, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ns/other", "--record"), "it has no target of a VPA ns/other. It has targets of: ns/job."),
+        (("ns/job", "--at", "1970-01-01", "--record"), "it holds no step of that time"),
+    ],
+)
+def test_what_a_record_does_not_know_is_said(
+    phasewise: Phasewise, record: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = phasewise("explain", *arguments, record)
+    assert ended.code == 2
+    assert said in ended.err
+
+
+def test_a_past_moment_of_a_cluster_can_only_be_had_of_a_record(phasewise: Phasewise) -> None:
+    ended = phasewise("explain", "ns/job", "--at", KILLED_AT)
+    assert ended.code == 2
+    assert "--at asks a record: name one with --record" in ended.err

@@ -1,0 +1,50 @@
+"""Whether a cluster's VPA has mode `InPlace` is found out by trying, seldom, and without leaving anything behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import Invalid, Unreachable
+from recommender.cluster.vpas.in_place import ASKED_AGAIN_S, InPlaceMode
+
+
+class Server:
+    """Takes VPAs, or refuses them."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.modes: list[str] = []
+
+    def create(self, path: str, body: Mapping[str, Any], *, dry_run: bool = False) -> None:
+        assert dry_run, "nothing may be stored"
+        assert path == "/apis/autoscaling.k8s.io/v1/namespaces/team/verticalpodautoscalers"
+        self.modes.append(body["spec"]["updatePolicy"]["updateMode"])
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_cluster_has_it_that_would_take_such_a_vpa_and_is_asked_again_after_minutes() -> None:
+    server, now_s = Server(), 0.0
+    mode = InPlaceMode(cast(Api, server), lambda: now_s)
+    server.error = Invalid("you must enable feature gate InPlace", status=422)
+    assert not mode.available("team")
+    server.error = None
+    now_s = ASKED_AGAIN_S - 1.0
+    assert not mode.available("team")
+    now_s = ASKED_AGAIN_S
+    assert mode.available("team")
+    assert server.modes == ["InPlace", "InPlace"]
+
+
+def test_a_server_that_does_not_answer_has_not_said_no() -> None:
+    server = Server()
+    mode = InPlaceMode(cast(Api, server), lambda: 0.0)
+    server.error = Unreachable("no connection")
+    with pytest.raises(Unreachable):
+        mode.available("team")
+    server.error = None
+    assert mode.available("team")

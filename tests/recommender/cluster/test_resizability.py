@@ -1,0 +1,100 @@
+"""Whether the resources of a pod can be changed while it runs, told from its spec or from a template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recommender.cluster.objects.reading import Fields
+from recommender.cluster.objects.resizability import (
+    BEST_EFFORT,
+    BURSTABLE,
+    GUARANTEED,
+    Resizability,
+    read_resizability,
+    read_templates,
+    refusal_of,
+)
+
+Json = dict[str, Any]
+BOTH = {"cpu": "1", "memory": "1Gi"}
+
+
+def container(requests: Json | None = None, limits: Json | None = None, **more: Any) -> Json:
+    return {"name": "main", "resources": {"requests": requests, "limits": limits}, **more}
+
+
+def read(*containers: Json, **more: Any) -> Resizability:
+    return read_resizability(Fields({"containers": list(containers), **more}))
+
+
+QOS = [
+    ("nothing at all", [container()], BEST_EFFORT),
+    ("zeros count as nothing", [container({"cpu": "0"})], BEST_EFFORT),
+    ("a request", [container({"cpu": "1"})], BURSTABLE),
+    ("requests below limits", [container(BOTH, {"cpu": "2", "memory": "1Gi"})], BURSTABLE),
+    ("requests that equal limits", [container(BOTH, {"cpu": "1000m", "memory": "1024Mi"})], GUARANTEED),
+    ("limits alone, which become the requests", [container(None, BOTH)], GUARANTEED),
+    ("one limit alone", [container(None, {"memory": "1Gi"})], BURSTABLE),
+    ("two of which one has nothing", [container(BOTH, BOTH), container()], BURSTABLE),
+]
+
+
+@pytest.mark.parametrize(("containers", "qos"), [case[1:] for case in QOS], ids=[case[0] for case in QOS])
+def test_the_qos_class_of_a_template_is_what_the_api_server_will_give_its_pods(
+    containers: list[Json], qos: str
+) -> None:
+    assert read(*containers).qos == qos
+
+
+def test_init_containers_count_for_the_qos_class_too() -> None:
+    assert read(container(BOTH, BOTH), initContainers=[container()]).qos == BURSTABLE
+
+
+def test_of_a_pod_the_api_servers_word_counts() -> None:
+    assert read_resizability(Fields({"containers": [container()]}), "Burstable").qos == BURSTABLE
+
+
+def test_limits_without_requests_and_policies_that_restart_are_seen() -> None:
+    assert read(container(BOTH), container(None, {"memory": "1Gi"})).limits_only
+    assert not read(container({"cpu": "1"}, BOTH)).limits_only
+    policies = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]
+    assert not read(container(BOTH, resizePolicy=policies)).restarts
+    policies.append({"resourceName": "memory", "restartPolicy": "RestartContainer"})
+    assert read(container(BOTH, resizePolicy=policies)).restarts
+
+
+def test_templates_are_found_wherever_a_controller_keeps_them() -> None:
+    def template(*containers: Json) -> Json:
+        return {"template": {"spec": {"containers": list(containers)}}}
+
+    job = template(container(BOTH))
+    assert read_templates(Fields(job)) == {Resizability()}
+    assert read_templates(Fields({"jobTemplate": {"spec": job}})) == {Resizability()}
+    roles = {"pytorchReplicaSpecs": {"Master": job, "Worker": template(container())}}
+    assert read_templates(Fields(roles)) == {Resizability(), Resizability(BEST_EFFORT)}
+    of_set = {"replicatedJobs": [{"name": "a", "template": {"spec": template(container(BOTH, BOTH))}}]}
+    assert read_templates(Fields(of_set)) == {Resizability(GUARANTEED)}
+
+
+def test_a_template_of_a_wrong_form_is_left_out_and_the_others_are_read() -> None:
+    bad = {"template": {"spec": {"containers": [{"resources": "many"}]}}}
+    good = {"template": {"spec": {"containers": [container(BOTH)]}}}
+    assert read_templates(Fields({"roles": [bad, good]})) == {Resizability()}
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (Resizability(), ""),
+        (Resizability(GUARANTEED), ""),
+        (Resizability(BEST_EFFORT), "BestEffort"),
+        (Resizability(limits_only=True), "no requests"),
+        (Resizability(restarts=True), "resizePolicy"),
+    ],
+)
+def test_one_pod_that_cannot_be_resized_speaks_for_all(pod: Resizability, words: str) -> None:
+    found = refusal_of([Resizability(), pod])
+    assert words in found
+    assert bool(found) == bool(words)

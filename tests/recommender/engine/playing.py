@@ -1,0 +1,63 @@
+"""Steps of an engine to which tests tell, second by second, what containers use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recommender.engine.engine import Engine
+from recommender.engine.keys import Group, Instance, Kill, Rules, Running
+from recommender.engine.seen import Memory, Seen
+from recommender.engine.tally import Report
+from recommender.engine.target import Target
+from recommender.records import CPU, MEMORY, Sample
+from tests.recommender.engine.worked import GIB, MAIN, NOW_S, an_engine, instance, running
+
+
+class Played:
+    """An engine, its clock, and one container in one group to begin with.
+
+    Attributes
+    ----------
+    uses
+        Cores and GiB, by container; those that are left out tell nothing.
+    applies
+        Whether what is advised stands published at once, as rounds see to it.
+    """
+
+    def __init__(self, memory: Memory | None = None, now_s: float = NOW_S, **more: Any) -> None:
+        self.engine: Engine = an_engine(memory)
+        self.now_s, self.applies = now_s, True
+        self.uses: dict[Instance, tuple[float, float]] = {instance(): (0.5, 1.0)}
+        self.groups: dict[Group, Rules | None] = {MAIN: Rules()}
+        self.containers: dict[Instance, Running | None] = {instance(): running(**more)}
+        self.kills: list[Kill] = []
+        self.published = 0
+
+    def step(self, every_s: float = 1.0) -> Report:
+        """One step, in which what is new is told."""
+        self.now_s += every_s
+        samples = [(who, Sample(self.now_s, cpu, gib * GIB)) for who, (cpu, gib) in self.uses.items()]
+        report = Report()
+        targets = self.engine.step(
+            self.now_s, Seen(dict(self.groups), dict(self.containers), samples, tuple(self.kills)), report
+        )
+        self.groups.clear(), self.containers.clear(), self.kills.clear()
+        for group, target in list(targets.items()) if self.applies else ():
+            amounts = float(target.estimate.target[CPU]), float(target.estimate.target[MEMORY])
+            self.published += self.engine.published(group, amounts, amounts, self.now_s)
+        return report
+
+    def steps(self, n: int, every_s: float = 1.0) -> Sequence[Report]:
+        """Several."""
+        return [self.step(every_s) for _ in range(n)]
+
+    @property
+    def targets(self) -> Mapping[Group, Target]:
+        """What the engine says."""
+        return self.engine.targets
+
+    def target(self, group: Group = MAIN) -> tuple[float, float]:
+        """Cores and GiB."""
+        cpu_cores, memory_bytes = self.targets[group].estimate.target.tolist()
+        return cpu_cores, memory_bytes / GIB

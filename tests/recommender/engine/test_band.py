@@ -1,0 +1,104 @@
+"""When a target moves, and that every request left behind lies outside the band."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine.band import around, held, in_whole_units, published, wide
+from recommender.engine.options import BandOptions
+from recommender.records import FloatArray
+
+OPTIONS = BandOptions()
+NAN = float("nan")
+NEVER = np.full((1, 3, 2), NAN)
+
+CASES = {
+    "nothing is in force: what is wanted": ([1.0, 100.0], [NAN, NAN], [1.0, 100.0]),
+    "a small change is not worth an update": ([1.1, 95.0], [1.0, 100.0], [1.0, 100.0]),
+    "CPU moves alone, memory keeps what it has": ([2.0, 95.0], [1.0, 100.0], [2.0, 100.0]),
+    "memory that must rise a little, rises": ([1.0, 103.0], [1.0, 100.0], [1.0, 103.0]),
+    "when CPU moves, memory that wants a trifle more gets it": ([2.0, 101.0], [1.0, 100.0], [2.0, 101.0]),
+    "and CPU that wants a trifle more keeps what it has": ([1.1, 103.0], [1.0, 100.0], [1.0, 103.0]),
+    "memory falls when it is worth it": ([1.0, 85.0], [1.0, 100.0], [1.0, 85.0]),
+    "an unknown resource stays unknown": ([NAN, 85.0], [NAN, 100.0], [NAN, 85.0]),
+}
+
+
+def test_what_is_published_by_hand_all_at_once() -> None:
+    wanted, applied, target = (np.array(part) for part in zip(*CASES.values(), strict=True))
+    found = held(wanted, applied, OPTIONS)
+    for name, one, expected in zip(CASES, found, target, strict=True):
+        np.testing.assert_array_equal(one, expected, err_msg=name)
+
+
+def test_amounts_are_published_in_whole_millicores_and_bytes_rounded_up_but_for_float_error() -> None:
+    amounts = np.array([[0.3, 5.0], [0.30000000000000004, 5.2], [0.3001, NAN]])
+    np.testing.assert_array_equal(in_whole_units(amounts), [[0.3, 5.0], [0.3, 6.0], [0.301, NAN]])
+
+
+amounts = st.lists(
+    st.tuples(st.floats(0.01, 1e3), st.floats(1e6, 1e12), st.floats(0.01, 1e3), st.floats(1e6, 1e12)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(amounts)
+def test_a_request_that_was_left_behind_is_outside_the_band_and_one_that_was_not_is_inside(
+    rows: list[tuple[float, float, float, float]],
+) -> None:
+    wanted, applied = np.array(rows)[:, :2], np.array(rows)[:, 2:]
+    target = held(wanted, applied, OPTIONS)
+    lower, _, upper = around(target, OPTIONS).transpose(1, 0, 2)
+    inside = (applied >= lower) & (applied <= upper)
+    moved = np.abs(wanted / applied - 1.0) > np.array([OPTIONS.hold_cpu, OPTIONS.hold_memory])
+    assert not (inside & moved).any()
+    assert inside[target == applied].all()
+
+
+@given(amounts)
+def test_what_is_held_once_is_held_and_each_as_if_it_were_alone(rows: list[tuple[float, float, float, float]]) -> None:
+    wanted, applied = np.array(rows)[:, :2], np.array(rows)[:, 2:]
+    once = held(wanted, applied, OPTIONS)
+    np.testing.assert_array_equal(held(once, once, OPTIONS), once)
+    alone = [held(one[np.newaxis], had[np.newaxis], OPTIONS)[0] for one, had in zip(wanted, applied, strict=True)]
+    np.testing.assert_array_equal(once, alone)
+
+
+def a_guess(lower: float, target: float, upper: float) -> FloatArray:
+    """float64 (1, 3, 2), the same of both resources."""
+    return np.array([[[lower] * 2, [target] * 2, [upper] * 2]])
+
+
+def said(estimate: FloatArray, before: FloatArray) -> list[list[float]]:
+    """The lower bound, target and upper bound of CPU and of memory."""
+    found: list[list[float]] = wide(estimate[:, 1], estimate, before, OPTIONS)[0].T.tolist()
+    return found
+
+
+def test_a_guess_that_narrows_a_little_with_each_sample_is_not_written_each_time() -> None:
+    before = a_guess(0.5, 1.0, 10.0)
+    assert said(a_guess(0.55, 1.01, 9.0), before) == [[0.5, 1.0, 10.0]] * 2
+    assert said(a_guess(0.5, 1.0, 7.0), before) == [[0.5, 1.0, 7.0]] * 2
+    assert said(a_guess(0.7, 1.0, 10.0), before) == [[0.7, 1.0, 10.0]] * 2
+    assert said(a_guess(0.5, 1.2, 10.0), before) == [[0.5, 1.2, 10.0]] * 2
+    assert said(a_guess(0.45, 1.0, 10.0), before) == [[0.45, 1.0, 10.0]] * 2, "whom it lets be is let be at once"
+    assert said(a_guess(0.5, 1.0, 10.5), before) == [[0.5, 1.0, 10.5]] * 2
+    assert said(a_guess(0.5, 1.2, 10.0), NEVER) == [[0.5, 1.2, 10.0]] * 2
+
+
+def test_the_bounds_of_a_guess_hold_the_target_also_where_rails_have_moved_it() -> None:
+    found = wide(np.array([[0.1, 20.0]]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
+    assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 20.0]]
+
+
+def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_default_recommenders() -> None:
+    """Of the other kind nothing is kept: a narrow band would let nobody rest, a wide one would move nobody."""
+    target, estimate = np.full((4, 2), 1.02), np.repeat(a_guess(0.9, 1.0, 1.1), 4, axis=0)
+    applied, before = np.full((4, 2), 1.0), np.repeat(a_guess(0.99, 1.0, 1.01), 4, axis=0)
+    before[3] = a_guess(0.88, 1.0, 1.12)
+    as_default, before_as_default = np.array([False, True, False, True]), np.array([False, False, True, True])
+    found = published(target, as_default, estimate, applied, before, before_as_default, OPTIONS)[:, :, 0]
+    np.testing.assert_allclose(found, [[0.99, 1.0, 1.01], [0.9, 1.02, 1.1], [0.99, 1.0, 1.01], [0.88, 1.0, 1.12]])

@@ -1,0 +1,105 @@
+"""What is known of workload classes: which runs are kept, for how long, and what is written of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recommender.engine.classes import DAY_S, Classes
+from recommender.engine.keeping import pack, unpack
+from recommender.engine.keys import WorkloadKey
+from recommender.errors import BadInput
+from recommender.policies.demand_curve import DemandCurve
+from recommender.policies.memory_runs import AGES, MOST_RUNS, RunMemory
+
+KEY = WorkloadKey("ns", "bert")
+NOTHING_ROSE = np.where(np.arange(AGES) < 2, 1.0, 0.0)
+MEMORY = RunMemory(2e9, NOTHING_ROSE)
+CURVE = DemandCurve(10.0, np.float32([[0.5, 1e9], [1.0, 2e9], [0.25, 2e9]]))
+
+
+def test_a_class_profile_shows_its_demand_and_is_small_enough_whatever_the_runs() -> None:
+    classes = Classes()
+    classes.runs(KEY, "main").level = 0.75
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        levels = np.column_stack([rng.random(240), rng.random(240) * 1e10]).astype(np.float32)
+        memory = RunMemory(float(rng.random() * 1e10), rng.uniform(1.0, 5.0, AGES))
+        assert classes.learn(KEY, "main", DemandCurve(15.0, levels), memory, 3600.0, now_s=5.0)
+    status = classes.status(KEY)
+    assert len(status["state"]) <= 128 * 1024
+    demand = status["containers"][0]["demand"]
+    assert (demand["stepSeconds"], demand["runs"], len(demand["cpuCores"])) == (15.0, 32, 240)
+    again = Classes()
+    again.load(KEY, status["state"], 5.0)
+    assert len(again.runs(KEY, "main")) >= 8
+    assert again.runs(KEY, "main").level == 0.75
+    assert len(again.runs(KEY, "main").memory) == MOST_RUNS
+    before, after = (one.runs(KEY, "main").memory.bounds(0.01) for one in (classes, again))
+    assert before.peak_bytes <= after.peak_bytes <= before.peak_bytes * 1.001
+    np.testing.assert_allclose(after.rises, before.rises, rtol=1e-3)
+
+
+def test_runs_that_ended_before_the_profile_could_be_read_are_kept_beside_what_it_holds() -> None:
+    before, after = Classes(), Classes()
+    before.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=1.0)
+    after.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=2.0)
+    after.load(KEY, before.status(KEY)["state"], 1.0)
+    assert len(after.runs(KEY, "main")) == 2
+    assert len(after.runs(KEY, "main").memory) == 2
+
+
+def test_a_kill_teaches_its_class_at_once_what_the_run_needed_and_how_far_that_was_above_its_use() -> None:
+    classes = Classes()
+    for _ in range(4):
+        classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=1.0)
+    before = classes.runs(KEY, "main").memory.bounds(0.01)
+    classes.learn_kill(KEY, "main", RunMemory(1e9, NOTHING_ROSE), 5e9, now_s=2.0)
+    after = classes.runs(KEY, "main").memory.bounds(0.01)
+    assert before.peak_bytes < 3e9 and after.peak_bytes > 5e9
+    assert before.rises[0] < 1.5 and after.rises[0] > 5.0
+    assert after.runs == 4, "of which four came to their end"
+
+
+def test_before_a_class_promises_anything_the_next_run_gets_at_least_what_a_killed_one_needed() -> None:
+    classes = Classes()
+    classes.learn_kill(KEY, "main", RunMemory(0.0, np.zeros(AGES)), 5e9, now_s=2.0)
+    assert classes.runs(KEY, "main").memory.bounds(0.01).least_bytes == 5e9
+    again = Classes()
+    again.load(KEY, classes.status(KEY)["state"], 2.0)
+    assert again.runs(KEY, "main").memory.bounds(0.01).least_bytes >= 5e9
+
+
+def test_a_run_of_which_half_was_not_seen_is_not_kept() -> None:
+    assert not Classes().learn(KEY, "main", CURVE, MEMORY, 120.0, now_s=1.0)
+
+
+def test_a_class_that_nothing_is_run_of_is_forgotten_after_a_while_and_one_in_use_is_not() -> None:
+    classes = Classes()
+    classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=0.0)
+    classes.changed.clear()
+    assert classes.unused(10 * DAY_S, 30 * DAY_S) == []
+    classes.in_use(KEY, 20 * DAY_S)
+    assert classes.changed == {KEY}
+    assert classes.unused(40 * DAY_S, 30 * DAY_S) == []
+    assert classes.unused(51 * DAY_S, 30 * DAY_S) == [KEY]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "",
+        "!",
+        "AAAA",
+        pack({})[:-4],
+        pack({"runs": {"main": [{"step_s": -1}]}, "levels": {}, "memory": {}}),
+        pack({"runs": {}, "levels": {}, "memory": {"main": {"mib": [1.0], "rises": [[1.0]], "killed": [False]}}}),
+    ],
+)
+def test_a_damaged_class_profile_is_refused_in_words(damaged: str) -> None:
+    with pytest.raises(BadInput, match=r"workload class .*bert"):
+        Classes().load(KEY, damaged, 0.0)
+
+
+def test_what_is_packed_comes_back() -> None:
+    assert unpack(pack({"a": [1, None, 2.5]}), "it") == {"a": [1, None, 2.5]}

@@ -1,0 +1,125 @@
+"""What an engine is told, as a record holds it: back again with every bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine import entries
+from recommender.engine.entries import Start, dumps, loads, model_content, model_of, seen_content, seen_of
+from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
+from recommender.engine.options import BandOptions, Options, RailOptions
+from recommender.engine.plain import read
+from recommender.engine.seen import GroupStart, Seen
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import Sample
+from tests.recommender.engine.worked import MAIN, MODEL, instance, running
+
+WORDS = st.text(max_size=6)
+NUMBERS = st.floats(width=64)
+PAIRS = st.tuples(NUMBERS, NUMBERS)
+INSTANCES = st.builds(Instance, WORDS, WORDS, WORDS)
+GROUPS = st.builds(Group, WORDS, WORDS, WORDS)
+ENDED = st.none() | st.builds(Ended, st.integers(), st.none() | NUMBERS, st.none() | NUMBERS)
+RUNNING = st.builds(
+    Running,
+    group=GROUPS,
+    workload=st.none() | WORDS,
+    started_s=st.none() | NUMBERS,
+    requests=PAIRS,
+    limits=PAIRS,
+    restarts=st.integers(0, 9),
+    finished=st.booleans(),
+    ended=ENDED,
+    leaving=st.booleans(),
+    deferred_since_s=NUMBERS,
+)
+RULES = st.builds(
+    Rules, st.booleans(), st.booleans(), st.booleans(), st.booleans(), memory_interval_s=st.none() | NUMBERS
+)
+SEEN = st.builds(
+    Seen,
+    groups=st.dictionaries(GROUPS, st.none() | RULES, max_size=3),
+    containers=st.dictionaries(INSTANCES, st.none() | RUNNING, max_size=3),
+    samples=st.lists(st.tuples(INSTANCES, st.builds(Sample, NUMBERS, NUMBERS, NUMBERS)), max_size=5),
+    kills=st.lists(
+        st.builds(Kill, GROUPS, INSTANCES, NUMBERS, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS), max_size=2
+    ),
+)
+
+
+def through_a_block(*seen: Seen) -> list[Seen]:
+    names: dict[Instance, int] = {}
+    written = [seen_content(one, names) for one in seen]
+    contents, columns = loads(dumps([content for content, _ in written], b"".join(more for _, more in written)))
+    known: list[Instance] = []
+    return [seen_of(content, columns, known) for content in contents]
+
+
+def test_a_worked_example() -> None:
+    """One container of one group begins, is measured, and is killed; another one is gone."""
+    seen = Seen(
+        {MAIN: Rules(evicts=True), Group("ns", "old", "main"): None},
+        {instance(): running(limits=(math.nan, 5.0)), instance(1): None},
+        [(instance(), Sample(10.0, 0.1, 1e9)), (instance(), Sample(25.0, 0.3, math.nan))],
+        [Kill(MAIN, instance(), 26.0, 4e9, ratio=1.5)],
+    )
+    content, columns = seen_content(seen, {})
+    assert content["groups"] == [(MAIN, Rules(evicts=True)), (("ns", "old", "main"), None)]
+    assert (content["names"], content["samples"]) == ([instance()], 2)
+    assert len(columns) == 2 * (4 + 3 * 8)
+    (found,) = through_a_block(seen)
+    assert repr(found) == repr(seen)
+
+
+@given(st.lists(SEEN, max_size=3))
+def test_whatever_was_seen_comes_back_with_every_bit_and_in_its_order(seen: list[Seen]) -> None:
+    assert repr(through_a_block(*seen)) == repr(seen)
+
+
+def test_a_record_of_before_a_field_was_there_has_its_default() -> None:
+    assert read(Rules, [False, True]) == Rules(applied=False, evicts=True)
+    with pytest.raises(TypeError):
+        read(Instance, ["ns"])
+
+
+def test_a_start_comes_back_with_all_options() -> None:
+    options = Options(RailOptions(target_violation=(0.01, 0.02), shrink_after_s=7.0), BandOptions(hold_cpu=0.3))
+    start = Start(options, 15.0, 40, None, 15.0, "abc")
+    ((content,), _) = loads(dumps([start.content()], b""))
+    assert read(Start, content) == start
+
+
+@pytest.mark.parametrize("interval_s", [None, 3600.0])
+def test_a_history_comes_back_and_goes_on_as_it_would_have(interval_s: float | None) -> None:
+    history = HistogramAggregate()
+    history.memory_interval_s = interval_s
+    fresh = GroupStart(HistogramAggregate(), (math.nan, 2.0), {"judged": 3.5})
+    for at_s in range(100):
+        history.past.observe_oom(1e6 + 60.0 * at_s, 1e9 + 1e7 * at_s)
+    for start in (fresh, GroupStart(history, (0.1, math.nan))):
+        ((content,), _) = loads(dumps([entries.start_content(start)], b""))
+        found = entries.start_of(content)
+        assert repr(found[1:]) == repr(start[1:])
+        for session in (start.history.past, found.history.past):
+            session.observe_oom(1e6 + 7000.0, 3e9)
+        assert arrays_of(found.history.past) == arrays_of(start.history.past)
+
+
+def arrays_of(session: HistogramSession) -> list[Any]:
+    return [part.tobytes() for part in (*session.cpu, *session.memory, session.state)]
+
+
+def test_a_model_comes_back_and_tells_the_same_phases() -> None:
+    digest, (_, named, origin, files) = model_content(MODEL)
+    found = model_of(origin, files)
+    assert (named, found.origin) == (digest, MODEL.origin)
+    assert model_content(found)[0] == digest
+    for name, part in MODEL.detector.to_state().items():
+        assert np.array_equal(found.detector.to_state()[name], part)

@@ -1,0 +1,182 @@
+"""The live containers decide as the plan along a whole series does."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.engine.container_arrays import BY_FORECAST
+from recommender.engine.fleet import Fleet
+from recommender.engine.keys import Instance
+from recommender.engine.member import Member, NewContainer
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.phase_demand import AS_IT_COMES
+from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
+from recommender.pricing import AHEAD_SAMPLES
+from recommender.records import CPU, Block, Sample, UsageSeries
+from tests.fakes.records import MODEL
+
+CYCLE = 30
+A, B = Instance("ns", "uid-a", "main"), Instance("ns", "uid-b", "main")
+
+
+def introduce(_: Instance) -> NewContainer:
+    return NewContainer(None, HistogramSession())
+
+
+def walk(seed: int, n: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    steps = np.cumsum(rng.random(n) < 0.05)
+    levels = np.column_stack([rng.lognormal(-1, 1, n + 1)[steps], rng.lognormal(19, 0.5, n + 1)[steps]])
+    return levels * rng.lognormal(0, 0.02, (n, 2))
+
+
+def feed(fleet: Fleet, instance: Instance, usage: np.ndarray, start_s: float = 0.0, step_s: float = 1.0) -> None:
+    for t, (cpu, memory) in enumerate(usage):
+        if not np.isnan(cpu):
+            fleet.observe([(instance, Sample(start_s + t * step_s, cpu, memory))])
+
+
+def followed(usage: np.ndarray, decisions: np.ndarray) -> np.ndarray:
+    """What the plan asks for before each sample of a whole series, as a fleet of the same model decides."""
+    demand, target = MODEL.demand, MODEL.target_violation
+    assert demand is not None
+    expected = demand.expected(MODEL.occupancy(1, AHEAD_SAMPLES)[np.newaxis], 1, AHEAD_SAMPLES)
+    weights = weights_of(demand.price(AS_IT_COMES, target), target, changes_per_sample=12 / 3600)
+    series = UsageSeries("main", np.arange(len(usage)), 1.0, usage)
+    state = PlanState(MODEL.detector.n_phases + 1, 1)
+    # What is in force is not known to the fleet: nothing is held against it.
+    plan, labels = PhasePlan(state, expected, weights), MODEL.detector.trace(series).labels
+    return plan.follow(0, usage, labels, decisions, late=len(usage) + 1)
+
+
+def test_decisions_are_those_of_the_plan_along_the_whole_series() -> None:
+    usage = walk(1, 100)
+    fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
+    at, said = np.zeros(101, bool), []
+    for t, (cpu, memory) in enumerate(usage):
+        fleet.observe([(A, Sample(t, cpu, memory))])
+        for member in fleet.due(t):
+            fleet.decide([member], t)
+            at[t + 1] = True
+            said.append(fleet.arrays.wanted[member.slot, CPU])
+    assert np.flatnonzero(at)[0] == MODEL.detector.lag + 1
+    assert at[MODEL.detector.lag + 1 :].all(), "with each sample: there is no cycle"
+    np.testing.assert_allclose(said, followed(usage, at)[at, CPU])
+
+
+def test_two_containers_do_not_disturb_each_other() -> None:
+    alone, together = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(MODEL, 1.0, CYCLE, introduce)
+    first, second = walk(2, 60), walk(3, 60)
+    feed(alone, A, first)
+    for t in range(60):
+        together.observe([(B, Sample(t, *second[t])), (A, Sample(t, *first[t]))])
+    assert together.arrays.phase[together.members[A].slot] == alone.arrays.phase[alone.members[A].slot]
+    np.testing.assert_array_equal(together.recent(together.members[A]), alone.recent(alone.members[A]))
+
+
+def test_a_missed_sample_is_a_gap_and_a_late_one_is_dropped() -> None:
+    fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
+    for t in (0, 15, 45):
+        assert fleet.observe([(A, Sample(t, 1.0, 1e9))]) == [fleet.members[A]]
+    assert fleet.observe([(A, Sample(30, 1.0, 1e9))]) == []
+    rows = fleet.recent(fleet.members[A])
+    assert np.isnan(rows[:, 0]).tolist() == [False, False, True, False]
+
+
+def test_two_samples_of_one_cell_count_as_the_larger() -> None:
+    fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
+    assert len(fleet.observe([(A, Sample(1, 1.0, 3e9)), (A, Sample(9, 2.0, 1e9))])) == 1
+    fleet.observe([(A, Sample(14, 0.5, 4e9))])
+    assert fleet.recent(fleet.members[A]).tolist() == [[2.0, 4e9]]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 25), st.integers(0, 3), st.floats(0.01, 4.0)), min_size=1, max_size=60))
+def test_what_comes_at_once_counts_as_what_comes_one_by_one(told: list[tuple[int, int, float]]) -> None:
+    """Of several containers and cells, with gaps; of each cell one sample."""
+    known = {(cell, who): cores for cell, who, cores in told}
+    placed = [
+        (Instance("ns", f"uid-{who}", "main"), Sample(cell * 15.0, cores, cores * 1e9))
+        for (cell, who), cores in sorted(known.items())
+    ]
+    together, apart = Fleet(MODEL, 15.0, 2, introduce), Fleet(MODEL, 15.0, 2, introduce)
+    fresh = together.observe(placed)
+    assert [member.instance for member in fresh] == [instance for instance, _ in placed]
+    for one in placed:
+        apart.observe([one])
+    assert [_known(together, member) for member in together] == [_known(apart, member) for member in apart]
+
+
+def _known(fleet: Fleet, member: Member) -> list[object]:
+    counted = [np.nan_to_num(part, nan=-1.0).tolist() for part in fleet.arrays.of(member.slot).values()]
+    usage, labels = fleet.rows.latest(member.slot, fleet.rows.width)
+    return [member.instance, counted, np.nan_to_num(usage, nan=-1.0).tolist(), labels.tolist()]
+
+
+def test_what_is_not_a_number_is_no_sample() -> None:
+    fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
+    assert fleet.observe([(A, Sample(0, float("nan"), 1e9))]) == []
+    assert not fleet.members
+
+
+def test_a_container_silent_for_long_starts_anew() -> None:
+    fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
+    feed(fleet, A, walk(4, 50))
+    fleet.observe([(A, Sample(50 + 10 * CYCLE, 1.0, 1e9))])
+    assert fleet.arrays.samples[fleet.members[A].slot] == 1
+
+
+def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> None:
+    fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
+    for number in range(200):
+        instance = Instance("ns", f"uid-{number}", "main")
+        feed(fleet, instance, walk(number, 8), start_s=8.0 * number)
+        fleet.remove([instance])
+    feed(fleet, A, walk(7, 8))
+    fresh = Fleet(MODEL, 1.0, CYCLE, introduce)
+    feed(fresh, A, walk(7, 8))
+    assert fleet.arrays.phase[fleet.members[A].slot] == fresh.arrays.phase[fresh.members[A].slot]
+    np.testing.assert_array_equal(fleet.recent(fleet.members[A]), fresh.recent(fresh.members[A]))
+    assert len(fleet.rows) == 16
+
+
+def test_a_decision_asked_for_late_is_made_from_all_rows_although_few_are_kept() -> None:
+    usage = walk(8, 95)
+    short = Fleet(MODEL, 1.0, 5, introduce)
+    feed(short, A, usage)
+    short.decide([short.members[A]], 95.0)
+    late = short.arrays.wanted[short.members[A].slot, CPU]
+    np.testing.assert_allclose(late, followed(usage, np.arange(96) == 95)[-1, CPU])
+
+
+def test_a_container_that_goes_leaves_its_whole_history() -> None:
+    history = HistogramSession()
+    fleet = Fleet(MODEL, 1.0, 5, lambda _: NewContainer(None, history))
+    feed(fleet, A, walk(8, 43))
+    fleet.remove([A])
+    alone = HistogramSession()
+    alone.advance(Block(walk(8, 43), np.arange(43), np.empty(0, np.int64)))
+    np.testing.assert_array_equal(history.estimate().target, alone.estimate().target)
+    assert history.confidence() == alone.confidence()
+
+
+def test_many_decided_for_together_are_decided_for_as_one_by_one() -> None:
+    """To the last bit: the dry run asks one after the other."""
+    rng = np.random.default_rng(0)
+    levels = rng.uniform(0.1, 2.0, size=12)
+    together, apart = Fleet(MODEL, 15.0, 40, introduce), Fleet(MODEL, 15.0, 40, introduce)
+    for cell in range(90):
+        now_s = 15.0 * cell
+        used = levels * np.where(rng.random(12) < 0.1, rng.uniform(0.2, 5.0, 12), 1.0)
+        samples = [
+            (Instance("ns", f"pod-{place}", "main"), Sample(now_s, float(cores), float(cores) * 2.0**30))
+            for place, cores in enumerate(used)
+        ]
+        for each in (together, apart):
+            each.observe(samples)
+        made = together.decide(together.due(now_s), now_s)
+        assert made == sum(apart.decide([member], now_s) for member in apart.due(now_s))
+    assert (together.arrays.decided_by[:12] == BY_FORECAST).all()
+    np.testing.assert_array_equal(together.arrays.wanted, apart.arrays.wanted)

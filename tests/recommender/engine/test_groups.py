@@ -1,0 +1,279 @@
+"""What is remembered of groups: by hand, over a restart, and all together as one by one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine.group_arrays import DAY_S, HOUR_S, PEAK_DAYS, GroupArrays
+from recommender.engine.groups import Groups
+from recommender.engine.keys import Rules
+from recommender.engine.seen import GroupStart, Nothing
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import MEMORY, Block
+from tests.recommender.engine.worked import (
+    GIB,
+    MAIN,
+    MARGIN,
+    NOTHING,
+    NOW_S,
+    SIDE,
+    instance,
+    pairs,
+    running,
+    with_history,
+)
+
+ONE = np.array([0])
+
+
+def arrays(groups: int = 1) -> GroupArrays:
+    made = GroupArrays()
+    made.grow(groups)
+    return made
+
+
+def see(groups: GroupArrays, gib: float, now_s: float, age_s: float = 0.0) -> None:
+    groups.see_memory(ONE, np.array([gib * GIB]), np.array([age_s]), now_s)
+
+
+def test_the_most_memory_of_each_of_the_latest_eight_days_is_known_and_older_ones_are_forgotten() -> None:
+    groups = arrays()
+    for day, gib in ((0, 4.0), (3, 1.0), (3, 2.0), (7, 1.5)):
+        see(groups, gib, day * DAY_S + 60.0)
+    assert (groups.peak_bytes[0] / GIB).tolist() == [1.5, 0, 0, 0, 2.0, 0, 0, 4.0]
+    assert groups.peak()[0] == 4 * GIB
+    see(groups, 1.0, PEAK_DAYS * DAY_S)
+    assert groups.peak()[0] == 2 * GIB
+    see(groups, 0.5, 100 * DAY_S)
+    assert groups.peak()[0] == 0.5 * GIB
+
+
+def test_a_peak_is_as_old_as_the_run_was_when_it_came_and_one_that_is_hardly_higher_is_the_same() -> None:
+    groups = arrays()
+    ages = []
+    for gib, age_s in ((1.0, 5.0), (4.0, 60.0), (4.05, 900.0), (3.0, 950.0), (4.2, 1000.0)):
+        see(groups, gib, NOW_S, age_s)
+        ages.append(float(groups.peak_age_s[0]))
+    assert ages == [5.0, 60.0, 60.0, 60.0, 1000.0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0.1, 10.0), st.floats(0.0, 1e4)), min_size=1, max_size=12))
+def test_containers_of_one_group_seen_together_count_as_one_by_one(seen: list[tuple[int, float, float]]) -> None:
+    together, apart = arrays(3), arrays(3)
+    owner, used, age_s = (np.array(part) for part in zip(*seen, strict=True))
+    violates = np.column_stack([used > 3.0, used > 6.0])
+    together.see_memory(owner, used, age_s, NOW_S)
+    together.judge(owner, violates)
+    for at in range(len(seen)):
+        one = slice(at, at + 1)
+        apart.see_memory(owner[one], used[one], age_s[one], NOW_S)
+        apart.judge(owner[one], violates[one])
+    for slot in range(3):
+        for name, part in together.of(slot).items():
+            np.testing.assert_array_equal(part, apart.of(slot)[name], err_msg=name)
+
+
+def test_the_share_of_violations_is_that_of_some_hundred_of_the_latest_samples() -> None:
+    groups = arrays(2)
+    assert groups.violation_ratio().tolist() == [[0.0, 0.0]] * 2
+    groups.judge(np.array([0, 0, 0, 0]), np.array([[True, False]] + [[False, False]] * 3))
+    assert groups.violation_ratio()[0] == pytest.approx([0.25, 0.0], rel=0.01)
+    for _ in range(2000):
+        groups.judge(ONE, np.array([[False, True]]))
+    assert groups.violation_ratio()[0] == pytest.approx([0.0, 1.0], abs=0.01)
+    assert groups.judged[0] == pytest.approx(400.0, rel=0.01)
+
+
+def test_a_kill_binds_for_a_week_for_a_weekly_job_meets_the_same_stage_again() -> None:
+    groups = arrays(2)
+    groups.kill_floor_bytes[0], groups.killed_s[0] = 3 * GIB, NOW_S
+    assert groups.kill_floor(NOW_S).tolist() == [3 * GIB, 0.0]
+    assert groups.kill_floor(NOW_S + 7 * DAY_S - 1.0)[0] == 3 * GIB
+    assert groups.kill_floor(NOW_S + 7 * DAY_S)[0] == 0.0
+
+
+def test_changes_count_for_an_hour_and_the_first_target_is_none() -> None:
+    groups = arrays()
+    told = [groups.publish(0, target, target, NOW_S + at) for at, target in enumerate([(1.0, 2.0)] * 2 + [(1.5, 2.0)])]
+    assert told == [True, False, True]
+    assert groups.recent_changes(NOW_S + 2.0)[0] == 1
+    assert groups.recent_changes(NOW_S + 2.0 + HOUR_S)[0] == 1
+    assert groups.recent_changes(NOW_S + 3.0 + HOUR_S)[0] == 0
+
+
+def test_a_target_is_changed_where_one_of_a_single_resource_stood_and_begun_where_none_did() -> None:
+    groups = arrays(4)
+    groups.published[:] = pairs((1.0, 2.0), (math.nan, 2.0), (1.0, math.nan), NOTHING)
+    assert [groups.publish(slot, (3.0, math.nan), NOTHING, NOW_S) for slot in range(4)] == [True] * 4
+    assert groups.recent_changes(NOW_S).tolist() == [1, 1, 1, 0]
+    assert not groups.publish(0, (3.0, math.nan), NOTHING, NOW_S + 1.0), "it is the same: of memory nothing is said"
+    assert groups.publish(0, (3.0, 2.0), NOTHING, NOW_S + 2.0)
+    assert groups.changed_s[0, :3].tolist() == [NOW_S + 2.0, NOW_S, -math.inf], "the latest first"
+
+
+def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits_anew() -> None:
+    groups = arrays(2)
+    groups.published[:] = 1.0, 4 * GIB
+    for at_s, wanted in ((0.0, 2.0), (5.0, 1.0)):
+        groups.want(np.array([wanted * GIB, 4 * GIB]), at_s)
+    assert groups.less_memory_since_s[0] == 0.0 and math.isnan(groups.less_memory_since_s[1])
+    groups.publish(0, (1.0, 3 * GIB), (1.0, 3 * GIB), 600.0)
+    assert groups.less_memory_since_s[0] == 600.0
+    groups.want(np.array([3 * GIB, math.nan]), 700.0)
+    assert np.isnan(groups.less_memory_since_s).all()
+
+
+# -- groups that come and go -------------------------------------------------------------------------------------------
+
+
+def test_a_place_left_free_is_used_again_without_memory_of_who_was_there() -> None:
+    groups, nothing = Groups(), Nothing()
+    groups.add(MAIN, nothing.group(MAIN), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    groups.arrays.killed_s[slot], groups.arrays.taught[slot] = NOW_S, True
+    groups.remove(MAIN)
+    assert len(groups) == 0 and not groups.arrays.alive.any()
+    groups.add(SIDE, nothing.group(SIDE), NOW_S, MARGIN)
+    assert groups.slots == {SIDE: slot}
+    fresh = Groups()
+    fresh.add(SIDE, nothing.group(SIDE), NOW_S, MARGIN)
+    for name, part in groups.arrays.of(slot).items():
+        np.testing.assert_array_equal(part, fresh.arrays.of(fresh.slots[SIDE])[name], err_msg=name)
+
+
+def test_the_rules_of_a_group_stand_beside_those_of_the_others() -> None:
+    groups = Groups()
+    for group in (MAIN, SIDE):
+        groups.add(group, Nothing().group(group), NOW_S, MARGIN)
+    groups.rule(MAIN, Rules(applied=False, evicts=True, limits_follow=True, repeats=True, memory_interval_s=60.0))
+    groups.rule(SIDE, Rules())
+    main, side = groups.slots[MAIN], groups.slots[SIDE]
+    marks = groups.arrays.applied, groups.arrays.evicts, groups.arrays.limits_follow, groups.arrays.repeats
+    assert [(bool(mark[main]), bool(mark[side])) for mark in marks] == [(False, True)] + [(True, False)] * 3
+    assert (groups.history[main].memory_interval_s, groups.history[side].memory_interval_s) == (60.0, None)
+
+
+def test_what_the_containers_have_is_the_most_that_one_of_those_that_run_requests() -> None:
+    groups = Groups()
+    groups.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    groups.look_through(
+        slot,
+        [
+            running(requests=(1.0, 4 * GIB), deferred_since_s=70.0),
+            running(requests=(2.0, math.nan), deferred_since_s=50.0),
+            running(requests=(9.0, 9 * GIB), deferred_since_s=10.0, finished=True),
+        ],
+    )
+    assert groups.arrays.had[slot].tolist() == [2.0, 4 * GIB]
+    assert groups.arrays.deferred_since_s[slot] == 50.0
+    groups.look_through(slot, [])
+    assert np.isnan(groups.arrays.had[slot]).all() and math.isinf(groups.arrays.deferred_since_s[slot])
+
+
+def test_no_memory_known_is_not_zero_but_what_stands_or_what_the_containers_have() -> None:
+    """A checkpoint may tell of CPU alone: the peak of the running day is not in it."""
+    history = with_history(0.5, 0.0)
+    history.past.memory.sums[:] = 0.0
+    groups = Groups()
+    groups.add(MAIN, GroupStart(history, (1.0, 4.8 * GIB)), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    groups.ask_histogram(slot, NOW_S)
+    assert groups.arrays.known[slot, :, MEMORY].tolist() == [4.8 * GIB] * 3
+    groups.look_through(slot, [running(requests=(1.0, 6 * GIB))])
+    groups.ask_histogram(slot, NOW_S)
+    assert groups.arrays.known[slot, :, MEMORY].tolist() == [6 * GIB] * 3
+
+
+def test_a_new_group_stands_where_its_status_says_and_knows_the_peak_of_its_history() -> None:
+    groups = Groups()
+    groups.add(MAIN, GroupStart(with_history(0.5, 4.0), (1.0, 4 * GIB)), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    assert groups.arrays.published[slot].tolist() == [1.0, 4 * GIB]
+    assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB, rel=0.06)  # the bucket's end
+    assert groups.most_used(slot)[MEMORY] >= 4 * GIB
+
+
+@pytest.mark.parametrize("kept", [None, {"judged": "many"}], ids=["nothing", "what cannot be read"])
+def test_where_nothing_was_kept_the_memory_that_stands_is_taken_for_a_peak_and_its_margin(
+    kept: dict[str, object] | None,
+) -> None:
+    """A checkpoint does not hold the peak of the running day."""
+    groups = Groups()
+    groups.add(MAIN, GroupStart(with_history(0.5, 0.5), (1.0, 4.4 * GIB), kept), NOW_S, MARGIN)
+    assert groups.arrays.peak()[groups.slots[MAIN]] == pytest.approx(4 * GIB)
+
+
+def a_past() -> Groups:
+    """A group that a lot happened to."""
+    groups = Groups()
+    groups.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    slot, kept = groups.slots[MAIN], groups.arrays
+    for at in range(3):
+        kept.publish(slot, (1.0 + at, (4 - at) * GIB), (1.0, GIB), NOW_S + at)
+    for day, gib in ((0, 4.0), (1, 2.0)):
+        kept.see_memory(np.array([slot]), np.array([gib * GIB]), np.array([30.0]), NOW_S + day * DAY_S)
+    kept.judge(np.array([slot, slot]), np.array([[True, False], [False, False]]))
+    kept.kill_floor_bytes[slot], kept.killed_s[slot], kept.taught[slot] = 4.8 * GIB, NOW_S - 5.0, True
+    groups.workload[slot] = "bert"
+    return groups
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_what_is_kept_of_a_group_comes_back_after_a_restart(happened: bool) -> None:
+    before, after = a_past() if happened else Groups(), Groups()
+    if not happened:
+        before.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    kept = orjson.loads(orjson.dumps(before.kept(before.slots[MAIN])))
+    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S, MARGIN)
+    old, new = before.slots[MAIN], after.slots[MAIN]
+    for name in kept.keys() - {"class"}:
+        np.testing.assert_array_equal(getattr(after.arrays, name)[new], getattr(before.arrays, name)[old], err_msg=name)
+    assert after.workload[new] == before.workload[old]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"judged": "many"},
+        {"violations": [0.0]},
+        {"peak_bytes": [1.0] * (PEAK_DAYS + 1)},
+        {"changed_s": 5.0},
+        {"killed_s": math.inf},
+        {"kill_floor_bytes": [1.0]},
+    ],
+    ids=lambda damage: next(iter(damage)),
+)
+def test_a_kept_state_that_does_not_fit_is_said_and_the_group_starts_anew_as_a_whole(
+    damage: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    past = a_past()
+    groups = Groups()
+    groups.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, past.kept(past.slots[MAIN]) | damage), NOW_S, MARGIN)
+    assert "the kept state of a VPA does not fit" in caplog.text
+    slot = groups.slots[MAIN]
+    assert groups.arrays.kill_floor(NOW_S)[slot] == 0.0 and groups.arrays.judged[slot] == 0.0
+
+
+def test_what_an_earlier_version_kept_lacks_peaks_and_those_of_the_history_stand() -> None:
+    past = a_past()
+    kept = past.kept(past.slots[MAIN]) | {"peak_bytes": [0.0] * PEAK_DAYS}
+    groups = Groups()
+    groups.add(MAIN, GroupStart(with_history(0.5, 4.0), NOTHING, kept), NOW_S, MARGIN)
+    assert groups.arrays.peak()[groups.slots[MAIN]] == pytest.approx(4 * GIB, rel=0.06)
+
+
+def test_a_container_that_left_has_added_to_the_history_what_it_used() -> None:
+    groups = Groups()
+    groups.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
+    slot = groups.slots[MAIN]
+    session = groups.session(slot, instance(0))
+    session.advance(Block(pairs((0.5, GIB)), np.array([int(NOW_S)]), np.empty(0, np.int64)))
+    groups.leave([instance(0), instance(1)])
+    assert groups.history[slot].samples == 1

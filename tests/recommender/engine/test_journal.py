@@ -1,0 +1,104 @@
+"""The file of a record: what was written whole is read, what was not is said, and damage is never taken for data."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine.journal import MAGIC, Journal, Reader, pieces_of
+from recommender.errors import BadInput, Misuse
+
+LARGE = 2**20
+
+
+def written(file: Path, *contents: bytes, piece_bytes: int = LARGE) -> None:
+    journal = Journal(file, piece_bytes)
+    for content in contents:
+        journal.append(content)
+    journal.close()
+
+
+def read(file: Path) -> list[bytes]:
+    return [block.content for block in Reader(file)]
+
+
+def test_what_was_added_by_one_process_and_the_next_is_read_in_its_order(tmp_path: Path) -> None:
+    file = tmp_path / "record"
+    written(file, b"one", b"two")
+    written(file, b"three")
+    assert read(file) == [b"one", b"two", b"three"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_file_that_has_reached_its_size_is_followed_by_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "record"
+    contents = [bytes([number]) for number in range(5)]
+    written(file, *contents[:3], piece_bytes=1)
+    written(file, *contents[3:], piece_bytes=1)
+    assert [piece.name for piece in pieces_of(file)] == ["record", "record.1", "record.2", "record.3", "record.4"]
+    assert read(file) == contents
+    assert {stat.S_IMODE(piece.stat().st_mode) for piece in pieces_of(file)} == {0o600}
+
+
+@given(contents=st.lists(st.binary(max_size=60), min_size=1, max_size=4), data=st.data())
+def test_cut_off_anywhere_all_whole_blocks_are_read_and_the_next_process_goes_on_after_them(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
+) -> None:
+    file = tmp_path_factory.mktemp("cut") / "record"
+    written(file, *contents)
+    ends = [len(MAGIC), *(block.end for block in Reader(file))]
+    end = data.draw(st.integers(0, ends[-1]))
+    with file.open("r+b") as opened:
+        opened.truncate(end)
+    whole = contents[: max(0, sum(one <= end for one in ends) - 1)]
+    reader = Reader(file)
+    assert [block.content for block in reader] == whole
+    assert reader.cut_off == end - max((one for one in ends if one <= end), default=0)
+    written(file, b"after")
+    assert read(file) == [*whole, b"after"]
+
+
+@given(contents=st.lists(st.binary(min_size=1, max_size=60), min_size=2, max_size=4), data=st.data())
+def test_a_byte_that_was_changed_is_never_taken_for_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], data: st.DataObject
+) -> None:
+    file = tmp_path_factory.mktemp("damaged") / "record"
+    written(file, *contents)
+    raw = bytearray(file.read_bytes())
+    at = data.draw(st.integers(0, len(raw) - 1))
+    raw[at] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(raw)
+    found = []
+    with pytest.raises(BadInput, match="record"):
+        found += [block.content for block in Reader(file)]
+    assert found == contents[: len(found)]
+    with pytest.raises(BadInput):  # nothing is added to what could not be read
+        Journal(file, LARGE)
+
+
+def test_a_piece_that_is_cut_off_before_the_last_one_is_damage(tmp_path: Path) -> None:
+    file = tmp_path / "record"
+    written(file, b"one", b"two", piece_bytes=1)
+    with file.open("r+b") as opened:
+        opened.truncate(file.stat().st_size - 1)
+    with pytest.raises(BadInput, match=r"record: block 1 is damaged: it is cut off, and another piece follows\. Copy"):
+        read(file)
+
+
+def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("a file of somebody else's")
+    with pytest.raises(BadInput, match="this is no record of a recommender"):
+        Journal(file, LARGE)
+    assert file.read_text() == "a file of somebody else's"
+
+
+def test_a_file_that_cannot_be_written_or_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="nowhere/record: cannot write here"):
+        Journal(tmp_path / "nowhere" / "record", LARGE)
+    with pytest.raises(BadInput, match="there is no such file"):
+        Reader(tmp_path / "record")

@@ -1,0 +1,146 @@
+"""Samples held against what containers have: whose are judged, and against what."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine.container_arrays import BY_CLASS
+from recommender.engine.judging import judge, uses_all
+from recommender.engine.tally import Report
+from recommender.policies.class_runs import ClassRuns
+from tests.recommender.engine.worked import GIB, NOTHING, NOW_S, World
+
+amount = st.one_of(st.floats(0.0, 100.0), st.just(math.nan))
+ACCEPTED = (0.05, 0.05)
+
+
+def test_a_container_at_its_request_or_its_limit_uses_all_that_it_has() -> None:
+    cases = [
+        (0.95, 1.0, math.nan, True), (1.05, 1.0, math.nan, True), (0.9, 1.0, math.nan, False),
+        (1.5, 1.0, 2.0, False), (1.9, 1.0, 2.0, True), (3.0, math.nan, math.nan, False), (3.0, math.nan, 3.0, True),
+    ]  # fmt: skip
+    *amounts, wanted = map(np.array, zip(*cases, strict=True))
+    assert uses_all(*amounts).tolist() == wanted.tolist()
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 100.0), amount, amount), min_size=1, max_size=20))
+def test_all_together_as_one_by_one(cases: list[tuple[float, float, float]]) -> None:
+    alone = [had * 0.95 <= used <= had * 1.05 or used >= limit * 0.95 for used, had, limit in cases]
+    assert uses_all(*np.array(cases).T).tolist() == alone
+
+
+def judged(world: World, *slots: int) -> Report:
+    report = Report()
+    judge(world.fleet, world.groups, np.array(slots), ACCEPTED, report, NOW_S)
+    return report
+
+
+def applied(world: World, published: tuple[float, float], group: int = 0) -> None:
+    world.groups.applied[group] = True
+    world.groups.given[group] = published
+
+
+HAS = (2.0, 4 * GIB)
+WHOSE: dict[str, tuple[dict[str, Any], tuple[float, float], bool]] = {
+    "nothing is published": ({}, NOTHING, False),
+    "it has what somebody else declared": ({}, (0.5, GIB), False),
+    "it has what was published": ({}, HAS, True),
+    "or nearly so, as a node rounds it": ({}, (2.015, 4 * GIB), True),
+    "it has had what was published before": ({"given": True}, (0.5, GIB), True),
+    "it requests nothing": ({"had": NOTHING, "given": True}, HAS, False),
+    "it has the one resource that is published": ({"had": (2.0, 9 * GIB)}, (2.0, math.nan), True),
+}
+
+
+def test_only_what_has_had_what_we_published_is_ours_to_answer_for() -> None:
+    world = World(len(WHOSE))
+    slots = []
+    for group, (known, published, _) in enumerate(WHOSE.values()):
+        applied(world, published, group)
+        slots.append(world.add(group, **{"had": HAS, "used": (2.5, GIB), **known}))
+    report = judged(world, *slots)
+    for group, (name, (*_, ours)) in enumerate(WHOSE.items()):
+        assert world.groups.judged[group] == ours, name
+        assert world.groups.violations[group].tolist() == [float(ours), 0.0], name
+    assert report.judged == sum(ours for *_, ours in WHOSE.values())
+
+
+def test_what_a_full_node_withholds_is_not_held_against_the_forecast() -> None:
+    """While a resize waits, and for an hour after: until then the updater would evict whoever asks for more."""
+    world = World()
+    applied(world, HAS)
+    slot = world.add(had=HAS, used=(2.5, GIB))
+    world.groups.deferred_since_s[0] = world.groups.last_deferred_s[0] = NOW_S - 5000.0
+    assert judged(world, slot).judged == 0
+    world.groups.deferred_since_s[0] = math.inf
+    assert judged(world, slot).judged == 1
+    world.groups.last_deferred_s[0] = NOW_S - 3000.0
+    assert judged(world, slot).judged == 0
+
+
+def test_once_a_container_has_had_it_what_it_has_is_ours_also_when_the_target_moves_on() -> None:
+    world = World()
+    applied(world, HAS)
+    slot = world.add(had=HAS, used=(1.0, GIB))
+    judged(world, slot)
+    applied(world, (3.0, 5 * GIB))
+    world.fleet.arrays.used[slot] = 2.5, GIB
+    assert judged(world, slot).violating == [1, 0]
+
+
+def test_what_is_only_looked_at_is_held_against_what_is_recommended_and_not_against_what_is_declared() -> None:
+    """In mode `Off` a job that declares too little violates its own requests, and not us: that must widen nothing."""
+    world = World()
+    world.groups.given[0] = 1.0, 2 * GIB
+    slot = world.add(had=(0.1, 0.1 * GIB), used=(0.9, 1.9 * GIB))
+    assert judged(world, slot).violating == [0, 0]
+    world.fleet.arrays.used[slot] = 1.2, 1.9 * GIB
+    report = judged(world, slot)
+    assert report.violating == [1, 0] and report.judged == 1
+    assert world.groups.judged[0] == pytest.approx(2.0, rel=0.01)
+
+
+def test_several_samples_of_one_container_count_as_several() -> None:
+    world = World()
+    applied(world, HAS)
+    slot = world.add(had=HAS, used=(2.5, GIB))
+    assert judged(world, slot, slot).judged == 2
+    assert world.groups.judged[0] == pytest.approx(2.0, rel=0.01)
+    assert world.fleet.arrays.pinned[slot] == 0
+
+
+def test_what_a_class_decided_is_the_business_of_its_runs() -> None:
+    world, runs = World(), ClassRuns()
+    applied(world, HAS)
+    slot = world.add(had=HAS, used=(2.5, GIB), decided_by=BY_CLASS)
+    world.fleet.by_slot[slot].runs = runs
+    before = runs.level
+    judged(world, slot)
+    assert runs.level > before
+
+
+def pins(*used: float) -> list[int]:
+    """How many samples in a row a container that has one core used all of it."""
+    world = World()
+    slot = world.add(had=(1.0, GIB))
+    seen = []
+    for cpu_cores in used:
+        world.fleet.arrays.used[slot] = cpu_cores, GIB
+        judged(world, slot)
+        seen.append(int(world.fleet.arrays.pinned[slot]))
+    return seen
+
+
+def test_a_container_is_pinned_while_it_uses_just_what_it_has() -> None:
+    assert pins(1.0, 0.99, 1.02, 0.5, 1.0) == [1, 2, 3, 0, 1]
+
+
+def test_one_that_used_no_less_when_it_had_room_is_not_held_back() -> None:
+    """A steady load that happens to be what it has: more would be given for ever."""
+    assert pins(0.94, 0.96, 0.97, 1.0) == [0, 0, 0, 1]

@@ -1,0 +1,102 @@
+"""What a container that was killed for memory is taken to have needed, and what becomes of that."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from recommender.engine.keys import Kill
+from recommender.engine.kills import bumped_memory_bytes
+from tests.recommender.engine.playing import Played
+from tests.recommender.engine.worked import GIB, MAIN, SIDE, instance, running
+
+MIB = 2.0**20
+
+
+@pytest.mark.parametrize(
+    ("had_mib", "peak_mib", "ratio", "least_mib", "needed_mib"),
+    [
+        (100, 0, None, None, 200),
+        (500, 0, None, None, 600),
+        (1000, 0, None, None, 1200),
+        (500, 800, None, None, 960),
+        (1000, 0, 2.0, None, 2000),
+        (1000, 0, None, 500, 1500),
+        (1000, 0, 1.0, 0, 1000),
+        (0, 0, None, None, 100),
+    ],
+)
+def test_a_kill_is_taken_to_have_needed_more_than_it_had(
+    had_mib: float, peak_mib: float, ratio: float | None, least_mib: float | None, needed_mib: float
+) -> None:
+    least = None if least_mib is None else least_mib * MIB
+    assert bumped_memory_bytes(had_mib * MIB, peak_mib * MIB, ratio, least) == needed_mib * MIB
+
+
+def killed(played: Played, had_gib: float, age_s: float = 0.0, **more: Any) -> Kill:
+    """To be told at the next step."""
+    return Kill(MAIN, instance(), played.now_s + 1.0 - age_s, had_gib * GIB, **more)
+
+
+def floor_gib(played: Played) -> float:
+    groups = played.engine.groups
+    return float(groups.arrays.kill_floor(played.now_s)[groups.slots[MAIN]]) / GIB
+
+
+def test_a_kill_raises_the_target_in_the_very_step_by_the_bump_of_its_policy() -> None:
+    for policy, gib in (({}, 4.8), ({"ratio": 2.0}, 8.0), ({"least_bytes": 5 * GIB}, 9.0)):
+        played = Played()
+        played.steps(40)
+        played.kills = [killed(played, 4.0, **policy)]
+        assert played.step().kills == 1
+        assert played.target()[1] == pytest.approx(gib)
+        why = played.engine.why(MAIN)
+        assert [rail for rail, _ in why.rails][-1] == "OOM bump"
+
+
+def test_a_kill_is_followed_by_the_largest_peak_that_is_known_at_once_and_not_kill_by_kill() -> None:
+    """With the limit at the request a pod that needs 4 GiB to start would be killed once for each fifth."""
+    played = Played()
+    played.uses[instance()] = 0.5, 4.0
+    played.steps(5)
+    played.containers = {instance(): None, instance(1): running(requests=(0.5, 0.57 * GIB))}
+    played.uses = {instance(1): (0.5, 0.5)}
+    played.steps(2)
+    played.kills = [killed(played, 0.57)._replace(instance=instance(1))]
+    played.step()
+    assert floor_gib(played) == pytest.approx(4.4)
+    assert played.target()[1] >= 4.4
+
+
+def test_a_smaller_kill_takes_nothing_back_from_an_earlier_one() -> None:
+    played = Played()
+    for had_gib in (4.0, 1.0):
+        played.kills = [killed(played, had_gib)]
+        played.step()
+    assert floor_gib(played) == pytest.approx(4.8)
+
+
+def test_a_kill_of_long_ago_is_refused_and_one_by_a_clock_that_is_ahead_counts_as_one_of_now() -> None:
+    played = Played()
+    played.step()
+    played.kills = [killed(played, 4.0, age_s=30 * 3600.0)]
+    report = played.step()
+    assert (report.kills, report.refused) == (0, {"a kill of long ago": 1})
+    assert floor_gib(played) == 0.0
+    played.kills = [killed(played, 4.0, age_s=-3600.0)]
+    played.step()
+    assert floor_gib(played) == pytest.approx(4.8)
+    assert played.engine.killed_s([MAIN]) == played.now_s
+
+
+def test_a_kill_that_tells_no_number_is_refused_by_itself_and_one_of_no_group_of_ours_is_nothing_to_us() -> None:
+    played = Played()
+    played.step()
+    stranger = killed(played, 9.0)._replace(group=SIDE)
+    played.kills = [killed(played, math.nan), killed(played, -1.0), stranger, killed(played, 2.0)]
+    report = played.step()
+    assert report.kills == 1
+    assert report.refused.total() == 2
+    assert floor_gib(played) == pytest.approx(2.4)

@@ -1,0 +1,159 @@
+"""The time to publish ahead, by hand and by chance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine.lead_time import DEFAULT_DELAY_S, ENOUGH, LONGEST_DELAY_S, REMEMBERED, LeadTime
+
+GIB = 2.0**30
+LITTLE, MUCH = (0.1, 1 * GIB), (0.9, 2 * GIB)
+NOTHING = (math.nan, math.nan)
+
+
+def resized(lead: LeadTime, after_s: float, key: str = "a", at_s: float = 0.0) -> None:
+    """One container gets what was published `after_s` ago, looked at every second."""
+    lead.published(key, MUCH, LITTLE, at_s)
+    for second in range(math.ceil(after_s)):
+        lead.seen(key, LITTLE, at_s + second)
+    lead.seen(key, MUCH, at_s + after_s)
+
+
+def test_before_the_first_resize_it_is_the_default_and_a_sample() -> None:
+    assert LeadTime(None, 15.0).seconds == DEFAULT_DELAY_S + 15.0
+
+
+def test_it_is_what_nine_of_ten_resizes_took_and_a_sample() -> None:
+    lead = LeadTime(None, 15.0)
+    for number in range(11):
+        resized(lead, after_s=10.0 + 5.0 * number)  # 10, 15, ... 60
+    assert len(lead) == 11
+    assert lead.seconds == 55.0 + 15.0
+
+
+def test_the_default_stands_in_for_resizes_that_are_missing() -> None:
+    lead = LeadTime(None, 0.0)
+    for number in range(ENOUGH):
+        assert lead.seconds == DEFAULT_DELAY_S
+        resized(lead, after_s=4.0, key=str(number))
+    assert lead.seconds == 4.0
+
+
+def test_what_is_configured_is_taken_as_it_is() -> None:
+    lead = LeadTime(120.0, 15.0)
+    for _ in range(ENOUGH):
+        resized(lead, after_s=3.0)
+    assert lead.seconds == 120.0
+
+
+def test_it_counts_from_the_first_time_a_target_was_published() -> None:
+    lead = LeadTime(None, 0.0)
+    for at_s in range(0, ENOUGH * 100, 100):
+        for round_s in (0.0, 15.0, 30.0):
+            lead.published("a", MUCH, LITTLE, at_s + round_s)
+            lead.seen("a", LITTLE, at_s + round_s)
+        lead.seen("a", MUCH, at_s + 45.0)
+    assert lead.seconds == 45.0
+
+
+def test_another_target_is_waited_for_anew() -> None:
+    lead = LeadTime(None, 0.0)
+    for _ in range(ENOUGH):
+        lead.published("a", (0.5, GIB), LITTLE, 0.0)
+        lead.published("a", MUCH, LITTLE, 40.0)
+        lead.seen("a", MUCH, 50.0)
+    assert lead.seconds == 10.0
+
+
+@pytest.mark.parametrize(
+    ("target", "requests"),
+    [
+        pytest.param(MUCH, MUCH, id="it has just that"),
+        pytest.param((0.9, math.nan), (0.9, 5 * GIB), id="memory is not spoken of"),
+        pytest.param((0.9004, 2 * GIB), (0.9, 2 * GIB), id="whole millicores"),
+        pytest.param((0.9, 2 * GIB), (0.9, 2 * GIB + 1000.0), id="a page more"),
+    ],
+)
+def test_a_target_that_is_had_already_is_no_resize(target: tuple[float, float], requests: tuple[float, float]) -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", target, requests, 0.0)
+    lead.seen("a", requests, 1.0)
+    assert len(lead) == 0
+
+
+def test_a_container_that_requests_nothing_waits_for_its_requests() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, NOTHING, 0.0)
+    lead.seen("a", NOTHING, 1.0)
+    assert len(lead) == 0
+    lead.seen("a", MUCH, 2.0)
+    assert len(lead) == 1
+
+
+def test_half_of_a_target_is_not_the_target() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 0.0)
+    lead.seen("a", (MUCH[0], LITTLE[1]), 5.0)
+    assert len(lead) == 0
+
+
+def test_the_wait_for_room_on_a_full_node_is_not_measured() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 0.0)
+    lead.seen("a", LITTLE, 5.0, deferred=True)
+    lead.published("a", MUCH, LITTLE, 15.0)
+    lead.seen("a", MUCH, 100.0)
+    assert len(lead) == 0
+
+
+def test_an_update_that_nobody_makes_is_not_measured() -> None:
+    lead = LeadTime(None, 0.0)
+    resized(lead, after_s=LONGEST_DELAY_S + 1.0)
+    assert len(lead) == 0
+    resized(lead, after_s=LONGEST_DELAY_S, key="b")
+    assert len(lead) == 1
+
+
+def test_a_container_that_is_gone_is_not_waited_for() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 0.0)
+    lead.keep_only({"b"})
+    lead.seen("a", MUCH, 5.0)
+    assert len(lead) == 0
+
+
+def test_an_updater_that_became_quicker_is_believed() -> None:
+    lead = LeadTime(None, 0.0)
+    for _ in range(REMEMBERED):
+        resized(lead, after_s=60.0)
+    for _ in range(REMEMBERED):
+        resized(lead, after_s=5.0)
+    assert (len(lead), lead.seconds) == (REMEMBERED, 5.0)
+
+
+def test_an_updater_of_a_minute_gives_about_a_minute() -> None:
+    lead = LeadTime(None, 15.0)
+    for delay_s in np.random.default_rng(7).uniform(2.0, 62.0, REMEMBERED):
+        resized(lead, after_s=delay_s)
+    assert 65.0 < lead.seconds < 77.0
+
+
+@given(delays_s=st.lists(st.floats(0.0, 5000.0), max_size=30), sample_s=st.floats(1.0, 60.0))
+def test_it_is_bounded_whatever_is_seen(delays_s: list[float], sample_s: float) -> None:
+    lead = LeadTime(None, sample_s)
+    for number, delay_s in enumerate(delays_s):
+        lead.published(number, MUCH, LITTLE, 0.0)
+        lead.seen(number, MUCH, delay_s)
+    assert sample_s <= lead.seconds <= LONGEST_DELAY_S + sample_s
+
+
+def test_a_clock_set_back_does_no_harm() -> None:
+    lead = LeadTime(None, 0.0)
+    lead.published("a", MUCH, LITTLE, 100.0)
+    lead.seen("a", MUCH, 50.0)
+    assert (len(lead), lead.seconds <= DEFAULT_DELAY_S) == (1, True)

@@ -1,0 +1,138 @@
+"""Memory of live containers: by hand, what a kill teaches, and what is known of whom nobody saw begin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from recommender.engine.keeping import keep, restore
+from recommender.engine.keys import Kill, Rules, WorkloadKey
+from recommender.engine.memory import decide_memory, memory_words
+from recommender.engine.options import RailOptions
+from recommender.policies.class_runs import ClassRuns
+from recommender.policies.memory_runs import AGES, MARGIN, MARGIN_OF_ONE, ClassMemory, RunMemory
+from recommender.records import MEMORY
+from tests.recommender.engine.playing import Played
+from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, running
+
+BERT = WorkloadKey("ns", "bert")
+MARGIN_OF_FOUR = 1.0 + MARGIN + MARGIN_OF_ONE / 4
+OPTIONS = RailOptions()
+
+
+def four_runs(peak_gib: float = 4.0, rise: float = 1.2) -> ClassRuns:
+    runs = ClassRuns()
+    runs.memory = ClassMemory([RunMemory(peak_gib * GIB, np.full(AGES, rise))] * 4)
+    return runs
+
+
+def wanted_gib(world: World, slot: int, options: RailOptions = OPTIONS) -> float:
+    decide_memory(world.fleet, world.groups, options)
+    return float(world.fleet.arrays.wanted[slot, MEMORY]) / GIB
+
+
+def a_run(world: World, runs: ClassRuns | None, age_steps: int, largest_gib: float) -> int:
+    slot = world.add(had=(1.0, 8 * GIB))
+    world.fleet.by_slot[slot].runs = runs
+    world.fleet.memory.age_steps[slot] = age_steps
+    world.fleet.memory.largest_bytes[slot] = largest_gib * GIB
+    world.groups.peak_bytes[:, 0] = np.maximum(world.groups.peak_bytes[:, 0], largest_gib * GIB)
+    return slot
+
+
+def test_a_run_is_given_what_the_runs_of_its_class_promise() -> None:
+    world = World()
+    young, grown, large = (a_run(world, four_runs(), *known) for known in ((2, 1.0), (40, 1.0), (40, 3.9)))
+    assert wanted_gib(world, young) == pytest.approx(4 * MARGIN_OF_FOUR), "no age at which rises are known"
+    assert wanted_gib(world, grown) == pytest.approx(1.2 * MARGIN_OF_FOUR)
+    assert wanted_gib(world, large) == pytest.approx(max(4 * MARGIN_OF_FOUR, 3.9 * 1.1))
+    assert world.fleet.arrays.promised[[young, grown, large]].all()
+
+
+def test_without_a_promise_a_container_follows_its_own_largest_use_and_what_killed_its_like() -> None:
+    world, killed = World(), ClassRuns()
+    killed.memory = ClassMemory([RunMemory(3 * GIB, np.zeros(AGES), True)])
+    stranger, warned = a_run(world, None, 40, 1.0), a_run(world, killed, 40, 1.0)
+    assert wanted_gib(world, stranger) == pytest.approx(1.1)
+    assert wanted_gib(world, stranger, RailOptions(memory_margin=0.5)) == pytest.approx(1.5)
+    assert wanted_gib(world, warned) == pytest.approx(3.0)
+    assert not world.fleet.arrays.promised[[stranger, warned]].any()
+
+
+def test_a_container_whose_start_nobody_saw_is_taken_to_have_used_what_its_group_did() -> None:
+    world = World()
+    seen = a_run(world, None, 40, 1.0)
+    old = a_run(world, None, 40, 1.0)
+    world.fleet.arrays.start_cell[old] = int(NOW_S) - 3600
+    world.groups.peak_bytes[0, 1] = 6 * GIB
+    assert wanted_gib(world, seen) == pytest.approx(1.1)
+    assert wanted_gib(world, old) == pytest.approx(6.6)
+
+
+def test_a_peak_of_more_than_a_week_ago_is_forgotten() -> None:
+    world = World()
+    slot = a_run(world, None, 40, 6.0)
+    world.groups.peak_bytes[0] = 2 * GIB
+    assert wanted_gib(world, slot) == pytest.approx(2.2)
+
+
+def test_of_many_runs_so_many_may_be_killed_as_is_told() -> None:
+    world, runs = World(), ClassRuns()
+    runs.memory = ClassMemory(RunMemory(peak * GIB, np.ones(AGES)) for peak in np.linspace(1.0, 2.0, 199))
+    slot = a_run(world, runs, 2, 0.5)
+    strict, half = (wanted_gib(world, slot, RailOptions(target_kills=share)) for share in (0.01, 0.5))
+    assert strict > 1.98 * (1 + MARGIN)
+    assert half == pytest.approx(1.5 * (1 + MARGIN + MARGIN_OF_ONE / 199), rel=0.01)
+
+
+def test_what_was_declared_stays_for_ten_minutes_and_what_is_used_is_followed_at_once() -> None:
+    played = Played(workload="bert")
+    played.groups[MAIN] = Rules()
+    played.steps(590)
+    assert played.target()[1] == 4.0
+    played.steps(20)
+    assert played.target()[1] == pytest.approx(3.2)
+    played.uses[instance()] = 0.5, 6.0
+    played.step()
+    assert played.target()[1] == pytest.approx(6.6), "whenever CPU was decided last"
+
+
+def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> None:
+    played = Played(workload="bert")
+    other = instance(1)
+    played.containers[other], played.uses[other] = running(workload="bert"), (0.5, 1.0)
+    played.engine.classes.runs(BERT, "main").memory = four_runs(peak_gib=1.0, rise=1.0).memory
+    played.steps(80)
+    assert played.target()[1] < 1.35
+    arrays = played.engine.fleet.arrays
+    slot = played.engine.fleet.members[other].slot
+    # The one that was killed is started again: what it had come to must be told to its class before it is forgotten.
+    played.containers[instance()] = running(workload="bert", started_s=played.now_s, restarts=1)
+    played.kills = [Kill(MAIN, instance(), played.now_s, 1.2 * GIB)]
+    played.step()
+    assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
+    assert "below 1." in memory_words(played.engine.classes.runs(BERT, "main"), 0.01)
+    assert played.engine.classes.changed == {BERT}
+
+
+def test_after_a_restart_a_run_goes_on_from_its_largest_use_and_its_rises() -> None:
+    before, after = World(), World()
+    slot, again = (a_run(world, None, 0, 0.0) for world in (before, after))
+    for used in (1.0, 2.0, 5.0, 5.0, 5.0, 7.0, 1.0):
+        before.fleet.memory.observe(np.array([slot]), np.array([used]), 1)
+    kept = keep(before.fleet, before.fleet.by_slot[slot])
+    restore(after.fleet, after.fleet.by_slot[again], kept)
+    assert after.fleet.memory.largest_bytes[again] == 7.0
+    for fleet, place in ((before.fleet, slot), (after.fleet, again)):
+        fleet.memory.observe(np.array([place]), np.array([8.0]), 1)
+    np.testing.assert_allclose(after.fleet.memory.rises[again], before.fleet.memory.rises[slot])
+
+
+def test_what_memory_rests_on_is_told_in_a_sentence() -> None:
+    assert "no class" in memory_words(None, 0.01)
+    assert "0 earlier runs of its class are too few" in memory_words(ClassRuns(), 0.01)
+    told = memory_words(four_runs(), 0.01)
+    assert "4 earlier runs" in told and "80%" in told
+    assert not math.isnan(four_runs().memory.bounds(0.01).peak_bytes)

@@ -1,0 +1,323 @@
+"""What each guard rail does, by hand, and what all of them promise together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine.options import RailOptions
+from recommender.engine.rails import guarded, notes_of
+from recommender.engine.situation import (
+    NOBODY_RUNS,
+    PHASE_UNKNOWN,
+    SILENT,
+    SURE,
+    TOO_LITTLE,
+    TOO_MANY_VIOLATIONS,
+    Situation,
+)
+from tests.recommender.engine.worked import GIB, NOTHING
+
+NOW_S = 10_000.0
+HISTORY = ((0.2, 1 * GIB), (0.6, 2 * GIB), (2.0, 8 * GIB))
+NO_HISTORY = (NOTHING,) * 3
+CALM: Mapping[str, Any] = {
+    "wanted": (0.5, 1.5 * GIB),
+    "leading": 0,
+    "doubt": SURE,
+    "silent": False,
+    "working_set_bytes": 1 * GIB,
+    "pinned": False,
+    "recent_cpu_cores": 0.5,
+    "promised": False,
+    "by_class": False,
+    "spent": (False, False),
+    "applied": NOTHING,
+    "estimate": HISTORY,
+    "days": 1.0,
+    "had": NOTHING,
+    "deferred_s": 0.0,
+    "evicts": False,
+    "limits_follow": False,
+    "violations": (0.0, 0.0),
+    "less_memory_since_s": np.nan,
+    "peak_bytes": 1 * GIB,
+    "keeps_peak": False,
+    "kill_floor_bytes": 0.0,
+    "youngest_s": 3600.0,
+    "recent_changes": 0,
+}
+OPTIONS = RailOptions()
+Row = Mapping[str, Any]
+
+
+def situation(rows: Sequence[Row]) -> Situation:
+    """Groups that are calm but for what is said of each."""
+    assert {field.name for field in fields(Situation)} == {"now_s", *CALM}
+    return Situation(NOW_S, **{name: np.array([row.get(name, calm) for row in rows]) for name, calm in CALM.items()})
+
+
+def doubted(doubt: int, **more: Any) -> Row:
+    return {"doubt": doubt, **more}
+
+
+CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
+    "a trusted forecast passes": ({}, [0.5, 1.5], []),
+    "memory stays a tenth above what is in use": (
+        {"working_set_bytes": 2 * GIB}, [0.5, 2.2], ["working set"],
+    ),
+    "an unknown phase gives what the default recommender would say": (
+        doubted(PHASE_UNKNOWN), [0.6, 2.0], ["fallback"],
+    ),
+    "and even that stays above what is in use": (
+        doubted(PHASE_UNKNOWN, working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
+    ),
+    "in doubt and without history the forecast is what there is": (
+        doubted(PHASE_UNKNOWN, estimate=NO_HISTORY), [0.5, 1.5], ["fallback"],
+    ),
+    "a guess takes nothing away": (
+        doubted(TOO_LITTLE, days=0.01, had=(2.0, 1 * GIB)), [2.0, 2.0], ["fallback", "no shrinking on a guess"],
+    ),
+    "an hour of history is no guess any more": (
+        doubted(PHASE_UNKNOWN, days=1 / 24, had=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
+    ),
+    "violations above the target widen": (
+        {"spent": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
+    ),
+    "twice the target falls back": (
+        doubted(TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0)),
+        [0.75, 2.0], ["fallback", "violation budget"],
+    ),
+    "a container that uses just what it has gets more, to show what it wants": (
+        {"pinned": True, "had": (0.8, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
+    ),
+    "or what is forecast, if that is more": (
+        {"pinned": True, "had": (0.2, 1.5 * GIB)}, [0.5, 1.5], [],
+    ),
+    "memory rises at once": (
+        {"applied": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
+    ),
+    "memory falls late": (
+        {"applied": (0.5, 4.0 * GIB), "less_memory_since_s": 9_900.0}, [0.5, 4.0], ["slow shrink"],
+    ),
+    "what was declared falls no sooner": (
+        {"had": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
+    ),
+    "and not before less of it was wanted at all": (
+        {"applied": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
+    ),
+    "and in steps": (
+        {"applied": (0.5, 4.0 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 3.2], ["slow shrink"],
+    ),
+    "a last small step goes all the way": (
+        {"applied": (0.5, 1.6 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 1.5], [],
+    ),
+    "a kill for memory is not forgotten": (
+        {"kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
+    ),
+    "too many changes hold what is applied": (
+        {"applied": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "recent_changes": 12},
+        [0.9, 2.0], ["slow shrink", "resize limit"],
+    ),
+    "but not memory that must rise": (
+        {"applied": (0.9, 1.0 * GIB), "recent_changes": 12}, [0.9, 1.5], ["resize limit"],
+    ),
+    "nor CPU that must rise": (
+        {"applied": (0.3, 1.5 * GIB), "recent_changes": 12}, [0.5, 1.5], [],
+    ),
+    "where earlier runs promise that it is needed no more, it falls at once": (
+        {"applied": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
+    ),
+    "what a full node has put off for long is not asked for any more": (
+        {"had": (0.3, 1.5 * GIB), "deferred_s": 200.0}, [0.3, 1.5], ["room"],
+    ),
+    "also where a kill showed that it is enough": (
+        {"had": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 1.5 * GIB}, [0.3, 1.5], ["room"],
+    ),
+    "unless it is killed for want of it where it is": (
+        {"had": (0.3, 1.5 * GIB), "deferred_s": 200.0, "kill_floor_bytes": 2.5 * GIB}, [0.5, 2.5], ["OOM bump"],
+    ),
+    "but waited for at first": (
+        {"had": (0.3, 1.5 * GIB), "deferred_s": 100.0}, [0.5, 1.5], [],
+    ),
+    "where a change makes pods anew they get what the default recommender would say": (
+        {"evicts": True}, [0.6, 2.0], ["no needless restart"],
+    ),
+    "and no more for violations, nor to show what they want": (
+        {"evicts": True, "spent": (True, True), "pinned": True, "had": (0.8, 4 * GIB)},
+        [0.6, 2.0], ["no needless restart"],
+    ),
+    "in doubt that is the fallback's doing": (
+        doubted(PHASE_UNKNOWN, evicts=True), [0.6, 2.0], ["fallback"],
+    ),
+    "without history the forecast is what there is for them, too": (
+        {"evicts": True, "estimate": NO_HISTORY, "days": 0.0}, [0.5, 1.5], [],
+    ),
+    "memory whose limit moves along is not taken away before the default recommender would": (
+        {"limits_follow": True, "had": (0.5, 4 * GIB)}, [0.5, 4.0], ["limit"],
+    ),
+    "which takes what is above its upper bound, and gives its target at once: half of the way would be held as long": (
+        {"limits_follow": True, "had": (0.5, 20 * GIB), "applied": (0.5, 20 * GIB), "less_memory_since_s": 9_000.0},
+        [0.5, 2.0], ["limit"],
+    ),
+    "nor longer than half a day, from which on the default's target is given to all": (
+        {"limits_follow": True, "applied": (0.5, 1.5 * GIB), "had": (0.5, 4 * GIB), "youngest_s": 43_200.0},
+        [0.5, 2.0], ["limit"],
+    ),
+    "after a kill it is the default's target, too: its margin lies above the bump": (
+        {"limits_follow": True, "had": (0.5, 1.5 * GIB), "kill_floor_bytes": 1.8 * GIB}, [0.5, 2.0], ["limit"],
+    ),
+    "unless enough earlier runs of its class show that no peak will come": (
+        {"limits_follow": True, "had": (0.5, 4 * GIB), "promised": True}, [0.5, 1.5], [],
+    ),
+    "what others needed counts up to what it uses itself, and a tenth": (
+        {"wanted": (5.0, 9 * GIB), "recent_cpu_cores": 4.0, "peak_bytes": 3 * GIB}, [4.4, 3.3], ["own use"],
+    ),
+    "or up to what the default recommender would say": (
+        {"wanted": (5.0, 9 * GIB), "recent_cpu_cores": 0.1, "peak_bytes": 1 * GIB}, [0.6, 2.0], ["own use"],
+    ),
+    "unless those are earlier runs of its own class": (
+        {"wanted": (5.0, 9 * GIB), "by_class": True}, [5.0, 9.0], [],
+    ),
+    "or there is no hour of history of its own": (
+        {"wanted": (5.0, 9 * GIB), "days": 0.04}, [5.0, 9.0], [],
+    ),
+    "what may begin again keeps what a run needed most, and a tenth": (
+        {"keeps_peak": True, "peak_bytes": 4 * GIB}, [0.5, 4.4], ["start again"],
+    ),
+    "which is nothing where nothing is known": (
+        {"keeps_peak": True, "peak_bytes": 0.0}, [0.5, 1.5], [],
+    ),
+    "and more memory than that passes": (
+        {"keeps_peak": True, "peak_bytes": 1.2 * GIB}, [0.5, 1.5], [],
+    ),
+    "while nothing is told of it, what stands is kept though less was wanted for long": (
+        {"silent": True, "applied": (0.9, 4.0 * GIB), "less_memory_since_s": 0.0},
+        [0.9, 4.0], ["slow shrink", "silence"],
+    ),
+    "and though more was": (
+        {"silent": True, "applied": (0.3, 1.0 * GIB)}, [0.3, 1.0], ["silence"],
+    ),
+    "of which nothing stands gets what is foreseen": (
+        {"silent": True, "applied": (0.3, np.nan)}, [0.3, 1.5], ["silence"],
+    ),
+    "and then as much as the default recommender would give": (
+        doubted(SILENT, silent=True, applied=(0.5, 1 * GIB), kill_floor_bytes=1.2 * GIB),
+        [0.5, 2.0], ["fallback", "silence"],
+    ),
+    "a kill is news all the same": (
+        {"silent": True, "applied": (0.5, 1.5 * GIB), "kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
+    ),
+    "nothing is known, nothing is said": (
+        doubted(NOBODY_RUNS, wanted=NOTHING, estimate=NO_HISTORY, working_set_bytes=np.nan), [np.nan, np.nan],
+        ["fallback"],
+    ),
+}  # fmt: skip
+
+
+def test_each_rail_by_hand_all_groups_at_once() -> None:
+    all_of_them = situation([row for row, _, _ in CASES.values()])
+    found = guarded(all_of_them, OPTIONS)
+    for place, (name, (_, target, rails)) in enumerate(CASES.items()):
+        cpu_cores, memory_bytes = found.target[place]
+        np.testing.assert_allclose([cpu_cores, memory_bytes / GIB], target, rtol=1e-9, err_msg=name)
+        notes = notes_of(found.acted, place, all_of_them, OPTIONS)
+        assert [rail for rail, _ in notes] == rails, name
+
+
+WORDS = {
+    "an unknown phase gives what the default recommender would say": [
+        "phase unknown: as the default recommender has it",
+    ],
+    "in doubt and without history the forecast is what there is": ["phase unknown; no history to fall back on"],
+    "twice the target falls back": [
+        "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
+        "as the default recommender has it",
+        "cpu: violations above the target, 1.25 times the forecast",
+    ],
+    "memory stays a tenth above what is in use": ["10% above the present working set"],
+    "memory falls late": ["kept until less has been wanted for 600 s"],
+    "and in steps": ["20% at a time"],
+    "a kill for memory is not forgotten": ["a container was killed for memory: at least 3072 MiB"],
+    "but not memory that must rise": ["12 changes within the last hour: 12 are allowed"],
+    "what a full node has put off for long is not asked for any more": [
+        "no room on the node for 200 s: as it has now, for the present",
+    ],
+    "where a change makes pods anew they get what the default recommender would say": [
+        "a change restarts it: as the default recommender has it",
+    ],
+    "what may begin again keeps what a run needed most, and a tenth": [
+        "what a run needed most and 10%: it may begin again",
+    ],
+    "and though more was": ["as it stands, while nothing is told of it"],
+}
+
+
+def test_every_rail_that_acted_says_why_in_words() -> None:
+    rows = situation([CASES[name][0] for name in WORDS])
+    found = guarded(rows, OPTIONS)
+    for place, (name, words) in enumerate(WORDS.items()):
+        assert [told for _, told in notes_of(found.acted, place, rows, OPTIONS)] == words, name
+
+
+amount = st.floats(0.01, 100.0)
+bytes_ = amount.map(lambda gib: gib * GIB)
+pair = st.tuples(amount, bytes_)
+maybe = st.one_of(st.just(NOTHING), pair)
+ROW = st.fixed_dictionaries(
+    {
+        "wanted": maybe,
+        "doubt": st.sampled_from([SURE, PHASE_UNKNOWN, TOO_MANY_VIOLATIONS]),
+        "silent": st.booleans(),
+        "working_set_bytes": st.one_of(st.just(np.nan), bytes_),
+        "pinned": st.booleans(),
+        "by_class": st.booleans(),
+        "spent": st.tuples(st.booleans(), st.booleans()),
+        "applied": maybe,
+        "estimate": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
+        "days": st.sampled_from([0.01, 1.0]),
+        "had": maybe,
+        "deferred_s": st.sampled_from([0.0, 500.0]),
+        "evicts": st.booleans(),
+        "limits_follow": st.booleans(),
+        "less_memory_since_s": st.one_of(st.just(np.nan), st.floats(0, NOW_S)),
+        "peak_bytes": bytes_,
+        "keeps_peak": st.booleans(),
+        "kill_floor_bytes": st.one_of(st.just(0.0), bytes_),
+        "youngest_s": st.floats(0, 1e6),
+        "recent_changes": st.integers(0, 30),
+    }
+)
+
+
+@given(st.lists(ROW, min_size=1, max_size=6))
+def test_all_groups_together_are_guarded_as_one_by_one(rows: list[Row]) -> None:
+    together = guarded(situation(rows), OPTIONS)
+    for place, row in enumerate(rows):
+        alone = guarded(situation([row]), OPTIONS)
+        np.testing.assert_array_equal(together.target[place], alone.target[0])
+        np.testing.assert_array_equal(together.acted[:, place], alone.acted[:, 0])
+
+
+@given(st.lists(ROW, min_size=1, max_size=6))
+def test_while_something_is_told_no_rail_leaves_less_memory_than_is_in_use_or_drops_it_faster_than_allowed(
+    rows: list[Row],
+) -> None:
+    rows = [{**row, "silent": False, "deferred_s": 0.0, "wanted": (0.5, 0.1 * GIB)} for row in rows]
+    s = situation(rows)
+    memory, applied = guarded(s, OPTIONS).target[:, 1], s.applied[:, 1]
+    assert not (memory < s.working_set_bytes).any()
+    assert not (~s.limits_follow & (memory < applied * (1 - OPTIONS.shrink_step) * (1 - 1e-12))).any()
+    assert not (memory < s.kill_floor_bytes).any()
+    assert not (s.keeps_peak & (memory < s.peak_bytes)).any()
+
+
+@given(st.lists(ROW, min_size=1, max_size=6))
+def test_of_the_silent_nothing_moves_but_for_a_kill_and_a_full_node(rows: list[Row]) -> None:
+    rows = [{**row, "silent": True, "deferred_s": 0.0, "applied": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows]
+    np.testing.assert_array_equal(guarded(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))

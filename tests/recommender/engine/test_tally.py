@@ -1,0 +1,40 @@
+"""What a round counts of samples: worked by hand, then against a plain loop."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.engine.tally import Report
+from recommender.records import VIOLATION_TOLERANCE
+
+amount = st.floats(0.0, 1e9, allow_nan=False)
+requested = st.one_of(amount, st.just(math.nan))
+
+
+def test_samples_are_held_against_what_their_containers_had() -> None:
+    report = Report()
+    report.judge(np.array([(1.0, 100.0), (0.5, 300.0)]), np.array([(2.0, 100.0), (math.nan, 200.0)]))
+    report.judge(np.array([(3.0, 50.0)]), np.array([(2.0, 60.0)]))
+    report.judge(np.empty((0, 2)), np.empty((0, 2)))
+    assert report.judged == 3
+    assert report.violating == [1, 1]
+    assert report.used == [4.5, 450.0]
+    assert report.slack == [1.0, 10.0]
+
+
+@given(st.lists(st.tuples(st.tuples(amount, amount), st.tuples(requested, requested)), min_size=1, max_size=20))
+def test_they_count_together_as_one_by_one(samples: list[tuple[tuple[float, float], tuple[float, float]]]) -> None:
+    violating, slack = [0, 0], [0.0, 0.0]
+    for used, had in samples:
+        for place in (0, 1):
+            violating[place] += used[place] > had[place] * VIOLATION_TOLERANCE
+            slack[place] += had[place] - used[place] if had[place] > used[place] else 0.0
+    report = Report()
+    report.judge(*np.array(samples).transpose(1, 0, 2))
+    assert report.violating == violating
+    assert report.slack == pytest.approx(slack)

@@ -1,0 +1,78 @@
+"""A fleet and groups of which tests say by hand what is known of each container; and an engine with nothing around."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from recommender import model as models
+from recommender.engine.container_arrays import BY_FORECAST
+from recommender.engine.engine import Engine
+from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import GroupArrays
+from recommender.engine.keys import Group, Instance, Running
+from recommender.engine.member import NewContainer
+from recommender.engine.options import Options
+from recommender.engine.seen import Memory
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.records import Block, Sample
+
+MODEL = models.load(models.BUNDLED)
+GIB = 2.0**30
+NOTHING = (math.nan, math.nan)
+NOW_S, CYCLE = 1_000_000.0, 30
+MARGIN = Options().rails.memory_margin
+MAIN, SIDE = Group("ns", "job", "main"), Group("ns", "job", "side")
+
+
+class World:
+    """Groups by number, and containers put into them.
+
+    Containers are seen once, so that they have a place; all else of them is said by hand.
+    """
+
+    def __init__(self, groups: int = 1) -> None:
+        self.fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer(None, HistogramSession()))
+        self.groups = GroupArrays()
+        self.groups.grow(groups)
+        self.groups.alive[:] = True
+
+    def add(self, group: int = 0, **known: Any) -> int:
+        """A container that is decided for, and no stranger, unless it is said otherwise; returns its slot."""
+        instance = Instance("ns", f"uid-{len(self.fleet.members)}", "main")
+        self.fleet.observe([(instance, Sample(NOW_S, 0.5, GIB))])
+        slot, arrays = self.fleet.members[instance].slot, self.fleet.arrays
+        grown_up = {"decided_by": BY_FORECAST, "samples": CYCLE, "phase": 1, "wanted": (0.5, GIB)}
+        for name, value in {"group": group, **grown_up, **known}.items():
+            getattr(arrays, name)[slot] = value
+        return slot
+
+
+def instance(number: int = 0, container: str = "main") -> Instance:
+    return Instance("ns", f"uid-{number}", container)
+
+
+def running(**more: Any) -> Running:
+    """One that asks for two cores and 4 GiB."""
+    known = {"workload": None, "started_s": NOW_S, "requests": (2.0, 4 * GIB), "limits": NOTHING}
+    return Running(more.pop("group", MAIN), **(known | more))
+
+
+def an_engine(memory: Memory | None = None, step_s: float = 1.0) -> Engine:
+    return Engine(lambda *asks: Fleet(MODEL, step_s, CYCLE, *asks), Options(), memory=memory)
+
+
+def pairs(*rows: tuple[float, float]) -> np.ndarray:
+    """float64 (n, 2)."""
+    return np.array(rows, np.float64).reshape(-1, 2)
+
+
+def with_history(cpu_cores: float, memory_gib: float) -> HistogramAggregate:
+    history = HistogramAggregate()
+    rows = np.repeat(pairs((cpu_cores, memory_gib * GIB)), 100, axis=0)
+    history.session("past").advance(Block(rows, np.arange(100) * 60 + int(NOW_S) - 6000, np.empty(0, np.int64)))
+    history.leave("past")
+    return history

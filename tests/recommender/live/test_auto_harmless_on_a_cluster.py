@@ -1,0 +1,163 @@
+"""A labelled namespace with a workload of each kind and QoS class, and the real updater: all go on running."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from local_cluster.autoscaling import start_admission_controller, start_updater
+from local_cluster.clearing import clear_namespace
+from local_cluster.cluster import Cluster
+from local_cluster.recommender import install, start_recommender
+from local_cluster.simulated.nodes import SimulatedNodes
+from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
+from local_cluster.waiting import wait_until
+from recommender.live.auto.harmless import MORE_THAN_ANY
+from tests.recommender.live.auto_cluster import Json, label, vpas
+
+ASKED = {"cpu": "2", "memory": "2Gi"}
+"""CPU is more than is held for a job that nobody knows yet, in whatever minute of its phases it is seen first."""
+
+ALWAYS_RESTARTS = [{"resourceName": name, "restartPolicy": "RestartContainer"} for name in ("cpu", "memory")]
+SHAPES: Mapping[str, Json] = {
+    "best-effort": {},
+    "burstable": {"resources": {"requests": ASKED}},
+    "guaranteed": {"resources": {"requests": ASKED, "limits": ASKED}},
+    "limits-only": {"resources": {"limits": ASKED}},
+    "restarts": {"resources": {"requests": ASKED}, "resizePolicy": ALWAYS_RESTARTS},
+}
+PHASES = Usage(
+    np.tile([0.3, 0.15, 0.15], 40), np.tile([1.2, 0.5, 0.5], 40) * 2.0**30, step_s=60.0, averaged_over_s=10.0
+)
+"""Minutes, for two hours: less than is asked for, so that the updater would act on each, and more again later."""
+
+WATCHED_S = 60.0 * float(os.environ.get("PHASEWISE_HARMLESS_MINUTES", "1"))
+"""A minute is twice as long as it took until the first of them was lost, when the mode was the same for all."""
+
+RESIZED = ("burstable", "guaranteed")
+"""Those that can be resized while they run."""
+
+
+@pytest.fixture(scope="module", params=["", "InPlace=true"], ids=["as shipped", "with the gate InPlace"])
+def gates(vpa: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The VPA's feature gates: by default it refuses mode InPlace."""
+    if request.param:
+        restart_vpa(vpa, request.param)
+    yield request.param
+    if request.param:
+        restart_vpa(vpa, "")
+
+
+def restart_vpa(cluster: Cluster, gates: str) -> None:
+    start_admission_controller(cluster, feature_gates=gates)
+    start_updater(cluster, feature_gates=gates)
+
+
+@pytest.fixture
+def crowd(gates: str, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[str]:
+    """The namespace, full of what runs, and the recommender at work."""
+    namespace = metrics_server.namespace("harmless")
+    share_usage(metrics_server, "minutes", PHASES)
+    objects = [made for name in SHAPES for made in workloads(namespace, name, simulated_nodes.selector)]
+    metrics_server.apply(*objects)
+    for name in SHAPES:
+        metrics_server.kubectl("-n", namespace, "create", "job", f"{name}-run", f"--from=cronjob/{name}-cronjob")
+    pods = len(objects) + len(SHAPES) * (len(simulated_nodes.names) - 1)  # of a DaemonSet one on each node
+    wait_until(lambda: len(running(metrics_server, namespace)) == pods, f"all {pods} to run", timeout_s=90)
+    server = start_recommender(metrics_server, install(metrics_server), name="harmless")
+    yield namespace
+    server.kill()
+    clear_namespace(metrics_server, namespace)
+
+
+def workloads(namespace: str, shape: str, selector: Mapping[str, str]) -> list[Json]:
+    """One of each kind whose pods have this shape; a Job that loses its pod fails."""
+
+    def template(app: str, **more: Any) -> Json:
+        container = {"name": "main", "image": "none", "imagePullPolicy": "IfNotPresent", **SHAPES[shape]}
+        spec = {"nodeSelector": dict(selector), "terminationGracePeriodSeconds": 1, "containers": [container], **more}
+        annotations = usage_annotations("minutes", PHASES, "main")
+        return {"metadata": {"labels": {"app": app}, "annotations": annotations}, "spec": spec}
+
+    def made(version: str, kind: str, **spec: Any) -> Json:
+        metadata = {"name": f"{shape}-{kind.lower()}", "namespace": namespace}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    def lasting(kind: str, **spec: Any) -> Json:
+        name = f"{shape}-{kind.lower()}"
+        return made("apps/v1", kind, selector={"matchLabels": {"app": name}}, template=template(name), **spec)
+
+    run = {"backoffLimit": 0, "template": template("job", restartPolicy="OnFailure")}
+    return [
+        made("batch/v1", "Job", **run),
+        made("batch/v1", "CronJob", schedule="0 0 1 1 *", jobTemplate={"spec": run}),
+        lasting("Deployment", replicas=1),
+        lasting("StatefulSet", replicas=1, serviceName="none"),
+        lasting("DaemonSet"),
+    ]
+
+
+def running(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    """By uid, so that one that was made anew is another."""
+    pods = [pod for pod in cluster.core.list_namespaced_pod(namespace).items if pod.status.phase == "Running"]
+    return {pod.metadata.uid: pod for pod in pods if pod.metadata.deletion_timestamp is None}
+
+
+def has_less(pod: Any) -> bool:
+    """The updater has taken from it what it does not use."""
+    resources = pod.status.container_statuses[0].resources
+    return bool(resources and resources.requests and resources.requests.get("cpu") not in (None, ASKED["cpu"]))
+
+
+def said_of(vpa: Json) -> Any:
+    """What a failure is to tell: the reasons, and the least and most that is right."""
+    status = vpa.get("status", {})
+    told = [
+        (said["containerRecommendations"][0]["lowerBound"], said["containerRecommendations"][0]["upperBound"])
+        for said in [status.get("recommendation") or {}]
+        if said.get("containerRecommendations")
+    ]
+    return told, [f"{said['type']}: {said.get('message')}" for said in status.get("conditions", [])]
+
+
+def test_nobody_loses_a_pod_for_the_label_and_who_can_be_resized_is(
+    crowd: str, gates: str, metrics_server: Cluster
+) -> None:
+    cluster, before = metrics_server, running(metrics_server, crowd)
+    label(cluster, crowd)
+    began_s = time.monotonic()
+
+    def all_there() -> dict[str, Any]:
+        now = running(cluster, crowd)
+        assert not [pod.metadata.name for uid, pod in before.items() if uid not in now]
+        return now
+
+    def resized() -> bool:
+        jobs = (
+            pod.metadata.name
+            for pod in all_there().values()
+            if pod.metadata.labels["app"] == "job" and not has_less(pod)
+        )
+        left = [name for name in jobs if name.startswith(RESIZED)]
+        assert not left, (left, {name: said_of(vpa) for name, vpa in vpas(cluster, crowd).items() if "job" in name})
+        return True
+
+    wait_until(resized, "the jobs that can be to be resized", timeout_s=150)
+
+    while time.monotonic() - began_s < WATCHED_S:
+        all_there()
+        time.sleep(1.0)
+    assert {pod.status.container_statuses[0].restart_count for pod in all_there().values()} == {0}
+    made = {name: vpa["spec"]["updatePolicy"] for name, vpa in vpas(cluster, crowd).items()}
+    spared = {"updateMode": "InPlace", "minReplicas": 1}
+    if not gates:
+        spared = {"updateMode": "InPlaceOrRecreate", "minReplicas": MORE_THAN_ANY}
+    for kind in ("job", "cronjob", "daemonset"):
+        assert {shape: made[f"{shape}-{kind}.{kind}"] for shape in SHAPES} == {
+            shape: spared if shape in RESIZED else {"updateMode": "Initial"} for shape in SHAPES
+        }

@@ -1,0 +1,202 @@
+"""What one job teaches serves the next of its class, also over a restart of the recommender."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.usage.oom import OomObservation
+from recommender.engine.keeping import pack, unpack
+from recommender.engine.keys import Group, WorkloadKey
+from recommender.engine.member import Member
+from recommender.live.round import Recommender
+from recommender.live.view.view import SelectedPods
+from recommender.policies.memory_runs import MARGIN, MARGIN_OF_ONE
+from tests.fakes.records import GIB, Records, a_vpa, recommender, target_of, use
+
+KEY, CLASS = ObjectKey("ns", "bert"), WorkloadKey("ns", "bert")
+
+
+def a_run(
+    pod: str, phase: str = "Running", started_s: float | None = None, ended: Mapping[str, Any] | None = None
+) -> Pod:
+    """The pod of a job that declares two cores and 4 GiB."""
+    state: dict[str, Any] = {}
+    if started_s is not None:
+        state["running"] = {"startedAt": _time(started_s)}
+    if ended is not None:
+        state = {"terminated": dict(ended)}
+    status = {"phase": phase, "containerStatuses": [{"name": "main", "state": state}] if state else []}
+    requests = {"requests": {"cpu": "2", "memory": "4Gi"}}
+    return read_pod(
+        {
+            "metadata": {"namespace": "ns", "name": pod, "uid": f"uid-{pod}"},
+            "spec": {"containers": [{"name": "main", "image": "i", "resources": requests}]},
+            "status": status,
+        }
+    )
+
+
+def _time(unix_s: float) -> str:
+    return str(np.datetime64(int(unix_s), "s")) + "Z"
+
+
+class Jobs(Records):
+    """Jobs of one class, one VPA each."""
+
+    def select(self, vpa: Vpa) -> SelectedPods:
+        pods = super().select(vpa).pods
+        return SelectedPods(pods, {pod.uid: "bert" for pod in pods})
+
+    def add(self, name: str, pod: Pod) -> None:
+        self.raw[name], self.pods[name] = a_vpa(name), [pod]
+
+
+STAGES = [(0.1, 0.3)] * 10 + [(1.0, 0.3)] * 10 + [(0.2, 0.8)] * 20
+"""40 s: loading, work, and waiting with more memory."""
+
+
+def run_to_its_end(cluster: Jobs, ours: Any, name: str, exit_code: int = 0) -> None:
+    """One run of the class, a round each second."""
+    began_s = cluster.now_s
+    cluster.add(name, a_run(f"{name}-pod", started_s=began_s))
+    for cpu_cores, memory_gib in STAGES:
+        use(cluster, f"{name}-pod", cpu_cores, memory_gib)
+        ours.run()
+        cluster.now_s += 1.0
+    ended = {"startedAt": _time(began_s), "finishedAt": _time(cluster.now_s), "exitCode": exit_code, "reason": "x"}
+    cluster.pods[name] = [a_run(f"{name}-pod", "Failed" if exit_code else "Succeeded", ended=ended)]
+    ours.run()
+
+
+@pytest.fixture
+def cluster() -> Jobs:
+    jobs = Jobs()
+    jobs.now_s = 1_000_000.0
+    return jobs
+
+
+def test_a_run_starts_with_what_earlier_ones_needed_before_its_first_sample(cluster: Jobs) -> None:
+    ours = recommender(cluster)
+    ours.engine.lead_time.configured_s = 5.0
+    for number, memory in enumerate((4.0, 4.0, 0.8 * (1 + MARGIN + MARGIN_OF_ONE / 3)), start=1):
+        run_to_its_end(cluster, ours, f"bert-{number}")
+        cluster.add(name := f"bert-next-{number}", a_run(f"{name}-pod", phase="Pending"))
+        ours.run()
+        cpu_cores, memory_gib = target_of(cluster, name)
+        assert cpu_cores == pytest.approx(0.1, abs=0.01)  # work comes later
+        assert memory_gib == pytest.approx(memory, rel=0.01)  # what was declared, until three runs promise less
+        container = cluster.profiles[name][-1]["containers"][0]
+        assert container["why"]["policy"] == "class.runs"
+        assert container["demand"]["runs"] == number
+    assert "memory by 3 earlier runs of its class" in container["why"]["rule"]
+
+
+def test_what_the_class_needs_next_is_published_before_it_is_used(cluster: Jobs) -> None:
+    ours = recommender(cluster)
+    for number in range(1, 4):
+        run_to_its_end(cluster, ours, f"bert-{number}")
+    ours.engine.lead_time.configured_s = 3.0
+    cluster.add("bert-9", a_run("bert-9-pod", started_s=cluster.now_s))
+    told = []
+    for cpu_cores, memory_gib in STAGES:
+        use(cluster, "bert-9-pod", cpu_cores, memory_gib)
+        ours.run()
+        told.append(target_of(cluster, "bert-9")[0])
+        cluster.now_s += 1.0
+    assert max(told[:4]) < 0.2
+    assert min(told[7:18]) >= 0.95  # the work of the seconds 10 to 19, three seconds ahead
+    assert max(told[24:]) < 0.3
+
+
+def test_a_run_that_failed_or_was_killed_teaches_nothing(cluster: Jobs) -> None:
+    ours = recommender(cluster)
+    run_to_its_end(cluster, ours, "bert-1", exit_code=137)
+    assert ours.engine.classes.known(CLASS, "main") is None
+    assert not cluster.class_profiles
+
+
+def test_a_finished_pod_of_which_metrics_still_tell_is_not_taken_for_a_live_one(cluster: Jobs) -> None:
+    ours = recommender(cluster)
+    run_to_its_end(cluster, ours, "bert-1")
+    for _ in range(3):
+        cluster.now_s += 1.0
+        use(cluster, "bert-1-pod", 0.2, 0.8)
+        ours.run()
+    assert not ours.engine.fleet.members
+    assert len(ours.engine.classes.runs(CLASS, "main")) == 1
+
+
+def test_a_recommender_that_starts_again_knows_the_classes_and_where_each_run_was(cluster: Jobs) -> None:
+    ours = recommender(cluster)
+    run_to_its_end(cluster, ours, "bert-1")
+    cluster.add("bert-2", a_run("bert-2-pod", started_s=cluster.now_s))
+    for cpu_cores, memory_gib in STAGES[:31]:
+        use(cluster, "bert-2-pod", cpu_cores, memory_gib)
+        ours.run()
+        cluster.now_s += 1.0
+    killed = ObjectKey("ns", "bert-2-pod")
+    cluster.killed = [OomObservation(killed, "main", cluster.now_s, 2.5 * GIB)]
+    ours.run()  # writes its state once more
+    again = recommender(cluster)
+    use(cluster, "bert-2-pod", 0.2, 0.8)
+    again.run()
+    (before,), (after,) = list(ours.engine.fleet), list(again.engine.fleet)
+    assert len(again.engine.classes.runs(CLASS, "main")) == 1
+    now, then = again.engine.fleet.arrays, ours.engine.fleet.arrays
+    assert _place(again, after) == _place(ours, before)
+    assert now.samples[after.slot] == then.samples[before.slot] + 1
+    known = ours.engine.fleet.curves.curve(before.slot).levels
+    np.testing.assert_allclose(again.engine.fleet.curves.curve(after.slot).levels[: len(known)], known, rtol=1e-2)
+    floors = again.engine.groups.arrays.kill_floor(cluster.now_s)
+    assert floors[again.engine.groups.slots[Group("ns", "bert-2", "main")]] == 3 * GIB
+    assert target_of(cluster, "bert-2")[1] >= 3.0
+
+
+def _place(ours: Recommender, member: Member) -> tuple[int, int]:
+    arrays = ours.engine.fleet.arrays
+    return int(arrays.phase[member.slot]), int(arrays.start_cell[member.slot])
+
+
+def test_a_broken_state_is_reported_and_the_container_starts_anew(cluster: Jobs) -> None:
+    ours = recommender(cluster)
+    cluster.add("bert-2", a_run("bert-2-pod", started_s=cluster.now_s))
+    use(cluster, "bert-2-pod", 0.2, 0.8)
+    ours.run()
+    profile = dict(cluster.profiles["bert-2"][-1])
+    cluster.profiles["bert-2"].append(profile | {"state": profile["state"][:-9]})
+    cluster.class_profiles[KEY] = {"state": "nonsense"}
+    again = recommender(cluster)
+    cluster.now_s += 1.0
+    use(cluster, "bert-2-pod", 0.2, 0.8)
+    report = again.run()
+    assert set(report.problems) == {"PhaseProfile ns/bert-2", "workload class ns/bert"}
+    assert [again.engine.fleet.arrays.samples[member.slot] for member in again.engine.fleet] == [1]
+
+
+@pytest.mark.parametrize("part", ["groups", "members"])
+def test_a_kept_state_that_does_not_fit_stops_nobody(cluster: Jobs, part: str) -> None:
+    ours = recommender(cluster)
+    for name in ("bert-2", "bert-3"):
+        cluster.add(name, a_run(f"{name}-pod", started_s=cluster.now_s))
+    for _ in range(6):
+        for name in ("bert-2", "bert-3"):
+            use(cluster, f"{name}-pod", 0.2, 0.8)
+        ours.run()
+        cluster.now_s += 1.0
+    profile = dict(cluster.profiles["bert-2"][-1])
+    content = unpack(profile["state"], "it")
+    content[part] = {name: {"last_cell": kept.get("last_cell")} for name, kept in content[part].items()}
+    cluster.profiles["bert-2"].append(profile | {"state": pack(content)})
+    again = recommender(cluster)
+    for name in ("bert-2", "bert-3"):
+        use(cluster, f"{name}-pod", 0.2, 0.8)
+    report = again.run()
+    assert not report.problems
+    assert report.samples == 2

@@ -1,0 +1,312 @@
+"""Ours does nothing to anybody that the default recommender would not do: simulated hours, both side by side.
+
+A world is played with the updater's rules and the kubelet's (`recommender.simulate`); what is compared are evictions,
+kills and what is recommended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import pytest
+
+from harm_bench.playing import START_S, Play, Who
+from harm_bench.recommenders import Ours
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.records import CPU, MEMORY, Amounts
+from recommender.simulate import kubelet
+from recommender.simulate.metrics import Distort, clock_ahead, negative, silent
+from recommender.simulate.pods import NONE, Autoscaler, ContainerSpec, Policy, Resources, UpdateMode, Window, Workload
+from recommender.simulate.tally import Tally
+from recommender.simulate.usage import HOUR_S, MINUTE_S, Use, noisy, periodic, phases, steady, step, wave
+
+GIB, MIB = 2.0**30, 2.0**20
+SETTLED_H = 0.5
+"""Both resize new workloads at first: the default within two minutes, before it has any sample."""
+
+LOADING = phases([(10 * MINUTE_S, (1.0, 4.0 * GIB)), (math.inf, (0.5, 0.5 * GIB))])
+"""A start that needs eight times what comes after it."""
+
+
+def web(
+    use: Use,
+    declared: Amounts = (0.3, 600 * MIB),
+    mode: UpdateMode = "Recreate",
+    *,
+    limits: Amounts = NONE,
+    min_replicas: int | None = None,
+    **more: Any,
+) -> Workload:
+    """A Deployment of two, unless `more` says otherwise, with a VPA as nobody has set it up any further."""
+    spec = ContainerSpec("main", Resources(declared, limits), use, crashes=more.pop("crashes", ()))
+    asked: dict[str, Any] = {"namespace": "ns", "name": "web", "kind": "Deployment", "replicas": 2} | more
+    return Workload(containers=[spec], vpa=Autoscaler(mode, Policy(), min_replicas), **asked)
+
+
+def moment(hour: float) -> float:
+    return START_S + hour * HOUR_S
+
+
+def evictions_after(play: Play, from_h: float, until_h: float) -> int:
+    """How many there are between two hours; play has not come further than the first."""
+    before = play.until(from_h).tally().evictions
+    return play.until(until_h).tally().evictions - before
+
+
+def disturbances(tally: Tally) -> int:
+    return tally.evictions + tally.updates + tally.restarts + tally.kills
+
+
+LOADS: dict[str, Use] = {
+    "300m and 600 MiB, constant": steady(0.3, 600 * MIB),
+    "300m and 600 MiB with noise": noisy(steady(0.3, 600 * MIB), 0.03, seed=1),
+    "a small one": noisy(steady(0.04, 90 * MIB), 0.05, seed=2),
+    "a large one": noisy(steady(2.0, 4 * GIB), 0.03, seed=3),
+    "up and down in ten minutes": noisy(periodic((0.2, GIB), (0.8, 1.5 * GIB), 600.0), 0.03, seed=4),
+    "up and down in an hour": noisy(wave((0.2, GIB), (0.8, 1.5 * GIB), HOUR_S), 0.03, seed=5),
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_hours_of_the_same_load_evict_no_more_than_under_the_default_recommender(load: str) -> None:
+    ours, default = (evictions_after(Play(who, [web(LOADS[load])]), SETTLED_H, 3.0) for who in WHO)
+    assert ours <= default
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_new_workload_is_evicted_no_more_than_under_the_default_recommender(load: str) -> None:
+    ours, default = (Play(who, [web(LOADS[load])]).until(2.0).tally().evictions for who in WHO)
+    assert ours <= default
+
+
+def test_one_step_of_the_load_evicts_each_pod_once() -> None:
+    load = step((0.025, 600 * MIB), (0.6, 600 * MIB), moment(1.5))
+    assert evictions_after(Play("ours", [web(load)]), 1.5, 3.0) <= 2
+
+
+def test_what_a_start_needs_is_kept_for_a_second_replica() -> None:
+    world = web(
+        LOADING, (1.0, 5 * GIB), "InPlaceOrRecreate", replicas=1, min_replicas=1, scales=((moment(2.5), 2),)
+    )  # fmt: skip
+    Play("ours", [world]).until(2.51)
+    assert len(world.pods) == 2
+    assert world.pods[-1].containers[0].has.requests[MEMORY] >= 4 * GIB
+
+
+def test_a_crash_costs_at_most_one_kill_before_the_start_has_what_it_needs() -> None:
+    """Limit = request, so that too little memory kills."""
+    world = web(
+        LOADING, (1.0, 5 * GIB), "InPlaceOrRecreate", limits=(1.0, 5 * GIB), replicas=1, min_replicas=1,
+        crashes=(once(2.5),),
+    )  # fmt: skip
+    assert Play("ours", [world]).until(4.0).tally().kills <= 1
+
+
+def test_a_kill_is_followed_by_the_largest_known_peak() -> None:
+    world = web(LOADING, (1.0, 5 * GIB), "Off", limits=(1.0, 5 * GIB), replicas=1)
+    play = Play("ours", [world]).until(2.5)
+    play.cluster.kills.append(kubelet.Kill("ns", world.pods[0].name, "main", play.cluster.now_s, 600 * MIB))
+    play.until(2.51)
+    assert play.target()[MEMORY] >= 4 * GIB
+
+
+@pytest.mark.long
+def test_a_step_of_memory_after_half_a_day_kills_no_more_than_under_the_default_recommender() -> None:
+    """Pods of that age are given the target whatever the bounds say; their limit moves along."""
+    load, declared = noisy(step((0.1, 0.5 * GIB), (0.8, 2.0 * GIB), moment(12.1)), 0.03, seed=8), (2.0, 6 * GIB)
+    kills = {}
+    for who in WHO:
+        world = web(load, declared, "InPlaceOrRecreate", limits=declared)
+        kills[who] = Play(who, [world], round_s=60.0).until(13.0).tally().kills
+    assert 0 < kills["ours"] <= kills["default"]
+
+
+def test_a_container_that_starts_again_begins_its_class_anew() -> None:
+    """Eight runs of its class have shown that after three minutes it takes 4 GiB, and after ten 0.5; then it crashes.
+
+    Whether it keeps the 4 GiB or is given them again within the three minutes: it is not killed.
+    """
+    load = phases([(180.0, (1.0, 0.3 * GIB)), (420.0, (1.0, 4.0 * GIB)), (math.inf, (0.5, 0.5 * GIB))])
+    job = web(
+        load, (1.0, 5 * GIB), "InPlaceOrRecreate", limits=(1.0, 5 * GIB), kind="Job", replicas=1, min_replicas=1,
+        runs_for_s=40 * MINUTE_S, again_after_s=5 * MINUTE_S, restarts_in_place=True, crashes=(once(8 * 0.75 + 0.55),),
+    )  # fmt: skip
+    play = Play("ours", [job]).until(8 * 0.75 + 0.72)
+    assert job.run == 8
+    assert job.pods[-1].containers[0].restarts >= 1
+    assert play.tally().kills == 0
+
+
+@pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
+def test_a_crash_loop_shrinks_nothing(mode: UpdateMode) -> None:
+    """Each start dies within half a minute at 50 MB, before it comes to what it needs."""
+    load = step((0.5, 2 * GIB), (0.05, 50e6), moment(1.0))
+    dies_young = (Window(moment(1.0), moment(3.0)), 30.0)
+    play = Play("ours", [web(load, (0.5, 2.5 * GIB), mode, crashes=(dies_young,))]).until(1.0)
+    before = play.target()[MEMORY]
+    play.until(3.0)
+    assert play.target()[MEMORY] >= before
+
+
+Ending = Literal["none", "told to end", "killed", "its profiles are lost"]
+
+
+class After(NamedTuple):
+    """What happens to pods, and the memory that is recommended at last."""
+
+    disturbances: int
+    evictions: int
+    memory_bytes: float
+
+
+@cache
+def two_hours_after(ending: Ending, hour: float, mode: UpdateMode) -> After:
+    """A recommender ends at this hour, and another one begins."""
+    play = Play("ours", [web(LOADING, (1.0, 5 * GIB), mode)]).until(hour)
+    ours, before = play.recommender, play.tally()
+    assert isinstance(ours, Ours)
+    if ending in ("told to end", "its profiles are lost"):
+        ours.stop()
+    elif ending == "killed":
+        ours.keep_checkpoints()
+    if ending == "its profiles are lost":
+        ours.view.lose_profiles()
+    if ending != "none":
+        ours.start()
+    after = play.until(hour + 2.0).tally()
+    return After(disturbances(after) - disturbances(before), after.evictions - before.evictions, play.target()[MEMORY])
+
+
+@pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
+@pytest.mark.parametrize("hour", [1.0, 3.0])
+@pytest.mark.parametrize("ending", ["told to end", "killed"])
+def test_whoever_follows_a_recommender_moves_no_more_than_it_would_have(
+    ending: Ending, hour: float, mode: UpdateMode
+) -> None:
+    after, without = two_hours_after(ending, hour, mode), two_hours_after("none", hour, mode)
+    assert after.disturbances <= without.disturbances
+
+
+@pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
+def test_whoever_follows_and_cannot_read_what_was_kept_moves_no_memory(mode: UpdateMode) -> None:
+    """As after an upgrade: it goes on from status and checkpoint.
+
+    CPU is foreseen anew as a stranger's, until following its own use has been cheaper: three changes a pod, in place.
+    """
+    after, without = two_hours_after("its profiles are lost", 1.0, mode), two_hours_after("none", 1.0, mode)
+    assert after.memory_bytes == pytest.approx(without.memory_bytes, rel=0.01)
+    assert after.evictions <= without.evictions
+    assert after.disturbances <= without.disturbances + 6
+
+
+def test_what_is_left_behind_holds_what_a_start_needs() -> None:
+    play = Play("ours", [web(LOADING, (1.0, 5 * GIB), "InPlaceOrRecreate")]).until(3.0)
+    play.recommender.stop()
+    assert play.target()[MEMORY] >= 4 * GIB
+
+
+@pytest.mark.parametrize("load", ["has just risen", "has just fallen"])
+def test_two_hours_of_silence_move_nothing(load: str) -> None:
+    low, high = (0.3, GIB), (1.0, 3 * GIB)
+    use = step(low, high, moment(2.0)) if load == "has just risen" else step(high, low, moment(2.0))
+    begins_s = moment(2.0) + (2 if load == "has just risen" else 12) * MINUTE_S
+    world = web(use, (1.0, 3 * GIB), "InPlaceOrRecreate")
+    play = Play("ours", [world], distort=silent(Window(begins_s, moment(4.2))))
+    play.until(hours(begins_s + MINUTE_S))
+    settled = play.target()
+    play.until(4.19)
+    assert play.target() == settled
+
+
+def test_silence_is_soon_told() -> None:
+    play = Play("ours", [web(steady(0.3, GIB))], distort=silent(Window(moment(1.0), moment(3.0)))).until(1.25)
+    assert isinstance(play.recommender, Ours)
+    assert "LowConfidence" in play.recommender.view.conditions[ObjectKey("ns", "web")]
+
+
+WRONG_ONCE = Window(moment(1.0), moment(1.0) + 15.0)
+WRONG: dict[str, Distort] = {
+    "an hour ahead": clock_ahead(WRONG_ONCE, HOUR_S),
+    "ten years ahead": clock_ahead(WRONG_ONCE, 87600 * HOUR_S),
+    "less than nothing": negative(WRONG_ONCE),
+}
+
+
+REFUSED = {
+    "an hour ahead": "from the future", "ten years ahead": "from the future", "less than nothing": "negative use",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_one_impossible_sample_does_not_stop_those_after_it(wrong: str) -> None:
+    """Neither of its own container nor of another one."""
+    load = step((0.3, GIB), (0.6, 3 * GIB), moment(1.1))
+    worlds = [web(load, (0.6, 3 * GIB), "InPlaceOrRecreate", namespace=name) for name in ("ns", "other")]
+    play = Play("ours", worlds, distort=only_in("ns", WRONG[wrong])).until(1.25)
+    assert min(play.target(0)[MEMORY], play.target(1)[MEMORY]) >= 3 * GIB
+    assert isinstance(play.recommender, Ours)
+    assert set(play.recommender.problems.values()) == {f"refused: {REFUSED[wrong]}"}
+
+
+def test_scaled_to_zero_while_the_recommender_is_away_memory_is_kept() -> None:
+    world = web(
+        steady(0.5, 4 * GIB), (0.5, 4.8 * GIB), "InPlaceOrRecreate",
+        replicas=1, min_replicas=1, scales=((moment(2.1), 0),),
+    )  # fmt: skip
+    play = Play("ours", [world]).until(2.0)
+    play.recommender.stop()
+    play.present = False
+    play.until(2.5)
+    play.recommender.start()
+    play.present = True
+    play.until(6.0)
+    assert play.target()[MEMORY] >= 4 * GIB
+
+
+@pytest.mark.parametrize("mode", ["Off", "Initial"])
+def test_violations_of_what_somebody_else_declared_are_not_ours(mode: UpdateMode) -> None:
+    """Declared a tenth of what is used, and nobody changes that: the forecast is as good as ever."""
+    targets = {}
+    for declared in ((0.1, 100 * MIB), (1.0, GIB)):
+        play = Play("ours", [web(noisy(steady(1.0, GIB), 0.02, seed=6), declared, mode)]).until(3.0)
+        targets[declared] = play.target()
+    too_low, right = targets.values()
+    assert too_low[CPU] <= 1.05 * right[CPU]
+    assert too_low[MEMORY] <= 1.05 * right[MEMORY]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("load", [(0.5, GIB), (0.3, 600 * MIB)])
+@pytest.mark.parametrize("limited", [False, True], ids=["no limits", "limit = request"])
+@pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
+def test_after_a_day_a_steady_load_is_given_no_more_than_by_the_default_recommender(
+    load: Amounts, mode: UpdateMode, limited: bool
+) -> None:
+    """Declared three times what is used: a limit that goes down with the request does so as late as the default's."""
+    declared, reserved = (3 * load[CPU], 3 * load[MEMORY]), {}
+    for who in WHO:
+        limits = declared if limited else NONE
+        world = web(noisy(steady(*load), 0.03, seed=7), declared, mode, limits=limits)
+        Play(who, [world], round_s=60.0).until(30.0)
+        reserved[who] = world.tallies[1].reserved
+    assert reserved["ours"][CPU] <= reserved["default"][CPU]
+    assert reserved["ours"][MEMORY] <= reserved["default"][MEMORY]
+
+
+WHO: Sequence[Who] = ("ours", "default")
+
+
+def once(hour: float) -> tuple[Window, float]:
+    """What runs then ends with an error, not for want of memory."""
+    return Window(moment(hour), moment(hour) + 15.0), 0.0
+
+
+def hours(now_s: float) -> float:
+    return (now_s - START_S) / HOUR_S
+
+
+def only_in(namespace: str, distort: Distort) -> Distort:
+    return lambda usage, now_s: distort(usage, now_s) if usage.namespace == namespace else usage

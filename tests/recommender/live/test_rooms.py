@@ -1,0 +1,119 @@
+"""What there is room for: nodes by what the pods of a VPA ask of them, and what quotas leave each pod."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.node import read_node
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.quota import Quota, read_quota
+from recommender.cluster.objects.vpa import read_vpa
+from recommender.live.view.room import Rooms
+from tests.fakes.records import a_vpa
+
+GIB, INF = 2.0**30, math.inf
+JOB, OTHER = ObjectKey("ns", "job"), ObjectKey("ns", "other")
+VPA = read_vpa(a_vpa())
+
+
+def pod(memory_gib: float = 2.0, pool: str = "", phase: str = "Running", limit_gib: float = 0.0) -> Pod:
+    requests = {"cpu": "1", "memory": f"{round(memory_gib * 1024)}Mi"}
+    limits = {"memory": f"{round(limit_gib * 1024)}Mi"} if limit_gib else {}
+    containers = [{"name": "main", "resources": {"requests": requests, "limits": limits}}]
+    spec = {"containers": containers, **({"nodeSelector": {"pool": pool}} if pool else {})}
+    return read_pod({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": {"phase": phase}})
+
+
+def quota(name: str = "q", used: dict[str, str] | None = None, **spec: Any) -> Quota | None:
+    return read_quota({"metadata": {"namespace": "ns", "name": name}, "spec": spec, "status": {"used": used or {}}})
+
+
+def rooms(quotas: Iterable[Quota | None] = (), **nodes: tuple[float, float]) -> Rooms:
+    """Nodes of a pool of their own each, by (cores, GiB)."""
+    offered = [
+        read_node(
+            {
+                "metadata": {"name": pool, "labels": {"pool": pool}},
+                "status": {"allocatable": {"cpu": str(cpu), "memory": f"{memory}Gi"}},
+            }
+        )
+        for pool, (cpu, memory) in nodes.items()
+    ]
+    return Rooms(watched(offered), watched([one for one in quotas if one is not None]))  # type: ignore[arg-type]
+
+
+def watched(objects: list[Any]) -> SimpleNamespace:
+    return SimpleNamespace(version=1, snapshot=lambda: dict(enumerate(objects)))
+
+
+def test_a_master_on_small_nodes_and_a_worker_on_large_ones_have_room_for_the_worker() -> None:
+    found = rooms(small=(4.0, 16.0), large=(8.0, 64.0))
+    assert found.of(VPA, [pod(pool="small"), pod(pool="large")]).nodes == ((4.0, 16 * GIB), (8.0, 64 * GIB))
+    assert found.of(VPA, [pod(pool="small")]).nodes == ((4.0, 16 * GIB),)
+    assert found.of(VPA, [pod(pool="elsewhere")]).nodes == ()
+
+
+def quota_of(found: Rooms, pods: list[Pod], replicas: int = 0) -> tuple[float, float]:
+    found.selected(JOB, pods, replicas)
+    return found.of(VPA, pods).quota
+
+
+def test_a_pod_may_have_what_it_has_and_what_the_quota_leaves() -> None:
+    found = rooms([quota(hard={"requests.memory": "3Gi"}, used={"requests.memory": "2Gi"})])
+    assert quota_of(found, [pod(2.0)]) == (INF, 3 * GIB)
+    assert quota_of(found, []) == (INF, INF)
+
+
+def test_what_is_left_is_shared_by_all_pods_of_the_namespace_that_have_a_vpa() -> None:
+    found = rooms([quota(hard={"memory": "10Gi"}, used={"memory": "6Gi"})])
+    found.selected(OTHER, [pod(), pod()], 0)
+    assert quota_of(found, [pod(), pod(), pod(phase="Succeeded")])[1] == 3 * GIB
+    found.selected(OTHER, [], 0)
+    assert quota_of(found, [pod(), pod()])[1] == 4 * GIB
+
+
+@pytest.mark.parametrize(("live", "used"), [(2, "4Gi"), (1, "2Gi"), (0, "0")])
+def test_a_replica_that_was_evicted_and_is_not_made_yet_keeps_its_share(live: int, used: str) -> None:
+    found = rooms([quota(hard={"memory": "6Gi"}, used={"memory": used})])
+    assert quota_of(found, [pod(2.0)] * live, replicas=2)[1] == 3 * GIB
+
+
+def test_a_quota_that_is_used_up_leaves_what_the_pods_have() -> None:
+    found = rooms([quota(hard={"memory": "2Gi"}, used={"memory": "5Gi"})])
+    assert quota_of(found, [pod(2.0)])[1] == 2 * GIB
+
+
+def test_of_several_quotas_the_tightest_counts_for_each_resource() -> None:
+    found = rooms(
+        [
+            quota("a", hard={"memory": "9Gi", "cpu": "4"}, used={"memory": "1Gi", "cpu": "1"}),
+            quota("b", hard={"requests.memory": "2Gi", "pods": "5"}, used={"requests.memory": "1Gi"}),
+        ]
+    )
+    assert quota_of(found, [pod(1.0)]) == (4.0, 2 * GIB)
+
+
+def test_what_is_left_of_limits_counts_where_they_go_along() -> None:
+    found = rooms([quota(hard={"limits.memory": "6Gi"}, used={"limits.memory": "4Gi"})])
+    pods = [pod(2.0, limit_gib=4.0)]
+    assert quota_of(found, pods) == (INF, 3 * GIB), "half as much more of both"
+    alone = {"containerPolicies": [{"containerName": "*", "controlledValues": "RequestsOnly"}]}
+    assert found.of(read_vpa(a_vpa(resourcePolicy=alone)), pods).quota == (INF, INF)
+
+
+NO_BOUNDS: list[dict[str, Any]] = [
+    {"hard": {"pods": "5"}},
+    {"hard": {"limits.ephemeral-storage": "1Gi"}},
+    {"hard": {"memory": "1Gi"}, "scopes": ["BestEffort"]},
+]
+
+
+@pytest.mark.parametrize("spec", NO_BOUNDS)
+def test_a_quota_that_bounds_neither_requests_nor_limits_is_none(spec: dict[str, Any]) -> None:
+    assert quota(**spec) is None

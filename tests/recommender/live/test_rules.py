@@ -1,0 +1,98 @@
+"""What becomes of what is published, by a VPA's mode and policies and by its pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recommender.cluster.objects.pods import read_pod
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.engine.keys import Rules
+from recommender.live.rules import counts_for_s, rules_of
+from tests.fakes.records import a_vpa
+
+ASKED = {"cpu": "1", "memory": "2Gi"}
+BURSTABLE, GUARANTEED = {"requests": ASKED}, {"requests": ASKED, "limits": ASKED}
+DAY_S = 86400.0
+
+
+def a_policy(**fields: Any) -> dict[str, Any]:
+    return {"resourcePolicy": {"containerPolicies": [{"containerName": "main", **fields}]}}
+
+
+def in_mode(mode: str, **spec: Any) -> Vpa:
+    return read_vpa(a_vpa(updatePolicy={"updateMode": mode}, **spec))
+
+
+def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observes_only: bool = False, **container: Any) -> Rules:
+    """Of a VPA with one pod of one container."""
+    spec = {"containers": [{"name": "main", "resources": resources, **container}]}
+    metadata = {"namespace": "ns", "name": "p", "uid": "u"}
+    pod = read_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    return rules_of(vpa, [pod], "main", observes_only=observes_only)
+
+
+@pytest.mark.parametrize(
+    ("mode", "applied", "evicts"),
+    [
+        ("Off", False, False),
+        ("Initial", False, True),
+        ("Recreate", True, True),
+        ("Auto", True, True),
+        ("InPlaceOrRecreate", True, False),
+        ("InPlace", True, False),
+    ],
+)
+def test_the_mode_says_whether_anybody_gets_it_and_whether_a_pod_is_made_anew_for_it(
+    mode: str, applied: bool, evicts: bool
+) -> None:
+    found = rules(in_mode(mode))
+    assert (found.applied, found.evicts) == (applied, evicts)
+
+
+def test_a_vpa_without_an_update_policy_evicts() -> None:
+    bare = a_vpa()
+    del bare["spec"]["updatePolicy"]
+    assert rules(read_vpa(bare)).evicts
+
+
+def test_what_is_only_observed_or_of_a_container_that_is_off_nobody_gets() -> None:
+    assert not rules(in_mode("InPlace"), observes_only=True).applied
+    assert not rules(in_mode("InPlace", **a_policy(mode="Off", controlledValues="RequestsOnly"))).applied
+
+
+def test_in_place_evicts_all_the_same_where_the_qos_class_would_change_or_a_container_is_restarted() -> None:
+    alone = in_mode("InPlaceOrRecreate", **a_policy(controlledValues="RequestsOnly"))
+    restarts = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    assert rules(alone, GUARANTEED).evicts
+    assert not rules(in_mode("InPlaceOrRecreate"), GUARANTEED).evicts
+    assert rules(in_mode("InPlaceOrRecreate"), {}).evicts
+    assert rules(in_mode("InPlaceOrRecreate"), {"limits": ASKED}).evicts
+    assert rules(in_mode("InPlaceOrRecreate"), resizePolicy=restarts).evicts
+
+
+def test_a_memory_limit_goes_along_where_there_is_one_and_the_policy_lets_it() -> None:
+    assert rules(in_mode("InPlace"), GUARANTEED).limits_follow
+    assert not rules(in_mode("InPlace")).limits_follow
+    assert not rules(in_mode("InPlace", **a_policy(controlledValues="RequestsOnly")), GUARANTEED).limits_follow
+
+
+@pytest.mark.parametrize(
+    ("kind", "repeats"),
+    [("Deployment", True), ("StatefulSet", True), ("DaemonSet", True), ("Job", False), ("CronJob", False),
+     ("PyTorchJob", False), ("PaddleJob", False), ("JobSet", False)],
+)  # fmt: skip
+def test_the_pods_of_a_job_are_not_simply_made_again(kind: str, repeats: bool) -> None:
+    target = {"apiVersion": "any/v1", "kind": kind, "name": "x"}
+    assert rules(in_mode("InPlace", targetRef=target)).repeats is repeats
+
+
+def test_memory_is_looked_back_upon_by_the_intervals_of_the_vpa() -> None:
+    """`memoryAggregationIntervalSeconds` and `...Count` of newer VPAs; a day and eight where it says nothing."""
+    plain, hourly = in_mode("Off"), in_mode("Off", **a_policy(memoryAggregationIntervalSeconds=3600))
+    assert rules(plain).memory_interval_s is None
+    assert rules(hourly).memory_interval_s == 3600
+    assert counts_for_s(plain, "main") == 8 * DAY_S
+    assert counts_for_s(hourly, "main") == 8 * 3600.0
+    assert counts_for_s(in_mode("Off", **a_policy(memoryAggregationIntervalCount=2)), "main") == 2 * DAY_S

@@ -1,0 +1,46 @@
+"""A VPA without a recommendation is said after half an hour, each half hour, until it has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from recommender.cluster.objects.vpa import read_vpa
+from recommender.live.unserved import LONG_S, Unserved
+from recommender.live.view.view import SelectedPods
+from recommender.live.vpa_state import VpaState
+from tests.fakes.records import a_pod, a_vpa
+from tests.recommender.live.behaviours import standing
+
+
+def workload(status: dict[str, Any] | None = None, **spec: Any) -> VpaState:
+    return VpaState(read_vpa({**a_vpa(**spec), "status": status or {}}), SelectedPods([a_pod("p")], {}))
+
+
+def test_it_is_said_each_half_hour_and_counted_until_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    registry = CollectorRegistry()
+    unserved = Unserved(registry)
+
+    def look(at_s: float, one: VpaState) -> tuple[int, float | None]:
+        caplog.clear()
+        unserved.look([one], at_s)
+        return len(caplog.records), registry.get_sample_value("phasewise_vpas_unserved")
+
+    assert look(0.0, workload()) == (0, 0.0)
+    assert look(LONG_S - 1.0, workload()) == (0, 0.0)
+    assert look(LONG_S, workload()) == (1, 1.0)
+    assert "ns/job: no recommendation for 30 minutes: no use" in caplog.text
+    assert look(LONG_S + 15.0, workload()) == (0, 1.0)
+    assert look(2 * LONG_S, workload()) == (1, 1.0)
+    assert look(2 * LONG_S + 15.0, workload(standing())) == (0, 0.0)
+    assert look(2 * LONG_S + 30.0, workload()) == (0, 0.0), "it counts anew"
+
+
+def test_who_wants_nothing_lacks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    off = workload(resourcePolicy={"containerPolicies": [{"containerName": "*", "mode": "Off"}]})
+    unserved = Unserved(CollectorRegistry())
+    unserved.look([off], 0.0)
+    unserved.look([off], LONG_S)
+    assert not caplog.records

@@ -1,0 +1,73 @@
+"""Phases by plain k-means: what they see, and how much of told stages they find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import adjusted_mutual_info_score
+
+from recommender.phases.stages import STAY, WEIGHTS, StageClusters, stage_features
+from recommender.records import FloatArray
+
+RECORDINGS = Path(__file__).parents[3] / "recommender" / "data" / "recordings"
+MIB = 2.0**20
+
+
+def stepped(levels: list[tuple[float, float]], length: int = 20, seed: int = 0) -> FloatArray:
+    """Use that goes through levels of cores and MiB with a little noise."""
+    noise = np.random.default_rng(seed).lognormal(0, 0.03, (len(levels) * length, 2))
+    return np.repeat(np.array(levels) * [1.0, MIB], length, axis=0) * noise
+
+
+def test_features_of_a_sample_by_hand() -> None:
+    usage = np.array([[1.0, 48 * MIB], [2.0, 112 * MIB], [0.0, 48 * MIB], [0.0, 48 * MIB]])
+    features = stage_features(usage) / WEIGHTS
+    # The mean of 2, 0 and 0; 48 MiB above a floor of 16; a half of the largest; age 3; as three samples before.
+    expected = [2 / 3 + 0.01, 64 * MIB, 0.5, 4.0, 1.0, 2.01]
+    assert features[3] == pytest.approx(np.log(expected))
+
+
+def test_features_of_a_sample_know_nothing_of_what_comes() -> None:
+    usage = stepped([(0.2, 100.0), (2.0, 800.0), (1.0, 800.0)])
+    assert stage_features(usage[:30]) == pytest.approx(stage_features(usage)[:30])
+
+
+def test_runs_of_a_class_go_through_the_same_phases() -> None:
+    levels = [(0.1, 100.0), (2.0, 400.0), (0.5, 900.0)]
+    runs = [stepped(levels, seed=seed) for seed in range(4)]
+    clusters = StageClusters.fit(runs[:3], 3)
+    labels = clusters.label(runs[3])
+    # Settled in each level, past what the features still remember of the one before.
+    first, second, third = (set(labels[end - 6 : end].tolist()) for end in (20, 40, 60))
+    assert [len(found) for found in (first, second, third)] == [1, 1, 1]
+    assert first != second
+    assert np.array_equal(labels, clusters.label(stepped(levels, seed=3)))
+    assert np.count_nonzero(np.diff(labels)) <= 5
+
+
+def test_fewer_samples_than_phases_are_as_many_phases() -> None:
+    assert len(StageClusters.fit([stepped([(1.0, 100.0)], length=3)], 8).centres) == 3
+
+
+def test_a_sample_half_way_between_two_phases_changes_nothing() -> None:
+    clusters = StageClusters(np.array([[0.0] * 6, [1.0] + [0.0] * 5]), np.zeros(6), np.ones(6))
+    usage = np.array([[0.99, 0.0]] * 5)
+    usage[3:, 0] = np.exp(0.51) - 0.01
+    near = clusters.label(usage)
+    assert STAY < 1
+    assert (near == near[0]).all()
+
+
+def test_phases_within_a_class_share_more_with_told_stages_than_half_of_what_can_be_shared() -> None:
+    table = pd.read_parquet(RECORDINGS / "fit.parquet")
+    shared = []
+    for _, of_class in table.groupby("workload"):
+        runs = [run.sort_values("timestamp") for _, run in of_class.groupby("container")]
+        usages = [run[["cpu_cores", "memory_bytes"]].to_numpy(np.float64) for run in runs]
+        clusters = StageClusters.fit(usages[::2], 6)
+        found = np.concatenate([clusters.label(usage) for usage in usages[1::2]])
+        shared.append(adjusted_mutual_info_score(np.concatenate([run["stage"] for run in runs[1::2]]), found))
+    assert np.mean(shared) > 0.45

@@ -1,0 +1,214 @@
+"""Containers on paper: they start, use, are killed, crash, come again and end."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.records import CPU, MEMORY, Amounts
+from recommender.simulate.admission import resources_for
+from recommender.simulate.metrics import Metrics, clock_ahead, negative, silent
+from recommender.simulate.pods import NONE, Autoscaler, Node, Policy, Resources, Window
+from recommender.simulate.usage import noisy, phases, steady, wave
+from tests.recommender.simulate.worked import (
+    GIB,
+    HAS,
+    MIDNIGHT_S,
+    cluster_of,
+    recommend,
+    requests_of,
+    tally_of,
+    wait,
+    workload,
+)
+
+LIMITED = Resources(HAS, HAS)
+GROWING = phases([(300.0, (0.5, 0.5 * GIB)), (math.inf, (0.5, 2 * GIB))])
+
+
+# -- what a pod is given ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("has", "values", "given_it"),
+    [
+        (Resources((1.0, GIB), (2.0, 3 * GIB)), "RequestsAndLimits", Resources((0.5, 2 * GIB), (1.0, 6 * GIB))),
+        (Resources((1.0, GIB), (1.0, GIB)), "RequestsAndLimits", Resources((0.5, 2 * GIB), (0.5, 2 * GIB))),
+        (Resources(NONE, (1.0, GIB)), "RequestsAndLimits", Resources((0.5, 2 * GIB), (0.5, 2 * GIB))),
+        (Resources((1.0, GIB), (2.0, 1.5 * GIB)), "RequestsOnly", Resources((0.5, 1.5 * GIB), (2.0, 1.5 * GIB))),
+        (Resources(), "RequestsAndLimits", Resources((0.5, 2 * GIB), NONE)),
+    ],
+)
+def test_limits_keep_their_ratio_or_cut_the_target(has: Resources, values: str, given_it: Resources) -> None:
+    web = workload(policy=Policy(controlled_values=values))  # type: ignore[arg-type]
+    recommend(web, (0.5, 2 * GIB))
+    assert repr(resources_for(web.vpa, "main", has)) == repr(given_it)  # nan is not nan
+
+
+def test_a_policy_wins_over_the_target() -> None:
+    web = workload(policy=Policy(min_allowed=(0.7, None), max_allowed=(None, GIB)))
+    recommend(web, (0.5, 2 * GIB))
+    assert resources_for(web.vpa, "main", Resources()).requests == (0.7, GIB)
+
+
+def test_without_a_recommendation_a_pod_is_made_as_declared() -> None:
+    assert resources_for(Autoscaler(), "main", LIMITED) == LIMITED
+
+
+# -- lives -----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_above_the_limit_kills_and_the_next_run_begins_anew() -> None:
+    web = workload("Off", LIMITED, GROWING, replicas=1)
+    cluster = cluster_of(web, minutes=7.0)
+    (container,) = web.pods[0].containers
+    assert (tally_of(web).kills, container.restarts) == (1, 1)
+    assert container.last_kill_s == pytest.approx(300.0)
+    assert container.used[MEMORY] == 0.5 * GIB
+    (kill,) = cluster.take_kills()
+    assert kill.memory_bytes == GIB
+    assert cluster.take_kills() == []
+
+
+def test_memory_above_the_request_kills_only_where_the_node_is_short_of_it() -> None:
+    for evicts, kills in ((False, 0), (True, 1)):
+        web = workload("Off", Resources(HAS), GROWING, replicas=1, node=Node(evicts=evicts))
+        cluster_of(web, minutes=7.0)
+        assert tally_of(web).kills == kills
+
+
+def test_waits_between_crashes_double_up_to_five_minutes() -> None:
+    dies = (Window(MIDNIGHT_S, math.inf), 15.0)
+    web = workload("Off", replicas=1, crashes=(dies,))
+    cluster = cluster_of(web, minutes=60.0)
+    assert web.pods[0].containers[0].backoff_s == 300.0
+    before = web.pods[0].containers[0].restarts
+    wait(cluster, 60.0)
+    assert web.pods[0].containers[0].restarts - before in (11, 12)
+
+
+def test_cpu_is_used_up_to_the_limit_and_wanted_beyond() -> None:
+    web = workload("Off", LIMITED, steady(1.5, 0.5 * GIB), replicas=1)
+    cluster_of(web, minutes=10.0)
+    tally = tally_of(web)
+    assert web.pods[0].containers[0].used[CPU] == 1.0
+    assert tally.below_cpu_s == tally.ran_s > 0
+    assert tally.below_memory_s == 0
+
+
+def test_slack_is_what_was_reserved_and_not_used() -> None:
+    web = workload("Off", use=steady(0.25, 0.5 * GIB))
+    cluster_of(web, minutes=10.0)
+    tally = tally_of(web)
+    assert tally.slack[CPU] / tally.used[CPU] == pytest.approx(3.0)
+    assert tally.slack[MEMORY] / tally.used[MEMORY] == pytest.approx(1.0)
+
+
+def test_a_resize_restarts_what_cannot_be_given_it_while_it_runs() -> None:
+    web = workload("InPlaceOrRecreate", restart_for=frozenset({"memory"}))
+    cluster = cluster_of(web)
+    recommend(web, (2.0, GIB))
+    wait(cluster, 4.0)
+    assert tally_of(web).restarts == 0
+    recommend(web, (2.0, 2 * GIB))
+    wait(cluster, 4.0)
+    assert tally_of(web).restarts == 2
+    assert {container.restarts for pod in web.pods for container in pod.containers} == {1}
+
+
+# -- controllers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_goes_from_run_to_run() -> None:
+    job = workload("Off", kind="Job", replicas=1, runs_for_s=600.0, again_after_s=300.0)
+    cluster_of(job, minutes=60.0)
+    assert job.run in (3, 4)
+    assert tally_of(job).failed_jobs == 0
+
+
+def test_an_evicted_pod_fails_a_job_that_may_not_fail() -> None:
+    for backoff_limit, failed in ((0, 1), (1, 0)):
+        job = workload(kind="Job", replicas=1, min_replicas=1, runs_for_s=3600.0, backoff_limit=backoff_limit)
+        cluster = cluster_of(job)
+        recommend(job, (2.0, GIB))
+        wait(cluster, 3.0)
+        assert (tally_of(job).evictions, tally_of(job).failed_jobs) == (1, failed)
+        assert len(job.live) == 1 - failed
+
+
+def test_a_rollout_makes_all_pods_again_one_by_one() -> None:
+    web = workload("Off", replicas=3, rollouts=(MIDNIGHT_S + 120.0,))
+    cluster, least = cluster_of(web), 3
+    for _ in range(40):
+        cluster.step()
+        least = min(least, sum(pod.phase == "Running" for pod in web.pods))
+    assert {pod.revision for pod in web.pods} == {1}
+    assert least == 2
+    assert tally_of(web).evictions == 0
+
+
+def test_replicas_come_and_go_as_they_are_asked_for() -> None:
+    web = workload("Off", scales=((MIDNIGHT_S + 120.0, 5), (MIDNIGHT_S + 240.0, 0)))
+    cluster = cluster_of(web)
+    assert [len(wait(cluster, 2.0).workloads[0].pods) for _ in range(2)] == [5, 0]
+
+
+def test_a_pod_that_no_node_has_room_for_waits() -> None:
+    web = workload("Off", Resources((64.0, GIB)))
+    cluster_of(web, minutes=10.0)
+    assert {pod.phase for pod in web.pods} == {"Pending"}
+
+
+# -- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_is_the_mean_since_the_look_before() -> None:
+    web = workload("Off", use=phases([(30.0, (0.2, GIB / 2)), (math.inf, (0.8, GIB / 4))]), replicas=1)
+    cluster = cluster_of(web)
+    metrics = Metrics(cluster, window_s=60.0)
+    metrics.scrape()
+    assert metrics.read() == []  # the first look only begins to count
+    wait(cluster, 1.0)
+    metrics.scrape()
+    (sample,) = metrics.read()
+    assert (sample.timestamp_s, sample.memory_bytes) == (cluster.now_s, GIB / 4)
+    assert sample.cpu_cores == pytest.approx(0.8)
+    cluster.step()
+    metrics.scrape()
+    assert metrics.read() == [sample]  # until the window is over
+
+
+def test_what_goes_wrong_with_metrics_is_told_as_it_would_be() -> None:
+    window = Window(MIDNIGHT_S + 90.0, MIDNIGHT_S + 120.0)
+    for distort, told in (
+        (silent(window), lambda usage, now_s: usage == []),
+        (clock_ahead(window, 3600.0), lambda usage, now_s: {one.timestamp_s for one in usage} == {now_s + 3600.0}),
+        (negative(window), lambda usage, now_s: all(one.cpu_cores < 0 for one in usage)),
+    ):
+        cluster = cluster_of(workload("Off"))
+        metrics = Metrics(cluster, distort=distort)
+        for _ in range(8):
+            cluster.step()
+            metrics.scrape()
+            usage = metrics.read()
+            if window.holds(cluster.now_s):
+                assert told(usage, cluster.now_s)
+        assert {one.timestamp_s for one in usage} == {cluster.now_s}
+
+
+# -- properties ------------------------------------------------------------------------------------------------------
+
+
+@given(st.tuples(st.floats(0.05, 4.0), st.floats(0.1, 8.0)), st.integers(0, 2**32 - 1))
+def test_the_same_seed_plays_the_same_world(load: Amounts, seed: int) -> None:
+    outcomes = []
+    for _ in range(2):
+        use = noisy(wave((0.01, GIB / 8), (load[0], load[1] * GIB), 1800.0), 0.1, seed)
+        web = workload(resources=LIMITED, use=use)
+        cluster = cluster_of(web, minutes=30.0)
+        outcomes.append((tally_of(web), cluster.take_kills(), requests_of(web)))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0].used[MEMORY] > 0

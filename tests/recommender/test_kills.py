@@ -1,0 +1,102 @@
+"""What a memory kill costs: worked by hand, against the slow twin, and what must always hold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.judging import KillRules, judge_run
+from recommender.records import CPU, MEMORY, FloatArray, RunTally
+from tests.reference import memory as slow
+
+GIB = 2.0**30
+MIB = 2.0**20
+
+
+def run_of(memory_gib: list[float]) -> FloatArray:
+    return np.column_stack([np.full(len(memory_gib), 0.5), np.array(memory_gib) * GIB])
+
+
+def judged(memory_gib: list[float], allocated_gib: list[float], rules: KillRules, first: int = 0) -> RunTally:
+    """One decision for each sample from `first` on; 10 s a sample, 1 core and 4 GiB declared."""
+    usage = run_of(memory_gib)
+    declared = np.tile([1.0, 4.0 * GIB], (len(usage), 1))
+    allocations = np.array([[1.0, gib * GIB] for gib in allocated_gib])
+    positions = np.arange(first, first + len(allocations))
+    return judge_run(usage, declared, positions, allocations, np.full(len(usage), 10.0), rules)
+
+
+def test_a_kill_costs_the_run_so_far_and_the_restart_and_leaves_a_floor() -> None:
+    # Killed at the third sample, 20 s old, with 2 GiB: the floor is 2.4. It redoes 20 s and restarts for 120 s.
+    tally = judged([1, 2, 2.3, 2.3], [2, 2, 2, 2], KillRules())
+    assert (tally.kills, tally.killed_runs, tally.runs) == (1, 1, 1)
+    assert tally.lost[MEMORY] == pytest.approx(140 * 2.4 * GIB)
+    assert tally.lost[CPU] == pytest.approx(140)
+    assert tally.reserved[MEMORY] == pytest.approx((2 + 2 + 2.4 + 2.4) * 10 * GIB)
+    assert tally.net_saved(MEMORY) == pytest.approx(1 - (88 + 140 * 2.4) / 160)
+
+
+def test_a_floor_that_is_still_too_low_is_killed_at_the_same_sample_again() -> None:
+    # 2 -> 2.4 -> 2.88 -> 3.456: three kills before 3 GiB fit.
+    tally = judged([1, 3], [2, 2], KillRules(restart_s=0.0))
+    assert tally.kills == 3
+    assert tally.lost[MEMORY] == pytest.approx(10 * (2.4 + 2.88 + 3.456) * GIB)
+
+
+def test_a_small_floor_grows_by_a_hundred_mib() -> None:
+    tally = judged([0.05, 0.12], [0.1, 0.1], KillRules(restart_s=0.0))
+    assert tally.kills == 1
+    assert tally.lost[MEMORY] == pytest.approx(10 * (0.1 * GIB + 100 * MIB))
+
+
+def test_only_the_work_since_the_last_checkpoint_is_lost() -> None:
+    tally = judged([1, 1, 1, 2.1], [2, 2, 2, 2], KillRules(restart_s=0.0, checkpoint_every_s=20.0))
+    assert tally.lost[MEMORY] == pytest.approx(10 * 2.4 * GIB)
+
+
+def test_what_was_declared_is_in_force_until_a_decision_is() -> None:
+    # Decided at sample 0, in force from sample 2 on: what is used before is judged by the declared 4 GiB.
+    assert judged([3, 3, 1], [2, 2, 2], KillRules(apply_delay=2)).kills == 0
+    assert judged([3, 3, 3], [2, 2, 2], KillRules(apply_delay=2)).killed_runs == 1
+
+
+def test_samples_before_the_first_decision_make_a_run_older_and_are_not_judged() -> None:
+    tally = judged([9, 9, 3], [2], KillRules(restart_s=0.0), first=2)
+    assert tally.kills == 3
+    assert tally.declared[MEMORY] == pytest.approx(40 * GIB)
+    assert tally.lost[MEMORY] == pytest.approx(20 * (2.4 + 2.88 + 3.456) * GIB)
+
+
+def test_use_as_large_as_the_allocation_is_no_kill() -> None:
+    assert judged([2, 2, 2], [2, 2, 2], KillRules()).kills == 0
+
+
+levels = st.lists(st.one_of(st.just(math.nan), st.floats(0.01, 20.0)), min_size=1, max_size=30)
+
+
+@given(levels, st.lists(st.floats(0.1, 20.0), min_size=30, max_size=30), st.integers(0, 5))
+def test_it_agrees_with_the_slow_twin(memory: list[float], allocated: list[float], first: int) -> None:
+    first = min(first, len(memory) - 1)
+    tally = judged(memory, allocated[first : len(memory)], KillRules(), first)
+    in_force = [(1.0, gib * GIB) for gib in allocated[: len(memory)]]
+    kills, reserved, lost = slow.kills_of([m * GIB for m in memory], in_force, 10.0, first, 120.0)
+    assert tally.kills == kills
+    assert tally.reserved[MEMORY] == pytest.approx(reserved)
+    assert tally.lost[MEMORY] == pytest.approx(lost)
+
+
+@given(st.lists(st.floats(0.01, 20.0), min_size=1, max_size=30), st.floats(0.1, 20.0), st.floats(1.0, 3.0))
+def test_more_memory_never_kills_more(memory: list[float], allocated: float, factor: float) -> None:
+    n = len(memory)
+    less = judged(memory, [allocated] * n, KillRules())
+    more = judged(memory, [allocated * factor] * n, KillRules())
+    assert more.killed_runs <= less.killed_runs
+    assert judged(memory, [20.0] * n, KillRules()).kills == 0
+
+
+def test_nothing_is_said_of_savings_where_nothing_was_declared() -> None:
+    assert math.isnan(RunTally(runs=1).net_saved(MEMORY))

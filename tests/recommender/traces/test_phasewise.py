@@ -1,0 +1,82 @@
+"""The engine over recorded traces: what it is told, and what it makes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recommender import model as models
+from recommender.engine.classes import Classes
+from recommender.engine.options import Options
+from recommender.judging import ReplayOptions
+from recommender.model import PhaseModel
+from recommender.policies.schedule import decision_positions
+from recommender.records import MEMORY
+from recommender.traces.clock import Trace
+from recommender.traces.in_force import Kept
+from recommender.traces.phasewise import Phasewise
+from recommender.traces.playing import play
+from recommender.traces.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
+from tests.recommender.traces.worked import GIB, START, STEP_S, rules, trace
+
+
+@pytest.fixture(scope="module")
+def bundled() -> PhaseModel:
+    return models.load(models.BUNDLED)
+
+
+def runs(number: int, samples: int = 40) -> list[Trace]:
+    """One after the other, of one class: 0.5 cores of 1, half a GiB of 4."""
+    found = []
+    for i in range(number):
+        one = trace([0.5] * samples, name=f"run-{i}", start=START + i * (samples + 2) * int(STEP_S), workload="w")
+        found.append(Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0])))
+    return found
+
+
+def played(traces: list[Trace], *of: PhaseModel) -> tuple[list[Kept], Phasewise]:
+    by = rules(20.0)
+    engine = Phasewise(traces, [of[i % len(of)] for i in range(len(traces))], by, STEP_S, 6, Options(), Classes())
+    return play(traces, engine, by, STEP_S), engine
+
+
+def test_the_same_traces_give_the_same_bits(bundled: PhaseModel) -> None:
+    first, second = (played(runs(3), bundled)[0] for _ in range(2))
+    assert [(one.positions, one.amounts) for one in first] == [(one.positions, one.amounts) for one in second]
+
+
+def test_a_run_gets_less_than_was_declared_once_runs_of_its_class_have_ended(bundled: PhaseModel) -> None:
+    kept, engine = played(runs(6), bundled)
+    assert engine.problems == {}
+    assert min(cpu for cpu, _ in kept[-1].amounts) < 1.0
+    assert all(np.isfinite(one.amounts).all() for one in kept)
+
+
+def test_what_a_class_has_taught_is_known_to_all_models(bundled: PhaseModel) -> None:
+    """Two engines, since every other run has a model of its own: as many runs are learned as were played."""
+    other = models.load(models.BUNDLED)
+    _, engine = played(runs(4), bundled, other)
+    classes = {id(one.engine.classes) for one in engine.engines}
+    assert len(engine.engines) == 2 and len(classes) == 1
+
+
+def test_a_kill_is_told_to_the_engine_and_raises_what_it_says(bundled: PhaseModel) -> None:
+    calm = runs(1)[0]
+    calm.series.usage[30:, MEMORY] *= 12  # 6 GiB, above what was declared
+    kept, engine = played([calm], bundled)
+    assert kept[0].marks["killed"] and engine.problems == {}
+    assert kept[0].amounts[-1][1] >= 6 * 2**30
+
+
+def test_what_earlier_runs_taught_serves_the_first_one_that_is_judged(bundled: PhaseModel) -> None:
+    """Alone it keeps the 4 GiB that were declared; after six runs of half a GiB it starts with little above that."""
+    *earlier, last = (trace.series for trace in runs(7))
+    options, most = ReplayOptions(cycle_samples=6), {}
+    for known, history in (("alone", ()), ("after six", earlier)):
+        cluster = Cluster(lambda _: bundled, options, rules(20.0), STEP_S, Options(), history)
+        found, problems = play_rows([CLASS_PEAK, PHASEWISE], [last], cluster)
+        assert problems == {} and list(found) == [last.container]
+        most[known] = {row: one.decisions[1][-1, MEMORY] / GIB for row, one in found[last.container].items()}
+    assert most["alone"] == {CLASS_PEAK: 4.0, PHASEWISE: 4.0}
+    assert most["after six"][CLASS_PEAK] == pytest.approx(0.5 * 1.15)
+    assert 0.5 < most["after six"][PHASEWISE] < 1.0

@@ -1,0 +1,59 @@
+"""Traces small enough to be played by hand: a sample each 10 s, amounts in cores and GiB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from recommender.judging import ClusterRules, KillRules, Limits
+from recommender.records import ContainerRecommendation, UsageSeries
+from recommender.traces.clock import Trace
+from recommender.traces.told import Told
+
+GIB = 2.0**30
+STEP_S = 10.0
+START = 1_700_000_000
+
+
+def trace(
+    memory_gib: Sequence[float],
+    *,
+    name: str = "run",
+    cpu_cores: float = 0.5,
+    declared: tuple[float, float] | None = (1.0, 4.0),
+    start: int = START,
+    first: int = 0,
+    workload: str | None = None,
+    step_s: float = STEP_S,
+) -> Trace:
+    memory = np.array(memory_gib) * GIB
+    usage = np.column_stack([np.where(np.isnan(memory), np.nan, cpu_cores), memory])
+    timestamps = start + (np.arange(len(memory)) * step_s).astype(np.int64)
+    requests = None if declared is None else np.tile([declared[0], declared[1] * GIB], (len(memory), 1))
+    return Trace(UsageSeries(name, timestamps, step_s, usage, requests, workload=workload), first)
+
+
+def recommended(gib: float, cpu_cores: float = 1.0, width: float = 0.01) -> ContainerRecommendation:
+    """A target, and bounds by so much to each side."""
+    target = (cpu_cores, gib * GIB)
+    lower, upper = ((target[0] * factor, target[1] * factor) for factor in (1.0 - width, 1.0 + width))
+    return ContainerRecommendation("main", target, lower, upper, target)
+
+
+def rules(
+    delay_s: float = 0.0, limits: Limits = "follow", *, recreates: bool = False, checkpoint_every_s: float = np.inf
+) -> ClusterRules:
+    return ClusterRules(delay_s, KillRules(0, 120.0, checkpoint_every_s, limits, recreates))
+
+
+class Scripted:
+    """Says of the first trace what is written down for it, by the number of the round; keeps what it was told."""
+
+    def __init__(self, lines: Mapping[int, ContainerRecommendation]) -> None:
+        self._lines, self.told = lines, list[Told]()
+
+    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+        self.told.append(told)
+        line = self._lines.get(len(self.told) - 1)
+        return [] if line is None else [(0, line)]

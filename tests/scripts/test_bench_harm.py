@@ -1,0 +1,157 @@
+"""bench_harm: what counts as worse, what it plays, and what a recommender sees of a simulated cluster."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from harm_bench.outcome import Compared, Lived
+from harm_bench.playing import START_S, Play
+from harm_bench.recommenders import Ours
+from harm_bench.worlds import MODES, WORLDS, Cell, cells_of, workload_of
+from local_cluster.cluster import Cluster
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import DEFERRED
+from recommender.live.view.view import View
+from recommender.records import CPU
+from recommender.simulate.kubelet import Kill
+from recommender.simulate.pods import Resize
+from recommender.simulate.tally import Tally
+from tests.scripts.benches import invoke
+
+CELL = Cell("Recreate", "Burstable", "Deployment")
+JOB = Cell("InPlaceOrRecreate", "Guaranteed", "Job")
+
+
+def lived(slack: float = 0.2, **counts: int) -> Lived:
+    tally = Tally(used=[1.0, 1.0], slack=[slack, slack], ran_s=3600.0, **counts)
+    return Lived(tally, tally)
+
+
+def worse(world: str, default: Lived, ours: Lived) -> list[str]:
+    return list(Compared(WORLDS[world], CELL, default, ours).worse())
+
+
+@pytest.mark.parametrize("count", ["evictions", "kills", "restarts", "failed_jobs"])
+def test_one_more_than_the_default_is_worse_and_updates_are_free(count: str) -> None:
+    assert worse("leak", lived(**{count: 2}), lived(**{count: 3})) == [count.replace("_", " ")]
+    assert worse("leak", lived(**{count: 2}), lived(**{count: 2}, updates=50)) == []
+
+
+def test_slack_may_be_as_much_where_a_load_is_steady_and_must_be_less_where_it_has_phases() -> None:
+    assert worse("steady", lived(0.2), lived(0.2)) == []
+    assert worse("steady", lived(0.2), lived(0.21)) == ["cpu slack", "memory slack"]
+    assert worse("phases of training", lived(0.2), lived(0.2)) == ["cpu slack", "memory slack"]
+    assert worse("leak", lived(0.2), lived(9.0)) == []
+
+
+def test_a_steady_loads_slack_counts_after_the_first_day_and_that_of_phases_from_the_start() -> None:
+    less, more = lived(0.1).all, lived(0.3).all
+    later_less, later_more = Lived(more, less), Lived(less, more)
+    assert worse("steady", lived(0.2), later_less) == worse("phases of training", lived(0.2), later_more) == []
+    assert worse("steady", lived(0.2), later_more) == worse("phases of training", lived(0.2), later_less)
+
+
+def test_each_mode_class_and_kind_is_played_in_each_world_that_has_them() -> None:
+    for world in WORLDS.values():
+        cells = list(cells_of(world))
+        assert len(set(cells)) == len(cells) > 0
+        assert {cell.kind for cell in cells} <= set(world.kinds)
+        if world.days == 1 and "Deployment" in world.kinds:
+            assert {cell.mode for cell in cells} == set(MODES)
+            assert len({cell.declares for cell in cells}) == 4
+        assert {cell.mode for cell in cells_of(world, ("InPlace",))} <= {"InPlace"}
+
+
+def test_the_same_seed_plays_the_same_and_another_one_another_noise() -> None:
+    world, used = WORLDS["steady"], []
+    for seed in (0, 0, 1):
+        play = Play("default", [workload_of(world, CELL, 0, seed)]).until(0.2)
+        used.append(play.tally().used[CPU])
+    assert used[0] == used[1] != used[2]
+
+
+def test_a_recommender_sees_a_simulated_cluster_as_it_is() -> None:
+    play = Play("ours", [workload_of(WORLDS["steady"], JOB, 0, 0)]).until(0.1)
+    assert isinstance(play.recommender, Ours)
+    view: View = play.recommender.view
+    (vpa,) = view.vpas()
+    job = play.cluster.workloads[0]
+    (pod,) = view.select(vpa).pods
+    assert view.select(vpa) is view.select(vpa)  # nothing has changed
+    (container,) = pod.containers
+    assert (pod.resizability.qos, vpa.target.kind, vpa.update_mode) == ("Guaranteed", "CronJob", "InPlaceOrRecreate")
+    assert container.running
+    assert container.started_s == job.pods[0].started_s
+    assert container.requests == job.pods[0].containers[0].has.requests
+    assert {place.pod for place, _ in view.samples()} == {pod.key.name}
+    play.cluster.kills.append(Kill("n0", pod.key.name, "main", START_S, math.nan))
+    assert [(kill.pod, kill.memory_bytes) for kill in view.kills()] == [(pod.key, 0.0)]
+    job.pods[0].resize, job.version = Resize("Deferred", START_S), job.version + 1
+    ((waits,),) = (pod.resizes for pod in view.select(vpa).pods)
+    assert (waits.reason, waits.since_s) == (DEFERRED, START_S)
+
+
+def test_what_it_publishes_stands_and_what_it_keeps_comes_back() -> None:
+    play = Play("ours", [workload_of(WORLDS["steady"], CELL, 0, 0)]).until(0.5)
+    assert isinstance(play.recommender, Ours)
+    view = play.recommender.view
+    (vpa,) = view.vpas()
+    before = view.statuses
+    entries = [*play.cluster.workloads[0].vpa.recommendation.values()]
+    view.publish(vpa, entries, view.conditions[vpa.key])
+    assert view.statuses == before  # nothing new
+    view.publish(vpa, [replace(entries[0], target=(7.0, 7e9))], view.conditions[vpa.key])
+    assert view.statuses == before + 1
+    assert play.target() == (7.0, 7e9)
+    play.recommender.stop()
+    assert list(view.remembered(ObjectKey("n0", "web"))) == ["main"]
+    history = view.history(ObjectKey("n0", "web"), "main")
+    assert history is not None
+    assert history.confidence() > 0.0
+
+
+def test_it_prints_both_side_by_side_and_says_where_ours_is_worse(tmp_path: Path) -> None:
+    file, rows = tmp_path / "harm.json", tmp_path / "harm.md"
+    done = invoke(
+        "bench_harm",
+        "--worlds",
+        "steady",
+        "--modes",
+        "Off,InPlace",
+        "--days",
+        0.02,
+        "--jobs",
+        1,
+        "--json",
+        file,
+        "--markdown",
+        rows,
+    )
+    assert done.exit_code == 0
+    assert "Worse (default / ours)" in done.output
+    assert "| steady | 0 / " in rows.read_text()
+    told: dict[str, Any] = orjson.loads(file.read_bytes())
+    assert {cell["mode"] for cell in told["cells"]} == {"Off", "InPlace"}
+    for cell in told["cells"]:
+        assert cell["ours"]["container_hours"] == pytest.approx(cell["default"]["container_hours"], rel=0.05)
+        assert cell["ours"]["container_hours"] > 0.4
+
+
+@pytest.mark.parametrize("words", [("--worlds", "flood"), ("--modes", "Sometimes"), ("--days", "0")])
+def test_what_it_does_not_know_it_refuses(words: tuple[str, str]) -> None:
+    done = invoke("bench_harm", *words)
+    assert done.exit_code == 2
+    assert words[0] in done.output
+
+
+def test_some_seconds_on_a_real_control_plane(lent: Cluster) -> None:
+    """Both recommenders at work on all workloads: each has a recommendation, and no job of either has failed yet."""
+    done = invoke("bench_harm", "--worlds", "", "--real", 0.5, lent=lent)
+    assert done.exit_code == 0
+    assert "real control plane, 0.5 minutes" in done.output

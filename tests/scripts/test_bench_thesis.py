@@ -1,0 +1,75 @@
+"""bench_thesis: what its jobs are, that all play the same ones, and what it prints."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from tests.scripts.benches import invoke
+from thesis_bench import models
+from thesis_bench.output import interval
+from thesis_bench.playing import Task, deciders, play
+from thesis_bench.settings import ROWS, SPECON
+
+
+@pytest.mark.parametrize(("early", "told"), [(models.VAE, 0.65), (models.BIRNN, 0.98), (models.GRU, 0.90)])
+def test_a_fifth_of_the_work_brings_what_the_thesis_tells_of_the_loss(early: float, told: float) -> None:
+    losses = np.array(models.losses(early, np.random.default_rng(0)))
+    fallen = (losses[0] - losses[len(losses) // 5]) / (losses[0] - losses[-1])
+    assert fallen == pytest.approx(told, abs=0.01)
+
+
+def test_jobs_go_by_the_seed_and_by_nothing_else() -> None:
+    fixed, mixed = SPECON[0], SPECON[1]
+    assert mixed.jobs(1) == mixed.jobs(1) != mixed.jobs(2)
+    assert [job.arrives_s for job in fixed.jobs(0)] == [50.0 * number for number in range(20)]
+    assert all(0.0 <= job.arrives_s <= 300.0 for job in mixed.jobs(0))
+    assert len({job.name for job in mixed.jobs(0)}) == 20
+
+
+def test_the_interval_is_students() -> None:
+    mean, half = interval([1.0, 2.0, 3.0])
+    assert (mean, half) == pytest.approx((2.0, 4.303 / math.sqrt(3.0)), rel=1e-3)
+
+
+def test_ours_wins_more_than_specon_where_jobs_come_one_by_one_and_the_makespan_does_not_pay() -> None:
+    _, results = play(Task("specon", 0, seed=1, history=4, overhead=0.0))
+    assert list(results) == ["default", "SpeCon", "phasewise, moves alone", "phasewise"]
+    assert (results["default"].mean, results["default"].moves) == (0.0, 0)
+    assert results["phasewise"].mean < results["SpeCon"].mean - 0.05
+    assert results["phasewise"].makespan <= 0.0
+    assert results["SpeCon"].moves > 0
+
+
+def test_nobody_is_slower_for_the_shares_of_one_worker() -> None:
+    _, results = play(Task("flowcon", 2, seed=0, history=4, overhead=0.0))
+    assert results["phasewise"].mean < results["FlowCon"].mean
+    assert (results["phasewise"].slower, results["phasewise"].moves) == (0.0, 0)
+    assert results["phasewise"].makespan < 0.005
+
+
+def test_without_history_ours_knows_no_class() -> None:
+    assert deciders(Task("specon", 0, 0, history=0, overhead=0.0))["phasewise"].classes == {}  # type: ignore[attr-defined]
+
+
+def test_it_prints_the_tables_beside_the_thesis_and_writes_every_play(tmp_path: Path) -> None:
+    done = invoke("bench_thesis", "--rows", "flowcon", "--seeds", 2, "--jobs", 1, "--json", tmp_path / "all.json")
+    assert done.exit_code == 0
+    assert "FlowCon: 2 seeds" in done.output
+    assert "-42.06 %" in done.output
+    written = orjson.loads((tmp_path / "all.json").read_bytes())
+    assert [setting["setting"] for setting in written["settings"]] == [setting.name for setting in ROWS["flowcon"]]
+    first = written["settings"][0]
+    assert len(first["plays"]) == 2
+    means = [one["phasewise"]["mean"] for one in first["plays"]]
+    assert first["summary"]["phasewise"]["mean"]["mean"] == pytest.approx(sum(means) / 2)
+
+
+def test_a_row_that_is_not_there_is_misuse() -> None:
+    done = invoke("bench_thesis", "--rows", "specom")
+    assert done.exit_code == 2
+    assert "no specom" in done.output

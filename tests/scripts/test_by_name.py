@@ -1,0 +1,45 @@
+"""Every script that the documents name runs by its name, from any folder, without an environment of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.scripts.benches import SCRIPTS, invoke
+
+ROOT = SCRIPTS.parent
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+NAMED = sorted({name for page in PAGES for name in re.findall(r"\bscripts/([\w-]+)", page.read_text())})
+CALLED = [name for name in NAMED if (SCRIPTS / name).is_file()]
+
+
+def test_the_documents_name_the_benches_and_the_tools() -> None:
+    assert {"dry-run", "test", "check", "cluster", "make-docs", "train-bundled-model", "record_training"} <= set(CALLED)
+    assert {file.name for file in SCRIPTS.glob("bench_*") if file.is_file()} <= set(CALLED)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CALLED)
+def test_a_script_tells_what_it_does_wherever_it_is_called(name: str, tmp_path: Path) -> None:
+    """The machine's own python3 is of no use here: what a script needs, it has prepared for itself."""
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 97\n")
+    (tmp_path / "python3").chmod(0o755)
+    clean = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [SCRIPTS / name, "--help"], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 5
+
+
+def test_a_recording_without_its_frameworks_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jax" else object())
+    done = invoke("record_training", "run", "-o", tmp_path / "raw", "--only", "cnn-jax", "--only", "text-sklearn")
+    assert done.exit_code == 1
+    assert "no jax: .venv/bin/python -m pip install -r requirements-record.txt" in done.output
+    assert not (tmp_path / "raw").exists()

@@ -1,0 +1,115 @@
+"""A release has images, chart, bills of materials and checksums, and a signature that holds until a file is changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local_cluster import building, servers
+from recommender import __version__
+from tests.scripts.benches import SCRIPTS, invoke
+
+ROOT = SCRIPTS.parent
+ENGINE = """#!/bin/sh
+# Stands in for a container engine: in an image is one library, named after the requirements that it was built with.
+case $1 in
+  build) echo "${3#REQUIREMENTS=}" > "$0-$5" ;;
+  create) echo "$0-$2" ;;
+  cp)
+    image=${2%:/opt/phasewise/lib}
+    site=$3/lib/python3.11/site-packages/it-1.0.dist-info
+    mkdir -p "$site"
+    printf 'Name: %s\\nVersion: 1.0\\nLicense-Expression: MIT\\n' "$(cat "$image")" > "$site/METADATA" ;;
+  save) echo "$4" > "$3" ;;
+esac
+"""
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """There is none on every machine; its words are those of docker and podman."""
+    program = tmp_path / "engine"
+    program.write_text(ENGINE)
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A committed tree whose changelog has a date."""
+    tree = tmp_path / "source"
+    shutil.copytree(ROOT / "manifests", tree / "manifests")
+    (tree / "CHANGELOG.md").write_text(f"# Changelog\n\n## {__version__} (2026-11-23)\n")
+    name = ("-c", "user.name=tests", "-c", "user.email=tests@example.test")
+    for words in (("init", "-q"), ("add", "."), (*name, "commit", "-q", "-m", "all of it")):
+        assert run(tree, "git", *words).returncode == 0
+    return tree
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A key of its own, in a key ring of its own."""
+    if not shutil.which("gpg"):
+        pytest.skip("no gpg on this machine: apt-get install gnupg")
+    with tempfile.TemporaryDirectory() as home:  # sockets lie in it, whose paths must be short
+        monkeypatch.setenv("GNUPGHOME", home)
+        who = "release@example.test"
+        words = ("gpg", "--batch", "--passphrase", "", "--quick-generate-key", who, "ed25519", "sign", "never")
+        made = run(Path(home), *words)
+        assert made.returncode == 0, made.stderr
+        yield who
+        run(Path(home), "gpgconf", "--kill", "all")
+
+
+@pytest.mark.cluster
+def test_what_is_released_is_complete_and_signed(source: Path, engine: Path, key: str, tmp_path: Path) -> None:
+    building.build_one(servers.helm())
+    made = tmp_path / "dist"
+    done = invoke("release", "--key", key, "--engine", engine, "--source", source, "-o", made)
+    assert done.exit_code == 0, done.output
+    assert sorted(file.name for file in made.iterdir()) == [
+        "SHA256SUMS",
+        "SHA256SUMS.asc",
+        f"phasewise-{__version__}-image.tar.gz",
+        f"phasewise-{__version__}.cdx.json",
+        f"phasewise-{__version__}.tgz",
+        f"phasewise-offline-{__version__}-image.tar.gz",
+        f"phasewise-offline-{__version__}.cdx.json",
+    ]
+    bill = json.loads((made / f"phasewise-offline-{__version__}.cdx.json").read_text())
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "phasewise-offline")
+    (component,) = bill["components"]
+    assert component["purl"] == "pkg:pypi/requirements.txt@1.0"
+    assert component["licenses"] == [{"license": {"id": "MIT"}}]
+
+    def holds() -> bool:
+        return (
+            run(made, "gpg", "--verify", "SHA256SUMS.asc").returncode == 0
+            and run(made, "sha256sum", "--check", "--strict", "SHA256SUMS").returncode == 0
+        )
+
+    assert holds()
+    with (made / f"phasewise-{__version__}.tgz").open("ab") as chart:
+        chart.write(b"more")
+    assert not holds()
+
+
+def test_a_tree_with_changes_or_an_undated_version_is_refused(source: Path, tmp_path: Path) -> None:
+    (source / "CHANGELOG.md").write_text(f"## {__version__} (unreleased)\n")
+    words = ("release", "--key", "nobody", "--source", source, "-o", tmp_path / "dist")
+    assert "changes that are not committed" in invoke(*words).output
+    name = ("-c", "user.name=tests", "-c", "user.email=tests@example.test")
+    assert run(source, "git", *name, "commit", "-q", "-a", "-m", "no date").returncode == 0
+    refused = invoke(*words)
+    assert (refused.exit_code, "has no dated section" in refused.output) == (1, True)
+    assert not (tmp_path / "dist").exists()

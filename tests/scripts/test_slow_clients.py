@@ -1,0 +1,91 @@
+"""Hundreds of slow clients: everybody else is answered all the same, by each of our servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+
+import pytest
+
+from extender.web.server import Server
+from placement_bench.worlds import node_json, pod_json
+from scheduler_bench.slow import BEGUN, KINDS, slow_clients
+from tests.extender.gangs.herds import pod_json as member_json
+from tests.fakes.served_commands import PlayedApi, kubeconfig, played, run_until
+
+COUNT = 100
+"""Of each kind. Far more than the threads that any server has."""
+
+CALLS = 100
+WITHIN_S = 20.0
+"""For all calls together, on a busy machine; with eight threads held by slow clients it was 70 s for one."""
+
+Ask = Callable[[HTTPConnection], int]
+
+
+def post(path: str, body: object) -> Ask:
+    def ask(connection: HTTPConnection) -> int:
+        connection.request("POST", path, json.dumps(body))
+        return status(connection)
+
+    return ask
+
+
+def get(connection: HTTPConnection) -> int:
+    connection.request("GET", "/metrics")
+    return status(connection)
+
+
+def status(connection: HTTPConnection) -> int:
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def connected(server: Server, *, tls: bool) -> HTTPConnection:
+    if not tls:
+        return HTTPConnection("127.0.0.1", server.port, timeout=WITHIN_S)
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    return HTTPSConnection("127.0.0.1", server.port, timeout=WITHIN_S, context=anybody)
+
+
+FILTER = {"Pod": pod_json("p"), "NodeNames": ["a", "b"]}
+REVIEW = {"request": {"uid": "1", "operation": "CREATE", "object": member_json("p", gang="g", size=2)}}
+
+
+@pytest.mark.parametrize(
+    ("command", "ask", "kinds"),
+    [
+        (("extender", "serve"), post("//filter", FILTER), KINDS),
+        (("controller",), get, KINDS),
+        (("webhook",), post("/mutate", REVIEW), tuple(BEGUN)),
+    ],
+    ids=["extender", "controller", "webhook"],
+)
+def test_beside_hundreds_of_slow_clients_every_call_is_answered(
+    command: tuple[str, ...], ask: Ask, kinds: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(server: Server) -> None:
+        tls = command == ("webhook",)
+        with contextlib.closing(connected(server, tls=tls)) as kept:
+            until_s = time.monotonic() + WITHIN_S
+            while ask(kept) == 503:  # until the cluster is known
+                assert time.monotonic() < until_s
+            with slow_clients(server.port, COUNT, kinds):
+                began_s = time.monotonic()
+                assert {ask(kept) for _ in range(CALLS)} == {200}
+                for _ in range(5):
+                    with contextlib.closing(connected(server, tls=tls)) as fresh:
+                        assert ask(fresh) == 200
+                assert time.monotonic() - began_s < WITHIN_S
+
+    api: PlayedApi
+    with played(nodes=[node_json("a"), node_json("b")]) as api:
+        given = (*command, "--address", "127.0.0.1:0", "--kubeconfig", kubeconfig(tmp_path, here=api))
+        run_until(monkeypatch, probe, *given)
