@@ -50,14 +50,19 @@ def around(target: FloatArray, options: BandOptions) -> FloatArray:
     return np.stack([target * (1.0 - options.half_width), target, target * (1.0 + options.half_width)], axis=1)
 
 
-def wide(target: FloatArray, estimate: FloatArray, before: FloatArray, options: BandOptions) -> FloatArray:
+def wide(
+    target: FloatArray, evicts: BoolArray, estimate: FloatArray, before: FloatArray, options: BandOptions
+) -> FloatArray:
     """Targets within the default recommender's own bounds, which narrow with history, float64 (n, 3, 2).
 
     Nobody is disturbed for a guess. Bounds that differ too little from those `before` to be worth a write are as they
-    were, but never narrower than the default recommender's: it would have let be whom they disturb.
+    were, but never narrower than the default recommender's: it would have let be whom they disturb. A target that is
+    its own is followed at once where a change evicts: a pod made with another one is due at another time.
 
     Parameters
     ----------
+    evicts
+        bool (n,): a change makes pods anew.
     estimate, before
         float64 (n, 3, 2): what the default recommender says, and what was published last; NaN where nothing was.
     """
@@ -65,6 +70,7 @@ def wide(target: FloatArray, estimate: FloatArray, before: FloatArray, options: 
     same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
     near = np.abs(bounds - before) <= options.hold_guess * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
+    same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)
     stays = same & near[:, [LOWER, UPPER]].all(axis=(1, 2)) & no_narrower.all(axis=1)
     return np.where(stays[:, np.newaxis, np.newaxis], before, bounds)
 
@@ -72,6 +78,7 @@ def wide(target: FloatArray, estimate: FloatArray, before: FloatArray, options: 
 def published(
     target: FloatArray,
     as_default: BoolArray,
+    evicts: BoolArray,
     estimate: FloatArray,
     applied: FloatArray,
     before: FloatArray,
@@ -86,6 +93,8 @@ def published(
         float64 (n, 2), after all rails.
     as_default
         bool (n,): within the default recommender's bounds.
+    evicts
+        bool (n,): a change makes pods anew.
     estimate
         float64 (n, 3, 2): those.
     applied
@@ -95,4 +104,4 @@ def published(
     """
     last = np.where(before_as_default[:, np.newaxis, np.newaxis], before, np.nan)
     narrow = around(held(in_whole_units(target), applied, options), options)
-    return np.where(as_default[:, np.newaxis, np.newaxis], wide(target, estimate, last, options), narrow)
+    return np.where(as_default[:, np.newaxis, np.newaxis], wide(target, evicts, estimate, last, options), narrow)

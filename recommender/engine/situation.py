@@ -11,7 +11,7 @@ from recommender.engine.container_arrays import BY_CLASS, NOBODY, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
-from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DOUBTS = (
     "",
@@ -69,6 +69,8 @@ class Situation:
         bool (n, 2): a resource violates more than is accepted.
     applied
         float64 (n, 2): the target in force, NaN where there is none.
+    taught
+        bool (n,): that one has been taught by containers that were no strangers.
     estimate, days
         float64 (n, 3, 2) and (n,): what the default recommender would say, NaN where it was not asked or knows nothing;
         and how many days of history that rests on.
@@ -108,6 +110,7 @@ class Situation:
     by_class: BoolArray
     spent: BoolArray
     applied: FloatArray
+    taught: BoolArray
     estimate: FloatArray
     days: FloatArray
     had: FloatArray
@@ -197,6 +200,7 @@ def look(
         by_class=class_says,
         spent=spent,
         applied=groups.published,
+        taught=groups.taught,
         estimate=groups.known,
         days=groups.known_days,
         had=groups.had,
@@ -233,7 +237,8 @@ def _lean_on_the_grown_up(
     """What each of these wants, float64 (m, 2): a stranger does not replace what those that are none have taught.
 
     What CPU is forecast of a container that has just begun differs from what is forecast of it later. While another one
-    of its group is no stranger any more, or has taught what is in force, a stranger gets what it uses.
+    of its group is no stranger any more, a stranger gets what it uses; while all are strangers to what others have
+    taught, that stands as long as it is enough.
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
     grown_up = decided & (by_class | (arrays.samples[slots] >= fleet.cycle_samples))
@@ -242,8 +247,9 @@ def _lean_on_the_grown_up(
     leans = ~grown_up & (has_grown_up | groups.taught)[owner]
     wanted = np.where(decided[:, np.newaxis], arrays.wanted[slots], np.nan)
     wanted[leans, CPU] = arrays.used[slots, CPU][leans] * HEADROOM
-    alone = leans & ~has_grown_up[owner]
-    wanted[alone, CPU] = np.fmax(wanted, groups.published[owner])[alone, CPU]
+    stands = groups.published[owner, CPU]
+    enough = leans & ~has_grown_up[owner] & (arrays.used[slots, CPU] <= stands * VIOLATION_TOLERANCE)
+    wanted[enough, CPU] = stands[enough]
     return wanted
 
 

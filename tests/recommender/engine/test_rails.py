@@ -38,6 +38,7 @@ CALM: Mapping[str, Any] = {
     "by_class": False,
     "spent": (False, False),
     "applied": NOTHING,
+    "taught": False,
     "estimate": HISTORY,
     "days": 1.0,
     "had": NOTHING,
@@ -86,6 +87,19 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "an hour of history is no guess any more": (
         doubted(PHASE_UNKNOWN, days=1 / 24, had=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
     ),
+    "what others have taught stands until a container has shown enough to doubt it": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
+    ),
+    "which it has with a phase that nobody knows": (
+        doubted(PHASE_UNKNOWN, taught=True, applied=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
+    ),
+    "and memory is held by its working set even then": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
+        [0.9, 4.4], ["fallback", "working set"],
+    ),
+    "of a resource for which nothing stands the default recommender speaks": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
+    ),
     "violations above the target widen": (
         {"spent": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
     ),
@@ -129,6 +143,9 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     ),
     "nor CPU that must rise": (
         {"applied": (0.3, 1.5 * GIB), "recent_changes": 12}, [0.5, 1.5], [],
+    ),
+    "nor the default recommender's, whose bounds let everybody be": (
+        {"evicts": True, "applied": (0.9, 2 * GIB), "recent_changes": 12}, [0.6, 2.0], ["no needless restart"],
     ),
     "where earlier runs promise that it is needed no more, it falls at once": (
         {"applied": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
@@ -234,6 +251,7 @@ WORDS = {
     "an unknown phase gives what the default recommender would say": [
         "phase unknown: as the default recommender has it",
     ],
+    "what others have taught stands until a container has shown enough to doubt it": ["too little history: as it stands"],
     "in doubt and without history the forecast is what there is": ["phase unknown; no history to fall back on"],
     "twice the target falls back": [
         "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
@@ -279,6 +297,7 @@ ROW = st.fixed_dictionaries(
         "by_class": st.booleans(),
         "spent": st.tuples(st.booleans(), st.booleans()),
         "applied": maybe,
+        "taught": st.booleans(),
         "estimate": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
         "days": st.sampled_from([0.01, 1.0]),
         "had": maybe,

@@ -152,6 +152,10 @@ def test_a_pod_that_replaces_all_others_gets_what_they_have_taught() -> None:
     world.fleet.arrays.alive[taught] = False
     fresh = a_stranger(world)
     assert seen(world).wanted[0, CPU] == 0.6
+    world.fleet.arrays.used[fresh, CPU] = 0.6
+    assert seen(world).wanted[0, CPU] == 0.6, "that stands as long as it is enough"
+    world.fleet.arrays.used[fresh, CPU] = 0.7
+    assert seen(world).wanted[0, CPU] == 0.7 * HEADROOM
     world.fleet.arrays.samples[fresh] = CYCLE
     assert seen(world).wanted[0, CPU] == 4.0, "once it is no stranger any more it teaches"
 

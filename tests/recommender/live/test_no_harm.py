@@ -158,7 +158,6 @@ class After(NamedTuple):
     """What happens to pods, and the memory that is recommended at last."""
 
     disturbances: int
-    evictions: int
     memory_bytes: float
 
 
@@ -177,12 +176,12 @@ def two_hours_after(ending: Ending, hour: float, mode: UpdateMode) -> After:
     if ending != "none":
         ours.start()
     after = play.until(hour + 2.0).tally()
-    return After(disturbances(after) - disturbances(before), after.evictions - before.evictions, play.target()[MEMORY])
+    return After(disturbances(after) - disturbances(before), play.target()[MEMORY])
 
 
 @pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
 @pytest.mark.parametrize("hour", [1.0, 3.0])
-@pytest.mark.parametrize("ending", ["told to end", "killed"])
+@pytest.mark.parametrize("ending", ["told to end", "killed", "its profiles are lost"])
 def test_whoever_follows_a_recommender_moves_no_more_than_it_would_have(
     ending: Ending, hour: float, mode: UpdateMode
 ) -> None:
@@ -192,14 +191,9 @@ def test_whoever_follows_a_recommender_moves_no_more_than_it_would_have(
 
 @pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
 def test_whoever_follows_and_cannot_read_what_was_kept_moves_no_memory(mode: UpdateMode) -> None:
-    """As after an upgrade: it goes on from status and checkpoint.
-
-    CPU is foreseen anew as a stranger's, until following its own use has been cheaper: three changes a pod, in place.
-    """
+    """As after an upgrade: it goes on from status and checkpoint."""
     after, without = two_hours_after("its profiles are lost", 1.0, mode), two_hours_after("none", 1.0, mode)
     assert after.memory_bytes == pytest.approx(without.memory_bytes, rel=0.01)
-    assert after.evictions <= without.evictions
-    assert after.disturbances <= without.disturbances + 6
 
 
 def test_what_is_left_behind_holds_what_a_start_needs() -> None:
