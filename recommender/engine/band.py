@@ -55,9 +55,10 @@ def wide(
 ) -> FloatArray:
     """Targets within the default recommender's own bounds, which narrow with history, float64 (n, 3, 2).
 
-    Nobody is disturbed for a guess. Bounds that differ too little from those `before` to be worth a write are as they
-    were, but never narrower than the default recommender's: it would have let be whom they disturb. A target that is
-    its own is followed at once where a change evicts: a pod made with another one is due at another time.
+    Nobody is disturbed for a guess. Where rails have raised the target, the upper bound is raised as much. Bounds that
+    differ too little from those `before` to be worth a write are as they were, but never narrower than the default
+    recommender's: it would have let be whom they disturb. A target that is its own is followed at once where a change
+    evicts: a pod made with another one is due at another time.
 
     Parameters
     ----------
@@ -66,7 +67,8 @@ def wide(
     estimate, before
         float64 (n, 3, 2): what the default recommender says, and what was published last; NaN where nothing was.
     """
-    bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, np.fmax(estimate[:, UPPER], target)], axis=1)
+    raised = np.fmax(target / estimate[:, TARGET], 1.0)
+    bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, estimate[:, UPPER] * raised], axis=1)
     same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
     near = np.abs(bounds - before) <= options.hold_guess * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])

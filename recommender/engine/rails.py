@@ -135,9 +135,8 @@ def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> Flo
     Its use tells nothing of its demand then, and no violation would ever show.
     """
     moved = target.copy()
-    moved[:, CPU] = np.where(
-        s.pinned & ~s.evicts, np.fmax(target[:, CPU], s.had[:, CPU] * options.widen), target[:, CPU]
-    )
+    more = np.fmax(target[:, CPU], s.pinned_cpu_cores * options.widen)
+    moved[:, CPU] = np.where(s.evicts, target[:, CPU], more)
     return moved
 
 

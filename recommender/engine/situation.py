@@ -28,8 +28,8 @@ SURE, NOBODY_RUNS, TOO_LITTLE, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = rang
 FEW_SAMPLES = 40
 """A share of fewer samples than these is chance."""
 
-PINNED_SAMPLES = 2
-"""One sample near the request is chance."""
+PINNED_SAMPLES = 4
+"""Fewer samples near the request are chance."""
 
 SILENT_SAMPLES = 3
 """After so many that did not come, nothing is known of what a container does now."""
@@ -57,8 +57,9 @@ class Situation:
         bool (n,): containers run, and nothing was told of any of them lately; or none runs and none is expected.
     working_set_bytes
         float64 (n,): the largest present one; NaN where none is known.
-    pinned
-        bool (n,): a container has used just the CPU that it has for a while, as one does that gets no more.
+    pinned_cpu_cores
+        float64 (n,): the most CPU that a container has which has used just that for a while, as one does that gets no
+        more; NaN where none has.
     recent_cpu_cores
         float64 (n,): the largest use in the latest cycles; NaN where there was none.
     promised
@@ -104,7 +105,7 @@ class Situation:
     doubt: IntArray
     silent: BoolArray
     working_set_bytes: FloatArray
-    pinned: BoolArray
+    pinned_cpu_cores: FloatArray
     recent_cpu_cores: FloatArray
     promised: BoolArray
     by_class: BoolArray
@@ -194,7 +195,7 @@ def look(
         doubt=doubt,
         silent=silent,
         working_set_bytes=_most(arrays.used[slots, MEMORY], owner, n),
-        pinned=np.bincount(owner, arrays.pinned[slots] >= PINNED_SAMPLES, minlength=n) > 0,
+        pinned_cpu_cores=_most(np.where(arrays.pinned[slots] >= PINNED_SAMPLES, arrays.had[slots, CPU], np.nan), owner, n),
         recent_cpu_cores=_most(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
         promised=promised,
         by_class=class_says,

@@ -100,16 +100,16 @@ def test_where_a_change_evicts_the_default_recommenders_target_is_followed_at_on
 
 def test_the_bounds_of_a_guess_hold_the_target_also_where_rails_have_moved_it() -> None:
     found = wide(np.array([[0.1, 20.0]]), np.array([False]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
-    assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 20.0]]
+    assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 200.0]]
 
 
 def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_default_recommenders() -> None:
     """Of the other kind nothing is kept: a narrow band would let nobody rest, a wide one would move nobody."""
     target, estimate = np.full((4, 2), 1.02), np.repeat(a_guess(0.9, 1.0, 1.1), 4, axis=0)
     applied, before = np.full((4, 2), 1.0), np.repeat(a_guess(0.99, 1.0, 1.01), 4, axis=0)
-    before[3] = a_guess(0.88, 1.0, 1.12)
+    before[3] = a_guess(0.88, 1.0, 1.13)
     as_default, before_as_default = np.array([False, True, False, True]), np.array([False, False, True, True])
     found = published(
         target, as_default, np.zeros(4, bool), estimate, applied, before, before_as_default, OPTIONS
     )[:, :, 0]
-    np.testing.assert_allclose(found, [[0.99, 1.0, 1.01], [0.9, 1.02, 1.1], [0.99, 1.0, 1.01], [0.88, 1.0, 1.12]])
+    np.testing.assert_allclose(found, [[0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.99, 1.0, 1.01], [0.88, 1.0, 1.13]])

@@ -32,7 +32,7 @@ CALM: Mapping[str, Any] = {
     "doubt": SURE,
     "silent": False,
     "working_set_bytes": 1 * GIB,
-    "pinned": False,
+    "pinned_cpu_cores": np.nan,
     "recent_cpu_cores": 0.5,
     "promised": False,
     "by_class": False,
@@ -108,10 +108,10 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         [0.75, 2.0], ["fallback", "violation budget"],
     ),
     "a container that uses just what it has gets more, to show what it wants": (
-        {"pinned": True, "had": (0.8, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
+        {"pinned_cpu_cores": 0.8, "had": (2.0, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
     ),
     "or what is forecast, if that is more": (
-        {"pinned": True, "had": (0.2, 1.5 * GIB)}, [0.5, 1.5], [],
+        {"pinned_cpu_cores": 0.2}, [0.5, 1.5], [],
     ),
     "memory rises at once": (
         {"applied": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
@@ -166,7 +166,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"evicts": True}, [0.6, 2.0], ["no needless restart"],
     ),
     "and no more for violations, nor to show what they want": (
-        {"evicts": True, "spent": (True, True), "pinned": True, "had": (0.8, 4 * GIB)},
+        {"evicts": True, "spent": (True, True), "pinned_cpu_cores": 0.8, "had": (0.8, 4 * GIB)},
         [0.6, 2.0], ["no needless restart"],
     ),
     "in doubt that is the fallback's doing": (
@@ -293,7 +293,7 @@ ROW = st.fixed_dictionaries(
         "doubt": st.sampled_from([SURE, PHASE_UNKNOWN, TOO_MANY_VIOLATIONS]),
         "silent": st.booleans(),
         "working_set_bytes": st.one_of(st.just(np.nan), bytes_),
-        "pinned": st.booleans(),
+        "pinned_cpu_cores": st.one_of(st.just(np.nan), amount),
         "by_class": st.booleans(),
         "spent": st.tuples(st.booleans(), st.booleans()),
         "applied": maybe,

@@ -82,6 +82,14 @@ def test_a_new_workload_is_evicted_no_more_than_under_the_default_recommender(lo
     assert ours <= default
 
 
+@pytest.mark.parametrize("load", ["300m and 600 MiB with noise", "a large one"])
+def test_a_steady_load_is_resized_twice_an_hour_at_most(load: str) -> None:
+    """In place, where that costs no eviction: what is given follows use closely, and noise is not want of more."""
+    play = Play("ours", [web(LOADS[load], (1.0, 3 * GIB), "InPlaceOrRecreate")]).until(1.0)
+    before = play.tally().updates
+    assert play.until(2.0).tally().updates - before <= 2 * len(play.cluster.workloads[0].pods)
+
+
 def test_one_step_of_the_load_evicts_each_pod_once() -> None:
     load = step((0.025, 600 * MIB), (0.6, 600 * MIB), moment(1.5))
     assert evictions_after(Play("ours", [web(load)]), 1.5, 3.0) <= 2
