@@ -195,7 +195,9 @@ def look(
         doubt=doubt,
         silent=silent,
         working_set_bytes=_most(arrays.used[slots, MEMORY], owner, n),
-        pinned_cpu_cores=_most(np.where(arrays.pinned[slots] >= PINNED_SAMPLES, arrays.had[slots, CPU], np.nan), owner, n),
+        pinned_cpu_cores=_most(
+            np.where(arrays.pinned[slots] >= PINNED_SAMPLES, arrays.had[slots, CPU], np.nan), owner, n
+        ),
         recent_cpu_cores=_most(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
         promised=promised,
         by_class=class_says,

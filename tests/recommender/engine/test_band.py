@@ -109,7 +109,7 @@ def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_de
     applied, before = np.full((4, 2), 1.0), np.repeat(a_guess(0.99, 1.0, 1.01), 4, axis=0)
     before[3] = a_guess(0.88, 1.0, 1.13)
     as_default, before_as_default = np.array([False, True, False, True]), np.array([False, False, True, True])
-    found = published(
-        target, as_default, np.zeros(4, bool), estimate, applied, before, before_as_default, OPTIONS
-    )[:, :, 0]
+    found = published(target, as_default, np.zeros(4, bool), estimate, applied, before, before_as_default, OPTIONS)[
+        :, :, 0
+    ]
     np.testing.assert_allclose(found, [[0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.99, 1.0, 1.01], [0.88, 1.0, 1.13]])

@@ -251,7 +251,9 @@ WORDS = {
     "an unknown phase gives what the default recommender would say": [
         "phase unknown: as the default recommender has it",
     ],
-    "what others have taught stands until a container has shown enough to doubt it": ["too little history: as it stands"],
+    "what others have taught stands until a container has shown enough to doubt it": [
+        "too little history: as it stands"
+    ],
     "in doubt and without history the forecast is what there is": ["phase unknown; no history to fall back on"],
     "twice the target falls back": [
         "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
