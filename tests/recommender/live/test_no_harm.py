@@ -15,13 +15,23 @@ import pytest
 
 from harm_bench.playing import START_S, Play, Who
 from harm_bench.recommenders import Ours
+from harm_bench.usage import HOUR_S, MINUTE_S, noisy, periodic, phases, steady, step, wave
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.records import CPU, MEMORY, Amounts
 from recommender.simulate import kubelet
 from recommender.simulate.metrics import Distort, clock_ahead, negative, silent
-from recommender.simulate.pods import NONE, Autoscaler, ContainerSpec, Policy, Resources, UpdateMode, Window, Workload
+from recommender.simulate.pods import (
+    NONE,
+    Autoscaler,
+    ContainerSpec,
+    Policy,
+    Resources,
+    UpdateMode,
+    Use,
+    Window,
+    Workload,
+)
 from recommender.simulate.tally import Tally
-from recommender.simulate.usage import HOUR_S, MINUTE_S, Use, noisy, periodic, phases, steady, step, wave
 
 GIB, MIB = 2.0**30, 2.0**20
 SETTLED_H = 0.5
