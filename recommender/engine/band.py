@@ -57,8 +57,8 @@ def wide(
 
     Nobody is disturbed for a guess. Where rails have raised the target, the upper bound is raised as much. Bounds that
     differ too little from those `before` to be worth a write are as they were, but never narrower than the default
-    recommender's: it would have let be whom they disturb. A target that is its own is followed at once where a change
-    evicts: a pod made with another one is due at another time.
+    recommender's: it would have let be whom they disturb. Where a change evicts, a target that is its own is followed
+    at once, and its lower bound closely: a pod made, or made anew, at another time is also due at another time.
 
     Parameters
     ----------
@@ -67,10 +67,14 @@ def wide(
     estimate, before
         float64 (n, 3, 2): what the default recommender says, and what was published last; NaN where nothing was.
     """
-    raised = np.fmax(target / estimate[:, TARGET], 1.0)
-    bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, estimate[:, UPPER] * raised], axis=1)
+    own = estimate[:, TARGET]
+    raised = np.divide(np.fmax(target, own), own, out=np.ones_like(own), where=own > 0.0)
+    upper = np.fmax(estimate[:, UPPER] * raised, target)
+    bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, upper], axis=1)
     same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
-    near = np.abs(bounds - before) <= options.hold_guess * before
+    hold = np.full((len(target), 3), options.hold_guess)
+    hold[evicts, LOWER] = options.hold_lower
+    near = np.abs(bounds - before) <= hold[:, :, np.newaxis] * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
     same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)
     stays = same & near[:, [LOWER, UPPER]].all(axis=(1, 2)) & no_narrower.all(axis=1)
