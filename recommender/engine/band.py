@@ -58,7 +58,7 @@ def wide(
     Nobody is disturbed for a guess. Where rails have raised the target, the upper bound is raised as much. Bounds that
     differ too little from those `before` to be worth a write are as they were, but never narrower than the default
     recommender's: it would have let be whom they disturb. Where a change evicts, a target that is its own is followed
-    at once, and its lower bound closely: a pod made, or made anew, at another time is also due at another time.
+    at once, and its bounds closely: a pod made, or made anew, at another time is also due at another time.
 
     Parameters
     ----------
@@ -72,9 +72,8 @@ def wide(
     upper = np.fmax(estimate[:, UPPER] * raised, target)
     bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, upper], axis=1)
     same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
-    hold = np.full((len(target), 3), options.hold_guess)
-    hold[evicts, LOWER] = options.hold_lower
-    near = np.abs(bounds - before) <= hold[:, :, np.newaxis] * before
+    hold = np.where(evicts, options.hold_evicting, options.hold_guess)
+    near = np.abs(bounds - before) <= hold[:, np.newaxis, np.newaxis] * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
     same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)
     stays = same & near[:, [LOWER, UPPER]].all(axis=(1, 2)) & no_narrower.all(axis=1)

@@ -53,8 +53,8 @@ class BandOptions:
     hold_guess
         Bounds that rest on the histogram alone, and narrow with each sample, are published anew when one of them
         differs by more than this.
-    hold_lower
-        The same of the lower bound where a change evicts: it says when the default recommender would.
+    hold_evicting
+        The same where a change evicts: bounds say when the default recommender would.
     """
 
     hold_cpu: float = 0.15
@@ -62,7 +62,7 @@ class BandOptions:
     rise_memory: float = 0.02
     half_width: float = 0.01
     hold_guess: float = 0.20
-    hold_lower: float = 0.01
+    hold_evicting: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,13 +89,14 @@ def test_a_guess_that_narrows_a_little_with_each_sample_is_not_written_each_time
     assert said(a_guess(0.5, 1.2, 10.0), NEVER) == [[0.5, 1.2, 10.0]] * 2
 
 
-def test_where_a_change_evicts_the_default_recommenders_target_and_lower_bound_are_followed() -> None:
+def test_where_a_change_evicts_the_default_recommenders_target_and_bounds_are_followed() -> None:
     """A pod made with a little less, or later, is due for an update at another time than under the default one."""
     before = a_guess(0.5, 1.0, 10.0)
     assert said(a_guess(0.55, 1.05, 9.0), before, evicts=True) == [[0.55, 1.05, 9.0]] * 2
-    assert said(a_guess(0.51, 1.0, 10.0), before, evicts=True) == [[0.51, 1.0, 10.0]] * 2
-    assert said(a_guess(0.504, 1.0, 9.0), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
-    moved = wide(np.full((1, 2), 1.01), np.array([True]), a_guess(0.504, 1.0, 9.0), before, OPTIONS)
+    assert said(a_guess(0.52, 1.0, 10.0), before, evicts=True) == [[0.52, 1.0, 10.0]] * 2
+    assert said(a_guess(0.5, 1.0, 9.7), before, evicts=True) == [[0.5, 1.0, 9.7]] * 2
+    assert said(a_guess(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
+    moved = wide(np.full((1, 2), 1.01), np.array([True]), a_guess(0.505, 1.0, 9.9), before, OPTIONS)
     assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "what rails have moved is held as ever"
 
 
