@@ -14,6 +14,9 @@ from recommender.engine.options import BandOptions
 from recommender.policies.constraints import HAIR, WHOLE_UNITS
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray
 
+CLOSELY = 0.02
+"""By more than this share bounds are never off where a change evicts: they say when the default recommender would."""
+
 
 def in_whole_units(amounts: FloatArray) -> FloatArray:
     """Cores and bytes, float64 (n, 2), rounded up to whole millicores and bytes.
@@ -72,7 +75,7 @@ def wide(
     upper = np.fmax(estimate[:, UPPER] * raised, target)
     bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, upper], axis=1)
     same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
-    hold = np.where(evicts, options.hold_evicting, options.hold_guess)
+    hold = np.where(evicts, CLOSELY, options.hold_guess)
     near = np.abs(bounds - before) <= hold[:, np.newaxis, np.newaxis] * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
     same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)

@@ -52,9 +52,7 @@ class BandOptions:
         How far the band reaches to each side of the target. Below the holds: what was moved must lie outside.
     hold_guess
         Bounds that rest on the histogram alone, and narrow with each sample, are published anew when one of them
-        differs by more than this.
-    hold_evicting
-        The same where a change evicts: bounds say when the default recommender would.
+        differs by more than this; sooner where a change evicts.
     """
 
     hold_cpu: float = 0.15
@@ -62,7 +60,6 @@ class BandOptions:
     rise_memory: float = 0.02
     half_width: float = 0.01
     hold_guess: float = 0.20
-    hold_evicting: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)
