@@ -32,7 +32,7 @@ UNTRIED = 6
 FORGETS = 0.99
 """Of its record, an expert keeps this share from sample to sample."""
 
-RECORDED = 2.0
+RECORDED = 3.0
 """A violation counts so many times its price in the record: the plan is corrected for its own, a rule is new."""
 
 

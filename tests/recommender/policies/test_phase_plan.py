@@ -31,7 +31,7 @@ from recommender.pricing import LabelledRun, fit_demand
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray
 
 LATE = 2
-MOST = 0.16
+MOST = 0.13
 """Share in violation of any 200 samples that is held at a target of 0.05: use that is chance alone reaches 0.1."""
 
 FLOOR = float(FLOORS[CPU])
