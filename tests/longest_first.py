@@ -11,6 +11,7 @@ LONGEST_FIRST = (
     "tests/recommender/live/test_faults_on_a_cluster.py",
     "tests/scripts/test_bench_scheduler.py",
     "tests/extender/test_faults_on_a_cluster.py",
+    "tests/scripts/test_scheduler_perf.py",
     "tests/recommender/live/test_auto_vpas_on_a_cluster.py",
     "tests/recommender/live/test_on_a_cluster.py",
     "tests/recommender/sources/test_prometheus_for_real.py",

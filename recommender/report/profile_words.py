@@ -37,12 +37,13 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
 
 def _container(container: Json, published: Json) -> Table:
     table = Table(title=f"container {container.get('name')}", show_header=False, title_justify="left")
-    for label, words in _lines(container, published):
+    for label, words in reasons(container, published):
         table.add_row(label, words)
     return table
 
 
-def _lines(container: Json, published: Json) -> Iterator[tuple[str, str]]:
+def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
+    """What is seen, expected and decided of a container, as (label, words); `published` is its entry in the VPA."""
     if "phase" in container:
         phase = container["phase"]
         seen = "like no phase it knows" if phase < 0 else f"phase {phase}"

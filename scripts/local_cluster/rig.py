@@ -19,6 +19,7 @@ import requests
 import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ConflictException
+from urllib3 import Retry
 
 from local_cluster.building import Binaries
 from local_cluster.identities import MASTERS, Authority, kubeconfig
@@ -28,6 +29,9 @@ from local_cluster.waiting import wait_until
 LOOPBACK = "127.0.0.1"
 ANSWERS_WITHIN_S = 10.0
 """A server that is up may still take seconds for an answer where cores are short."""
+AGAIN = Retry(total=3, read=1, allowed_methods=None)
+"""The API server ends a connection that was idle for 90 s. A request that is on its way just then has done nothing and
+is sent again, whatever it asks for; by default none that writes is."""
 GAVE_UP = "Client.Timeout exceeded"
 """What kubectl says when the API server took longer than kubectl itself would wait (32 s, not to be changed)."""
 
@@ -151,7 +155,10 @@ class Rig:
         """A client of the official library for an identity's name or a kubeconfig file."""
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         if str(file) not in self._clients:
-            self._clients[str(file)] = config.new_client_from_config(str(file))
+            settings = client.Configuration()
+            config.load_kube_config(str(file), client_configuration=settings)
+            settings.retries = AGAIN
+            self._clients[str(file)] = client.ApiClient(settings)
         return self._clients[str(file)]
 
     @property

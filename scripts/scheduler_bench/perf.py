@@ -45,6 +45,10 @@ BEFORE = ("default", *(f"with-{affinity}" for affinity in AFFINITIES))
 Json = dict[str, Any]
 
 
+PODS_A_NODE = 30
+"""A node of the benchmark has 4 cores, a pod asks for 0.1, and some are there before."""
+
+
 @dataclass(frozen=True)
 class Perf:
     """One run of one case: pods bound a second in the mean, and milliseconds of an attempt to place one."""

@@ -21,7 +21,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *SITE]
 DOCS = "\n".join(page.read_text() for page in PAGES)
 REASONS = (ROOT / "docs" / "contributing" / "dependencies.md").read_text()
 
-USED_BY_A_SCRIPT = {"ruff", "mypy", "pandas-stubs", "pytest-xdist", "myst-parser", "furo"}
+USED_BY_A_SCRIPT = {"ruff", "mypy", "pandas-stubs", "pytest-timeout", "pytest-xdist", "myst-parser", "furo"}
 """Tools: called by scripts/check, by pytest or by Sphinx, not imported."""
 
 IN_MARKDOWN = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -98,9 +98,15 @@ def test_who_is_interrupted_leaves_nothing_of_the_benchmark_behind(
     wait_until(lambda: not psutil.pid_exists(below) or psutil.Process(below).status() == "zombie", "it to be ended")
 
 
+def test_more_pods_than_its_nodes_have_room_for_are_refused_since_the_benchmark_would_wait_for_them_for_ever() -> None:
+    done = invoke("bench_scheduler", "--only", "perf", "--nodes", 20, "--pods", 1500, "--rounds", 1)
+    assert done.exit_code == 2
+    assert "--pods" in done.output
+
+
 @pytest.mark.cluster
 def test_a_tiny_run_goes_through_with_every_kind() -> None:
-    done = invoke("bench_scheduler", "--only", "perf", "--nodes", 20, "--pods", 400, "--rounds", 1)
+    done = invoke("bench_scheduler", "--only", "perf", "--nodes", 40, "--pods", 1200, "--rounds", 1)
     assert done.exit_code == 0, done.output
     for kind in PERF_KINDS:
         assert done.stdout.count(output.PERF_TITLES[kind]) >= 1

@@ -125,6 +125,7 @@ def said_of(vpa: Json) -> Any:
     return told, [f"{said['type']}: {said.get('message')}" for said in status.get("conditions", [])]
 
 
+@pytest.mark.timeout(WATCHED_S + 600.0)
 def test_nobody_loses_a_pod_for_the_label_and_who_can_be_resized_is(
     crowd: str, gates: str, metrics_server: Cluster
 ) -> None:

@@ -80,6 +80,7 @@ def requests_in_vain(server: Server) -> float:
     return metric(server, "phasewise_api_requests_total", code="0")
 
 
+@pytest.mark.timeout(SPAN_S + 900.0)
 def test_jobs_with_a_kill_a_restart_and_an_outage_are_replayed_bit_for_bit(
     cluster: Cluster, real_node: RealNode, namespace: str, ours: Server, tmp_path: Path
 ) -> None:

@@ -1,0 +1,43 @@
+"""playing_processes: benches' plays run side by side, and their processes end with the bench."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+import pytest
+
+from playing_processes import playing_processes
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_plays_are_shared_among_processes() -> None:
+    with playing_processes(2) as processes:
+        assert processes.map(double, [1, 2, 3]) == [2, 4, 6]
+
+
+@pytest.mark.timeout(30)
+def test_a_process_that_is_ended_while_it_begins_is_not_waited_for_for_ever() -> None:
+    """The end comes within a hook of fork, where the exception of a handler is dropped."""
+    parent, armed = os.getpid(), True
+
+    def end() -> None:
+        if armed and os.getpid() != parent:
+            signal.raise_signal(signal.SIGTERM)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    os.register_at_fork(after_in_child=end)
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        with playing_processes(1):
+            pass
+    finally:
+        armed = False
+        signal.signal(signal.SIGTERM, before)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM}
