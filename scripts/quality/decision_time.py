@@ -17,7 +17,7 @@ STEP_S, LEAD_S = 15.0, 30.0
 
 
 def measure(containers: int, seed: int) -> float:
-    """Microseconds of CPU for one container under the bundled model: the median over samples that all of them have at once."""
+    """Microseconds of CPU for one container under the bundled model: the median over samples of all at once."""
     foresight, generator = PhaseForesight(models.load(models.BUNDLED), STEP_S), np.random.default_rng(seed)
     foresight.state.grow(containers)
     phases = foresight.state.own_samples.shape[1]
