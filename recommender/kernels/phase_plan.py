@@ -30,7 +30,7 @@ NEGLIGIBLE = 0.002
 LEVEL_COUNTS = 0.5
 """A violation costs at least as much as that of a container whose mean is this share of the level now."""
 
-SIZE_LEANS = 40.0
+SIZE_LEANS = 10.0
 """Own samples that count as much as the mean use of what was learned from: what a violation costs goes by size."""
 
 
