@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from extender.dashboard.drawing import Drawing, draw
@@ -10,6 +12,7 @@ from extender.dashboard.job import Job, Running
 from recommender.cluster.vpas.status import published_in
 from recommender.records import CPU, MEMORY, ContainerRecommendation
 from recommender.report.profile_words import reasons
+from recommender.units import BYTES_PER_MIB
 
 Json = dict[str, Any]
 
@@ -17,7 +20,7 @@ MOST_CONTAINERS = 64
 DRAWN = 4
 
 
-def detail(job: Job, now_s: float) -> Json:
+def detail(job: Job, history: History, now_s: float) -> Json:
     """All of it but the drawings, as plain data."""
     published, vpa = published_in(job.vpa.status), job.vpa.status
     entries = {str(one.get("containerName")): one for one in _recommended(vpa)}
@@ -35,7 +38,7 @@ def detail(job: Job, now_s: float) -> Json:
         "why": {name: list(reasons(one, entries.get(name, {}))) for name, one in told.items()},
         "containers": [_row(one) for one in job.containers[:MOST_CONTAINERS]],
         "count": len(job.containers),
-        "yaml": {name: yaml_of(one) for name, one in sorted(published.items())},
+        "yaml": {name: fixed(name, one, told.get(name, {}), job, history) for name, one in sorted(published.items())},
     }
 
 
@@ -49,11 +52,22 @@ def drawings(job: Job, history: History, now_s: float) -> list[tuple[Running, li
     return made
 
 
-def yaml_of(one: ContainerRecommendation) -> str:
-    """Requests to write down, for who would rather have them fixed; the upper bound is what an owner should ask for."""
-    cpu_cores, memory_bytes = one.upper if one.upper[CPU] == one.upper[CPU] else one.target
-    millicores, mebibytes = -(-cpu_cores * 1000 // 1), -(-memory_bytes / 2**20 // 1)
-    return f"resources:\n  requests:\n    cpu: {millicores:.0f}m\n    memory: {mebibytes:.0f}Mi\n"
+def fixed(name: str, recommended: ContainerRecommendation, told: Mapping[str, Any], job: Job, history: History) -> str:
+    """Requests for who would rather have them fixed, as YAML: the most that it is to have, has used within the hour, or
+    that earlier runs of its class used. What is right in a quiet phase is too little for a run."""
+    demand = told.get("demand") or {}
+    known = [
+        [recommended.target[CPU], recommended.upper[CPU], *(demand.get("cpuCores") or ())],
+        [recommended.target[MEMORY], recommended.upper[MEMORY], *(demand.get("memoryBytes") or ())],
+    ]
+    for one in job.containers:
+        if one.key.container == name:
+            _, rows = history.of(one.key)
+            for resource in (CPU, MEMORY):
+                known[resource] += rows[:, resource].tolist()
+    cpu_cores, memory_bytes = (max((one for one in amounts if math.isfinite(one)), default=0.0) for amounts in known)
+    lines = f"    cpu: {math.ceil(1000 * cpu_cores)}m\n    memory: {math.ceil(memory_bytes / BYTES_PER_MIB)}Mi\n"
+    return f"resources:\n  requests:\n{lines}"
 
 
 def _recommended(status: Any) -> list[Json]:

@@ -103,10 +103,9 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
         job = seen.jobs.get(ObjectKey(namespace, name))
         if job is None:
             abort(404, description=f"no VPA of ours is known as {namespace}/{name}")
+        told = detail(job, watching.history, seen.now_s)
         drawn = [] if _as_json() else drawings(job, watching.history, seen.now_s)
-        return _answer(
-            "job.html.j2", detail(job, seen.now_s), drawn=drawn, bar=bar, length=LENGTH, size=(WIDTH, HEIGHT)
-        )
+        return _answer("job.html.j2", told, drawn=drawn, bar=bar, length=LENGTH, size=(WIDTH, HEIGHT))
 
     @app.get("/classes")
     def show_classes() -> Response:

@@ -14,6 +14,9 @@ from recommender.engine.options import BandOptions
 from recommender.policies.constraints import HAIR, WHOLE_UNITS
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray
 
+CLOSELY = 0.02
+"""By more than this share bounds are never off where a change evicts: they say when the default recommender would."""
+
 
 def in_whole_units(amounts: FloatArray) -> FloatArray:
     """Cores and bytes, float64 (n, 2), rounded up to whole millicores and bytes.
@@ -50,21 +53,32 @@ def around(target: FloatArray, options: BandOptions) -> FloatArray:
     return np.stack([target * (1.0 - options.half_width), target, target * (1.0 + options.half_width)], axis=1)
 
 
-def wide(target: FloatArray, estimate: FloatArray, before: FloatArray, options: BandOptions) -> FloatArray:
+def wide(
+    target: FloatArray, evicts: BoolArray, estimate: FloatArray, before: FloatArray, options: BandOptions
+) -> FloatArray:
     """Targets within the default recommender's own bounds, which narrow with history, float64 (n, 3, 2).
 
-    Nobody is disturbed for a guess. Bounds that differ too little from those `before` to be worth a write are as they
-    were, but never narrower than the default recommender's: it would have let be whom they disturb.
+    Nobody is disturbed for a guess. Where rails have raised the target, the upper bound is raised as much. Bounds that
+    differ too little from those `before` to be worth a write are as they were, but never narrower than the default
+    recommender's: it would have let be whom they disturb. Where a change evicts, a target that is its own is followed
+    at once, and its bounds closely: a pod made, or made anew, at another time is also due at another time.
 
     Parameters
     ----------
+    evicts
+        bool (n,): a change makes pods anew.
     estimate, before
         float64 (n, 3, 2): what the default recommender says, and what was published last; NaN where nothing was.
     """
-    bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, np.fmax(estimate[:, UPPER], target)], axis=1)
+    own = estimate[:, TARGET]
+    raised = np.divide(np.fmax(target, own), own, out=np.ones_like(own), where=own > 0.0)
+    upper = np.fmax(estimate[:, UPPER] * raised, target)
+    bounds = np.stack([np.fmin(estimate[:, LOWER], target), target, upper], axis=1)
     same = (held(target, before[:, TARGET], options) == before[:, TARGET]).all(axis=1)
-    near = np.abs(bounds - before) <= options.hold_guess * before
+    hold = np.where(evicts, CLOSELY, options.hold_guess)
+    near = np.abs(bounds - before) <= hold[:, np.newaxis, np.newaxis] * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
+    same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)
     stays = same & near[:, [LOWER, UPPER]].all(axis=(1, 2)) & no_narrower.all(axis=1)
     return np.where(stays[:, np.newaxis, np.newaxis], before, bounds)
 
@@ -72,6 +86,7 @@ def wide(target: FloatArray, estimate: FloatArray, before: FloatArray, options: 
 def published(
     target: FloatArray,
     as_default: BoolArray,
+    evicts: BoolArray,
     estimate: FloatArray,
     applied: FloatArray,
     before: FloatArray,
@@ -86,6 +101,8 @@ def published(
         float64 (n, 2), after all rails.
     as_default
         bool (n,): within the default recommender's bounds.
+    evicts
+        bool (n,): a change makes pods anew.
     estimate
         float64 (n, 3, 2): those.
     applied
@@ -95,4 +112,4 @@ def published(
     """
     last = np.where(before_as_default[:, np.newaxis, np.newaxis], before, np.nan)
     narrow = around(held(in_whole_units(target), applied, options), options)
-    return np.where(as_default[:, np.newaxis, np.newaxis], wide(target, estimate, last, options), narrow)
+    return np.where(as_default[:, np.newaxis, np.newaxis], wide(target, evicts, estimate, last, options), narrow)

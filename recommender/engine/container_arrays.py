@@ -48,7 +48,7 @@ class ContainerArrays(SlotArrays):
     pinned
         How many of its latest samples in a row used just the CPU that it had: it may want more.
     free_cpu_cores
-        What it used in the latest sample in which it did not use all that it had; NaN before there was one.
+        The most that it used lately in samples in which it did not use all that it had; NaN before there was one.
     phase, previous_phase, since_cell
         Its phase now, the one before, and the grid cell in which it began.
     class_asked_s

@@ -370,8 +370,8 @@ class Engine:
         )
         rails = guarded(situation, self.options.rails)
         advised = published(
-            rails.target, situation.as_default, situation.estimate, groups.published, groups.said, groups.said_wide,
-            self.options.band,
+            rails.target, situation.as_default, situation.evicts, situation.estimate, groups.published, groups.said,
+            groups.said_wide, self.options.band,
         )  # fmt: skip
         self._situation, self._guarded = situation, rails
         self._say(advised, situation)
@@ -468,7 +468,8 @@ class Engine:
         """A container that was known before a restart goes on from there.
 
         One that ran before, and of which nothing was kept, has enough CPU where it has what stood published: to see
-        whether it would use more costs two resizes.
+        whether it would use more costs two resizes, and to foresee it as a stranger some more. So its own use is
+        followed until the plan would have been cheaper.
         """
         self._place(member.instance)
         running = self.running[member.instance]
@@ -484,3 +485,4 @@ class Engine:
                 stood = self.groups.arrays.given[self.groups.slots[group]]
                 if is_given(np.array(running.requests), stood):
                     fleet.arrays.free_cpu_cores[member.slot] = stood[CPU]
+                    fleet.foresight.follow_own_use(member.slot)

@@ -16,7 +16,7 @@ from recommender.errors import BadInput
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import MEMORY, FloatArray
+from recommender.records import CPU, MEMORY, FloatArray
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,8 @@ class Groups:
     def add(self, group: Group, start: GroupStart, now_s: float, memory_margin: float) -> None:
         """Take in one that is new, with what is known of it.
 
-        Where nothing was kept, or it cannot be read, the memory that stands is taken for what was used and a margin: a
-        checkpoint does not hold the peak of the running day.
+        Where nothing was kept, or it cannot be read, what stands tells what was: CPU is taken for what containers have
+        taught, and memory for what was used and a margin, since a checkpoint lacks the peak of the running day.
         """
         if not self._free:
             old, slots = len(self.arrays), len(self.arrays) + max(16, len(self.arrays) // 4)
@@ -80,6 +80,7 @@ class Groups:
         self.slots[group], self.by_slot[slot] = slot, group
         self.history[slot], self.workload[slot], self.instances[slot] = start.history, None, {}
         self.arrays.published[slot] = self.arrays.given[slot] = start.standing
+        self.arrays.taught[slot] = not math.isnan(start.standing[CPU])
         stood_for_bytes = np.nan_to_num(start.standing[MEMORY]) / (1.0 + memory_margin)
         self.arrays.peak_bytes[slot, 0] = max(start.history.most_used()[MEMORY], stood_for_bytes)
         self.arrays.peak_day[slot] = now_s // DAY_S

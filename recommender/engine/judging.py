@@ -16,6 +16,9 @@ PINNED_FROM = 0.95
 NO_MORE = 1.05
 """A container that used no less when it had room does not use more because it has none."""
 
+FADES = 0.1
+"""What a container used when it had room comes this share closer to what it uses in each such sample, when less."""
+
 SAME = np.array([0.01, 0.01])
 """What a container has differs from what was published for it by no more than this share: it is ours."""
 
@@ -69,7 +72,8 @@ def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
     used, had = arrays.used[slots, CPU], arrays.had[slots, CPU]
     all_of_it = uses_all(used, had, arrays.limits[slots, CPU])
     free = slots[~all_of_it]
-    arrays.free_cpu_cores[free] = arrays.used[free, CPU]
+    before, now = arrays.free_cpu_cores[free], arrays.used[free, CPU]
+    arrays.free_cpu_cores[free] = np.fmax(now, before + FADES * (now - before))
     more = all_of_it & ~(used <= NO_MORE * arrays.free_cpu_cores[slots])
     np.add.at(arrays.pinned, slots[more], 1)
     arrays.pinned[slots[~more]] = 0

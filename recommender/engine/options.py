@@ -52,7 +52,7 @@ class BandOptions:
         How far the band reaches to each side of the target. Below the holds: what was moved must lie outside.
     hold_guess
         Bounds that rest on the histogram alone, and narrow with each sample, are published anew when one of them
-        differs by more than this.
+        differs by more than this; sooner where a change evicts.
     """
 
     hold_cpu: float = 0.15

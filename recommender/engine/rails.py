@@ -16,7 +16,7 @@ import numpy as np
 
 from recommender.engine.group_arrays import TARGET, UPPER
 from recommender.engine.options import RailOptions
-from recommender.engine.situation import DOUBTS, HEADROOM, SURE, TOO_MANY_VIOLATIONS, Situation
+from recommender.engine.situation import DOUBTS, HEADROOM, SURE, TOO_LITTLE, TOO_MANY_VIOLATIONS, Situation
 from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray
 from recommender.units import BYTES_PER_MIB
 
@@ -92,8 +92,12 @@ def notes_of(acted: BoolArray, group: int, situation: Situation, options: RailOp
 
 
 def _fall_back(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """In doubt, or once even the wider margin violates, what the default recommender would say."""
-    return _where(s.guesses & s.as_default, s.estimate[:, TARGET], target)
+    """In doubt, or once even the wider margin violates, what the default recommender would say.
+
+    What others have taught stands until containers have shown enough to doubt it.
+    """
+    stands = ((s.doubt == TOO_LITTLE) & s.taught)[:, np.newaxis] & ~np.isnan(s.applied)
+    return _where(s.guesses & s.as_default, np.where(stands, s.applied, s.estimate[:, TARGET]), target)
 
 
 def _fall_back_words(group: int, s: Situation, _: RailOptions) -> str:
@@ -101,6 +105,8 @@ def _fall_back_words(group: int, s: Situation, _: RailOptions) -> str:
     if s.doubt[group] == TOO_MANY_VIOLATIONS:
         cpu, memory = s.violations[group]
         doubt = f"violations of {cpu:.1%} (CPU) and {memory:.1%} (memory) although the margin was widened"
+    if s.doubt[group] == TOO_LITTLE and s.taught[group]:
+        return f"{doubt}: as it stands"
     return f"{doubt}: as the default recommender has it"
 
 
@@ -129,9 +135,8 @@ def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> Flo
     Its use tells nothing of its demand then, and no violation would ever show.
     """
     moved = target.copy()
-    moved[:, CPU] = np.where(
-        s.pinned & ~s.evicts, np.fmax(target[:, CPU], s.had[:, CPU] * options.widen), target[:, CPU]
-    )
+    more = np.fmax(target[:, CPU], s.pinned_cpu_cores * options.widen)
+    moved[:, CPU] = np.where(s.evicts, target[:, CPU], more)
     return moved
 
 
@@ -204,8 +209,8 @@ def _kill_words(group: int, s: Situation, _: RailOptions) -> str:
 
 
 def _resize_limit(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
-    """Not more changes an hour than are allowed; what must rise always may."""
-    most = s.recent_changes >= options.resizes_per_hour
+    """Not more changes an hour than are allowed; what must rise always may, and bounds let the default's move."""
+    most = (s.recent_changes >= options.resizes_per_hour) & ~(s.evicts & s.as_default)
     return _where(most, np.fmax(s.applied, target), target)
 
 

@@ -11,7 +11,7 @@ from recommender.engine.container_arrays import BY_CLASS, NOBODY, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
-from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DOUBTS = (
     "",
@@ -28,8 +28,8 @@ SURE, NOBODY_RUNS, TOO_LITTLE, PHASE_UNKNOWN, SILENT, TOO_MANY_VIOLATIONS = rang
 FEW_SAMPLES = 40
 """A share of fewer samples than these is chance."""
 
-PINNED_SAMPLES = 2
-"""One sample near the request is chance."""
+PINNED_SAMPLES = 4
+"""Fewer samples near the request are chance."""
 
 SILENT_SAMPLES = 3
 """After so many that did not come, nothing is known of what a container does now."""
@@ -57,8 +57,9 @@ class Situation:
         bool (n,): containers run, and nothing was told of any of them lately; or none runs and none is expected.
     working_set_bytes
         float64 (n,): the largest present one; NaN where none is known.
-    pinned
-        bool (n,): a container has used just the CPU that it has for a while, as one does that gets no more.
+    pinned_cpu_cores
+        float64 (n,): the most CPU that a container has which has used just that for a while, as one does that gets no
+        more; NaN where none has.
     recent_cpu_cores
         float64 (n,): the largest use in the latest cycles; NaN where there was none.
     promised
@@ -69,6 +70,8 @@ class Situation:
         bool (n, 2): a resource violates more than is accepted.
     applied
         float64 (n, 2): the target in force, NaN where there is none.
+    taught
+        bool (n,): that one has been taught by containers that were no strangers.
     estimate, days
         float64 (n, 3, 2) and (n,): what the default recommender would say, NaN where it was not asked or knows nothing;
         and how many days of history that rests on.
@@ -102,12 +105,13 @@ class Situation:
     doubt: IntArray
     silent: BoolArray
     working_set_bytes: FloatArray
-    pinned: BoolArray
+    pinned_cpu_cores: FloatArray
     recent_cpu_cores: FloatArray
     promised: BoolArray
     by_class: BoolArray
     spent: BoolArray
     applied: FloatArray
+    taught: BoolArray
     estimate: FloatArray
     days: FloatArray
     had: FloatArray
@@ -191,12 +195,15 @@ def look(
         doubt=doubt,
         silent=silent,
         working_set_bytes=_most(arrays.used[slots, MEMORY], owner, n),
-        pinned=np.bincount(owner, arrays.pinned[slots] >= PINNED_SAMPLES, minlength=n) > 0,
+        pinned_cpu_cores=_most(
+            np.where(arrays.pinned[slots] >= PINNED_SAMPLES, arrays.had[slots, CPU], np.nan), owner, n
+        ),
         recent_cpu_cores=_most(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
         promised=promised,
         by_class=class_says,
         spent=spent,
         applied=groups.published,
+        taught=groups.taught,
         estimate=groups.known,
         days=groups.known_days,
         had=groups.had,
@@ -233,7 +240,8 @@ def _lean_on_the_grown_up(
     """What each of these wants, float64 (m, 2): a stranger does not replace what those that are none have taught.
 
     What CPU is forecast of a container that has just begun differs from what is forecast of it later. While another one
-    of its group is no stranger any more, or has taught what is in force, a stranger gets what it uses.
+    of its group is no stranger any more, a stranger gets what it uses; while all are strangers to what others have
+    taught, that stands as long as it is enough.
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
     grown_up = decided & (by_class | (arrays.samples[slots] >= fleet.cycle_samples))
@@ -242,8 +250,9 @@ def _lean_on_the_grown_up(
     leans = ~grown_up & (has_grown_up | groups.taught)[owner]
     wanted = np.where(decided[:, np.newaxis], arrays.wanted[slots], np.nan)
     wanted[leans, CPU] = arrays.used[slots, CPU][leans] * HEADROOM
-    alone = leans & ~has_grown_up[owner]
-    wanted[alone, CPU] = np.fmax(wanted, groups.published[owner])[alone, CPU]
+    stands = groups.published[owner, CPU]
+    enough = leans & ~has_grown_up[owner] & (arrays.used[slots, CPU] <= stands * VIOLATION_TOLERANCE)
+    wanted[enough, CPU] = stands[enough]
     return wanted
 
 

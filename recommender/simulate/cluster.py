@@ -9,7 +9,8 @@ from recommender.simulate import controllers, kubelet, resizing
 from recommender.simulate.kubelet import Kill
 from recommender.simulate.pods import Workload
 from recommender.simulate.updater import INTERVAL_S, Updater
-from recommender.simulate.usage import DAY_S
+
+DAY_S = 86400.0
 
 UPDATER_PHASE_S = INTERVAL_S / 2.0
 """The updater looks halfway between two full minutes, at which recommenders do: neither is told of the other's."""

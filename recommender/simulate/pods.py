@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from recommender.policies.constraints import NO_LIMITS, Limits
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerRecommendation
 from recommender.simulate.tally import Tally
-from recommender.simulate.usage import Use
 
 Kind = Literal["Job", "Deployment", "StatefulSet", "DaemonSet"]
 UpdateMode = Literal["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace"]
@@ -20,6 +19,9 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 Obstacle = Literal["Deferred", "Infeasible", "Error"]
 """A full node, a node too small, a memory limit below what is used."""
+
+Use = Callable[[float, float, int], Amounts]
+"""Given the age of a run and the time (both seconds), and the number of the replica: cores and bytes."""
 
 NONE: Amounts = (math.nan, math.nan)
 

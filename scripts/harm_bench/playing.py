@@ -7,6 +7,7 @@ from functools import cache
 from typing import Literal
 
 from harm_bench.recommenders import Ours, Recommends
+from harm_bench.usage import HOUR_S
 from recommender import model as models
 from recommender.records import Amounts
 from recommender.simulate.cluster import Cluster
@@ -14,7 +15,6 @@ from recommender.simulate.default import INTERVAL_S, DefaultRecommender
 from recommender.simulate.metrics import Distort, Metrics, as_it_is
 from recommender.simulate.pods import Workload
 from recommender.simulate.tally import Tally
-from recommender.simulate.usage import HOUR_S
 
 START_S = 1_699_920_000.0
 """A midnight."""

@@ -9,6 +9,19 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from harm_bench.playing import START_S
+from harm_bench.usage import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    leak,
+    noisy,
+    periodic,
+    phases,
+    spikes,
+    steady,
+    step,
+    wave,
+)
 from recommender.records import Amounts
 from recommender.simulate.metrics import Distort, as_it_is, clock_ahead, negative, silent
 from recommender.simulate.pods import (
@@ -19,22 +32,9 @@ from recommender.simulate.pods import (
     Node,
     Resources,
     UpdateMode,
+    Use,
     Window,
     Workload,
-)
-from recommender.simulate.usage import (
-    DAY_S,
-    HOUR_S,
-    MINUTE_S,
-    Use,
-    leak,
-    noisy,
-    periodic,
-    phases,
-    spikes,
-    steady,
-    step,
-    wave,
 )
 
 GIB, MIB = 2.0**30, 2.0**20

@@ -27,7 +27,7 @@ from recommender.records import Amounts, Sample
 from tests.recommender.engine.worked import GIB, MODEL, NOW_S, running
 
 STEP_S, STEPS, RUN = 15.0, 320, 12
-PLAIN, RECURRING, FULL = (Group("ns", name, "main") for name in ("plain", "recurring", "full"))
+PLAIN, RECURRING, FULL, BRIEF = (Group("ns", name, "main") for name in ("plain", "recurring", "full", "brief"))
 
 OTHER = {
     "--step": "30s",
@@ -81,12 +81,17 @@ def run_of(number: int, has: Amounts, *, ended: bool = False) -> tuple[Instance,
     )
 
 
+def brief_of(number: int) -> Instance:
+    """One after the other, each gone before a forecast has a say: the default recommender's word stands."""
+    return Instance("ns", f"uid-brief-{number // 3}", "main")
+
+
 def an_hour(start: Start) -> list[Any]:
     """What an engine of these options says at each step; what it says is had at the next one, but by `FULL`."""
     lead_time = LeadTime(start.lead_time_s, start.sample_s)
     engine = Engine(partial(Fleet, MODEL, start.step_s, start.cycle_samples), start.options, lead_time)
     plain, full = (Instance("ns", name, "main") for name in ("uid-plain", "uid-full"))
-    said, has = [], dict.fromkeys((PLAIN, RECURRING, FULL), (2.0, 4 * GIB))
+    said, has = [], dict.fromkeys((PLAIN, RECURRING, FULL, BRIEF), (2.0, 4 * GIB))
     for number in range(STEPS):
         now_s = NOW_S + number * STEP_S
         deferred_s = NOW_S + 100 * STEP_S if number >= 100 else math.inf
@@ -95,13 +100,16 @@ def an_hour(start: Start) -> list[Any]:
             full: running(group=FULL, deferred_since_s=deferred_s),
         }
         uses = {plain: used(number), full: used(number), run_of(number, has[RECURRING])[0]: used_in_a_run(number)}
+        brief = brief_of(number)
+        containers |= {brief_of(number - 1): None} | {brief: running(group=BRIEF, requests=has[BRIEF])}
+        uses[brief] = used(number)
         if number and number % RUN == 0:
             containers |= dict([run_of(number - 1, has[RECURRING], ended=True)])
         if 150 <= number < 170:
             del uses[plain]  # it is not heard of
         samples = [(who, Sample(now_s, cpu_cores, gib * GIB)) for who, (cpu_cores, gib) in uses.items()]
         kills = [Kill(PLAIN, plain, now_s, 4 * GIB)] if number == 90 else []
-        groups = dict.fromkeys((PLAIN, RECURRING, FULL), Rules()) if number == 0 else {}
+        groups = dict.fromkeys((PLAIN, RECURRING, FULL, BRIEF), Rules()) if number == 0 else {}
         targets = engine.step(now_s, Seen(groups, containers, samples, kills), Report())
         for group, target in targets.items():
             cpu_cores, memory_bytes = target.estimate.target.tolist()

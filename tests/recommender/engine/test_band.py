@@ -72,9 +72,9 @@ def a_guess(lower: float, target: float, upper: float) -> FloatArray:
     return np.array([[[lower] * 2, [target] * 2, [upper] * 2]])
 
 
-def said(estimate: FloatArray, before: FloatArray) -> list[list[float]]:
+def said(estimate: FloatArray, before: FloatArray, *, evicts: bool = False) -> list[list[float]]:
     """The lower bound, target and upper bound of CPU and of memory."""
-    found: list[list[float]] = wide(estimate[:, 1], estimate, before, OPTIONS)[0].T.tolist()
+    found: list[list[float]] = wide(estimate[:, 1], np.array([evicts]), estimate, before, OPTIONS)[0].T.tolist()
     return found
 
 
@@ -89,16 +89,29 @@ def test_a_guess_that_narrows_a_little_with_each_sample_is_not_written_each_time
     assert said(a_guess(0.5, 1.2, 10.0), NEVER) == [[0.5, 1.2, 10.0]] * 2
 
 
+def test_where_a_change_evicts_the_default_recommenders_target_and_bounds_are_followed() -> None:
+    """A pod made with a little less, or later, is due for an update at another time than under the default one."""
+    before = a_guess(0.5, 1.0, 10.0)
+    assert said(a_guess(0.55, 1.05, 9.0), before, evicts=True) == [[0.55, 1.05, 9.0]] * 2
+    assert said(a_guess(0.52, 1.0, 10.0), before, evicts=True) == [[0.52, 1.0, 10.0]] * 2
+    assert said(a_guess(0.5, 1.0, 9.7), before, evicts=True) == [[0.5, 1.0, 9.7]] * 2
+    assert said(a_guess(0.505, 1.0, 9.9), before, evicts=True) == [[0.5, 1.0, 10.0]] * 2
+    moved = wide(np.full((1, 2), 1.01), np.array([True]), a_guess(0.505, 1.0, 9.9), before, OPTIONS)
+    assert moved[0].T.tolist() == [[0.5, 1.0, 10.0]] * 2, "what rails have moved is held as ever"
+
+
 def test_the_bounds_of_a_guess_hold_the_target_also_where_rails_have_moved_it() -> None:
-    found = wide(np.array([[0.1, 20.0]]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
-    assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 20.0]]
+    found = wide(np.array([[0.1, 20.0]]), np.array([False]), a_guess(0.5, 1.0, 10.0), NEVER, OPTIONS)
+    assert found[0].T.tolist() == [[0.1, 0.1, 10.0], [0.5, 20.0, 200.0]]
 
 
 def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_default_recommenders() -> None:
     """Of the other kind nothing is kept: a narrow band would let nobody rest, a wide one would move nobody."""
     target, estimate = np.full((4, 2), 1.02), np.repeat(a_guess(0.9, 1.0, 1.1), 4, axis=0)
     applied, before = np.full((4, 2), 1.0), np.repeat(a_guess(0.99, 1.0, 1.01), 4, axis=0)
-    before[3] = a_guess(0.88, 1.0, 1.12)
+    before[3] = a_guess(0.88, 1.0, 1.13)
     as_default, before_as_default = np.array([False, True, False, True]), np.array([False, False, True, True])
-    found = published(target, as_default, estimate, applied, before, before_as_default, OPTIONS)[:, :, 0]
-    np.testing.assert_allclose(found, [[0.99, 1.0, 1.01], [0.9, 1.02, 1.1], [0.99, 1.0, 1.01], [0.88, 1.0, 1.12]])
+    found = published(target, as_default, np.zeros(4, bool), estimate, applied, before, before_as_default, OPTIONS)[
+        :, :, 0
+    ]
+    np.testing.assert_allclose(found, [[0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.99, 1.0, 1.01], [0.88, 1.0, 1.13]])

@@ -311,6 +311,17 @@ def test_an_engine_that_starts_again_goes_on_and_publishes_nothing_new() -> None
     assert after.engine.groups.arrays.taught[after.engine.groups.slots[MAIN]]
 
 
+def test_an_engine_that_finds_nothing_kept_publishes_nothing_new_while_what_stands_is_enough() -> None:
+    before = Played()
+    before.steps(90)
+    kept = Kept(before)
+    kept.content = {"group": None, "members": {}}
+    after = Played(kept, now_s=before.now_s, started_s=before.now_s - 90.0, requests=kept.stands)
+    after.steps(90)
+    assert after.published == 0
+    assert after.target() == before.target()
+
+
 def test_a_container_that_was_started_anew_while_nobody_looked_begins_anew() -> None:
     before = Played()
     before.steps(90)

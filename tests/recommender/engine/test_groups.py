@@ -196,6 +196,7 @@ def test_a_new_group_stands_where_its_status_says_and_knows_the_peak_of_its_hist
     groups.add(MAIN, GroupStart(with_history(0.5, 4.0), (1.0, 4 * GIB)), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
     assert groups.arrays.published[slot].tolist() == [1.0, 4 * GIB]
+    assert groups.arrays.taught[slot], "by what ran before the start"
     assert groups.arrays.peak()[slot] == pytest.approx(4 * GIB, rel=0.06)  # the bucket's end
     assert groups.most_used(slot)[MEMORY] >= 4 * GIB
 

@@ -144,3 +144,9 @@ def test_a_container_is_pinned_while_it_uses_just_what_it_has() -> None:
 def test_one_that_used_no_less_when_it_had_room_is_not_held_back() -> None:
     """A steady load that happens to be what it has: more would be given for ever."""
     assert pins(0.94, 0.96, 0.97, 1.0) == [0, 0, 0, 1]
+
+
+def test_a_steady_load_with_noise_that_is_what_it_has_is_not_held_back() -> None:
+    """What it used when it had room is the most of such samples lately, and fades."""
+    assert pins(0.94, 0.9, 0.97, 0.98, 0.92, 0.97) == [0, 0, 0, 0, 0, 0]
+    assert pins(0.94, *[0.5] * 20, 0.97) == [0] * 21 + [1]

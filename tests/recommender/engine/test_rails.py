@@ -32,12 +32,13 @@ CALM: Mapping[str, Any] = {
     "doubt": SURE,
     "silent": False,
     "working_set_bytes": 1 * GIB,
-    "pinned": False,
+    "pinned_cpu_cores": np.nan,
     "recent_cpu_cores": 0.5,
     "promised": False,
     "by_class": False,
     "spent": (False, False),
     "applied": NOTHING,
+    "taught": False,
     "estimate": HISTORY,
     "days": 1.0,
     "had": NOTHING,
@@ -86,6 +87,19 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "an hour of history is no guess any more": (
         doubted(PHASE_UNKNOWN, days=1 / 24, had=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
     ),
+    "what others have taught stands until a container has shown enough to doubt it": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
+    ),
+    "which it has with a phase that nobody knows": (
+        doubted(PHASE_UNKNOWN, taught=True, applied=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
+    ),
+    "and memory is held by its working set even then": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
+        [0.9, 4.4], ["fallback", "working set"],
+    ),
+    "of a resource for which nothing stands the default recommender speaks": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
+    ),
     "violations above the target widen": (
         {"spent": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
     ),
@@ -94,10 +108,10 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         [0.75, 2.0], ["fallback", "violation budget"],
     ),
     "a container that uses just what it has gets more, to show what it wants": (
-        {"pinned": True, "had": (0.8, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
+        {"pinned_cpu_cores": 0.8, "had": (2.0, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
     ),
     "or what is forecast, if that is more": (
-        {"pinned": True, "had": (0.2, 1.5 * GIB)}, [0.5, 1.5], [],
+        {"pinned_cpu_cores": 0.2}, [0.5, 1.5], [],
     ),
     "memory rises at once": (
         {"applied": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
@@ -130,6 +144,9 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "nor CPU that must rise": (
         {"applied": (0.3, 1.5 * GIB), "recent_changes": 12}, [0.5, 1.5], [],
     ),
+    "nor the default recommender's, whose bounds let everybody be": (
+        {"evicts": True, "applied": (0.9, 2 * GIB), "recent_changes": 12}, [0.6, 2.0], ["no needless restart"],
+    ),
     "where earlier runs promise that it is needed no more, it falls at once": (
         {"applied": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
     ),
@@ -149,7 +166,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"evicts": True}, [0.6, 2.0], ["no needless restart"],
     ),
     "and no more for violations, nor to show what they want": (
-        {"evicts": True, "spent": (True, True), "pinned": True, "had": (0.8, 4 * GIB)},
+        {"evicts": True, "spent": (True, True), "pinned_cpu_cores": 0.8, "had": (0.8, 4 * GIB)},
         [0.6, 2.0], ["no needless restart"],
     ),
     "in doubt that is the fallback's doing": (
@@ -234,6 +251,9 @@ WORDS = {
     "an unknown phase gives what the default recommender would say": [
         "phase unknown: as the default recommender has it",
     ],
+    "what others have taught stands until a container has shown enough to doubt it": [
+        "too little history: as it stands"
+    ],
     "in doubt and without history the forecast is what there is": ["phase unknown; no history to fall back on"],
     "twice the target falls back": [
         "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
@@ -275,10 +295,11 @@ ROW = st.fixed_dictionaries(
         "doubt": st.sampled_from([SURE, PHASE_UNKNOWN, TOO_MANY_VIOLATIONS]),
         "silent": st.booleans(),
         "working_set_bytes": st.one_of(st.just(np.nan), bytes_),
-        "pinned": st.booleans(),
+        "pinned_cpu_cores": st.one_of(st.just(np.nan), amount),
         "by_class": st.booleans(),
         "spent": st.tuples(st.booleans(), st.booleans()),
         "applied": maybe,
+        "taught": st.booleans(),
         "estimate": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
         "days": st.sampled_from([0.01, 1.0]),
         "had": maybe,

@@ -152,6 +152,10 @@ def test_a_pod_that_replaces_all_others_gets_what_they_have_taught() -> None:
     world.fleet.arrays.alive[taught] = False
     fresh = a_stranger(world)
     assert seen(world).wanted[0, CPU] == 0.6
+    world.fleet.arrays.used[fresh, CPU] = 0.6
+    assert seen(world).wanted[0, CPU] == 0.6, "that stands as long as it is enough"
+    world.fleet.arrays.used[fresh, CPU] = 0.7
+    assert seen(world).wanted[0, CPU] == 0.7 * HEADROOM
     world.fleet.arrays.samples[fresh] = CYCLE
     assert seen(world).wanted[0, CPU] == 4.0, "once it is no stranger any more it teaches"
 
@@ -211,13 +215,15 @@ def test_where_nobody_runs_no_run_is_on_its_way_to_the_peak() -> None:
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_that_uses_all_it_has_twice_in_a_row_is_pinned_and_recent_use_is_the_most_of_two_cycles() -> None:
+def test_one_that_uses_all_it_has_for_a_while_is_pinned_and_recent_use_is_the_most_of_two_cycles() -> None:
     world = World(2)
     world.add(pinned=PINNED_SAMPLES - 1)
-    world.add(1, pinned=PINNED_SAMPLES)
+    world.add(1, pinned=PINNED_SAMPLES, had=(0.8, GIB))
+    world.add(1, had=(2.0, GIB))
     world.add(1, cycle_cpu_cores=(0.1, 7.0))
     found = seen(world)
-    assert found.pinned.tolist() == [False, True]
+    assert found.pinned_cpu_cores[1] == 0.8, "what it has itself, not another one of its group"
+    assert np.isnan(found.pinned_cpu_cores[0])
     assert found.recent_cpu_cores.tolist() == [0.5, 7.0]
 
 

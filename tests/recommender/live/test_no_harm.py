@@ -15,13 +15,23 @@ import pytest
 
 from harm_bench.playing import START_S, Play, Who
 from harm_bench.recommenders import Ours
+from harm_bench.usage import HOUR_S, MINUTE_S, noisy, periodic, phases, steady, step, wave
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.records import CPU, MEMORY, Amounts
 from recommender.simulate import kubelet
 from recommender.simulate.metrics import Distort, clock_ahead, negative, silent
-from recommender.simulate.pods import NONE, Autoscaler, ContainerSpec, Policy, Resources, UpdateMode, Window, Workload
+from recommender.simulate.pods import (
+    NONE,
+    Autoscaler,
+    ContainerSpec,
+    Policy,
+    Resources,
+    UpdateMode,
+    Use,
+    Window,
+    Workload,
+)
 from recommender.simulate.tally import Tally
-from recommender.simulate.usage import HOUR_S, MINUTE_S, Use, noisy, periodic, phases, steady, step, wave
 
 GIB, MIB = 2.0**30, 2.0**20
 SETTLED_H = 0.5
@@ -80,6 +90,14 @@ def test_hours_of_the_same_load_evict_no_more_than_under_the_default_recommender
 def test_a_new_workload_is_evicted_no_more_than_under_the_default_recommender(load: str) -> None:
     ours, default = (Play(who, [web(LOADS[load])]).until(2.0).tally().evictions for who in WHO)
     assert ours <= default
+
+
+@pytest.mark.parametrize("load", ["300m and 600 MiB with noise", "a large one"])
+def test_a_steady_load_is_resized_twice_an_hour_at_most(load: str) -> None:
+    """In place, where that costs no eviction: what is given follows use closely, and noise is not want of more."""
+    play = Play("ours", [web(LOADS[load], (1.0, 3 * GIB), "InPlaceOrRecreate")]).until(1.0)
+    before = play.tally().updates
+    assert play.until(2.0).tally().updates - before <= 2 * len(play.cluster.workloads[0].pods)
 
 
 def test_one_step_of_the_load_evicts_each_pod_once() -> None:
@@ -158,7 +176,6 @@ class After(NamedTuple):
     """What happens to pods, and the memory that is recommended at last."""
 
     disturbances: int
-    evictions: int
     memory_bytes: float
 
 
@@ -177,12 +194,12 @@ def two_hours_after(ending: Ending, hour: float, mode: UpdateMode) -> After:
     if ending != "none":
         ours.start()
     after = play.until(hour + 2.0).tally()
-    return After(disturbances(after) - disturbances(before), after.evictions - before.evictions, play.target()[MEMORY])
+    return After(disturbances(after) - disturbances(before), play.target()[MEMORY])
 
 
 @pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
 @pytest.mark.parametrize("hour", [1.0, 3.0])
-@pytest.mark.parametrize("ending", ["told to end", "killed"])
+@pytest.mark.parametrize("ending", ["told to end", "killed", "its profiles are lost"])
 def test_whoever_follows_a_recommender_moves_no_more_than_it_would_have(
     ending: Ending, hour: float, mode: UpdateMode
 ) -> None:
@@ -192,14 +209,9 @@ def test_whoever_follows_a_recommender_moves_no_more_than_it_would_have(
 
 @pytest.mark.parametrize("mode", ["InPlaceOrRecreate", "Recreate"])
 def test_whoever_follows_and_cannot_read_what_was_kept_moves_no_memory(mode: UpdateMode) -> None:
-    """As after an upgrade: it goes on from status and checkpoint.
-
-    CPU is foreseen anew as a stranger's, until following its own use has been cheaper: three changes a pod, in place.
-    """
+    """As after an upgrade: it goes on from status and checkpoint."""
     after, without = two_hours_after("its profiles are lost", 1.0, mode), two_hours_after("none", 1.0, mode)
     assert after.memory_bytes == pytest.approx(without.memory_bytes, rel=0.01)
-    assert after.evictions <= without.evictions
-    assert after.disturbances <= without.disturbances + 6
 
 
 def test_what_is_left_behind_holds_what_a_start_needs() -> None:

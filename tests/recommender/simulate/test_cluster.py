@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harm_bench.usage import noisy, phases, steady, wave
 from recommender.records import CPU, MEMORY, Amounts
 from recommender.simulate.admission import resources_for
 from recommender.simulate.metrics import Metrics, clock_ahead, negative, silent
 from recommender.simulate.pods import NONE, Autoscaler, Node, Policy, Resources, Window
-from recommender.simulate.usage import noisy, phases, steady, wave
 from tests.recommender.simulate.worked import (
     GIB,
     HAS,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from harm_bench.usage import steady
 from recommender.simulate.cluster import Cluster
 from recommender.simulate.default import DefaultRecommender, labels_of
 from recommender.simulate.kubelet import Kill
 from recommender.simulate.metrics import Metrics
 from recommender.simulate.pods import Kind, Workload
-from recommender.simulate.usage import steady
 from tests.recommender.simulate.worked import GIB, MIB, MIDNIGHT_S, workload
 
 MINUTE_S = 60.0

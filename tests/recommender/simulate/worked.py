@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from harm_bench.usage import steady
 from recommender.records import Amounts, ContainerRecommendation
 from recommender.simulate.cluster import Cluster
-from recommender.simulate.pods import NONE, Autoscaler, ContainerSpec, Policy, Resources, UpdateMode, Workload
+from recommender.simulate.pods import NONE, Autoscaler, ContainerSpec, Policy, Resources, UpdateMode, Use, Workload
 from recommender.simulate.tally import Tally
-from recommender.simulate.usage import Use, steady
 
 GIB, MIB = 2.0**30, 2.0**20
 MIDNIGHT_S = 1_699_920_000.0

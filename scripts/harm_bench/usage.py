@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from recommender.records import Amounts
-
-Use = Callable[[float, float, int], Amounts]
-"""Given the age of a run and the time (both seconds), and the number of the replica: cores and bytes."""
+from recommender.simulate.pods import Use
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 NOISE_STEP_S = 15.0
