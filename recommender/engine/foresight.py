@@ -32,7 +32,7 @@ WORTH_ANOTHER_LOOK = 0.1
 
 TABLES_A_STEP = 4
 
-CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 40.0, 10.0
+CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 60.0, 10.0
 """What the class itself showed is believed longer against a container's own record: half of it after so many visits."""
 
 COVERED = 0.9

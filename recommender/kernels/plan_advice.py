@@ -102,12 +102,12 @@ def keep_record(
 
 @njit(cache=True, nogil=True)
 def choose(k: int, resource: int, credit: float, standing: PlanArrays, weights: Weights) -> None:
-    """Let another have the say once its record is plainly cheaper; the plan is given a credit."""
+    """Let another have the say once its record is plainly cheaper; the plan is given a credit, and begins."""
     asked, record = standing.asked[k, :, resource], standing.record[k, :, resource]
     if standing.samples[k] <= UNTRIED:
         standing.chosen[k, resource] = np.argmax(asked)
         return
-    now, best = standing.chosen[k, resource], np.argmin(record)
+    begins = standing.samples[k] <= 2 * UNTRIED
+    now, best = PLAN if begins else standing.chosen[k, resource], np.argmin(record)
     worth = weights.resize + (credit if now == PLAN else 0.0)
-    if record[now] - record[best] > worth * asked[now]:
-        standing.chosen[k, resource] = best
+    standing.chosen[k, resource] = best if record[now] - record[best] > worth * asked[now] else now
