@@ -129,8 +129,8 @@ class PhaseForesight:
         self._plan.follow(slot, usage, labels, np.zeros(len(usage) + 1, bool))
 
     def follow_own_use(self, slot: int) -> None:
-        """Let the rule decide for a container until the plan would have been cheaper."""
-        self.state.chosen[slot, CPU] = RULE
+        """Let the rule of its latest samples decide for a container until another would have been cheaper."""
+        self.state.chosen[slot, CPU] = LATEST
 
     def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
