@@ -44,6 +44,7 @@ LEVELS = {
         ("assembly", ("placing",)),
         ("live", ("gangs", "webhook", "web")),
         ("moves", ("moves",)),
+        ("pages", ("dashboard",)),
         ("door", ("cli", "__main__")),
     ],
 }

@@ -18,6 +18,7 @@ COMMANDS = {
 
 BESIDE = {
     "controller": ("extender.cli.controller", "Let gangs of pods in: all together, or not at all."),
+    "web": ("extender.cli.web", "Show jobs, nodes and warnings on pages, read-only."),
     "webhook": ("extender.cli.webhook", "Set gate and scheduler of the pods of gangs, by namespace label."),
 }
 

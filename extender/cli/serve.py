@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from ipaddress import ip_address
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ import click
 from extender.cli.options import scoring_options
 from extender.settings import Settings
 from extender.web.app import BodyLimits
-from extender.web.server import Server, Serving
+from extender.web.server import Server, Serving, is_loopback
 from extender.web.service import Service, ServiceOptions
 from recommender import __version__
 from recommender.cli.common import DURATION
@@ -55,7 +54,7 @@ def command(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     if client_authority is not None and tls_certificate is None:
         raise Misuse("--client-authority needs --tls-certificate: without TLS no client shows a certificate.")
-    if client_authority is None and not _loopback(address):
+    if client_authority is None and not is_loopback(address):
         log.warning("%s can be reached from outside, and whoever can may ask: see --client-authority", address)
     api = connect(kubeconfig, context, user_agent=f"phasewise-extender/{__version__}")
     limits = BodyLimits(max_body_mib << 20, request_s)
@@ -67,11 +66,3 @@ def command(
         server.run()
     finally:
         service.stop()
-
-
-def _loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

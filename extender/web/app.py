@@ -106,7 +106,8 @@ class App:
     def _page(self, scope: Scope, body: bytes) -> Answer:
         """Whole, so that no thread waits for somebody who reads slowly."""
         query = scope["query_string"].decode("latin-1")
-        asked = EnvironBuilder(scope["path"], method=scope["method"], query_string=query, data=body)
+        heads = [(name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]]
+        asked = EnvironBuilder(scope["path"], method=scope["method"], query_string=query, data=body, headers=heads)
         told = Response.from_app(self._pages, asked.get_environ(), buffered=True)
         return Answer(told.status_code, told.get_data(), dict(told.headers))
 

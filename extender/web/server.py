@@ -18,6 +18,7 @@ from asyncio import TimerHandle, Transport
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,15 @@ class Server:
                 self._shown_ns = written_ns
         except (OSError, ssl.SSLError) as error:
             log.warning("the certificate that was put in place cannot be shown: %s", error)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a `host:port` can be reached from this machine alone."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _files_limit() -> int:

@@ -49,7 +49,7 @@
 {{- if ne $namespace "kube-system" }}
 {{- if eq .name "webhook" }}
 {{- $given = list (printf "--namespace=%s" $namespace) (printf "--name=phasewise-webhook.%s.svc" $namespace) }}
-{{- else }}
+{{- else if ne .name "web" }}
 {{- $given = list (printf "--lease-namespace=%s" $namespace) }}
 {{- end }}
 {{- end }}

@@ -23,11 +23,13 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
     name
         `namespace/name`.
     profile, vpa
-        The `status` of the PhaseProfile and of the VPA, as the API server gives them.
+        The `status` of the PhaseProfile and of the VPA, as the API server gives them; `move` of the profile is what the
+        controller said last of moving one of its pods.
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     parts: list[RenderableType] = [Text(name, style="bold")]
     parts += [Text(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
+    parts += [Text(f"move: {profile['move']}")] if "move" in profile else []
     for container in profile.get("containers", []):
         parts.append(_container(container, published.get(container.get("name"), {})))
     if pods := profile.get("pods"):
@@ -37,12 +39,13 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
 
 def _container(container: Json, published: Json) -> Table:
     table = Table(title=f"container {container.get('name')}", show_header=False, title_justify="left")
-    for label, words in _lines(container, published):
+    for label, words in reasons(container, published):
         table.add_row(label, words)
     return table
 
 
-def _lines(container: Json, published: Json) -> Iterator[tuple[str, str]]:
+def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
+    """What is seen, expected and decided of a container, as (label, words); `published` is its entry in the VPA."""
     if "phase" in container:
         phase = container["phase"]
         seen = "like no phase it knows" if phase < 0 else f"phase {phase}"

@@ -25,14 +25,14 @@ STRANGERS = {
 
 ONLY_IN = {
     "matplotlib": ("plots",),
-    "jinja2": ("report",),
+    "jinja2": ("report", "dashboard"),
     "numba": ("kernels",),
     "click": ("cli",),
     "kubernetes": ("cluster",),
     "prometheus_client": ("live", "cli", "web"),
     "uvicorn": ("web",),
     "uvloop": ("web",),
-    "flask": ("web",),
+    "flask": ("web", "dashboard"),
     "urllib3": ("cluster", "sources", "web"),
     "networkx": ("phases", "plots", "report"),
     "cryptography": ("webhook",),

@@ -51,15 +51,16 @@ class Client:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    def get(self, target: str) -> Told:
-        return self.ask("GET", target)
+    def get(self, target: str, **headers: str) -> Told:
+        return self.ask("GET", target, headers=headers)
 
     def post(self, target: str, data: bytes = b"", json: Any = None) -> Told:
         return self.ask("POST", target, data if json is None else orjson.dumps(json))
 
-    def ask(self, method: str, target: str, body: bytes = b"") -> Told:
+    def ask(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Told:
         path, _, query = target.partition("?")
-        scope = {"type": "http", "method": method, "path": path, "query_string": query.encode()}
+        heads = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+        scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": heads}
         pieces = [body[:1000], body[1000:]]  # as a network would bring it
         sent: list[Mapping[str, Any]] = []
 

@@ -29,7 +29,8 @@ from tests.manifests.reading import MANIFESTS, OVERLAYS, ROOT
 Helm = Callable[..., str]
 Json = dict[str, Any]
 ELSEWHERE = "phasewise-system"
-EVERYTHING = ("--set", "extender.enabled=true", "--set", "monitoring.enabled=true", "--set", "controller.moves=plan")
+PARTS = ("extender.enabled=true", "web.enabled=true", "monitoring.enabled=true", "controller.moves=plan")
+EVERYTHING = tuple(word for part in PARTS for word in ("--set", part))
 WRONG = {
     "recommender.replicas=two": "got string, want integer",
     "recommender.arguments={--publish=observe}": "additional properties 'arguments' not allowed",

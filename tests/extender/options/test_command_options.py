@@ -20,7 +20,8 @@ import urllib3
 from click.testing import CliRunner
 from cryptography import x509
 
-from extender.cli import controller, serve, webhook
+from extender.cli import controller, serve, web, webhook
+from extender.cli.main import cli
 from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import INCOMPLETE
 from extender.gangs.member import Place
@@ -32,6 +33,8 @@ from extender.web.server import Server
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import node_json
 from placement_bench.worlds import pod_json as worlds_pod
+from recommender.cli.common import run
+from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
 from tests.extender.options.every_scoring_option import scores
 from tests.fakes.served_commands import PlayedApi, kubeconfig, played, run_until
@@ -40,6 +43,7 @@ COMMANDS = {
     "serve": (serve.command, ("extender", "serve")),
     "controller": (controller.command, ("controller",)),
     "webhook": (webhook.command, ("webhook",)),
+    "web": (web.command, ("web",)),
 }
 SOON_S = 1.5
 """What has not happened by then does not happen at once."""
@@ -352,6 +356,41 @@ def scheduler(stage: Stage) -> None:
     assert b'"patch"' not in stage.run(patched, "--scheduler-name", "")
 
 
+# -- of the pages ------------------------------------------------------------------------------------------------------
+
+
+def first_page(server: Server, _: PlayedApi) -> urllib3.BaseHTTPResponse:
+    """What is answered once there is something to show."""
+    with urllib3.PoolManager() as pool:
+        url = f"http://127.0.0.1:{server.port}"
+        wait_until(lambda: pool.request("GET", f"{url}/readyz").status == 200, "a first look", every_s=0.02)
+        return pool.request("GET", url, retries=False)
+
+
+def access(stage: Stage) -> None:
+    """A token is asked for, and the API server about it."""
+    assert stage.run(first_page).status == stage.run(first_page, "--access", "proxy").status == 200
+    assert stage.run(first_page, "--access", "token").status == 401
+    words = ["web", "--kubeconfig", "none", "--address", "0.0.0.0:0"]
+    assert run(cli, words) == 2, "whoever can reach it would be let in"
+
+
+def name(stage: Stage) -> None:
+    def shown(*options: str) -> list[str]:
+        told = stage.run(first_page, *options, verticalpodautoscalers=[scenes.vpa()]).json()
+        return [job["name"] for job in told["jobs"]]
+
+    assert (shown(), shown("--name", "other")) == (["train"], [])
+
+
+def look_period_s(stage: Stage) -> None:
+    def looks(_: Server, api: PlayedApi) -> int:
+        time.sleep(SOON_S)
+        return sum("/metrics.k8s.io/" in path for _, path in api.asked)
+
+    assert stage.run(looks, "--period", "0.1s") > stage.run(looks) + 3
+
+
 SHARED = {"address": address, "kubeconfig": kubeconfig_, "context": context}
 LEADING = {"leader_elect": leader_elect, "lease_namespace": lease_namespace}
 CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
@@ -369,6 +408,11 @@ CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
     "webhook": {
         **SHARED,
         **{case.__name__: case for case in (names, namespace, secret, configuration, scheduler)},
+    },
+    "web": {
+        **SHARED,
+        **{case.__name__: case for case in (access, name, tls_certificate, tls_key)},
+        "period_s": look_period_s,
     },
 }
 
@@ -390,6 +434,7 @@ def names_of(name: str) -> list[str]:
 @pytest.mark.option(*names_of("serve"))
 @pytest.mark.option(*names_of("controller"))
 @pytest.mark.option(*names_of("webhook"))
+@pytest.mark.option(*names_of("web"))
 @pytest.mark.parametrize(
     ("stage", "option"),
     [(name, option) for name, cases in CASES.items() for option in cases],

@@ -1,0 +1,1 @@
+"""`phasewise web`: read-only pages of what is watched, decided and about to come."""

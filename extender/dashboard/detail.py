@@ -1,0 +1,88 @@
+"""The page of one job: its hour, its containers, and why it has what it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from extender.dashboard.drawing import Drawing, draw
+from extender.dashboard.history import History
+from extender.dashboard.job import Job, Running
+from recommender.cluster.vpas.status import published_in
+from recommender.records import CPU, MEMORY, ContainerRecommendation
+from recommender.report.profile_words import reasons
+from recommender.units import BYTES_PER_MIB
+
+Json = dict[str, Any]
+
+MOST_CONTAINERS = 64
+DRAWN = 4
+
+
+def detail(job: Job, history: History, now_s: float) -> Json:
+    """All of it but the drawings, as plain data."""
+    published, vpa = published_in(job.vpa.status), job.vpa.status
+    entries = {str(one.get("containerName")): one for one in _recommended(vpa)}
+    told = job.profile.containers if job.profile is not None else {}
+    return {
+        "now": now_s,
+        "namespace": job.key.namespace,
+        "name": job.key.name,
+        "mode": job.vpa.update_mode,
+        "target": {"kind": job.vpa.target.kind, "name": job.vpa.target.name},
+        "updated": job.profile.status.get("updated", "") if job.profile is not None else "",
+        "model": job.profile.status.get("model", "") if job.profile is not None else "",
+        "move": job.profile.move if job.profile is not None else "",
+        "risks": [words for _, words in job.risks(now_s)],
+        "why": {name: list(reasons(one, entries.get(name, {}))) for name, one in told.items()},
+        "containers": [_row(one) for one in job.containers[:MOST_CONTAINERS]],
+        "count": len(job.containers),
+        "yaml": {name: fixed(name, one, told.get(name, {}), job, history) for name, one in sorted(published.items())},
+    }
+
+
+def drawings(job: Job, history: History, now_s: float) -> list[tuple[Running, list[Drawing]]]:
+    """CPU and memory of the containers that matter most."""
+    told, made = (job.profile.containers if job.profile is not None else {}), []
+    for one in job.containers[:DRAWN]:
+        moments, rows = history.of(one.key)
+        entry, age_s = told.get(one.key.container, {}), now_s - one.started_s
+        made.append((one, [draw(resource, moments, rows, entry, now_s, age_s) for resource in (CPU, MEMORY)]))
+    return made
+
+
+def fixed(name: str, recommended: ContainerRecommendation, told: Mapping[str, Any], job: Job, history: History) -> str:
+    """Requests for who would rather have them fixed, as YAML: the most that it is to have, has used within the hour, or
+    that earlier runs of its class used. What is right in a quiet phase is too little for a run."""
+    demand = told.get("demand") or {}
+    known = [
+        [recommended.target[CPU], recommended.upper[CPU], *(demand.get("cpuCores") or ())],
+        [recommended.target[MEMORY], recommended.upper[MEMORY], *(demand.get("memoryBytes") or ())],
+    ]
+    for one in job.containers:
+        if one.key.container == name:
+            _, rows = history.of(one.key)
+            for resource in (CPU, MEMORY):
+                known[resource] += rows[:, resource].tolist()
+    cpu_cores, memory_bytes = (max((one for one in amounts if math.isfinite(one)), default=0.0) for amounts in known)
+    lines = f"    cpu: {math.ceil(1000 * cpu_cores)}m\n    memory: {math.ceil(memory_bytes / BYTES_PER_MIB)}Mi\n"
+    return f"resources:\n  requests:\n{lines}"
+
+
+def _recommended(status: Any) -> list[Json]:
+    return (status.get("recommendation") or {}).get("containerRecommendations") or []
+
+
+def _row(one: Running) -> Json:
+    return {
+        "pod": one.key.pod,
+        "container": one.key.container,
+        "node": one.node,
+        "phase": one.phase,
+        "progress": one.progress,
+        "restarts": one.restarts,
+        "deferred": one.deferred,
+        "cpuCores": {what: getattr(one, what)[CPU] for what in ("use", "request", "limit", "target")},
+        "memoryBytes": {what: getattr(one, what)[MEMORY] for what in ("use", "request", "limit", "target")},
+    }

@@ -1,0 +1,162 @@
+"""One container's last hour, and what is expected, as the points of a drawing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from extender.dashboard.history import COLUMNS, KILLED, PHASE
+from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
+from recommender.units import format_cpu, format_memory, parse_moment_s
+
+WIDTH, HEIGHT, TOP, BOTTOM, LEFT = 900.0, 200.0, 26.0, 20.0, 62.0
+AHEAD = 0.25
+"""The share of the width that is for what comes."""
+
+LEAST_SPAN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ribbon:
+    """A stretch of one phase; `words` are what it says, `ahead` whether it is only expected."""
+
+    x: float
+    width: float
+    phase: int
+    words: str
+    ahead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened: `kind` is `asked`, `applied` or `killed`."""
+
+    x: float
+    kind: str
+    words: str
+
+
+@dataclass(slots=True)
+class Drawing:
+    """In units of an SVG of `WIDTH` by `HEIGHT`; `lines` by what they show, as paths."""
+
+    title: str
+    lines: dict[str, str] = field(default_factory=dict)
+    ribbons: list[Ribbon] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    ticks: list[tuple[float, str]] = field(default_factory=list)
+    hours: list[tuple[float, str]] = field(default_factory=list)
+    now_x: float = 0.0
+    forecast: tuple[float, float, float] | None = None
+    """x, width and y of what is expected for the coming cycle."""
+
+
+def draw(
+    resource: int, moments: FloatArray, rows: FloatArray, told: Mapping[str, Any], now_s: float, age_s: float
+) -> Drawing:
+    """CPU or memory of one container.
+
+    Parameters
+    ----------
+    moments, rows
+        Of `History.of`.
+    told
+        What the profile says of the container.
+    age_s
+        Since it started; NaN where that is not known, and what its class uses next is not drawn.
+    """
+    span_s = max(LEAST_SPAN_S, now_s - float(moments[0])) if len(moments) else LEAST_SPAN_S
+    past = (WIDTH - LEFT) * (1.0 - AHEAD)
+    ahead_s = span_s * AHEAD / (1.0 - AHEAD)
+    why = told.get("why") or {}
+    forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")
+    demand = list(_demand(resource, told, age_s, ahead_s))
+    series = {what: rows[:, 2 * place + resource] for place, what in enumerate(COLUMNS)}
+    known = np.concatenate([*series.values(), [forecast or 0.0], [amount for _, amount in demand]])
+    top = 1.1 * float(np.nanmax(known, initial=0.0)) or 1.0
+
+    def x(moment_s: float) -> float:
+        return round(LEFT + past * (1.0 + (moment_s - now_s) / span_s), 1)
+
+    def y(amount: float) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * amount / top, 1)
+
+    made = Drawing("CPU" if resource == CPU else "memory", now_x=x(now_s))
+    for what, amounts in series.items():
+        if path := _path(moments, amounts, x, y, stepped=what != "use"):
+            made.lines[what] = path
+    if demand:
+        made.lines["demand"] = "M" + "L".join(f"{x(now_s + after_s)},{y(amount)}" for after_s, amount in demand)
+    if isinstance(forecast, int | float) and math.isfinite(forecast):
+        made.forecast = made.now_x, WIDTH - made.now_x, y(forecast)
+    made.ribbons = [*_past(moments, rows[:, PHASE], x, now_s), *_coming(told, x, now_s, now_s + ahead_s)]
+    made.marks = list(_marks(moments, rows, resource, x))
+    words = format_cpu if resource == CPU else format_memory
+    made.ticks = [(y(top * share), words(top * share)) for share in (0.0, 0.5, 1.0)]
+    made.hours = [(x(now_s - ago_s), f"{ago_s / 60:.0f} min ago") for ago_s in (span_s, span_s / 2.0)]
+    return made
+
+
+def _path(moments: FloatArray, amounts: FloatArray, x: Any, y: Any, *, stepped: bool) -> str:
+    """Broken where nothing is known."""
+    parts, before = [], math.nan
+    for moment_s, amount in zip(moments.tolist(), amounts.tolist(), strict=True):
+        if math.isfinite(amount):
+            if not math.isfinite(before):
+                parts.append(f"M{x(moment_s)},{y(amount)}")
+            elif stepped:
+                parts.append(f"H{x(moment_s)}V{y(amount)}" if amount != before else f"H{x(moment_s)}")
+            else:
+                parts.append(f"L{x(moment_s)},{y(amount)}")
+        before = amount
+    return "".join(parts)
+
+
+def _past(moments: FloatArray, phases: FloatArray, x: Any, now_s: float) -> Iterator[Ribbon]:
+    begins = np.flatnonzero(np.diff(phases, prepend=np.nan) != 0.0)
+    ends = [*moments[begins[1:]], now_s]
+    for first, end_s in zip(begins, ends, strict=False):  # where nothing is known there is an end and no beginning
+        phase = int(phases[first])
+        if phase != UNKNOWN_PHASE:
+            left, right = x(moments[first]), x(end_s)
+            yield Ribbon(left, round(right - left, 1), phase, f"phase {phase}")
+
+
+def _coming(told: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> Iterator[Ribbon]:
+    """The most probable of the next phases, from when it is expected."""
+    for following in (told.get("next") or ())[:1]:
+        try:
+            at_s = max(now_s, parse_moment_s(str(following["at"])))
+            phase, chance = int(following["phase"]), float(following["probability"])
+        except (KeyError, ValueError, TypeError):
+            return
+        if at_s < until_s:
+            yield Ribbon(x(at_s), round(WIDTH - x(at_s), 1), phase, f"phase {phase} ({chance:.0%})", ahead=True)
+
+
+def _demand(resource: int, told: Mapping[str, Any], age_s: float, ahead_s: float) -> Iterator[tuple[float, float]]:
+    """What runs of its class used at this age and after: (seconds from now, amount)."""
+    demand = told.get("demand") or {}
+    step_s = float(demand.get("stepSeconds") or 0.0)
+    if not (step_s > 0.0 and age_s >= 0.0):
+        return
+    amounts = demand.get("cpuCores" if resource == CPU else "memoryBytes") or ()
+    for cell in range(int(age_s / step_s), min(len(amounts), int((age_s + ahead_s) / step_s) + 1)):
+        yield max(0.0, cell * step_s - age_s), float(amounts[cell])
+
+
+def _marks(moments: FloatArray, rows: FloatArray, resource: int, x: Any) -> Iterator[Mark]:
+    words = format_cpu if resource == CPU else format_memory
+    for kind, what in (("asked", "target"), ("applied", "request")):
+        amounts = rows[:, 2 * COLUMNS.index(what) + resource]
+        for at in np.flatnonzero(amounts[1:] != amounts[:-1]) + 1:
+            if np.isfinite(amounts[at - 1 : at + 1]).all():
+                yield Mark(x(moments[at]), kind, f"{kind} {words(amounts[at])}, {words(amounts[at - 1])} before")
+    killed_s = moments + rows[:, KILLED]
+    for moment_s in {round(float(one)) for one in killed_s[np.isfinite(killed_s)]}:
+        if moment_s >= moments[0]:
+            yield Mark(x(moment_s), "killed", "killed for memory")

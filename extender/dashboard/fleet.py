@@ -1,0 +1,85 @@
+"""The page of all jobs: those at risk first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from extender.dashboard.job import Job
+from extender.dashboard.watching import Seen
+from recommender.records import CPU, MEMORY
+
+Json = dict[str, Any]
+
+A_PAGE = 100
+"""Rows: with ten thousand containers the first view stays below 300 kB."""
+
+MOST_RISKS = 3
+
+
+def fleet(seen: Seen, words: str = "", page: int = 1) -> Json:
+    """One page of jobs.
+
+    Parameters
+    ----------
+    words
+        Only jobs whose `namespace/name` has all of these in it.
+    page
+        From 1; one beyond the last is the last.
+    """
+    wanted = words.lower().split()
+    chosen = [job for job in seen.jobs.values() if all(word in str(job.key).lower() for word in wanted)]
+    ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
+    pages = max(1, -(-len(ranked) // A_PAGE))
+    page = min(max(1, page), pages)
+    return {
+        "now": seen.now_s,
+        "jobs": [row(job, risks) for job, risks in ranked[(page - 1) * A_PAGE : page * A_PAGE]],
+        "count": len(ranked),
+        "all": len(seen.jobs),
+        "containers": sum(len(job.containers) for job in chosen),
+        "atRisk": sum(bool(risks and risks[0][0] > 1) for _, risks in ranked),
+        "page": page,
+        "pages": pages,
+        "words": words,
+        "troubles": list(seen.troubles[:5]),
+    }
+
+
+def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
+    job, risks = ranked
+    return -(risks[0][0] if risks else 0), -len(risks), str(job.key)
+
+
+def row(job: Job, risks: list[tuple[int, str]]) -> Json:
+    """What the table says of one job."""
+    status: Mapping[str, Any] = job.profile.status if job.profile is not None else {}
+    sums = job.sums()
+    return {
+        "namespace": job.key.namespace,
+        "name": job.key.name,
+        "mode": job.vpa.update_mode,
+        "pods": len({one.key.pod for one in job.containers}),
+        **{what: str(status.get(what, "")) for what in ("phase", "next", "when", "confidence", "category", "why")},
+        "cpuCores": {what: pair[CPU] for what, pair in sums.items()},
+        "memoryBytes": {what: pair[MEMORY] for what, pair in sums.items()},
+        "kills": sum(one.killed_s == one.killed_s for one in job.containers),
+        "move": job.profile.move if job.profile is not None else "",
+        "risks": [words for _, words in risks[:MOST_RISKS]],
+        "moreRisks": max(0, len(risks) - MOST_RISKS),
+    }
+
+
+def warnings(seen: Seen) -> Json:
+    """Everything that may go wrong or has, the worst first."""
+    found = [(weight, words, job.key) for job in seen.jobs.values() for weight, words in job.risks(seen.now_s)]
+    found.sort(key=lambda one: (-one[0], str(one[2]), one[1]))
+    return {
+        "now": seen.now_s,
+        "troubles": list(seen.troubles),
+        "count": len(found),
+        "warnings": [
+            {"namespace": key.namespace, "name": key.name, "weight": weight, "words": words}
+            for weight, words, key in found[: 5 * A_PAGE]
+        ],
+    }

@@ -1,0 +1,116 @@
+"""The page of nodes: what is asked for, used and about to be used on each, and who waits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from extender.dashboard.job import Running
+from extender.dashboard.watching import Seen
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import Pod
+from recommender.records import CPU, MEMORY
+
+Json = dict[str, Any]
+
+GANG = "phasewise.dev/gang"
+AHEAD_S = 3600.0
+
+MOST_NODES = 200
+MOST_PEAKS = 3
+
+
+def nodes(seen: Seen) -> Json:
+    """Loads of the nodes, the fullest first; gangs that wait; jobs of which the controller said something.
+
+    What a node is about to use is what the profiles of its pods forecast; a pod without one counts by its requests.
+    """
+    by_node: dict[str, list[Pod]] = {}
+    for pod in seen.pods.values():
+        if pod.node and not pod.finished:
+            by_node.setdefault(pod.node, []).append(pod)
+    running: dict[str, list[tuple[Running, Mapping[str, Any]]]] = {}
+    for job in seen.jobs.values():
+        told = job.profile.containers if job.profile is not None else {}
+        for one in job.containers:
+            running.setdefault(one.node, []).append((one, told.get(one.key.container, {})))
+    rows = [
+        _row(node.name, node.allocatable, by_node.get(node.name, []), running.get(node.name, []), seen.now_s)
+        for node in seen.nodes.values()
+    ]
+    rows.sort(key=lambda row: (-max(row["share"]["forecast"]), row["node"]))
+    return {
+        "now": seen.now_s,
+        "count": len(rows),
+        "nodes": rows[:MOST_NODES],
+        "gangs": list(_gangs(seen.pods)),
+        "moves": [
+            {"namespace": job.key.namespace, "name": job.key.name, "words": job.profile.move}
+            for job in seen.jobs.values()
+            if job.profile is not None and job.profile.move
+        ],
+    }
+
+
+def _row(
+    name: str,
+    allocatable: tuple[float, float],
+    pods: list[Pod],
+    ours: list[tuple[Running, Mapping[str, Any]]],
+    now_s: float,
+) -> Json:
+    told = {one.key.pod for one, _ in ours}
+    requests, forecast, used = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
+    for pod in pods:
+        for container in pod.containers:
+            for resource in (CPU, MEMORY):
+                requests[resource] += _known(container.requests[resource])
+                forecast[resource] += 0.0 if pod.key.name in told else _known(container.requests[resource])
+    for one, entry in ours:
+        why = entry.get("why") or {}
+        ahead = (why.get("forecastCpuCores"), why.get("forecastMemoryBytes"))
+        for resource in (CPU, MEMORY):
+            value = ahead[resource]
+            forecast[resource] += value if isinstance(value, int | float) else _known(one.request[resource])
+            used[resource] += _known(one.use[resource])
+    return {
+        "node": name,
+        "pods": len(pods),
+        "ours": len(told),
+        "allocatable": {"cpuCores": allocatable[CPU], "memoryBytes": allocatable[MEMORY]},
+        "share": {
+            what: [amount / whole if whole > 0.0 else 0.0 for amount, whole in zip(amounts, allocatable, strict=True)]
+            for what, amounts in (("requests", requests), ("use", used), ("forecast", forecast))
+        },
+        "peaks": sorted(_peaks(ours, now_s), key=lambda peak: -peak["cpuCores"])[:MOST_PEAKS],
+    }
+
+
+def _peaks(ours: list[tuple[Running, Mapping[str, Any]]], now_s: float) -> Iterator[Json]:
+    """When in the coming hour each pod whose class is known peaks in CPU, by the age of its container."""
+    for one, entry in ours:
+        demand = entry.get("demand") or {}
+        cores = demand.get("cpuCores") or []
+        step_s = demand.get("stepSeconds") or 0.0
+        age_s = now_s - one.started_s
+        if not (cores and step_s > 0.0 and age_s >= 0.0):
+            continue
+        first = int(age_s / step_s)
+        coming = cores[first : first + max(1, int(AHEAD_S / step_s))]
+        if coming:
+            at = max(range(len(coming)), key=coming.__getitem__)
+            yield {"pod": one.key.pod, "namespace": one.key.namespace, "inSeconds": at * step_s, "cpuCores": coming[at]}
+
+
+def _gangs(pods: Mapping[ObjectKey, Pod]) -> Iterator[Json]:
+    waiting = [pod for pod in pods.values() if GANG in pod.labels and not pod.node and not pod.finished]
+    waiting.sort(key=lambda pod: (pod.key.namespace, pod.labels[GANG]))
+    for (namespace, gang), members in groupby(waiting, key=lambda pod: (pod.key.namespace, pod.labels[GANG])):
+        listed = list(members)
+        yield {"namespace": namespace, "gang": gang, "waiting": len(listed), "since": min(p.created_s for p in listed)}
+
+
+def _known(amount: float) -> float:
+    return 0.0 if math.isnan(amount) else amount

@@ -1,0 +1,43 @@
+"use strict";
+// Follows the cluster, and lets the keyboard do what the mouse does.
+
+const EVERY_MS = 15000;
+const PAGES = { f: ".", n: "nodes", c: "classes", w: "warnings" };
+
+async function look() {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!answer.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const part of ["main", ".kicker"]) {
+    document.querySelector(part).replaceWith(document.adoptNode(fresh.querySelector(part)));
+  }
+}
+
+function step(by) {
+  const rows = [...document.querySelectorAll("a.row")];
+  const at = rows.indexOf(document.activeElement);
+  const next = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by];
+  if (next) next.focus();
+}
+
+function busy() { // somebody reads or writes here: nothing is taken from under their hands
+  return document.hidden || !getSelection().isCollapsed || document.querySelector("main").contains(document.activeElement);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+  const search = document.querySelector("input[type=search]");
+  if (event.key === "/" && search) { search.focus(); event.preventDefault(); }
+  else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "r") look();
+  else if (event.key in PAGES) location.href = new URL(PAGES[event.key], new URL(document.querySelector("nav a").href));
+});
+
+document.addEventListener("click", async (event) => {
+  if (!event.target.matches("button.copy")) return;
+  await navigator.clipboard.writeText(event.target.closest("figure").querySelector("pre").textContent);
+  event.target.textContent = "Copied";
+});
+
+setInterval(() => { if (!busy()) look().catch(() => {}); }, EVERY_MS);

@@ -1,0 +1,161 @@
+"""The pages by Flask, and the same as JSON at the same paths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import resources
+from typing import Any
+
+import orjson
+from flask import Flask, Response, abort, render_template, request
+from jinja2 import PackageLoader
+
+from extender.dashboard.access import Gate
+from extender.dashboard.bars import LENGTH, bar
+from extender.dashboard.classes import classes
+from extender.dashboard.detail import detail, drawings
+from extender.dashboard.drawing import HEIGHT, WIDTH
+from extender.dashboard.fleet import fleet, warnings
+from extender.dashboard.nodes import nodes
+from extender.dashboard.watching import Watching
+from extender.web.app import JSON
+from extender.web.pages import create_pages
+from extender.web.telemetry import Telemetry
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.report.palette import phase_colour
+from recommender.units import format_cpu, format_duration, format_memory
+
+Json = dict[str, Any]
+
+OPEN = {"/healthz", "/readyz", "/metrics", "/page.css", "/page.js"}
+"""Asked by kubelet and Prometheus, which have no token for us; nothing of the cluster is on them."""
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+PHASE_COLOURS = 10
+"""After so many they begin anew."""
+
+
+def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Flask:
+    """The application.
+
+    Parameters
+    ----------
+    gate
+        Whom to ask whether a caller may read; None lets in everybody who can reach us.
+    """
+    app = create_pages("web", telemetry, watching.not_ready)
+    app.jinja_loader = PackageLoader("extender.dashboard")
+    app.jinja_env.autoescape = True  # Flask does so for names that end in .html alone
+    words = {
+        "cpu": _worded(format_cpu),
+        "memory": _worded(format_memory),
+        "duration": _worded(format_duration),
+        "clock": _clock,
+        "colour": _colour,
+    }
+    app.jinja_env.filters |= words
+    app.jinja_env.globals |= words
+    style = "".join([_text("recommender.report", "page.css"), _text("extender.dashboard", "page.css"), _colours()])
+    script = _text("extender.dashboard", "page.js")
+
+    @app.before_request
+    def let_in() -> Response | None:
+        if request.path in OPEN:
+            return None
+        if gate is not None and (problem := gate.refusal(request.headers.get("Authorization", ""))):
+            status = 403 if " may not " in problem else 401
+            told = Response(orjson.dumps({"Error": problem}), status, content_type=JSON)
+            told.headers["WWW-Authenticate"] = "Bearer"
+            return told
+        if problem := watching.not_ready():
+            abort(503, description=problem)
+        return None
+
+    @app.after_request
+    def guard(answer: Response) -> Response:
+        answer.headers.update(HEADERS)
+        return answer
+
+    @app.get("/page.css")
+    def css() -> Response:
+        return Response(style, content_type="text/css; charset=utf-8")
+
+    @app.get("/page.js")
+    def javascript() -> Response:
+        return Response(script, content_type="text/javascript; charset=utf-8")
+
+    @app.get("/")
+    def show_fleet() -> Response:
+        words, page = request.args.get("q", "")[:200], request.args.get("page", 1, type=int)
+        return _answer("fleet.html.j2", fleet(watching.seen, words, page), bar=bar, length=LENGTH)
+
+    @app.get("/jobs/<namespace>/<name>")
+    def show_job(namespace: str, name: str) -> Response:
+        seen = watching.seen
+        job = seen.jobs.get(ObjectKey(namespace, name))
+        if job is None:
+            abort(404, description=f"no VPA of ours is known as {namespace}/{name}")
+        told = detail(job, watching.history, seen.now_s)
+        drawn = [] if _as_json() else drawings(job, watching.history, seen.now_s)
+        return _answer("job.html.j2", told, drawn=drawn, bar=bar, length=LENGTH, size=(WIDTH, HEIGHT))
+
+    @app.get("/classes")
+    def show_classes() -> Response:
+        return _answer("classes.html.j2", classes(watching.seen))
+
+    @app.get("/nodes")
+    def show_nodes() -> Response:
+        return _answer("nodes.html.j2", nodes(watching.seen))
+
+    @app.get("/warnings")
+    def show_warnings() -> Response:
+        return _answer("warnings.html.j2", warnings(watching.seen))
+
+    return app
+
+
+def _answer(template: str, told: Json, **more: Any) -> Response:
+    if _as_json():
+        return Response(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE), content_type=JSON)
+    return Response(render_template(template, **told, **more), content_type="text/html; charset=utf-8")
+
+
+def _as_json() -> bool:
+    """Programs name JSON, browsers HTML; who names neither is a program."""
+    return request.accept_mimetypes.best_match([JSON, "text/html"], default=JSON) == JSON
+
+
+def _text(package: str, name: str) -> str:
+    return (resources.files(package) / name).read_text(encoding="utf-8")
+
+
+def _worded(words: Callable[[float], str]) -> Callable[[float | None], str]:
+    """What is not known is a dash."""
+
+    def told(amount: float | None) -> str:
+        return "–" if amount is None or not math.isfinite(amount) else words(amount)
+
+    return told
+
+
+def _clock(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%H:%M:%S UTC")
+
+
+def _colour(phase: int) -> int:
+    return phase % PHASE_COLOURS
+
+
+def _colours() -> str:
+    """A class for each colour of phases: attributes of style are not allowed on these pages."""
+    light = "".join(f".p{n} {{ --chip: {phase_colour(n)}; }}\n" for n in range(PHASE_COLOURS))
+    dark = "".join(f".p{n} {{ --chip: {phase_colour(n, dark=True)}; }}\n" for n in range(PHASE_COLOURS))
+    return f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"

@@ -1,0 +1,122 @@
+"""What the pages are made of: objects by watches, use by polling, and an hour of both."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from extender.dashboard.history import History
+from extender.dashboard.job import Job, jobs_of
+from extender.dashboard.profile import Profile, read_profile
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.node import Node, read_node
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.paths import NODES, PODS, VPAS, path_of
+from recommender.cluster.profiles import PROFILES
+from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
+from recommender.cluster.watching.reflector import Reflector
+from recommender.records import Sample
+
+log = logging.getLogger(__name__)
+
+
+class Seen(NamedTuple):
+    """One look at the cluster; nothing in it changes. `troubles` is what could not be read."""
+
+    now_s: float
+    jobs: Mapping[ObjectKey, Job]
+    classes: Mapping[ObjectKey, Profile]
+    pods: Mapping[ObjectKey, Pod]
+    nodes: Mapping[ObjectKey, Node]
+    troubles: tuple[str, ...] = ()
+
+
+class Watching:
+    """Looks at the cluster every `period_s`, on a thread of its own; `seen` is the last look.
+
+    Pages are made of one look, so that what stands on one fits together, and a page costs the API server nothing.
+
+    Parameters
+    ----------
+    recommender
+        VPAs that name it are shown also while they have no profile.
+    """
+
+    def __init__(
+        self, api: Api, recommender: str = "phasewise", period_s: float = 15.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._api, self._recommender, self._period_s, self._clock = api, recommender, period_s, clock
+        self._profiles: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
+        self._vpas: Reflector[Vpa] = Reflector(api, path_of(VPAS), read_vpa)
+        self._pods: Reflector[Pod] = Reflector(api, path_of(PODS), read_pod)
+        self._nodes: Reflector[Node] = Reflector(api, path_of(NODES), read_node)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="look", daemon=True)
+        self.seen = Seen(0.0, {}, {}, {}, {})
+        self.history = History()
+
+    @property
+    def _watches(self) -> dict[str, Reflector[Any]]:
+        return {"PhaseProfiles": self._profiles, "VPAs": self._vpas, "pods": self._pods, "nodes": self._nodes}
+
+    def start(self) -> None:
+        for watch in self._watches.values():
+            watch.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        for watch in self._watches.values():
+            watch.stop()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def not_ready(self) -> str:
+        """Why there is nothing to show yet; empty once there is."""
+        waits = [
+            f"{what} ({watch.problem or 'being listed'})" for what, watch in self._watches.items() if not watch.synced
+        ]
+        return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "looks for the first time"
+
+    @property
+    def failing(self) -> int:
+        """Watches without contact."""
+        return sum(bool(watch.problem) for watch in self._watches.values())
+
+    def look(self) -> None:
+        """Put together what is known now."""
+        now_s = self._clock()
+        usage, troubles = self._usage()
+        for what, watch in self._watches.items():
+            if watch.problem:
+                troubles.append(f"{what}: no contact for {watch.staleness_s():.0f} s: {watch.problem}")
+            troubles += [f"{key}: {problem}" for key, problem in watch.broken.items()]
+        profiles, pods = self._profiles.snapshot(), self._pods.snapshot()
+        jobs = jobs_of(self._vpas.snapshot().values(), profiles, pods.values(), usage, self._recommender)
+        classes = {key: profile for key, profile in profiles.items() if profile.of_class}
+        self.history.add(now_s, (one for job in jobs.values() for one in job.containers))
+        self.seen = Seen(now_s, jobs, classes, pods, self._nodes.snapshot(), tuple(troubles))
+
+    def _usage(self) -> tuple[Mapping[ContainerKey, Sample], list[str]]:
+        try:
+            report = read_usage(self._api)
+        except ApiError as error:
+            return {}, [f"use is not known: {error}"]
+        return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.0 if not self.seen.now_s else self._period_s):
+            if not all(watch.synced for watch in self._watches.values()):
+                self._ended.wait(0.2)
+                continue
+            try:
+                self.look()
+            except Exception:  # a fault of ours must show, and the next look may be better
+                log.exception("a look failed")
+                self._ended.wait(self._period_s)

@@ -1,0 +1,134 @@
+"""Small clusters as the pages see them, from the JSON that an API server would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from extender.dashboard.access import REVIEWS
+from extender.dashboard.job import Running, jobs_of
+from extender.dashboard.profile import Profile, read_profile
+from extender.dashboard.watching import Seen, Watching
+from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.node import read_node
+from recommender.cluster.objects.pods import read_pod
+from recommender.cluster.objects.vpa import read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
+from recommender.records import Sample
+from recommender.units import parse_moment_s
+
+Json = dict[str, Any]
+
+NOON = "2026-05-01T12:00:00Z"
+NOON_S = parse_moment_s(NOON)
+GIB = 2.0**30
+
+WHY = {
+    "policy": "phase.proactive", "rule": "80% that phase 2 starts within 40 s", "forecastCpuCores": 1.5,
+    "forecastMemoryBytes": 3 * GIB, "rails": [{"name": "slow shrink", "words": "kept for 600 s"}],
+}  # fmt: skip
+
+
+def vpa(name: str = "train", namespace: str = "ml", target_cpu: str = "1200m", **status: Any) -> Json:
+    bounds = {bound: {"cpu": target_cpu, "memory": "3Gi"} for bound in ("target", "lowerBound", "upperBound")}
+    told = {"recommendation": {"containerRecommendations": [{"containerName": "main", **bounds}]}, **status}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"vpa-{name}", "creationTimestamp": NOON},
+        "spec": {
+            "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": name},
+            "updatePolicy": {"updateMode": "InPlaceOrRecreate"},
+            "recommenders": [{"name": "phasewise"}],
+        },
+        "status": told,
+    }
+
+
+def profile(name: str = "train", namespace: str = "ml", pods: Sequence[str] = ("train-0",), **more: Any) -> Json:
+    container = {
+        "name": "main", "phase": 1, "since": NOON, "confidence": 0.6, "why": WHY,
+        "next": [{"phase": 2, "probability": 0.8, "at": "2026-05-01T12:00:40Z"}],
+        "demand": {"stepSeconds": 60.0, "runs": 3, "cpuCores": [0.5, 2.0, 1.0], "memoryBytes": [GIB, 2 * GIB, GIB]},
+    }  # fmt: skip
+    told = {
+        "phase": "1", "next": "2 (80%)", "when": "2026-05-01T12:00:40Z", "containers": [container], "state": "kept",
+        "pods": [{"name": pod, "uid": f"uid-{pod}", "container": "main", "phase": 1} for pod in pods], **more,
+    }  # fmt: skip
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {}, "status": told}
+
+
+def class_profile(name: str = "ml.train") -> Json:
+    made = profile(f"class.{name}")
+    return made | {"spec": {"class": True}}
+
+
+def pod(name: str = "train-0", namespace: str = "ml", node: str = "n0", **status: Any) -> Json:
+    resources = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}
+    told = {"name": "main", "restartCount": 0, "state": {"running": {"startedAt": NOON}}, **status}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": NOON},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i", "resources": resources}]},
+        "status": {"phase": "Running", "containerStatuses": [told]},
+    }
+
+
+def node(name: str = "n0") -> Json:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "memory": "16Gi"}}}
+
+
+def use(cpu_cores: float = 0.5, memory_gib: float = 1.0, name: str = "train-0", namespace: str = "ml") -> Any:
+    return ContainerKey(namespace, name, "main"), Sample(NOON_S, cpu_cores, memory_gib * GIB)
+
+
+def seen(
+    vpas: Iterable[Json] = (),
+    profiles: Iterable[Json] = (),
+    pods: Iterable[Json] = (),
+    nodes: Iterable[Json] = (),
+    usage: Mapping[ContainerKey, Sample] | None = None,
+    now_s: float = NOON_S + 60.0,
+) -> Seen:
+    """One look."""
+    found: dict[ObjectKey, Profile] = {one.key: one for one in map(read_profile, profiles)}
+    placed = {one.key: one for one in map(read_pod, pods)}
+    jobs = jobs_of(map(read_vpa, vpas), found, placed.values(), usage or {}, "phasewise")
+    classes = {key: one for key, one in found.items() if one.of_class}
+    return Seen(now_s, jobs, classes, placed, {ObjectKey("", one.name): one for one in map(read_node, nodes)})
+
+
+def a_job(**more: Any) -> Seen:
+    """One job with one pod, half a core and 1 GiB in use."""
+    return seen([vpa()], [profile()], [pod()], [node()], dict([use()]), **more)
+
+
+def only(one: Seen) -> Running:
+    (job,) = one.jobs.values()
+    (container,) = job.containers
+    return container
+
+
+def watching(one: Seen) -> Watching:
+    """What has looked once and looks no more."""
+    made = Watching.__new__(Watching)
+    made.__init__(None)  # type: ignore[misc,arg-type]  # it asks nobody before it is started
+    made.seen = one
+    for watch in made._watches.values():
+        watch._synced.set()
+    made.history.add(one.now_s, (container for job in one.jobs.values() for container in job.containers))
+    return made
+
+
+class Reviewing:
+    """Answers reviews as an API server does; who is not known is not authenticated."""
+
+    def __init__(self, allowed: bool = True) -> None:
+        self.allowed, self.asked, self.away = allowed, list[tuple[str, Any]](), False
+
+    def create(self, path: str, body: Any) -> Any:
+        if self.away:
+            raise Unreachable("nobody answers")
+        self.asked.append((path, body["spec"]))
+        if path == REVIEWS:
+            known = body["spec"]["token"] == "right"  # noqa: S105
+            return {"status": {"authenticated": known, "user": {"username": "ann", "groups": ["dev"]}}}
+        return {"status": {"allowed": self.allowed}}

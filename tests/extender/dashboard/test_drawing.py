@@ -1,0 +1,64 @@
+"""The hour of a container: what is kept of it, and where it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from extender.dashboard.drawing import HEIGHT, WIDTH, draw
+from extender.dashboard.history import COLUMNS, PHASE, History
+from recommender.records import CPU, MEMORY
+from tests.extender.dashboard.scenes import NOON_S, a_job, only, profile
+
+
+def looked(times: int, every_s: float = 15.0, looks: int = 240) -> History:
+    """A container whose use rises and whose request is doubled at the fifth look."""
+    history, one = History(looks), only(a_job())
+    for number in range(times):
+        request = (1.0 if number < 5 else 2.0, one.request[MEMORY])
+        history.add(
+            NOON_S + number * every_s, [replace(one, use=(0.1 * number, 1e9), request=request, phase=number // 4)]
+        )
+    return history
+
+
+def test_what_was_looked_at_is_there_the_oldest_first() -> None:
+    moments, rows = looked(3).of(only(a_job()).key)
+    assert moments.tolist() == [NOON_S, NOON_S + 15.0, NOON_S + 30.0]
+    assert rows[:, 0].tolist() == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_it_goes_back_so_many_looks_and_no_further() -> None:
+    moments, rows = looked(7, looks=4).of(only(a_job()).key)
+    assert moments.tolist() == [NOON_S + 15.0 * number for number in (3, 4, 5, 6)]
+    assert rows[:, PHASE].tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+def test_a_container_that_is_gone_for_a_whole_turn_is_forgotten() -> None:
+    history, one = looked(2, looks=4), only(a_job())
+    for number in range(3):
+        history.add(NOON_S + 100.0 + number, [])
+        assert len(history.of(one.key)[0]) == max(0, 2 - max(0, number - 1))
+    history.add(NOON_S + 200.0, [])
+    assert one.key not in history._rings
+
+
+def test_the_hour_is_drawn_with_its_phases_its_marks_and_what_comes() -> None:
+    one, told = only(a_job()), profile()["status"]["containers"][0]
+    moments, rows = looked(9).of(one.key)
+    now_s = float(moments[-1])
+    drawn = draw(CPU, moments, rows, told, now_s, age_s=60.0)
+    assert {"use", "request", "target", "demand"} <= drawn.lines.keys()
+    assert "limit" not in drawn.lines, "there is none for CPU"
+    assert [(ribbon.phase, ribbon.ahead) for ribbon in drawn.ribbons] == [(0, False), (1, False), (2, False), (2, True)]
+    assert [(mark.kind, mark.words) for mark in drawn.marks] == [("applied", "applied 2.00, 1.00 before")]
+    assert drawn.forecast is not None
+    assert drawn.forecast[0] == drawn.now_x < WIDTH
+    assert all(0.0 <= y <= HEIGHT for y, _ in drawn.ticks)
+
+
+def test_nothing_known_is_a_drawing_too() -> None:
+    drawn = draw(MEMORY, np.empty(0), np.empty((0, 2 * len(COLUMNS) + 2)), {}, NOON_S, float("nan"))
+    assert (drawn.lines, drawn.ribbons, drawn.marks, drawn.forecast) == ({}, [], [], None)
