@@ -63,8 +63,11 @@ def command(
         )
     api = connect(kubeconfig, context, user_agent=f"phasewise-web/{__version__}")
     watching, telemetry = Watching(api, name, period_s), Telemetry("web")
-    telemetry.watch("watches_failing", "Watches without contact.", lambda: watching.failing)
-    telemetry.watch("jobs", "VPAs of ours that are shown.", lambda: len(watching.seen.jobs))
+    for told, words, value in (
+        ("watches_failing", "Watches without contact.", lambda: watching.failing),
+        ("jobs", "VPAs of ours that are shown.", lambda: len(watching.seen.jobs)),
+    ):
+        telemetry.watch(told, words, value)
     pages = dashboard(watching, telemetry, Gate(api) if access == "token" else None)
     server = Server(App(pages, {}, telemetry, watching.not_ready), Serving(address, tls_certificate, tls_key))
     watching.start()

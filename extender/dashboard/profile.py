@@ -8,12 +8,10 @@ from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
-from recommender.cluster.profiles import CLASS_PREFIX
+from recommender.cluster.profiles import CLASS_PREFIX, MOVE
 
 STATE = "state"
 """What the recommender keeps in a profile for itself: most of its bytes, and of no use here."""
-
-MOVE = "phasewise.dev/move"
 
 
 @dataclass(frozen=True, slots=True)

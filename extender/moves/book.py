@@ -19,7 +19,7 @@ from recommender.cluster.errors import NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
-from recommender.cluster.profiles import PROFILES, class_profile_key
+from recommender.cluster.profiles import MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
 from recommender.growth import Category
 
@@ -29,9 +29,6 @@ JOBS = ("batch/v1", "jobs")
 
 BARRED = f"{PREFIX}moves-barred"
 """Annotation of a class's profile: the job of it that did not come back from a move."""
-
-TOLD = f"{PREFIX}move"
-"""Annotation of a profile: what was said last of a move of one of its pods. For people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +63,8 @@ class MoveBook:
         self._profiles = Reflector(api, path_of(PROFILES), read_told)
         self._jobs = Reflector(api, path_of(JOBS), read_job) if with_jobs else None
         self._ahead: dict[str, tuple[set[str], MovingJob]] = {}
+        self._by_uid: dict[str, ObjectKey] = {}
+        self._indexed = -1
 
     def start(self) -> None:
         """Begin to watch; returns at once."""
@@ -103,8 +102,11 @@ class MoveBook:
 
     def profile_of(self, uid: str) -> ObjectKey | None:
         """The PhaseProfile that tells the category of a pod."""
-        profiles = self._profiles.snapshot().values()
-        return next((profile.key for profile in profiles if uid in profile.categories), None)
+        version = self._profiles.version
+        if version != self._indexed:
+            self._by_uid = {uid: one.key for one in self._profiles.snapshot().values() for uid in one.categories}
+            self._indexed = version
+        return self._by_uid.get(uid)
 
     def jobs(self) -> dict[str, MovingJob]:
         """By UID."""
@@ -140,7 +142,7 @@ class MoveBook:
     def tell(self, uid: str, text: str) -> None:
         """Have the profile of a pod say what is said of its move, where there is one."""
         if profile := self.profile_of(uid):
-            self._annotate(profile, TOLD, text)
+            self._annotate(profile, MOVE, text)
 
     def _annotate(self, profile: ObjectKey, name: str, text: str) -> None:
         with suppress(NotFound):

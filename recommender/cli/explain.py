@@ -15,7 +15,7 @@ from recommender.cli.common import MOMENT
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import NotFound
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.profiles import PROFILES
+from recommender.cluster.profiles import MOVE, PROFILES
 from recommender.cluster.vpas.status import LOW_CONFIDENCE
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group
@@ -61,17 +61,20 @@ def command(
 
 
 def _live(kubeconfig: Path | None, context: str | None, namespace: str, name: str) -> tuple[Json, Json]:
-    """What the API server says: the status of the PhaseProfile, and that of the VPA."""
+    """What the API server says: the status of the PhaseProfile, with what was said of a move, and that of the VPA."""
     api = connect(kubeconfig, context, user_agent=f"phasewise-explain/{__version__}")
     vpa = f"{namespace}/{name}"
-    found = _status(api, path_of(VPAS, namespace, name), f"there is no VPA {vpa}")
-    profile = _status(
+    found = _object(api, path_of(VPAS, namespace, name), f"there is no VPA {vpa}")
+    profile = _object(
         api,
         path_of(PROFILES, namespace, name),
         f"VPA {vpa} has no PhaseProfile: it names another recommender, or ours is not running",
     )
-    profile.pop("state", None)  # what the recommender keeps for itself
-    return profile, found
+    told: Json = profile.get("status") or {}
+    told.pop("state", None)  # what the recommender keeps for itself
+    if move := (profile["metadata"].get("annotations") or {}).get(MOVE):
+        told["move"] = move
+    return told, found.get("status") or {}
 
 
 def recorded(file: Path, namespace: str, name: str, at_s: float) -> tuple[Json, Json]:
@@ -132,9 +135,8 @@ def _vpa(engine: Engine, groups: list[Group]) -> Json:
     return {"recommendation": {"containerRecommendations": entries}}
 
 
-def _status(api: Api, path: str, absent: str) -> dict[str, object]:
+def _object(api: Api, path: str, absent: str) -> Json:
     try:
-        status: dict[str, object] = api.get(path).get("status") or {}
+        return api.get(path)
     except NotFound as error:
         raise Misuse(f"{absent}. Look with `kubectl get vpa,phaseprofiles -A`.") from error
-    return status

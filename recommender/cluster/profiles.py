@@ -18,6 +18,8 @@ PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
 CLASS_PREFIX = "class."
 
+MOVE = "phasewise.dev/move"
+"""Annotation: what the controller said last of a move of one of its pods. For people."""
 
 HEADLINE = ("phase", "since", "next", "when", "confidence", "category", "cpu", "memory", "why", "conditions")
 """What a status may cease to say."""

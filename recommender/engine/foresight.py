@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.plan_advice import FOLLOWED
-from recommender.kernels.plan_arrays import EXPERTS, RULE, Expected
+from recommender.kernels.plan_advice import FOLLOWED, UNTRIED
+from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATEST, PLAN, Expected
 from recommender.model import PhaseModel
 from recommender.phases.sojourns import Foresight, Sojourns, bucket_of
 from recommender.policies.phase_demand import AS_IT_COMES, CREDIT_SAMPLES, FLOORS
@@ -32,7 +32,7 @@ WORTH_ANOTHER_LOOK = 0.1
 
 TABLES_A_STEP = 4
 
-CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 40.0, 10.0
+CLASS_CREDIT_SAMPLES, CREDIT_VISITS = 60.0, 10.0
 """What the class itself showed is believed longer against a container's own record: half of it after so many visits."""
 
 COVERED = 0.9
@@ -129,8 +129,8 @@ class PhaseForesight:
         self._plan.follow(slot, usage, labels, np.zeros(len(usage) + 1, bool))
 
     def follow_own_use(self, slot: int) -> None:
-        """Let the rule decide for a container until the plan would have been cheaper."""
-        self.state.chosen[slot, CPU] = RULE
+        """Let the rule of its latest samples decide for a container until another would have been cheaper."""
+        self.state.chosen[slot, CPU] = LATEST
 
     def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
@@ -145,9 +145,12 @@ class PhaseForesight:
         """What is expected of a container, and what for."""
         state, seen = self.state, self._seen[table]
         correction = float(np.exp(state.corrected(np.array([slot]))[0, CPU]))
-        corrected = f"; {correction:.2f} times for its own violations" if correction > 1.005 else ""
-        if state.chosen[slot, CPU] == RULE:
-            return f"the largest of its last {FOLLOWED} samples: that has been cheaper for it than the plan{corrected}"
+        times = f"{correction:.2f} times " if correction > 1.005 else ""
+        if (rule := state.chosen[slot, CPU]) != PLAN:
+            followed = FOLLOWED if rule == LATEST else BLOCKS * FOLLOWED
+            untried = state.samples[slot] <= UNTRIED
+            why = "is no less than the plan, untried on it" if untried else "has been cheaper for it than the plan"
+            return f"{times}the largest of its last {followed} samples: that {why}"
         phase, before, dwell = (int(part[slot]) for part in (state.phase, state.before, state.dwell))
         context = before, phase, int(bucket_of(np.array(dwell)))
         followers = self._followers(table)[before, phase]
@@ -163,7 +166,7 @@ class PhaseForesight:
         )
         if self._provides_for(slot, needed):
             words += "; raised ahead of it"
-        return words + corrected
+        return f"{words}; {times}for its own violations" if times else words
 
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
         """Go on with what `state.of` said.
@@ -177,7 +180,7 @@ class PhaseForesight:
         try:
             parts = {name: np.asarray(part, np.float64) for name, part in kept.items()}
             if not all(
-                name in MAY_BE_UNKNOWN or (np.isfinite(part).all() and (name == "dearer" or (part >= 0).all()))
+                name in MAY_BE_UNKNOWN or (np.isfinite(part).all() and (part >= 0).all())
                 for name, part in parts.items()
             ):
                 raise ValueError("not all of it is a number of at least 0")

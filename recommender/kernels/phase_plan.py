@@ -30,7 +30,7 @@ NEGLIGIBLE = 0.002
 LEVEL_COUNTS = 0.5
 """A violation costs at least as much as that of a container whose mean is this share of the level now."""
 
-SIZE_LEANS = 40.0
+SIZE_LEANS = 10.0
 """Own samples that count as much as the mean use of what was learned from: what a violation costs goes by size."""
 
 
@@ -58,14 +58,14 @@ class Demands(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def above(shares: NDArray[np.float64], level: float) -> float:
+def above(shares: NDArray[np.float64], resource: int, phase: int, level: float) -> float:
     """Share of demands above a level, from the place of its table at or below it: rather too much than too little."""
     place = math.floor((level - LOWEST) / STEP)
     if place < 0:
         return 1.0
     if place >= STEPS:
         return 0.0
-    return float(shares[place])
+    return float(shares[resource, phase, place])
 
 
 @njit(cache=True, nogil=True)
@@ -131,15 +131,17 @@ def coming_demands(
 @njit(cache=True, nogil=True)
 def time_above(resource: int, level: float, demands: Demands, expected: Expected) -> float:
     """Expected share of the coming time in which the demand for a resource is above `level`."""
+    tables, phases, shares, offsets = demands  # once: a field of a tuple is counted as a reference each time
+    staying, visiting, returning = expected.staying, expected.visiting, expected.returning
     share = 0.0
-    for n in range(len(demands.tables)):
-        phase, difference = demands.phases[n], level - demands.offsets[n]
-        if demands.tables[n] == STAYING:
-            share += demands.shares[n] * above(expected.staying[resource, phase], difference)
-        elif demands.tables[n] == VISITING:
-            share += demands.shares[n] * above(expected.visiting[resource, phase], difference)
+    for n in range(len(tables)):
+        phase, difference = phases[n], level - offsets[n]
+        if tables[n] == STAYING:
+            share += shares[n] * above(staying, resource, phase, difference)
+        elif tables[n] == VISITING:
+            share += shares[n] * above(visiting, resource, phase, difference)
         else:
-            share += demands.shares[n] * above(expected.returning[resource, phase], difference)
+            share += shares[n] * above(returning, resource, phase, difference)
     return share
 
 
@@ -167,6 +169,8 @@ def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: 
         for candidate in range(CANDIDATES):
             level = low + step * candidate
             amount = math.expm1(level)
+            if amount >= least:
+                break  # what is reserved alone costs as much, here and above
             covered = math.log1p(max(amount, 0.0) * weights.tolerance) - correction
             cost = amount + price * time_above(resource, covered, demands, expected)
             if cost < least:

@@ -1,8 +1,8 @@
 """Who decides for a container: the plan, or a rule that follows its own use, by what each would have cost it.
 
-Prediction with expert advice (Cesa-Bianchi and Lugosi, 2006): both decide for each sample, what they had decided is
-priced by what came, and the cheaper record has the say. So no container is much dearer than under the rule, whatever
-world the plan was learned in.
+Prediction with expert advice (Cesa-Bianchi and Lugosi, 2006): all decide for each sample, what they had decided is
+priced by what came, and the cheapest record has the say. So no container is much dearer than under the better of two
+rules, whatever world the plan was learned in; and before there is a record, whoever asks for most is heard.
 """
 
 from __future__ import annotations
@@ -15,32 +15,42 @@ from numpy.typing import NDArray
 
 from recommender.kernels.guarantee import held
 from recommender.kernels.phase_plan import may_change, price_of_violation
-from recommender.kernels.plan_arrays import EXPERTS, LATE, PLAN, RULE, Expected, PlanArrays, Weights
+from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATE, LATEST, PLAN, Expected, PlanArrays, Weights
 
 FOLLOWED = 10
-"""The rule asks for the largest of so many samples."""
+"""One rule asks for the largest of so many samples, the other of as many as `BLOCKS` of them hold."""
 
 OFF = 0.15
-"""The rule changes what it asks for when that is off by this share."""
+"""A rule changes what it asks for when that is off by this share."""
 
-FORGETS = 0.998
+MARGIN = 0.05
+"""The rule of more samples asks for so much more at first: by how much later is up to its violations."""
+
+UNTRIED = 6
+"""For so many samples of a container there is no record worth the name."""
+
+FORGETS = 0.99
 """Of its record, an expert keeps this share from sample to sample."""
 
-RECORDED = 2.0
-"""A violation counts so many times its price in the record: the plan is corrected for its own, the rule is new."""
+RECORDED = 3.0
+"""A violation counts so many times its price in the record: the plan is corrected for its own, a rule is new."""
 
 
 @njit(cache=True, nogil=True)
-def largest_lately(k: int, resource: int, standing: PlanArrays, weights: Weights) -> float:
-    """What the rule asks for, in floors; what it asked for last while that is near enough."""
+def largest_lately(k: int, rule: int, resource: int, standing: PlanArrays) -> float:
+    """What a rule asks for, in floors; what it asked for last while that is near enough."""
     largest = 0.0
-    for place in range(min(standing.samples[k], FOLLOWED)):
-        largest = max(largest, standing.recent[k, place, resource])
-    wanted = max(largest * math.exp(standing.correction[k, RULE, resource]), 1.0)
-    asked = standing.asked[k, RULE, resource]
+    if rule == LATEST:
+        for place in range(min(standing.samples[k], FOLLOWED)):
+            largest = max(largest, standing.recent[k, place, resource])
+    else:
+        for block in range(BLOCKS):
+            largest = max(largest, standing.peaks[k, block, resource])
+    wanted = max(largest * math.exp(standing.correction[k, rule, resource]), 1.0)
+    asked = standing.asked[k, rule, resource]
     if math.isnan(asked):
         return wanted
-    return wanted if abs(wanted - asked) > OFF * asked and may_change(k, RULE, resource, standing) else asked
+    return wanted if abs(wanted - asked) > OFF * asked and may_change(k, rule, resource, standing) else asked
 
 
 @njit(cache=True, nogil=True)
@@ -73,10 +83,9 @@ def hold_expert(
 def keep_record(
     k: int, amounts: NDArray[np.float64], standing: PlanArrays, expected: Expected, weights: Weights
 ) -> None:  # fmt: skip
-    """Price what each expert had decided for a sample, float64 (2,) in floors, and hold the one that was not heard."""
+    """Price what each expert had decided for a sample, float64 (2,) in floors, and hold those that were not heard."""
     place = standing.samples[k] % LATE
     for resource in range(2):
-        cost = np.zeros(EXPERTS)
         price = price_of_violation(k, resource, standing, expected, weights) if standing.samples[k] > 0 else 0.0
         for expert in range(EXPERTS):
             asked = standing.asked[k, expert, resource]
@@ -84,19 +93,21 @@ def keep_record(
             standing.lately[k, place, expert, resource] = asked
             if math.isnan(in_force):
                 continue
-            cost[expert] = in_force
-            if amounts[resource] > in_force * weights.tolerance:
-                cost[expert] += RECORDED * price
+            violated = amounts[resource] > in_force * weights.tolerance
+            cost = in_force + (RECORDED * price if violated else 0.0)
+            standing.record[k, expert, resource] = FORGETS * standing.record[k, expert, resource] + cost
             if expert != standing.chosen[k, resource]:
                 hold_expert(k, expert, resource, amounts[resource], in_force, True, weights, standing)
-        standing.dearer[k, resource] = FORGETS * standing.dearer[k, resource] + cost[PLAN] - cost[RULE]
 
 
 @njit(cache=True, nogil=True)
 def choose(k: int, resource: int, credit: float, standing: PlanArrays, weights: Weights) -> None:
-    """Let the rule have the say once its record is plainly cheaper, and the plan again once that is no longer so."""
-    asked, dearer = standing.asked[k], standing.dearer[k, resource]
-    if dearer > (credit + weights.resize) * asked[PLAN, resource]:
-        standing.chosen[k, resource] = RULE
-    elif dearer < -weights.resize * asked[RULE, resource]:
-        standing.chosen[k, resource] = PLAN
+    """Let another have the say once its record is plainly cheaper; the plan is given a credit, and begins."""
+    asked, record = standing.asked[k, :, resource], standing.record[k, :, resource]
+    if standing.samples[k] <= UNTRIED:
+        standing.chosen[k, resource] = np.argmax(asked)
+        return
+    begins = standing.samples[k] <= 2 * UNTRIED
+    now, best = PLAN if begins else standing.chosen[k, resource], np.argmin(record)
+    worth = weights.resize + (credit if now == PLAN else 0.0)
+    standing.chosen[k, resource] = best if record[now] - record[best] > worth * asked[now] else now

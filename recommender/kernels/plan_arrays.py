@@ -11,9 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-EXPERTS = 2
-PLAN, RULE = range(EXPERTS)
-"""Who may decide for a container: the plan by phases, and the rule that follows its own use."""
+EXPERTS = 3
+PLAN, LATEST, LONGER = range(EXPERTS)
+"""Who may decide for a container: the plan by phases, and two rules that follow its own use, of its latest samples and
+of more of them."""
+
+BLOCKS = 4
+"""Of samples, as long as `PlanArrays.recent`: the largest of each is kept."""
 
 LATE = 2
 """Samples from a decision until it is in force, where experts are compared."""
@@ -37,7 +41,7 @@ class Expected(NamedTuple):
     mean
         float64 (2,): mean use of all that was learned from, in floors.
     credit
-        float64 (tables,): the plan has the say until the rule would have saved so many samples of what the plan
+        float64 (tables,): the plan has the say until a rule would have saved so many samples of what the plan
         asks for.
     """
 
@@ -87,6 +91,8 @@ class PlanArrays(NamedTuple):
         float64 (n, 2): their sum, in floors.
     recent
         float64 (n, r, 2): the latest, whose mean is the level now.
+    peaks
+        float64 (n, BLOCKS, 2): the largest of the last r or fewer samples, of the r before them, and so on, as a ring.
     own_sum, own_samples
         float64 (n, 2, phases) and (n, phases): sum of its levels in each phase, and how many there were.
     asked
@@ -97,8 +103,8 @@ class PlanArrays(NamedTuple):
         float64 (n, EXPERTS, 2): resizes that are left to it.
     lately
         float64 (n, LATE, EXPERTS, 2): what it had decided before the latest samples.
-    dearer
-        float64 (n, 2): by how much the plan's record is dearer than the rule's.
+    record
+        float64 (n, EXPERTS, 2): what each would have cost it lately, in floors.
     chosen
         int64 (n, 2): whose decision stands.
     """
@@ -109,6 +115,7 @@ class PlanArrays(NamedTuple):
     samples: NDArray[np.int64]
     total: NDArray[np.float64]
     recent: NDArray[np.float64]
+    peaks: NDArray[np.float64]
     own_sum: NDArray[np.float64]
     own_samples: NDArray[np.float64]
     asked: NDArray[np.float64]
@@ -117,5 +124,5 @@ class PlanArrays(NamedTuple):
     streak: NDArray[np.float64]
     budget: NDArray[np.float64]
     lately: NDArray[np.float64]
-    dearer: NDArray[np.float64]
+    record: NDArray[np.float64]
     chosen: NDArray[np.int64]

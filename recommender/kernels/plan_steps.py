@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recommender.kernels.phase_plan import cheapest
 from recommender.kernels.plan_advice import choose, hold_expert, keep_record, largest_lately
-from recommender.kernels.plan_arrays import EXPERTS, PLAN, Expected, PlanArrays, Weights
+from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, PLAN, Expected, PlanArrays, Weights
 
 MOST_SAVED = 2.0
 """Resizes that can be saved up."""
@@ -25,11 +25,14 @@ def take_in(k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample
         standing.before[k] = standing.phase[k] + 1 if standing.dwell[k] > 0 else 0
         standing.phase[k], standing.dwell[k] = now, 0
     standing.dwell[k] += 1
-    place = standing.samples[k] % standing.recent.shape[1]
+    in_block = standing.recent.shape[1]
+    place, block = standing.samples[k] % in_block, standing.samples[k] // in_block % BLOCKS
     standing.samples[k] += 1
     standing.own_samples[k, now] += 1.0
     for resource in range(2):
         standing.recent[k, place, resource] = amounts[resource]
+        peak = standing.peaks[k, block, resource] if place > 0 else 0.0
+        standing.peaks[k, block, resource] = max(peak, amounts[resource])
         standing.total[k, resource] += amounts[resource]
         standing.own_sum[k, resource, now] += math.log(amounts[resource] + 1.0)
         for expert in range(EXPERTS):
@@ -45,20 +48,18 @@ def stands(k: int, resource: int, standing: PlanArrays) -> float:
 
 @njit(cache=True, nogil=True)
 def decide(k: int, table: int, resources: int, standing: PlanArrays, expected: Expected, weights: Weights) -> None:
-    """What to ask for of the first `resources`."""
+    """What each expert asks for of the first `resources`."""
     for resource in range(resources):
         for expert in range(EXPERTS):
             before = standing.asked[k, expert, resource]
             if expert == PLAN:
                 asked = cheapest(k, resource, table, standing, expected, weights)
             else:
-                asked = largest_lately(k, resource, standing, weights)
+                asked = largest_lately(k, expert, resource, standing)
             if not math.isnan(before) and asked != before:
                 standing.budget[k, expert, resource] = max(standing.budget[k, expert, resource] - 1.0, 0.0)
-                dearer = weights.resize * asked
-                standing.dearer[k, resource] += dearer if expert == PLAN else -dearer
+                standing.record[k, expert, resource] += weights.resize * asked
             standing.asked[k, expert, resource] = asked
-        choose(k, resource, expected.credit[table], standing, weights)
 
 
 @njit(cache=True, nogil=True)
@@ -106,6 +107,8 @@ def decide_each(
     """Decide for each of these, int64 (m,), by the table of its class, what to ask for of the first `resources`."""
     for row in range(len(slots)):
         decide(slots[row], tables[row], resources, standing, expected, weights)
+        for resource in range(resources):
+            choose(slots[row], resource, expected.credit[tables[row]], standing, weights)
 
 
 @njit(cache=True, nogil=True)
@@ -129,7 +132,8 @@ def follow_run(
     decisions
         bool (n + 1,): before which samples to decide; the last is after all of them.
     late
-        Samples from a decision until it is in force; one before the first sample of these counts as in force.
+        Samples from a decision until it is in force; one before the first sample of these counts as in force. With 0
+        the plan alone is heard.
     asked
         OUT float64 (n + 1, 2): what stands asked for before each sample, in floors.
     """
@@ -139,6 +143,8 @@ def follow_run(
         if decisions[row] and standing.samples[k] > 0:
             decide(k, 0, 2, standing, expected, weights)
         for resource in range(2):
+            if late > 0 and decisions[row] and standing.samples[k] > 0:
+                choose(k, resource, expected.credit[0], standing, weights)
             asked[row, resource] = stands(k, resource, standing)
         if row == n or math.isnan(amounts[row, 0]):
             continue

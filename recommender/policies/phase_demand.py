@@ -24,8 +24,8 @@ AFTER_SAMPLES = 3
 LATER = (1, 3, 6, 11, 20, 40, 80)
 """Samples ahead at which use is compared with the level now."""
 
-CREDIT_SAMPLES = 10.0
-"""What the plan may cost more than the rule before that is believed, in samples of what it asks for."""
+CREDIT_SAMPLES = 3.0
+"""What the plan may cost more than a rule before that is believed, in samples of what it asks for."""
 
 PRICES = np.array([1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.5, 4.0, 5.0, 6.5, 8.0, 12.0])
 """Of a violation: those at which violations are counted."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from recommender.kernels.guarantee import GAIN
-from recommender.kernels.plan_advice import FOLLOWED
-from recommender.kernels.plan_arrays import EXPERTS, LATE, Expected, PlanArrays, Weights
+from recommender.kernels.plan_advice import FOLLOWED, MARGIN
+from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATE, LONGER, Expected, PlanArrays, Weights
 from recommender.kernels.plan_steps import MOST_SAVED, decide_each, follow_run, hold_each, observe_each
 from recommender.policies.phase_demand import FLOORS
 from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
@@ -36,6 +36,7 @@ class PlanState(SlotArrays):
     samples: IntArray
     total: FloatArray
     recent: FloatArray
+    peaks: FloatArray
     own_sum: FloatArray
     own_samples: FloatArray
     asked: FloatArray
@@ -44,17 +45,20 @@ class PlanState(SlotArrays):
     streak: FloatArray
     budget: FloatArray
     lately: FloatArray
-    dearer: FloatArray
+    record: FloatArray
     chosen: IntArray
 
     def __init__(self, phases: int, slots: int = 0) -> None:
         counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
         pair, experts = np.zeros(2), np.zeros((EXPERTS, 2))
-        amounts = {"total": pair, "recent": np.zeros((FOLLOWED, 2)), "asked": experts + np.nan}
+        correction = experts.copy()
+        correction[LONGER] = np.log1p(MARGIN)
+        amounts = {"total": pair, "recent": np.zeros((FOLLOWED, 2)), "peaks": np.zeros((BLOCKS, 2))}
         own = {"own_sum": np.zeros((2, phases)), "own_samples": np.zeros(phases)}
-        held = {"correction": experts, "gain": experts + GAIN, "streak": experts, "budget": experts + MOST_SAVED}
-        record = {"lately": np.full((LATE, EXPERTS, 2), np.nan), "dearer": pair, "chosen": np.zeros(2, np.int64)}
-        super().__init__({**counts, **amounts, **own, **held, **record}, slots)
+        held = {"correction": correction, "gain": experts + GAIN, "streak": experts, "budget": experts + MOST_SAVED}
+        asked = {"asked": experts + np.nan, "lately": np.full((LATE, EXPERTS, 2), np.nan)}
+        record = {"record": experts, "chosen": np.zeros(2, np.int64)}
+        super().__init__({**counts, **amounts, **own, **held, **asked, **record}, slots)
 
     @property
     def standing(self) -> PlanArrays:

@@ -23,11 +23,13 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
     name
         `namespace/name`.
     profile, vpa
-        The `status` of the PhaseProfile and of the VPA, as the API server gives them.
+        The `status` of the PhaseProfile and of the VPA, as the API server gives them; `move` of the profile is what the
+        controller said last of moving one of its pods.
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
     parts: list[RenderableType] = [Text(name, style="bold")]
     parts += [Text(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
+    parts += [Text(f"move: {profile['move']}")] if "move" in profile else []
     for container in profile.get("containers", []):
         parts.append(_container(container, published.get(container.get("name"), {})))
     if pods := profile.get("pods"):

@@ -1,4 +1,7 @@
-"""CPU judged by samples, changes two samples late under a budget: the plan, what its parts are worth, references."""
+"""CPU judged by samples, changes two samples late under a budget: what decides, what its parts are worth, references.
+
+What is learned comes from containers kept out, or from a world that the judged containers are no part of.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,19 @@ from functools import partial
 import numpy as np
 
 from recommender.judging import interval_s
+from recommender.kernels.plan_arrays import LATEST, LONGER, PLAN
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.features import USAGE_FEATURES
 from recommender.phases.sojourns import BUCKETS
 from recommender.phases.stages import StageClusters
-from recommender.policies.phase_demand import AS_IT_COMES, DemandModel
+from recommender.policies.phase_demand import AS_IT_COMES, FLOORS, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES, LabelledRun, fit_demand
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray, UsageSeries
 
 FIRST_DECISION, LONG_SAMPLES, FOLDS = 4, 200, 3
 PHASES = 12
+PEAK_RUNS, PEAK_MARGIN = 3, 1.15
 TARGET = (0.05, 0.05)
 CYCLE_SAMPLES = 40
 
@@ -95,19 +100,30 @@ class Row:
     phases: Phases = by_encoder
 
 
-def plan(*, looks_ahead: bool = True) -> Rule:
-    """The plan with the graph's occupancy, or with the phase now as all that is expected."""
+def decided(expert: int | None = None, *, looks_ahead: bool = True) -> Rule:
+    """What is decided, or what one expert alone asks for; with the graph's occupancy, or as if the phase now lasted."""
 
     def decide(series: UsageSeries, learned: Learned, changes_per_step: float) -> FloatArray:
-        table, labels = learned.occupancy, learned.label(series)
+        table = learned.occupancy
         phases = table.shape[-1]
         if not looks_ahead:
             table = np.broadcast_to(np.eye(phases)[:, np.newaxis], (phases + 1, phases, BUCKETS, phases)).copy()
         weights = weights_of(learned.demand.price(AS_IT_COMES, TARGET), TARGET, changes_per_step)
         expected = learned.demand.expected(table[np.newaxis], LATE_SAMPLES, AHEAD_SAMPLES)
-        made = PhasePlan(PlanState(phases, 1), expected, weights)
-        asked = made.follow(0, series.usage[series.present], labels, np.arange(len(labels) + 1) > 0, LATE_SAMPLES)
-        return np.concatenate([np.full(LATE_SAMPLES, np.nan), asked[:, CPU]])[: len(labels)]
+        made, slot = PhasePlan(PlanState(phases, 1), expected, weights), np.zeros(1, np.int64)
+        usage, labels = series.usage[series.present], learned.label(series)
+        heard, asked = np.full((len(labels) + LATE_SAMPLES, 2), np.nan), np.full(len(labels) + LATE_SAMPLES, np.nan)
+        for row in range(len(labels)):
+            made.hold(slot, usage[row : row + 1], heard[row : row + 1])
+            made.observe(slot, usage[row : row + 1], labels[row : row + 1])
+            if row + LATE_SAMPLES + 1 < len(heard):
+                heard[row + LATE_SAMPLES + 1] = made.decide(slot, slot)[0]
+                asked[row + LATE_SAMPLES + 1] = (
+                    heard[row + LATE_SAMPLES + 1, CPU]
+                    if expert is None
+                    else made.state.asked[0, expert, CPU] * FLOORS[CPU]
+                )
+        return asked[: len(labels)]
 
     return decide
 
@@ -129,23 +145,58 @@ def largest_of_the_last(samples: int, margin: float, off: float) -> Rule:
     return decide
 
 
+def earlier_peak(series: Sequence[UsageSeries]) -> Rule:
+    """The largest peak of the runs of its class that ended before it, with a margin; before three, as declared."""
+    peaks: dict[str | None, list[tuple[int, float]]] = {}
+    for one in series:
+        peaks.setdefault(one.workload, []).append((int(one.timestamps[-1]), float(one.usage[one.present, CPU].max())))
+
+    def decide(one: UsageSeries, _learned: Learned, _changes_per_step: float) -> FloatArray:
+        earlier = [peak for end, peak in peaks[one.workload] if end < one.timestamps[0]]
+        if len(earlier) >= PEAK_RUNS:
+            return np.full(int(one.present.sum()), max(earlier) * PEAK_MARGIN)
+        declared: FloatArray = one.requests[one.present, CPU]  # type: ignore[index]  # asked only where all have some
+        return declared
+
+    return decide
+
+
 def oracle(series: UsageSeries, _learned: Learned, changes_per_step: float) -> FloatArray:
-    """The largest use of each stretch of equal length, as many as the budget allows, known before it begins."""
+    """As many stretches as the budget allows, each with its largest use: the cheapest cuts, merged pair by pair."""
     cores = series.usage[series.present, CPU]
-    length = max(1, round(1.0 / changes_per_step))
-    starts = np.arange(0, len(cores), length)
-    return np.repeat(np.maximum.reduceat(cores, starts), length)[: len(cores)]
+    peaks, lengths = cores.copy(), np.ones(len(cores), np.int64)
+    for _ in range(len(cores) - max(1, round(len(cores) * changes_per_step))):
+        both = np.maximum(peaks[:-1], peaks[1:])
+        dearer = (both - peaks[:-1]) * lengths[:-1] + (both - peaks[1:]) * lengths[1:]
+        at = int(dearer.argmin())
+        peaks[at], lengths[at] = both[at], lengths[at] + lengths[at + 1]
+        peaks, lengths = np.delete(peaks, at + 1), np.delete(lengths, at + 1)
+    return np.repeat(peaks, lengths)
 
 
 ROWS = {
-    "plan: occupancy of the graph": Row(plan()),
-    "plan: the phase now lasts": Row(plan(looks_ahead=False)),
-    "plan: phases by k-means on plain features": Row(plan(), by_features),
-    "plan: no phases": Row(plan(), no_phases),
+    "phasewise": Row(decided()),
+    "phasewise, the phase now lasts": Row(decided(looks_ahead=False)),
+    "phasewise, phases by k-means on plain features": Row(decided(), by_features),
+    "phasewise, no phases": Row(decided(), no_phases),
+    "the plan alone": Row(decided(PLAN)),
+    "the plan alone, the phase now lasts": Row(decided(PLAN, looks_ahead=False)),
+    "the plan alone, no phases": Row(decided(PLAN), no_phases),
+    "its rule of ten samples alone": Row(decided(LATEST)),
+    "its rule of forty samples alone": Row(decided(LONGER)),
     "largest of the last 40 x 1.05": Row(largest_of_the_last(40, 1.05, 0.15)),
-    "oracle, as many changes, evenly spaced": Row(oracle),
+    "oracle, as many changes where they pay": Row(oracle),
 }
 """What each part is worth, and the references."""
+
+PEAK = "largest peak of earlier runs x 1.15"
+
+
+def rows_for(series: Sequence[UsageSeries]) -> dict[str, Row]:
+    """The rows that can be asked for these: the peaks of earlier runs need classes and requests."""
+    if all(one.workload is not None and one.requests is not None for one in series):
+        return ROWS | {PEAK: Row(earlier_peak(series))}
+    return ROWS
 
 
 def judged(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Result:
@@ -166,22 +217,47 @@ def judged(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Res
 
 
 def compare(
-    series: Sequence[UsageSeries], changes_per_hour: float, rows: Mapping[str, Row], *, by_program: bool, seed: int
+    series: Sequence[UsageSeries], changes_per_hour: float, *, by_program: bool, seed: int
 ) -> dict[str, Result]:
-    """Rules on each container, learned from other programs where asked, else from other containers."""
-    groups = folds(series, by_program=by_program, seed=seed)
+    """All rows on each container, learned from other programs where asked, else from other containers."""
+    groups, rows = folds(series, by_program=by_program, seed=seed), rows_for(series)
     in_force: dict[str, list[FloatArray]] = {name: [np.empty(0)] * len(series) for name in rows}
     for group in sorted(set(groups)):
         taught_by = [one for one, of in zip(series, groups, strict=True) if of != group]
-        learned = {
-            phases: learn(taught_by, phases, by_program=by_program, seed=seed)
-            for phases in {row.phases for row in rows.values()}
-        }
-        for number in (number for number, of in enumerate(groups) if of == group):
-            per_step = changes_per_hour * interval_s(series[number]) / 3600.0
-            for name, row in rows.items():
-                in_force[name][number] = row.rule(series[number], learned[row.phases], per_step)
+        kept_out = [number for number, of in enumerate(groups) if of == group]
+        found = played([series[number] for number in kept_out], taught_by, changes_per_hour, rows, by_program, seed)
+        for name, cores in found.items():
+            for number, of_one in zip(kept_out, cores, strict=True):
+                in_force[name][number] = of_one
     return {name: judged(series, in_force[name]) for name in rows}
+
+
+def compare_strangers(
+    series: Sequence[UsageSeries], taught_by: Sequence[UsageSeries], changes_per_hour: float, seed: int
+) -> dict[str, Result]:
+    """All rows on containers of a world that taught nothing."""
+    rows = rows_for(series)
+    in_force = played(series, taught_by, changes_per_hour, rows, True, seed)
+    return {name: judged(series, in_force[name]) for name in rows}
+
+
+def played(
+    series: Sequence[UsageSeries],
+    taught_by: Sequence[UsageSeries],
+    changes_per_hour: float,
+    rows: Mapping[str, Row],
+    by_program: bool,
+    seed: int,
+) -> dict[str, list[FloatArray]]:
+    """Cores in force at each sample of each container, by row."""
+    learned = {
+        phases: learn(taught_by, phases, by_program=by_program, seed=seed)
+        for phases in {row.phases for row in rows.values()}
+    }
+    return {
+        name: [row.rule(one, learned[row.phases], changes_per_hour * interval_s(one) / 3600.0) for one in series]
+        for name, row in rows.items()
+    }
 
 
 def folds(series: Sequence[UsageSeries], *, by_program: bool, seed: int) -> list[int]:

@@ -13,7 +13,12 @@ COUNTED = re.compile(r'\bself\.counter\(\s*"(\w+)"')
 LOOKED_UP = re.compile(r'^ +\("(\w+)", "[^"]+\.", ', re.MULTILINE)
 
 OF_A_SERVER = "extender/web/telemetry.py"
-SERVERS = {"extender": "extender/web/service.py", "controller": "extender/cli/controller.py", "webhook": ""}
+SERVERS = {
+    "extender": "extender/web/service.py",
+    "controller": "extender/cli/controller.py",
+    "web": "extender/cli/web.py",
+    "webhook": "",
+}
 
 
 def _as_told(source: str) -> Iterator[str]:

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from extender.dashboard.access import KEPT_S, MAY, REVIEWS, WANTED, Gate
-from recommender.cluster.errors import Unreachable
-
-
-class Reviewing:
-    """Answers reviews as an API server does; who is not known is not authenticated."""
-
-    def __init__(self, allowed: bool = True) -> None:
-        self.allowed, self.asked, self.away = allowed, list[tuple[str, Any]](), False
-
-    def create(self, path: str, body: Any) -> Any:
-        if self.away:
-            raise Unreachable("nobody answers")
-        self.asked.append((path, body["spec"]))
-        if path == REVIEWS:
-            known = body["spec"]["token"] == "right"  # noqa: S105
-            return {"status": {"authenticated": known, "user": {"username": "ann", "groups": ["dev"]}}}
-        return {"status": {"allowed": self.allowed}}
+from tests.extender.dashboard.scenes import Reviewing
 
 
 def gate(api: Reviewing, now_s: list[float] | None = None) -> Gate:

@@ -14,8 +14,7 @@ from extender.web.app import App
 from extender.web.telemetry import Telemetry
 from tests.extender.asgi import Client
 from tests.extender.dashboard import scenes
-from tests.extender.dashboard.scenes import a_job, seen, watching
-from tests.extender.dashboard.test_access import Reviewing
+from tests.extender.dashboard.scenes import Reviewing, a_job, seen, watching
 
 PATHS = ("/", "/jobs/ml/train", "/classes", "/nodes", "/warnings")
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

@@ -25,7 +25,7 @@ from local_cluster.real_node.node import RealNode
 from local_cluster.rights import Account, Right, rights_in, roles_in
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import connect
-from tests.recommender.report.test_page_in_a_browser import ARGUMENTS, CHROMIUM, PATIENCE_MS
+from tests.browser import ARGUMENTS, CHROMIUM, PATIENCE_MS, WHY_NOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -176,7 +176,7 @@ def browser_page() -> Iterator[Page]:
 
 
 @pytest.mark.real
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH; install one, on Debian: apt-get install -y chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason=WHY_NOT)
 def test_a_newcomer_comes_from_an_empty_cluster_to_a_recommendation_on_the_page(
     newcomer: Newcomer, browser_page: Page
 ) -> None:

@@ -20,7 +20,7 @@ class Shown:
     def __init__(self, parse: Callable[[Mapping[str, Any]], Any], *objects: Json) -> None:
         self._parse, self.behind = parse, False
         self.objects = {each["metadata"]["name"]: each for each in objects}
-        self._seen = self._read()
+        self._seen, self._looks = self._read(), 0
 
     def _read(self) -> dict[str, Any]:
         return {name: self._parse(each) for name, each in self.objects.items()}
@@ -29,6 +29,12 @@ class Shown:
         if not self.behind:
             self._seen = self._read()
         return self._seen
+
+    @property
+    def version(self) -> int:
+        """Another one at each look: whoever keeps something by it looks again."""
+        self._looks += 1
+        return self._looks
 
 
 class PlayedApi:

@@ -32,7 +32,7 @@ LIMITS = {
     "--namespace-max-allowed": "ns=cpu:200m",
     "--pod-recommendation-min-cpu-millicores": "3000",
     "--pod-recommendation-min-memory-mb": "8000",
-    "--round-cpu-millicores": "700",
+    "--round-cpu-millicores": "1700",
     "--round-memory-bytes": "3000000000",
     "--cpu-integer-post-processor-enabled": "--cpu-integer-post-processor-disabled",
     "--oom-bump-up-ratio": "3",

@@ -119,6 +119,8 @@ def test_a_container_told_anew_from_its_rows_stands_where_it_stood() -> None:
 
 def test_a_steady_container_whose_phases_mislead_is_followed_and_told_so() -> None:
     made = foresight()
+    lives(made, EVERYBODY, [CALM], [2.0])
+    assert made.words(0, EVERYBODY).endswith("that is no less than the plan, untried on it")
     asked = lives(made, EVERYBODY, [CALM, BUSY] * 60, [2.0] * 120)
     assert 2.0 / 1.05 <= asked <= 2.2
     assert made.words(0, EVERYBODY).startswith("the largest of its last 10 samples: that has been cheaper for it")
@@ -130,8 +132,8 @@ def test_a_steady_container_whose_phases_mislead_is_followed_and_told_so() -> No
         {"phase": 99},
         {"before": 99},
         {"chosen": [0, 9]},
-        {"dearer": [np.nan, 0.0]},
-        {"gain": -np.ones((2, 2))},
+        {"record": [[np.nan, 0.0]] * 3},
+        {"gain": -np.ones((3, 2))},
         {"total": [1.0]},
         {"dwell": "much"},
     ],

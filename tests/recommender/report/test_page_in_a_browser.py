@@ -6,7 +6,6 @@ every step of a browser that is driven from outside costs a round trip.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,23 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recommender.report.money import Prices
+from tests.browser import ARGUMENTS, CHROMIUM, PATIENCE_MS, WHY_NOT
 from tests.recommender.report.simulation import HOSTILE, Simulated, page_of
 
 if TYPE_CHECKING:  # it takes a third of a second to import, and every worker would, though one at most opens the page
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run",
-)  # fmt: skip
-PATIENCE_MS = 180_000  # a busy machine is slow, not wrong
-
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no chromium on PATH; install one, on Debian with: apt-get install -y chromium"
-    ),
+    pytest.mark.skipif(CHROMIUM is None, reason=WHY_NOT),
 ]
 
 

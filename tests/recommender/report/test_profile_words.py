@@ -49,3 +49,10 @@ def test_what_is_published_is_told_in_units_that_a_person_can_read() -> None:
         console.print(told("ns/job", {"containers": [{"name": "main"}]}, vpa))
     assert "cpu 977m, memory 968Mi" in captured.get()
     assert "pods" not in captured.get(), "there is none any more"
+
+
+def test_what_the_controller_said_of_a_move_is_told() -> None:
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(told("ns/job", {"move": "planned: from n0 to n1"}, {}))
+    assert "move: planned: from n0 to n1" in captured.get()

@@ -1,0 +1,41 @@
+"""How long a decision on CPU takes: a sample taken in, judged by what was in force, and what is asked for next."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from recommender import model as models
+from recommender.engine.foresight import EVERYBODY, PhaseForesight
+from recommender.policies.phase_demand import FLOORS
+from recommender.records import CPU
+
+CONTAINERS, LONE = 10_000, 1
+SAMPLES, WARM_UP = 60, 5
+STEP_S, LEAD_S = 15.0, 30.0
+
+
+def measure(containers: int, seed: int) -> float:
+    """Microseconds of CPU for one container under the bundled model: the median over samples of all at once."""
+    foresight, generator = PhaseForesight(models.load(models.BUNDLED), STEP_S), np.random.default_rng(seed)
+    foresight.state.grow(containers)
+    phases = foresight.state.own_samples.shape[1]
+    slots, tables = np.arange(containers), np.full(containers, EVERYBODY)
+    in_force = np.full((containers, 2), np.nan)
+    level, labels = generator.lognormal(0.0, 1.0, (containers, 1)), generator.integers(0, phases - 1, containers)
+    took_ns = []
+    for _ in range(SAMPLES):
+        labels = np.where(generator.random(containers) < 0.1, generator.integers(0, phases - 1, containers), labels)
+        usage = level * generator.lognormal(0.0, 0.3, (containers, 2)) * FLOORS * 100
+        begun_ns = time.thread_time_ns()
+        foresight.hold(slots, usage, in_force)
+        foresight.observe(slots, usage, labels, tables)
+        in_force[:, CPU] = foresight.decide(slots, tables, LEAD_S)
+        took_ns.append(time.thread_time_ns() - begun_ns)
+    return float(np.median(took_ns[WARM_UP:])) / containers / 1000.0
+
+
+def compare(seed: int = 0) -> dict[str, float]:
+    """Of a container among many, and of one alone, whose calls nobody shares."""
+    return {f"one of {CONTAINERS:,}": measure(CONTAINERS, seed), "alone": measure(LONE, seed)}

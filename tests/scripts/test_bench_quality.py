@@ -1,0 +1,67 @@
+"""The rows of bench_quality on CPU: what they stand for, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quality import cpu
+from recommender.phases.sojourns import Sojourns
+from recommender.policies.phase_demand import AS_IT_COMES, DemandModel
+from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
+from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES
+from recommender.records import CPU, FloatArray, UsageSeries
+
+GIB = 2.0**30
+PER_STEP = 0.05
+
+
+def series_of(cores: list[float] | FloatArray, start_s: int = 0, declared: float = 8.0) -> UsageSeries:
+    usage = np.column_stack([cores, np.full(len(cores), GIB)])
+    requests = np.tile([declared, 4 * GIB], (len(cores), 1))
+    times = start_s + 15 * np.arange(len(cores))
+    return UsageSeries(f"run-{start_s}", times, 15.0, usage, requests, workload="train")
+
+
+def learned_of(series: UsageSeries, phase: list[int]) -> cpu.Learned:
+    labels, sojourns = np.array(phase), Sojourns.empty(3)
+    sojourns.learn(labels)
+    demand = DemandModel.fit([series.usage], [labels], 3)
+    return cpu.Learned(lambda _: labels, demand, sojourns.to_provide_for(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
+
+
+def test_what_is_decided_sample_by_sample_is_what_a_followed_run_is_given() -> None:
+    phase = ([0] * 20 + [1] * 5) * 4
+    series = series_of(np.random.default_rng(0).lognormal(0.0, 0.1, 100) * (1 + 2 * np.array(phase)))
+    learned = learned_of(series, phase)
+    expected = learned.demand.expected(learned.occupancy[np.newaxis], LATE_SAMPLES, AHEAD_SAMPLES)
+    weights = weights_of(learned.demand.price(AS_IT_COMES, cpu.TARGET), cpu.TARGET, PER_STEP)
+    followed = PhasePlan(PlanState(3, 1), expected, weights).follow(
+        0, series.usage, np.array(phase), np.arange(101) > 0, LATE_SAMPLES
+    )
+    in_force = cpu.decided()(series, learned, PER_STEP)
+    np.testing.assert_allclose(in_force[LATE_SAMPLES:], followed[: 100 - LATE_SAMPLES, CPU])
+    assert np.isnan(in_force[: LATE_SAMPLES + 1]).all()
+
+
+def test_the_oracle_puts_its_changes_where_use_changes() -> None:
+    series = series_of([1.0] * 7 + [4.0] * 3 + [2.0] * 10)
+    nothing = learned_of(series, [0] * 20)
+    assert cpu.oracle(series, nothing, 3 / 20).tolist() == series.usage[:, CPU].tolist()
+    assert cpu.oracle(series, nothing, 1 / 20).tolist() == [4.0] * 20
+
+
+def test_the_peak_of_earlier_runs_counts_those_that_had_ended() -> None:
+    runs = [
+        series_of([1.0, peak, 1.0, 1.0], start_s) for start_s, peak in ((0, 2.0), (100, 3.0), (200, 4.0), (230, 9.0))
+    ]
+    rule, nothing = cpu.earlier_peak([*runs, series_of([1.0], 250)]), learned_of(runs[0], [0] * 4)
+    assert rule(series_of([1.0], 250), nothing, PER_STEP) == pytest.approx([4.0 * 1.15])
+    assert rule(series_of([1.0], 240), nothing, PER_STEP) == pytest.approx([8.0])
+
+
+def test_the_rule_of_one_line_moves_when_it_is_off_and_two_samples_late() -> None:
+    series = series_of([1.0, 1.1, 1.0, 2.0, 1.0])
+    in_force = cpu.largest_of_the_last(40, 1.05, 0.15)(series, learned_of(series, [0] * 5), PER_STEP)
+    assert np.isnan(in_force[:3]).all()
+    assert in_force[3:] == pytest.approx([1.05, 1.05])
