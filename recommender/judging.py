@@ -191,6 +191,7 @@ def judge_run(
     allocations: FloatArray,
     lasting_s: FloatArray,
     rules: KillRules,
+    limit_bytes: FloatArray | None = None,
 ) -> RunTally:
     """What allocations did to a run whose kills cost what they cost.
 
@@ -202,15 +203,18 @@ def judge_run(
         float64 (n, 2): in force until the first decision is.
     positions, allocations, lasting_s
         As for `judge`; a decision whose delay ends after the run is never in force.
+    limit_bytes
+        float64 (n,): the memory limit that does not move; None takes what was declared, see `standing_limits`.
     """
     n = len(usage)
     decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1
     in_force = np.where(decided[:, np.newaxis] >= 0, allocations[np.maximum(decided, 0)], declared)
+    stays = standing_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
     figures = np.empty(kills.N_FIGURES)
     first = int(positions[0])
     kills.play_kills(
         np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
-        standing_limits(declared[:, MEMORY], rules.limits), lasting_s, first, rules.restart_s, rules.checkpoint_every_s,
+        stays, lasting_s, first, rules.restart_s, rules.checkpoint_every_s,
         FLOOR_FACTOR, FLOOR_MORE_BYTES, rules.recreates, ROUNDING, figures,
     )  # fmt: skip
     judged = np.arange(n) >= first

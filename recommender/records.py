@@ -49,8 +49,48 @@ class Sample(NamedTuple):
 UNKNOWN_PHASE = -1
 """A window too far from every known phase, or a sample with no window and no phase before it to carry on."""
 
+OOM_EXIT_CODE = 137
+"""128 + SIGKILL: what the kubelet reports of a container that was killed for memory."""
+
 VIOLATION_TOLERANCE = 1.05
 """A sample violates when its use is above allocation x 1.05 (AI4DL, section 4: 5 % tolerance)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a cluster told of a run besides its use; NaN where it told nothing.
+
+    Attributes
+    ----------
+    started_s, finished_s
+        Unix seconds of its pod.
+    exit_code
+        Of the container, where it ended.
+    oom_killed_s
+        Unix seconds at which it was killed for memory and started again; the last time.
+    limits, allocatable
+        Cores and bytes: the container's limits, and what its node has for pods.
+    """
+
+    started_s: float = math.nan
+    finished_s: float = math.nan
+    exit_code: float = math.nan
+    oom_killed_s: float = math.nan
+    limits: Amounts = (math.nan, math.nan)
+    allocatable: Amounts = (math.nan, math.nan)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run had ended when the data did; where its start was told and no end, it had not."""
+        return math.isnan(self.started_s) or not math.isnan(self.finished_s)
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was killed for memory at least once."""
+        return not math.isnan(self.oom_killed_s) or self.exit_code == OOM_EXIT_CODE
+
+
+NOTHING_TOLD = RunFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +113,8 @@ class UsageSeries:
         Any further numeric columns by name, float64 (n,), NaN where missing.
     workload, node
         The workload class and the machine, where known.
+    facts
+        What the cluster told of the run.
     """
 
     container: str
@@ -83,6 +125,7 @@ class UsageSeries:
     features: Mapping[str, FloatArray] = field(default_factory=dict)
     workload: str | None = None
     node: str | None = None
+    facts: RunFacts = NOTHING_TOLD
 
     def __len__(self) -> int:
         return len(self.timestamps)

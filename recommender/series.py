@@ -14,7 +14,7 @@ from typing import overload
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.records import CPU, MEMORY, BoolArray, FloatArray, IntArray, UsageSeries
+from recommender.records import CPU, MEMORY, NOTHING_TOLD, BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
 
 FINEST_STEP_S = 1.0
 """Timestamps are whole seconds, so a grid can be no finer."""
@@ -48,6 +48,7 @@ class ContainerSamples:
     features: Mapping[str, FloatArray] = field(default_factory=dict)
     workload: str | None = None
     node: str | None = None
+    facts: RunFacts = NOTHING_TOLD
 
 
 def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, IntArray]:
@@ -143,7 +144,9 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     if requests is not None:
         requests = np.column_stack([grid.last(requests[:, CPU]), grid.last(requests[:, MEMORY])])
     features = {name: grid.mean(column) for name, column in samples.features.items()}
-    return UsageSeries(samples.container, timestamps, step_s, usage, requests, features, samples.workload, samples.node)
+    return UsageSeries(
+        samples.container, timestamps, step_s, usage, requests, features, samples.workload, samples.node, samples.facts
+    )
 
 
 def _as_they_come(samples: ContainerSamples) -> UsageSeries:
@@ -163,6 +166,7 @@ def _as_they_come(samples: ContainerSamples) -> UsageSeries:
         samples.features,
         samples.workload,
         samples.node,
+        samples.facts,
     )
 
 

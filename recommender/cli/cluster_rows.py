@@ -127,6 +127,8 @@ def played_rows(
     told = [f"{PHASEWISE}: {about}: {words}" for about, words in problems.items()]
     if played_in.history:
         told.insert(0, f"Of classes {len(played_in.history)} earlier runs were known, which are not judged.")
+    if killed := sum(one.facts.killed for one in series):
+        told.insert(0, f"Of the recorded runs {killed} were killed for memory: they needed more than was measured.")
     return found, (_in_words(played_in.rules), *told)
 
 

@@ -11,6 +11,7 @@ import click
 
 from recommender.cli.common import DURATION, progress_bar, say
 from recommender.cli.prometheus import access_options, requests_option, usage_options
+from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.export import ENDINGS, Exported, export, plan_export
 from recommender.sources.export_parts import ExportPlan, discard, kept_plan, parts_folder
@@ -85,6 +86,10 @@ def command(
     memory_bytes, and where known cpu_request_cores, memory_request_bytes, workload, node. Rows are sorted by time,
     then by name; a moment without CPU or without memory has no row.
 
+    Where kube-state-metrics is scraped there are also what the dry run knows runs by: cpu_limit_cores,
+    memory_limit_bytes, node_cpu_cores, node_memory_bytes (what the node has for pods), started_at, finished_at and
+    oom_killed_at (unix seconds), exit_code; and, where no label is named for it, workload by who controls the pod.
+
     CPU is the rate of a counter over four scrape intervals (--rate-window), so stages of a job shorter than that blur.
     Where the labels have other names: --label pod=pod_name. Where two jobs scrape the same containers the larger
     value is taken; --usage-selector 'job="kubelet"' chooses one.
@@ -127,7 +132,7 @@ def _exported(client: PrometheusClient, settings: UsageSettings, plan: ExportPla
     """The export itself; whatever ends it, the reader learns that it can go on."""
     try:
         with progress_bar() as progress:
-            return export(client, settings, plan, output, progress)
+            return export(client, settings, plan, output, progress, class_by_owners)
     except (KeyboardInterrupt, PhasewiseError, OSError):
         folder = parts_folder(output)
         if done := len(list(folder.glob("[0-9]*.parquet"))):

@@ -15,6 +15,12 @@ from recommender.sources.mapping import ColumnMap
 
 CPU_COLUMN, MEMORY_COLUMN = "cpu_cores", "memory_bytes"
 REQUEST_COLUMNS = ("cpu_request_cores", "memory_request_bytes")
+LIMIT_COLUMNS = ("cpu_limit_cores", "memory_limit_bytes")
+NODE_COLUMNS = ("node_cpu_cores", "node_memory_bytes")
+RUN_COLUMNS = ("started_at", "finished_at", "exit_code", "oom_killed_at")
+FACT_COLUMNS = (*LIMIT_COLUMNS, *NODE_COLUMNS, *RUN_COLUMNS)
+"""What a cluster tells of a run as a whole, see `records.RunFacts`; moments in unix seconds."""
+
 LABEL_COLUMNS = ("workload", "node")
 NAME_COLUMNS = ("namespace", "pod", "container")
 
@@ -55,7 +61,7 @@ class RawSamples:
     times_s
         float64 (n,), unix seconds, finite.
     values
-        float64 (n,) by column name, NaN where empty: cpu, memory, requests where present, features.
+        float64 (n,) by column name, NaN where empty: cpu, memory, requests and facts where present, features.
     labels
         `workload` and `node` where present, dictionary-encoded.
     rows

@@ -16,6 +16,7 @@ from recommender.errors import BadInput
 from recommender.records import BoolArray, FloatArray
 from recommender.sources.base import (
     CPU_COLUMN,
+    FACT_COLUMNS,
     LABEL_COLUMNS,
     MEMORY_COLUMN,
     NAME_COLUMNS,
@@ -92,7 +93,8 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
     for name in options.features:
         if name not in raw:
             raise _missing(file, name, header, "Name features that the data have.")
-    carried = (CPU_COLUMN, MEMORY_COLUMN, *(name for name in REQUEST_COLUMNS if name in raw), *options.features)
+    optional = (name for name in (*REQUEST_COLUMNS, *FACT_COLUMNS) if name in raw)
+    carried = dict.fromkeys((CPU_COLUMN, MEMORY_COLUMN, *optional, *options.features))
     return Roles(
         names=tuple(raw[name][0] for name in names),
         time=raw["timestamp"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from recommender.files import written_aside
 from recommender.sources import parquet
 from recommender.sources.base import (
     CPU_COLUMN,
+    FACT_COLUMNS,
     LABEL_COLUMNS,
     MEMORY_COLUMN,
     NAME_COLUMNS,
@@ -27,6 +28,7 @@ from recommender.sources.export_parts import ExportPlan, held_parts
 from recommender.sources.prometheus_absence import what_is_there
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_blocks import UsageBlock
+from recommender.sources.prometheus_facts import ClassOf, Facts, told_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
 from recommender.sources.prometheus_usage import UsageQuery
 
@@ -46,7 +48,7 @@ _SCHEMA = pa.schema(
         *((name, _TEXT) for name in NAME_COLUMNS),
         (CPU_COLUMN, pa.float64()),
         (MEMORY_COLUMN, pa.float64()),
-        *((name, pa.float64()) for name in REQUEST_COLUMNS),
+        *((name, pa.float64()) for name in (*REQUEST_COLUMNS, *FACT_COLUMNS)),
         *((name, _TEXT) for name in LABEL_COLUMNS),
     ]
 )
@@ -108,11 +110,21 @@ def plan_export(
 
 
 def export(
-    client: PrometheusClient, settings: UsageSettings, plan: ExportPlan, output: Path, progress: Progress
+    client: PrometheusClient,
+    settings: UsageSettings,
+    plan: ExportPlan,
+    output: Path,
+    progress: Progress,
+    class_of: ClassOf,
 ) -> Exported:
     """Fetch what is not there yet, put all parts together, and remove them.
 
     Rows are sorted by time, then by container. Whatever ends it, the parts that are done stay for the next attempt.
+
+    Parameters
+    ----------
+    class_of
+        Names the workload class of pods whose labels tell none.
 
     Raises
     ------
@@ -130,7 +142,8 @@ def export(
         progress("parts", len(done), len(windows))
         for number, (begin_s, until_s) in enumerate(windows):
             if number not in done:
-                _fetch(usage, begin_s, until_s, plan.step_s, parts.file(number))
+                facts = told_facts(client, settings, begin_s, until_s)
+                _fetch(usage.blocks(begin_s, until_s, plan.step_s), facts, class_of, parts.file(number))
                 done.add(number)
                 progress("parts", len(done), len(windows))
         files = [parts.file(number) for number in range(len(windows))]
@@ -143,27 +156,31 @@ def export(
     return exported
 
 
-def _fetch(usage: UsageQuery, begin_s: int, until_s: int, step_s: int, file: Path) -> None:
+def _fetch(blocks: Iterable[UsageBlock], facts: Facts, class_of: ClassOf, file: Path) -> None:
     with written_aside(file) as aside, pq.ParquetWriter(aside, _SCHEMA, compression="zstd") as writer:
-        for block in usage.blocks(begin_s, until_s, step_s):
+        for block in blocks:
             if len(block):
-                writer.write_table(_table(block))
+                writer.write_table(_table(block, facts, class_of))
 
 
-def _table(block: UsageBlock) -> pa.Table:
+def _table(block: UsageBlock, facts: Facts, class_of: ClassOf) -> pa.Table:
     owner = pa.array(block.owner, pa.int32())
 
     def text(of_container: Sequence[str | None]) -> pa.DictionaryArray:
         words = pa.array(of_container, pa.string()).dictionary_encode()
         return pa.DictionaryArray.from_arrays(words.indices.take(owner), words.dictionary)
 
+    of_runs = facts.of(block.containers, block.nodes)
+    by_owners = facts.classes(block.containers, class_of)
+    classes = [told or owned for told, owned in zip(block.workloads, by_owners, strict=True)]
     return pa.table(
         [
             pa.array(block.timestamps),
             *(text([name[at] for name in block.containers]) for at in range(len(NAME_COLUMNS))),
             *(pa.array(block.usage[:, at]) for at in range(2)),
             *(pa.array(block.requests[:, at], from_pandas=True) for at in range(2)),
-            text(block.workloads),
+            *(pa.array(of_runs[name][block.owner], from_pandas=True) for name in FACT_COLUMNS),
+            text(classes),
             text(block.nodes),
         ],
         schema=_SCHEMA,

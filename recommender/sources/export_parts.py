@@ -20,7 +20,7 @@ from recommender.errors import BadInput, Misuse
 from recommender.files import write_bytes_aside
 from recommender.sources import parquet
 
-_SCHEMA = 1
+_SCHEMA = 2
 _PLAN = "plan.json"
 
 

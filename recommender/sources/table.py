@@ -12,12 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from recommender.errors import BadInput
-from recommender.records import BoolArray, FloatArray, IntArray
+from recommender.records import BoolArray, FloatArray, IntArray, RunFacts
 from recommender.series import ContainerSamples, interval_counts
 from recommender.sources.base import (
     CPU_COLUMN,
+    LIMIT_COLUMNS,
     MEMORY_COLUMN,
+    NODE_COLUMNS,
     REQUEST_COLUMNS,
+    RUN_COLUMNS,
     Origins,
     RawSamples,
     concatenate_dictionaries,
@@ -71,8 +74,23 @@ class SampleTable:
             np.column_stack([values[CPU_COLUMN][rows], values[MEMORY_COLUMN][rows]]),
             requests,
             {name: values[name][rows] for name in features},
-            *(self.labels[label][at] if label in self.labels else None for label in ("workload", "node")),
+            workload=self._label("workload", at),
+            node=self._label("node", at),
+            facts=self._facts(rows),
         )
+
+    def _label(self, label: str, at: int) -> str | None:
+        return self.labels[label][at] if label in self.labels else None
+
+    def _facts(self, rows: slice) -> RunFacts:
+        """Largest value of each column: limits may change, and an end is told in the last rows alone."""
+
+        def most(name: str) -> float:
+            return float(np.fmax.reduce(self.values[name][rows])) if name in self.values else math.nan
+
+        started_s, finished_s, exit_code, oom_killed_s = map(most, RUN_COLUMNS)
+        limits, allocatable = ((most(cpu), most(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
+        return RunFacts(started_s, finished_s, exit_code, oom_killed_s, limits, allocatable)
 
     def intervals(self) -> list[tuple[IntArray, IntArray]]:
         """Interval counts in one part, as `median_interval_s` takes them."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+
+import numpy as np
 
 from recommender.engine.classes import Classes
 from recommender.engine.engine import Engine
@@ -17,8 +20,8 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
-from recommender.policies.constraints import SharedLimits, constrain
-from recommender.records import ContainerRecommendation, FloatArray, Sample, amounts_of
+from recommender.policies.constraints import Limits, SharedLimits, constrain
+from recommender.records import ContainerRecommendation, FloatArray, Sample, UsageSeries, amounts_of
 from recommender.simulate.pods import Policy
 from recommender.traces.clock import Trace
 from recommender.traces.told import Told
@@ -75,7 +78,7 @@ class Phasewise:
         options: Options,
         classes: Classes,
     ) -> None:
-        self._traces, self._limits, self._policy = traces, SharedLimits(), Policy()
+        self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), Policy()
         self._limits_follow = rules.kills.limits == "follow"
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         lead_time = partial(LeadTime, rules.apply_delay_s + step_s, step_s)
@@ -107,16 +110,15 @@ class Phasewise:
             self._engine_of[number].containers[self._instances[number]] = self._running(number, told.has)
         for number in told.round.ended:
             running, series = self._running(number, told.has), self._traces[number].series
-            end_s = float(series.timestamps[-1]) + self._step_s
-            ended = Ended(0, running.started_s, end_s)
-            running = running._replace(finished=True, ended=ended)
+            if series.facts.over:
+                running = running._replace(finished=True, ended=_end(series, running.started_s, self._step_s))
             self._engine_of[number].containers[self._instances[number]] = running
         self._left = list(told.round.ended)
 
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
         limits = requests if self._limits_follow else (float("nan"), float("nan"))
-        return Running(self._groups[number], series.workload, float(series.timestamps[0]), requests, limits)
+        return Running(self._groups[number], series.workload, started_s(series), requests, limits)
 
     def _tell_use(self, told: Told) -> None:
         numbers, positions = told.round.numbers.tolist(), told.round.positions.tolist()
@@ -141,3 +143,23 @@ class Phasewise:
         (one,) = constrain({CONTAINER: target.estimate}, lambda _: self._policy, self._limits)
         engine.engine.published(group, one.uncapped, one.target, now_s)
         return self._number[group], one
+
+
+def started_s(series: UsageSeries) -> float:
+    """When a run began, unix seconds: as its pod tells, else with its first sample."""
+    return float(np.fmin(series.facts.started_s, float(series.timestamps[0])))
+
+
+def _end(series: UsageSeries, began_s: float | None, step_s: float) -> Ended:
+    """How a run that is over ended: well, where nobody says otherwise, one step after its last sample."""
+    facts = series.facts
+    last_s = float(series.timestamps[-1]) + step_s
+    exit_code = 0 if math.isnan(facts.exit_code) else int(facts.exit_code)
+    return Ended(exit_code, began_s, last_s if math.isnan(facts.finished_s) else facts.finished_s)
+
+
+def _largest_node(traces: Sequence[Trace]) -> Limits:
+    """The most cores and bytes that a node of these traces has for pods; None where none is told."""
+    told = [trace.series.facts.allocatable for trace in traces]
+    cpu_cores, memory_bytes = (float(np.fmax.reduce(amounts, initial=math.nan)) for amounts in zip(*told, strict=True))
+    return None if math.isnan(cpu_cores) else cpu_cores, None if math.isnan(memory_bytes) else memory_bytes

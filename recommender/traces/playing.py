@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,7 +28,7 @@ def play(
     """What each container has while somebody speaks for it; `progress` is told how many samples were just taken."""
     usage = np.concatenate([trace.series.usage for trace in traces])
     declared = np.concatenate([declared_of(trace.series) for trace in traces])
-    limit_bytes = standing_limits(declared[:, MEMORY], rules.kills.limits)
+    limit_bytes = np.concatenate([limits_of(trace.series, rules.kills) for trace in traces])
     begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
     first = np.array([trace.first for trace in traces])
     in_force = InForce(declared[begins], rules, step_s)
@@ -51,7 +52,8 @@ def played(trace: Trace, kept: Kept, options: ReplayOptions, rules: KillRules) -
     if np.isnan(amounts).any():
         return None
     lasting_s = durations_s(series)
-    run = judge_run(series.usage, declared_of(series), positions, amounts, lasting_s, rules)
+    stays = limits_of(series, rules)
+    run = judge_run(series.usage, declared_of(series), positions, amounts, lasting_s, rules, stays)
     return Played(
         tally=judge(series.usage, positions, amounts, lasting_s, options.violation_tolerance),
         run=run,
@@ -75,7 +77,7 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
     `history` had before the first began."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
-    runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces]
+    runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces if trace.series.facts.over]
     for series, end_s in runs:
         if series.workload is not None:
             ended.setdefault(series.workload, []).append((end_s, np.nanmax(series.usage, axis=0)))
@@ -95,6 +97,13 @@ def first_judged(trace: Trace) -> int:
     """The first sample that counts, an index of the series."""
     samples = np.flatnonzero(trace.series.present)
     return int(samples[np.searchsorted(samples, trace.first)])
+
+
+def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
+    """The memory limit that stays at each sample, float64 (n,): as the cluster told it, else what was declared."""
+    told_bytes = series.facts.limits[MEMORY]
+    declared = declared_of(series)[:, MEMORY] if math.isnan(told_bytes) else np.full(len(series), told_bytes)
+    return standing_limits(declared, rules.limits)
 
 
 def declared_of(series: UsageSeries) -> FloatArray:

@@ -56,11 +56,14 @@ class SmallCluster:
         Whether kube-state-metrics is there.
     doubled
         How many containers two jobs scrape.
+    facts
+        Whether kube-state-metrics tells more of them than their requests.
     """
 
     lives: Mapping[tuple[str, str], tuple[float, float]]
     requests: bool = True
     doubled: int = 0
+    facts: bool = False
     metrics: tuple[str, ...] = ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes")
 
     def __call__(self, asked: Asked) -> Reply:
@@ -69,11 +72,15 @@ class SmallCluster:
         if asked.path.endswith("/label/namespace/values"):
             chosen = self._chosen(asked.parameters["match[]"])
             return success(sorted({namespace for _, (namespace, _), _ in chosen}))
+        if asked.path.endswith("/series"):
+            return success(list(self._owners(asked.parameters["match[]"])))
         if asked.path.endswith("/labels"):
             known = asked.parameters["match[]"] in self.metrics
             return success(["__name__", "container", "namespace", "node", "pod"] if known else [])
         if asked.path.endswith("/query"):
             at_s = float(asked.parameters["time"])
+            if "(last_over_time(kube_" in asked.query:
+                return vector(*self._facts(asked.query, at_s), at_s=at_s)
             return vector(*((labels, pairs[0][1]) for labels, pairs in self._series(asked.query, [at_s])), at_s=at_s)
         return matrix(*self._series(asked.query, asked.moments))
 
@@ -96,6 +103,32 @@ class SmallCluster:
                 for more, value in self._values(query, number):
                     if alive:
                         yield labels | more, [(at, value(at)) for at in alive]
+
+    def _owners(self, match: str) -> Iterator[dict[str, str]]:
+        """Every pod is of a Job of its name."""
+        if self.facts and match.startswith("kube_pod_owner"):
+            for _, (namespace, pod), _ in self._chosen(match):
+                job = {"owner_is_controller": "true", "owner_kind": "Job", "owner_name": pod}
+                yield {"namespace": namespace, "pod": pod} | job
+
+    def _facts(self, query: str, at_s: float) -> Iterator[tuple[dict[str, str], object]]:
+        """Every pod began a minute before its first sample, ends well with its last one, and may have 2 GiB."""
+        if "kube_node_status_allocatable" in query:
+            for node in ("node-0", "node-1") if self.facts else ():
+                yield {"node": node, "resource": "cpu"}, 32
+                yield {"node": node, "resource": "memory"}, 64e9
+            return
+        for _, (namespace, pod), (first, last) in self._chosen(query) if self.facts else ():
+            of_pod = {"namespace": namespace, "pod": pod}
+            of_container = of_pod | {"container": "main"}
+            if "kube_pod_start_time" in query:
+                yield of_pod, first - 60
+            elif "resource_limits" in query:
+                yield of_container | {"resource": "memory"}, 2 * 2**30
+            elif last <= at_s and "kube_pod_completion_time" in query:
+                yield of_pod, last
+            elif last <= at_s and "_status_terminated_reason" in query:
+                yield of_container | {"reason": "Completed"}, 1
 
     def _values(self, query: str, number: int) -> list[tuple[dict[str, str], Callable[[float], object]]]:
         if "rate(" in query:

@@ -24,13 +24,18 @@ LONGEST_NAME = 63
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 
-class Owner(Protocol):
-    """One controller above a pod; `Workload` is one."""
+class Named(Protocol):
+    """One controller above a pod, by what it is called."""
 
     @property
     def kind(self) -> str: ...
     @property
     def name(self) -> str: ...
+
+
+class Owner(Named, Protocol):
+    """One of which more is known; `Workload` is one."""
+
     @property
     def generate_name(self) -> str: ...
     @property
@@ -52,15 +57,26 @@ def workload_class(pod: Pod, owners: Sequence[Owner]) -> str:
     for labels in (pod.labels, *(owner.labels for owner in owners)):
         if label := labels.get(WORKLOAD_LABEL):
             return _as_name(label)
+    if owners:
+        return class_by_owners(owners, _prefix(owners[-1].generate_name))
+    return _prefix(pod.generate_name) or _by_images(pod)
+
+
+def class_by_owners(owners: Sequence[Named], generated: str = "") -> str:
+    """The class of a pod by the names of its controllers, the nearest first and at least one.
+
+    Parameters
+    ----------
+    generated
+        What the highest one's name was generated from, where that is known.
+    """
     for owner in owners:
         if owner.kind == "CronJob":
             return owner.name
-    if owners:
-        highest = owners[-1]
-        if highest.kind in NAMED_FOR_GOOD:
-            return highest.name
-        return _prefix(highest.generate_name) or without_counter(highest.name)
-    return _prefix(pod.generate_name) or _by_images(pod)
+    highest = owners[-1]
+    if highest.kind in NAMED_FOR_GOOD:
+        return highest.name
+    return generated or without_counter(highest.name)
 
 
 def without_counter(name: str) -> str:

@@ -68,10 +68,32 @@ def month(end_s: int) -> list[HistorySeries]:
     ]
 
 
+def told_of_runs(end_s: int) -> list[HistorySeries]:
+    """As kube-state-metrics tells it in the last hour: job-0 was killed once and ended well, job-1 goes on."""
+    times_s = end_s - 60.0 * np.arange(60)[::-1]
+
+    def each(name: str, value: float, **labels: str) -> HistorySeries:
+        return HistorySeries(name, {"job": "kube-state-metrics", **labels}, times_s, np.full(len(times_s), value))
+
+    pods = [{"namespace": NAMESPACE, "pod": f"job-{at}", "uid": str(at)} for at in range(2)]
+    ended = {**pods[0], "container": "training"}
+    owner = {"owner_kind": "Job", "owner_name": "night-17", "owner_is_controller": "true"}
+    return [
+        *(each("kube_pod_start_time", end_s - 7200.0, **pod) for pod in pods),
+        *(each("kube_pod_owner", 1.0, **pod, **owner) for pod in pods),
+        each("kube_pod_completion_time", float(end_s), **pods[0]),
+        each("kube_pod_container_status_terminated_reason", 1.0, reason="Completed", **ended),
+        each("kube_pod_container_status_last_terminated_reason", 1.0, reason="OOMKilled", **ended),
+        each("kube_pod_container_status_last_terminated_timestamp", end_s - 600.0, **ended),
+        each("kube_pod_container_resource_limits", 2.0**31, resource="memory", unit="byte", **ended),
+        each("kube_node_status_allocatable", 16.0, node="node-0", resource="cpu", unit="core"),
+    ]
+
+
 @pytest.fixture(scope="module")
 def filled(cluster: Cluster, runs: list[UsageSeries], end_s: int) -> Iterator[Prometheus]:
     """Runs, the same scraped once more by another job, a month, and one with labels of its own; https, for one user."""
-    series = month(end_s)
+    series = month(end_s) + told_of_runs(end_s)
     for at, run in enumerate(runs):
         lines = observing.container_history(
             run, namespace=NAMESPACE, pod=f"job-{at}", container="training", end_s=end_s, node=f"node-{at}"
@@ -147,6 +169,21 @@ def test_an_export_gives_back_what_was_recorded(
         assert ended.code == 0, ended.err
         assert ended.err.count("1 containers are scraped more than once") == 1
         assert_as_recorded(tmp_path / name, runs)
+
+
+def test_an_export_tells_how_runs_began_and_ended(
+    phasewise: Phasewise, filled: Prometheus, access: Access, end_s: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "hour.parquet"
+    ended = phasewise(*options(filled, access, end_s, file, "--namespace", NAMESPACE, "--since", "1h"))
+    assert ended.code == 0, ended.err
+    with open_source([file]) as source:
+        first, second, *_ = source
+    assert (first.workload, second.workload) == ("night", "night")
+    assert (first.facts.started_s, second.facts.started_s) == (end_s - 7200, end_s - 7200)
+    assert (first.facts.finished_s, first.facts.exit_code, first.facts.oom_killed_s) == (end_s, 0, end_s - 600)
+    assert (first.facts.limits[MEMORY], first.facts.allocatable[CPU]) == (2.0**31, 16)
+    assert (first.facts.over, second.facts.over) == (True, False)
 
 
 def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(

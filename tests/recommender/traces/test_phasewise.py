@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from recommender import model as models
 from recommender.engine.classes import Classes
+from recommender.engine.keys import Ended
 from recommender.engine.options import Options
 from recommender.judging import ReplayOptions
 from recommender.model import PhaseModel
 from recommender.policies.schedule import decision_positions
-from recommender.records import MEMORY
-from recommender.traces.clock import Trace
+from recommender.records import MEMORY, RunFacts
+from recommender.traces.clock import Round, Trace
 from recommender.traces.in_force import Kept
 from recommender.traces.phasewise import Phasewise
-from recommender.traces.playing import play
+from recommender.traces.playing import class_peaks, play
 from recommender.traces.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
+from recommender.traces.told import Told
 from tests.recommender.traces.worked import GIB, START, STEP_S, rules, trace
 
 
@@ -50,6 +54,51 @@ def test_a_run_gets_less_than_was_declared_once_runs_of_its_class_have_ended(bun
     assert engine.problems == {}
     assert min(cpu for cpu, _ in kept[-1].amounts) < 1.0
     assert all(np.isfinite(one.amounts).all() for one in kept)
+
+
+def with_facts(one: Trace, facts: RunFacts) -> Trace:
+    return Trace(replace(one.series, facts=facts), one.first)
+
+
+def learned(facts: RunFacts) -> bool:
+    """Whether the last of seven runs of a class has less than was declared; of the six before it this was told."""
+    *earlier, last = (one.series for one in runs(7))
+    known = [replace(one, facts=facts) for one in earlier]
+    return class_peaks([Trace(one, 0) for one in [*known, last]], STEP_S)[-1].amounts[0][MEMORY] < 4 * GIB
+
+
+def test_a_run_that_had_not_ended_teaches_its_class_nothing() -> None:
+    assert learned(RunFacts()) and learned(RunFacts(started_s=START, finished_s=START + 400))
+    assert not learned(RunFacts(started_s=START))
+
+
+@pytest.mark.parametrize(
+    ("facts", "ended"),
+    [
+        (RunFacts(), Ended(0, START, START + 400)),
+        (RunFacts(START - 60, START + 395, 137), Ended(137, START - 60, START + 395)),
+        (RunFacts(START - 60), None),
+    ],
+)
+def test_the_engine_is_told_how_a_run_began_and_ended(
+    bundled: PhaseModel, facts: RunFacts, ended: Ended | None
+) -> None:
+    one = with_facts(runs(1)[0], facts)
+    engine = Phasewise([one], [bundled], rules(20.0), STEP_S, 6, Options(), Classes())
+    told = Told(Round(START + 400.0, *2 * [np.empty(0, np.int64)], [], [0]), np.empty((0, 2)), [], np.ones((1, 2)), [])
+    engine._tell_containers(told)
+    (running,) = engine.engines[0].containers.values()
+    assert running is not None
+    assert (running.ended, running.finished) == (ended, ended is not None)
+    assert running.started_s == (START if ended and ended.exit_code == 0 else START - 60)
+
+
+def test_nothing_is_recommended_that_no_node_has(bundled: PhaseModel) -> None:
+    small = RunFacts(allocatable=(8.0, 5 * GIB))
+    calm = runs(1)[0]
+    calm.series.usage[30:, MEMORY] *= 9  # 4.5 GiB, above what was declared
+    kept, _ = played([with_facts(calm, small)], bundled)
+    assert max(memory for _, memory in kept[0].amounts) <= 5 * GIB
 
 
 def test_what_a_class_has_taught_is_known_to_all_models(bundled: PhaseModel) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.judging import ClusterRules, Limits, ReplayOptions
-from recommender.records import CPU, MEMORY, ContainerRecommendation, Played
+from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
 from recommender.traces.clock import Trace
 from recommender.traces.in_force import Kept
 from recommender.traces.playing import as_declared, class_peaks, declared_of, play, played
@@ -172,3 +174,15 @@ def test_the_kills_that_are_counted_are_the_kills_that_were_played(
     assert found.run.kills == len(kept.marks["killed"]) == sum(len(told.kills) for told in told.told)
     assert found.tally.samples == np.count_nonzero(one.series.present[1:])
     assert found.decisions[0].tolist() == [one.series.timestamps[at] for at in kept.positions]
+
+
+@pytest.mark.parametrize(("told_gib", "kills"), [(np.nan, 3), (8.0, 0)])
+def test_a_limit_that_stays_is_the_one_that_the_cluster_told(told_gib: float, kills: int) -> None:
+    """Four GiB were declared; where they are the limit, a use of six kills until it has come near seven."""
+    one = trace([1, 6, 6])
+    limited = Trace(replace(one.series, facts=RunFacts(limits=(np.nan, told_gib * GIB))), 0)
+    by = rules(limits="stay")
+    (kept,) = play([limited], Scripted({}), by, STEP_S)
+    found = played(limited, kept, ReplayOptions(cycle_samples=1), by.kills)
+    assert found is not None
+    assert (found.run.kills, len(found.marks["killed"])) == (kills, kills)
