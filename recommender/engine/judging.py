@@ -16,6 +16,9 @@ PINNED_FROM = 0.95
 NO_MORE = 1.05
 """A container that used no less when it had room does not use more because it has none."""
 
+ALIKE = 0.01
+"""Of a container at its limit, which cannot use more than that, only what is as near tells that it wants no more."""
+
 FADES = 0.1
 """What a container used when it had room comes this share closer to what it uses in each such sample, when less."""
 
@@ -74,7 +77,10 @@ def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
     free = slots[~all_of_it]
     before, now = arrays.free_cpu_cores[free], arrays.used[free, CPU]
     arrays.free_cpu_cores[free] = np.fmax(now, before + FADES * (now - before))
-    more = all_of_it & ~(used <= NO_MORE * arrays.free_cpu_cores[slots])
+    no_more = used <= NO_MORE * arrays.free_cpu_cores[slots]
+    capped = used >= arrays.limits[slots, CPU] * (1.0 - ALIKE)
+    no_more &= ~capped | (np.abs(used - arrays.free_cpu_cores[slots]) <= ALIKE * used)
+    more = all_of_it & ~no_more
     np.add.at(arrays.pinned, slots[more], 1)
     arrays.pinned[slots[~more]] = 0
 

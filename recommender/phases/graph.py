@@ -267,7 +267,7 @@ class PhaseGraph:
         """The forecast as tables by (previous phase, phase, dwell bucket), kept until the counts change."""
         if self._outlook is None or self._outlook.steps != steps:
             following, end = self._pair_tables()
-            self._outlook = Outlook.of(self._dwell_table(), following, end, steps)
+            self._outlook = Outlook(self._dwell_table(), following, end, steps)
         return self._outlook
 
     def first_order(self) -> dict[int, dict[str, float]]:

@@ -79,9 +79,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"metadata": {"resourceVersion": "1"}, "items": items})
 
     def _write(self) -> None:
-        self.server.asked.append((self.command, self.path))
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.written.append((self.command, self.path, body))
+        self.server.written.append((self.command, self.path, body))  # first: who sees that it was asked looks for it
+        self.server.asked.append((self.command, self.path))
         with self.server.writing():
             self._answer(200, body if self.command != "PATCH" else {})
 

@@ -150,3 +150,16 @@ def test_a_steady_load_with_noise_that_is_what_it_has_is_not_held_back() -> None
     """What it used when it had room is the most of such samples lately, and fades."""
     assert pins(0.94, 0.9, 0.97, 0.98, 0.92, 0.97) == [0, 0, 0, 0, 0, 0]
     assert pins(0.94, *[0.5] * 20, 0.97) == [0] * 21 + [1]
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "pinned"), [(math.nan, 0.97, 0), (1.0, 0.97, 1), (1.0, 1.2, 1), (1.0, 1.0, 0)]
+)
+def test_one_at_its_limit_uses_all_it_may_unless_that_is_just_what_it_used_with_room(
+    limit: float, free: float, pinned: int
+) -> None:
+    """More than the limit it cannot use: without this it would stay there for good."""
+    world = World()
+    slot = world.add(had=(1.0, GIB), limits=(limit, GIB), used=(1.0, GIB), free_cpu_cores=free)
+    judged(world, slot)
+    assert world.fleet.arrays.pinned[slot] == pinned
