@@ -2,7 +2,8 @@
 
 Where the thesis is silent: growth efficiency is compared with alpha as a share of the job's own largest so far. A job
 that has not begun to learn is not limited; until it does, the new ones beside it keep their limits and the completing
-ones are at the lower bound, which gives the limit 0.25 of the thesis' example.
+ones are at the lower bound, which gives the limit 0.25 of the thesis' example. A job of which a run finds nothing new
+(another came at the same moment, or it waited on no CPU time) stays in its list.
 """
 
 from __future__ import annotations
@@ -65,16 +66,20 @@ class Member:
     efficiency: float | None = None
     largest: float = 0.0
 
-    def measure(self, now_s: float, seen: Measured, capacity_cores: float) -> None:
-        """Growth efficiency since the last time: progress a second, divided by the mean share of the worker used."""
+    def measure(self, now_s: float, seen: Measured, capacity_cores: float) -> bool:
+        """Growth efficiency since the last time: progress a second, divided by the mean share of the worker used.
+
+        False where nothing new is known: no time has passed, or none was computed in.
+        """
         passed_s, used_core_s = now_s - self.last_s, seen.used_core_s - self.last.used_core_s
         if passed_s <= 0.0 or used_core_s <= 0.0:
-            return
+            return False
         progress = abs(seen.evaluation - self.last.evaluation) / self.scale / passed_s
         if progress or self.largest:
             self.efficiency = progress / (used_core_s / passed_s / capacity_cores)
             self.largest = max(self.largest, self.efficiency)
         self.last, self.last_s = seen, now_s
+        return True
 
     def sort(self, alpha: float) -> None:
         """Lines 4 to 13 of algorithm 1."""
@@ -107,8 +112,8 @@ class FlowCon:
             self.interval_s = self.options.interval_s
             self.members = {name: self.members.get(name) or _new(seen, now_s) for name, seen in jobs.items()}
         for name, member in self.members.items():
-            member.measure(now_s, jobs[name], self.capacity_cores)
-            member.sort(self.options.alpha)
+            if member.measure(now_s, jobs[name], self.capacity_cores):
+                member.sort(self.options.alpha)
         if all(member.stand is Stand.COMPLETING for member in self.members.values()):
             for member in self.members.values():
                 member.limit = FREE

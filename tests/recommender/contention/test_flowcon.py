@@ -70,3 +70,14 @@ def test_a_job_that_has_not_begun_to_learn_is_not_limited_nor_limits_others_that
     worker.run(0.0, {"a": Measured(1.0, 0.0), "loading": Measured(1.0, 0.0)})
     limits = worker.run(20.0, {"a": Measured(0.7, 80.0), "loading": Measured(1.0, 80.0)})
     assert limits == {"a": 1.0, "loading": 1.0}
+
+
+def test_a_job_of_which_nothing_new_is_known_stays_in_its_list() -> None:
+    """A run at the moment of the last one tells nothing, nor does a job that waited on no CPU time."""
+    worker = FlowCon(8.0, OPTIONS)
+    slow = Measured(slow_down(worker, 40.0), 320.0)
+    assert stands(worker)["a"] == "WATCHING"
+    worker.run(40.0, {"a": slow, "b": Measured(1.0, 0.0)})
+    assert stands(worker) == {"a": "WATCHING", "b": "NEW"}
+    worker.run(60.0, {"a": slow, "b": Measured(0.5, 160.0)})
+    assert stands(worker) == {"a": "WATCHING", "b": "NEW"}
