@@ -44,10 +44,14 @@ from recommender.report.money import Prices
 from recommender.report.terminal import render_table, report_console
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import ColumnMap
-from recommender.traces.rows import PHASEWISE, ROWS, Cluster
+from recommender.traces.flowcon import LOSS
+from recommender.traces.rows import ALL_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster
 from recommender.training import CrossFit, TrainingOptions, cross_fit
 
 DEFAULT_CYCLE_S = 600.0
+
+BY_DEFAULT = ", ".join(dict.fromkeys((*ROWS, *REGISTRY.names())))
+POLICIES_HELP = f"Comma list; default: {BY_DEFAULT}. Besides: {FLOWCON}, which needs a column {LOSS}."
 
 PICTURED = 8
 """Containers whose timelines a page or a folder of plots shows."""
@@ -93,7 +97,7 @@ class Selection:
 @click.option(
     "--step", "step_s", type=STEP, help="Grid step; default: the median interval. `none`: samples as they come."
 )
-@click.option("--policies", help=f"Comma list; default all: {', '.join(dict.fromkeys((*ROWS, *REGISTRY.names())))}.")
+@click.option("--policies", help=POLICIES_HELP)
 @map_option
 @click.option("--sample", type=click.IntRange(1), help="Replay only N containers, drawn by a hash of their names.")
 @click.option(
@@ -156,7 +160,7 @@ def command(
     if cycle is not None and cycle_samples is not None:
         raise Misuse("--cycle and --cycle-samples exclude each other. Give one of them.")
     asked = names(policies)
-    REGISTRY.check(asked, ROWS)
+    REGISTRY.check(asked, ALL_ROWS)
     prices = Prices(cpu_price, memory_price, violation_price, oom_price)
     outputs = Outputs(json_to, csv_to, html_to, plots_to, decisions_to)
     with ExitStack() as stack:
@@ -169,7 +173,10 @@ def command(
             cycle = _default_cycle_s(model)
         features = USAGE_FEATURES if model is None else model.detector.features
         reading = ReadOptions(
-            columns=columns, features=source_columns(features), step_s=step_s or None, as_they_come=step_s == 0.0
+            columns=columns,
+            features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())),
+            step_s=step_s or None,
+            as_they_come=step_s == 0.0,
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
@@ -222,7 +229,7 @@ def _planned(
     progress: Any,
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
     """Rows to be played, and the planner; its model is cross-fitted where none was given and something needs one."""
-    usable, notes = usable_policies(asked, model, {name: name == PHASEWISE for name in ROWS})
+    usable, notes = usable_policies(asked, model, {name: name == PHASEWISE for name in (ALL_ROWS if asked else ROWS)})
     needs_model = {PHASEWISE, *REGISTRY.needs_model}
     if model is not None or not set(usable) & needs_model:
         return _rows_and_planner(usable, model, notes)
@@ -245,8 +252,8 @@ def _planned(
 def _rows_and_planner(
     usable: tuple[str, ...], model: PhaseModel | CrossFit | None, notes: tuple[str, ...]
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
-    rows = tuple(name for name in usable if name in ROWS)
-    return rows, Planner(tuple(name for name in usable if name not in ROWS), model), notes
+    rows = tuple(name for name in usable if name in ALL_ROWS)
+    return rows, Planner(tuple(name for name in usable if name not in ALL_ROWS), model), notes
 
 
 def _replayed(

@@ -13,12 +13,15 @@ from recommender.policies.schedule import decision_positions
 from recommender.records import Played, UsageSeries
 from recommender.traces.clock import Trace
 from recommender.traces.default import Default
+from recommender.traces.flowcon import FlowConShares
 from recommender.traces.in_force import Kept
 from recommender.traces.phasewise import Phasewise
 from recommender.traces.playing import as_declared, class_peaks, play, played
 
-PHASEWISE, VPA, STATIC, CLASS_PEAK = "phasewise", "vpa", "static", "class.peak"
+PHASEWISE, VPA, STATIC, CLASS_PEAK, FLOWCON = "phasewise", "vpa", "static", "class.peak", "flowcon"
 ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)
+ALL_ROWS = (*ROWS, FLOWCON)
+"""With those that need what few recordings have, and are played where they are asked for by name."""
 
 ModelFor = Callable[[str], PhaseModel | None]
 Progress = Callable[[str, int, int], None]
@@ -85,6 +88,8 @@ def _kept(
 
     if name == VPA:
         return play(traces, Default(traces), cluster.rules, cluster.step_s, advance)
+    if name == FLOWCON:
+        return play(traces, FlowConShares(traces, cluster.step_s), cluster.rules, cluster.step_s, advance)
     models = [model for trace in traces if (model := cluster.model_for(trace.series.container)) is not None]
     cycle_samples = cluster.options.samples_per_cycle(cluster.step_s)
 

@@ -44,6 +44,21 @@ def test_two_containers_worked_by_hand(phasewise: Phasewise, tmp_path: Path) -> 
     assert report["left_out"][0]["container"] == "short"
 
 
+def test_flowcon_is_played_where_losses_are_recorded_and_the_column_is_asked_for_elsewhere(
+    phasewise: Phasewise, tmp_path: Path
+) -> None:
+    rows = [f"{60 * i},web,1,1000000,4,2000000,{1 / (1 + i)}" for i in range(12)]
+    path = tmp_path / "m.csv"
+    path.write_text("timestamp,container,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes,loss\n" + "\n".join(rows) + "\n")
+    asked = ("dry-run", path, "--cycle-samples", 2, "--policies", "static,flowcon", "--json", "-")
+    assert figures(phasewise(*asked))["policies"].keys() == {"static", "flowcon"}
+
+    path.write_text(path.read_text().replace("loss", "accuracy"))
+    refused = phasewise(*asked)
+    assert refused.code == 2
+    assert "column 'loss'" in refused.err and "m.csv" in refused.err
+
+
 def test_all_policies_are_judged_on_the_same_samples_and_the_oracle_is_best(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path
 ) -> None:

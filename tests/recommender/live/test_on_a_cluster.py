@@ -52,8 +52,9 @@ def team(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes)
 @pytest.fixture(scope="module")
 def ours(cluster: Cluster, team: str) -> Iterator[Server]:
     """The recommender with the account of its manifests, one of several that might be there."""
-    clear_ours(cluster)  # the Lease is to be made, too
-    server = start_recommender(cluster, install(cluster), "--leader-elect", "--checkpoint-interval", "5s")
+    account = install(cluster)
+    clear_ours(cluster)  # the Lease comes with the manifests, and is to be made anew where somebody took it away
+    server = start_recommender(cluster, account, "--leader-elect", "--checkpoint-interval", "5s")
     yield server
     server.stop()
 

@@ -1,0 +1,95 @@
+"""FlowCon as the recommender of recorded traces: CPU by how much jobs learn for what they use (algorithms 1 and 2).
+
+A node is shared by the containers of which a loss was recorded; one that tells none keeps what was declared. A share
+becomes a request: of the node's cores, where the recording tells them, else of the most that was declared on it at a
+time. A job that FlowCon does not limit has what it declared, and all have the memory that they declared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from recommender.contention.flowcon import FREE, FlowCon, Measured
+from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
+from recommender.traces.clock import Trace
+from recommender.traces.playing import declared_of
+from recommender.traces.told import Told
+
+LOSS = "loss"
+CONTAINER = "main"
+
+
+@dataclass(slots=True)
+class Node:
+    """What runs on one node: the latest evaluation and the CPU time of each, by its number."""
+
+    shares: FlowCon
+    jobs: dict[str, Measured] = field(default_factory=dict)
+
+    def tell(self, number: int, evaluation: float, used_core_s: float) -> None:
+        """One sample; NaN where no loss was recorded at it."""
+        known = self.jobs.get(str(number))
+        if math.isfinite(evaluation):
+            self.jobs[str(number)] = Measured(evaluation, used_core_s + (known.used_core_s if known else 0.0))
+        elif known is not None:
+            self.jobs[str(number)] = known._replace(used_core_s=known.used_core_s + used_core_s)
+
+
+class FlowConShares:
+    """Speaks for all containers of which a loss is told, each node by itself."""
+
+    def __init__(self, traces: Sequence[Trace], step_s: float) -> None:
+        self._traces, self._step_s = traces, step_s
+        self._losses = [trace.series.features.get(LOSS) for trace in traces]
+        self._declared: list[Amounts] = [_first(declared_of(trace.series)) for trace in traces]
+        placed: dict[str, list[Trace]] = {}
+        for trace in traces:
+            placed.setdefault(trace.series.node or "", []).append(trace)
+        self._nodes = {name: Node(FlowCon(capacity_of(on_it))) for name, on_it in placed.items()}
+
+    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+        """Shares of the nodes on which a job began or ended, or whose time has come."""
+        now = told.round
+        for number, position, used in zip(
+            now.numbers.tolist(), now.positions.tolist(), told.usage.tolist(), strict=True
+        ):
+            losses = self._losses[number]
+            if losses is not None:
+                self._node_of(number).tell(number, float(losses[position]), used[CPU] * self._step_s)
+        for number in now.ended:
+            self._node_of(number).jobs.pop(str(number), None)
+        return [
+            (int(name), self._share(int(name), limit, node.shares.capacity_cores))
+            for node in self._nodes.values()
+            if node.jobs and (now.now_s >= node.shares.due_s or node.jobs.keys() != node.shares.members.keys())
+            for name, limit in node.shares.run(now.now_s, node.jobs).items()
+        ]
+
+    def _node_of(self, number: int) -> Node:
+        return self._nodes[self._traces[number].series.node or ""]
+
+    def _share(self, number: int, limit: float, capacity_cores: float) -> ContainerRecommendation:
+        cpu_cores, memory_bytes = self._declared[number]
+        given = (cpu_cores if limit == FREE else limit * capacity_cores, memory_bytes)
+        return ContainerRecommendation(CONTAINER, given, given, given, given)
+
+
+def capacity_of(traces: Iterable[Trace]) -> float:
+    """Cores of a node, see above; NaN where nothing tells them."""
+    listed = list(traces)
+    told = [cores for trace in listed if math.isfinite(cores := trace.series.facts.allocatable[CPU])]
+    if told:
+        return max(told)
+    changes = []
+    for trace in listed:
+        cores = float(np.nanmax(declared_of(trace.series)[:, CPU], initial=0.0))
+        changes += [(float(trace.series.timestamps[0]), cores), (float(trace.series.timestamps[-1]) + 1.0, -cores)]
+    return float(np.max(np.cumsum([cores for _, cores in sorted(changes)]), initial=0.0)) or math.nan
+
+
+def _first(declared: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Amounts:
+    return float(declared[0, CPU]), float(declared[0, MEMORY])
