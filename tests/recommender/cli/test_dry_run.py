@@ -49,7 +49,11 @@ def test_flowcon_is_played_where_losses_are_recorded_and_the_column_is_asked_for
 ) -> None:
     rows = [f"{60 * i},web,1,1000000,4,2000000,{1 / (1 + i)}" for i in range(12)]
     path = tmp_path / "m.csv"
-    path.write_text("timestamp,container,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes,loss\n" + "\n".join(rows) + "\n")
+    path.write_text(
+        "timestamp,container,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes,loss\n"
+        + "\n".join(rows)
+        + "\n"
+    )
     asked = ("dry-run", path, "--cycle-samples", 2, "--policies", "static,flowcon", "--json", "-")
     assert figures(phasewise(*asked))["policies"].keys() == {"static", "flowcon"}
 
