@@ -45,13 +45,16 @@ from recommender.report.terminal import render_table, report_console
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.traces.flowcon import LOSS
-from recommender.traces.rows import ALL_ROWS, FLOWCON, PHASEWISE, ROWS, Cluster
+from recommender.traces.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
 from recommender.training import CrossFit, TrainingOptions, cross_fit
 
 DEFAULT_CYCLE_S = 600.0
 
 BY_DEFAULT = ", ".join(dict.fromkeys((*ROWS, *REGISTRY.names())))
-POLICIES_HELP = f"Comma list; default: {BY_DEFAULT}. Besides: {FLOWCON}, which needs a column {LOSS}."
+POLICIES_HELP = (
+    f"Comma list; default: {BY_DEFAULT}. Besides: {CLASS_RUNS} (phasewise without phases), "
+    f"{FLOWCON} (needs a column {LOSS})."
+)
 
 PICTURED = 8
 """Containers whose timelines a page or a folder of plots shows."""
@@ -229,8 +232,8 @@ def _planned(
     progress: Any,
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
     """Rows to be played, and the planner; its model is cross-fitted where none was given and something needs one."""
-    usable, notes = usable_policies(asked, model, {name: name == PHASEWISE for name in (ALL_ROWS if asked else ROWS)})
-    needs_model = {PHASEWISE, *REGISTRY.needs_model}
+    usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
+    needs_model = {*FLEETS, *REGISTRY.needs_model}
     if model is not None or not set(usable) & needs_model:
         return _rows_and_planner(usable, model, notes)
     training = TrainingOptions(

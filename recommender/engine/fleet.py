@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST
+from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.member import Member, slots_of
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
@@ -126,6 +126,19 @@ class Fleet(Containers):
 
     def _rule(self, slot: int) -> str:
         return self.foresight.words(slot, int(self.arrays.table[slot]))
+
+
+class ClassesAlone(Fleet):
+    """A fleet in which nobody decides where the classes have nothing to say: what they are worth without phases."""
+
+    def _forecast_due(self, slots: IntArray) -> BoolArray:
+        return np.zeros(len(slots), bool)
+
+    def _ask_class(self, member: Member, now_s: float) -> bool:
+        said = super()._ask_class(member, now_s)
+        if not said:
+            self.arrays.decided_by[member.slot] = UNDECIDED
+        return said
 
 
 def _why(found: ClassForecast, ahead_s: float) -> str:

@@ -59,6 +59,8 @@ class Phasewise:
         What an operator may turn.
     classes
         What is known of classes before; more is learned.
+    fleet
+        Decides what CPU is wanted.
 
     Attributes
     ----------
@@ -77,13 +79,14 @@ class Phasewise:
         cycle_samples: int,
         options: Options,
         classes: Classes,
+        fleet: type[Fleet] = Fleet,
     ) -> None:
         self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), Policy()
         self._limits_follow = rules.kills.limits == "follow"
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         lead_time = partial(LeadTime, rules.apply_delay_s + step_s, step_s)
         engines = {
-            id(model): Fed(Engine(partial(Fleet, model, step_s, cycle_samples), options, lead_time(), classes=classes))
+            id(model): Fed(Engine(partial(fleet, model, step_s, cycle_samples), options, lead_time(), classes=classes))
             for model in models
         }
         self._engine_of, self._step_s = [engines[id(model)] for model in models], step_s

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recommender.engine.classes import Classes
+from recommender.engine.fleet import ClassesAlone, Fleet
 from recommender.engine.options import Options
 from recommender.judging import ClusterRules, ReplayOptions, interval_s
 from recommender.model import PhaseModel
@@ -18,10 +19,14 @@ from recommender.traces.in_force import Kept
 from recommender.traces.phasewise import Phasewise
 from recommender.traces.playing import as_declared, class_peaks, play, played
 
-PHASEWISE, VPA, STATIC, CLASS_PEAK, FLOWCON = "phasewise", "vpa", "static", "class.peak", "flowcon"
+STATIC, VPA, CLASS_PEAK, PHASEWISE = "static", "vpa", "class.peak", "phasewise"
 ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)
-ALL_ROWS = (*ROWS, FLOWCON)
-"""With those that need what few recordings have, and are played where they are asked for by name."""
+CLASS_RUNS, FLOWCON = "class.runs", "flowcon"
+ALL_ROWS = (*ROWS, CLASS_RUNS, FLOWCON)
+"""With those that are played where they are asked for by name: a part alone, and what few recordings can tell of."""
+
+FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassesAlone}
+"""The rows that the engine speaks for, and who decides in it. They need a model."""
 
 ModelFor = Callable[[str], PhaseModel | None]
 Progress = Callable[[str, int, int], None]
@@ -35,7 +40,7 @@ class Cluster:
     Attributes
     ----------
     model_for
-        The model of a container by its name; it must have one where `phasewise` is asked for.
+        The model of a container by its name; it must have one where a row of `FLEETS` is asked for.
     step_s
         Between two rounds.
     engine
@@ -94,7 +99,9 @@ def _kept(
     cycle_samples = cluster.options.samples_per_cycle(cluster.step_s)
 
     def phasewise(of: Sequence[Trace], models: Sequence[PhaseModel], classes: Classes) -> Phasewise:
-        return Phasewise(of, models, cluster.rules, cluster.step_s, cycle_samples, cluster.engine, classes)
+        return Phasewise(
+            of, models, cluster.rules, cluster.step_s, cycle_samples, cluster.engine, classes, FLEETS[name]
+        )
 
     classes = Classes()
     if earlier := _judgeable(cluster.history, cluster.options):

@@ -44,6 +44,13 @@ def test_two_containers_worked_by_hand(phasewise: Phasewise, tmp_path: Path) -> 
     assert report["left_out"][0]["container"] == "short"
 
 
+def test_a_part_alone_is_played_where_it_is_asked_for(phasewise: Phasewise, runs_csv: Path, model_folder: Path) -> None:
+    asked = ("--policies", "phasewise,class.runs", "--json", "-")
+    played = figures(phasewise("dry-run", runs_csv, "--model", model_folder, *CYCLE, *asked))["policies"]
+    assert played.keys() == {"phasewise", "class.runs"}
+    assert played["phasewise"]["cpu"] != played["class.runs"]["cpu"]
+
+
 def test_flowcon_is_played_where_losses_are_recorded_and_the_column_is_asked_for_elsewhere(
     phasewise: Phasewise, tmp_path: Path
 ) -> None:

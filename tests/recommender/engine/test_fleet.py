@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.engine.container_arrays import BY_FORECAST
-from recommender.engine.fleet import Fleet
+from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, UNDECIDED
+from recommender.engine.fleet import ClassesAlone, Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
+from recommender.policies.class_runs import ClassRuns
+from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.phase_demand import AS_IT_COMES
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
@@ -64,6 +67,22 @@ def test_decisions_are_those_of_the_plan_along_the_whole_series() -> None:
     assert np.flatnonzero(at)[0] == MODEL.detector.lag + 1
     assert at[MODEL.detector.lag + 1 :].all(), "with each sample: there is no cycle"
     np.testing.assert_allclose(said, followed(usage, at)[at, CPU])
+
+
+@pytest.mark.parametrize(("fleet_of", "silent"), [(Fleet, BY_FORECAST), (ClassesAlone, UNDECIDED)])
+def test_where_a_class_falls_silent_the_forecast_decides_and_nobody_where_classes_are_alone(
+    fleet_of: type[Fleet], silent: int
+) -> None:
+    """The earlier run took 40 s at half a core; from 60 s on it says nothing of one that still runs."""
+    runs = ClassRuns([DemandCurve(1.0, np.tile(np.array([0.5, 1e9], np.float32), (40, 1)))])
+    fleet = fleet_of(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    decided_by = []
+    for t in range(70):
+        fleet.observe([(A, Sample(t, 0.5, 1e9))])
+        fleet.decide(fleet.due(t), t)
+        decided_by.append(int(fleet.arrays.decided_by[fleet.members[A].slot]))
+    assert set(decided_by[1:55]) == {BY_CLASS}
+    assert decided_by[-1] == silent
 
 
 def test_two_containers_do_not_disturb_each_other() -> None:
