@@ -29,18 +29,20 @@ def row(profile: Profile) -> Json:
 
 
 def container(name: str, told: Mapping[str, Any]) -> Json:
-    """A run that is like the n before it needs more than the largest of them with a chance of at most 1/(n+1)."""
+    """Of n runs k had peaks above some memory: the next one has with a chance of at most (k + 1) / (n + 1)."""
     demand = told.get("demand") or {}
     runs, step_s = int(demand.get("runs") or 0), float(demand.get("stepSeconds") or 0.0)
     cores, memory = demand.get("cpuCores") or [], demand.get("memoryBytes") or []
+    peaks = sorted(told.get("peaksMemoryBytes") or ())
     return {
         "name": name,
         "runs": runs,
         "stepSeconds": step_s,
         "longestSeconds": step_s * max(len(cores), len(memory)),
         "peakCpuCores": max(cores, default=None),
-        "peakMemoryBytes": max(memory, default=None),
-        "chanceAbovePeak": 1.0 / (runs + 1),
+        "peakMemoryBytes": max([*memory, *peaks], default=None),
+        "chanceAbovePeak": 1.0 / (max(runs, len(peaks)) + 1),
+        "peaksMemoryBytes": peaks,
         "cpuCores": cores,
         "memoryBytes": memory,
     }

@@ -40,4 +40,16 @@ document.addEventListener("click", async (event) => {
   event.target.textContent = "Copied";
 });
 
+document.addEventListener("input", (event) => { // what a margin over the peaks of earlier runs would mean
+  if (!event.target.matches("input[data-peaks]")) return;
+  const peaks = event.target.dataset.peaks.split(" ").map(Number);
+  const share = Number(event.target.value) / 100, bytes = share * Math.max(...peaks);
+  const above = peaks.filter((peak) => peak > bytes).length;
+  const chance = 100 * (above + 1) / (peaks.length + 1);
+  const words = bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)}Mi` : `${(bytes / 2 ** 30).toFixed(2)}Gi`;
+  event.target.closest("p").querySelector("output").textContent =
+    `${event.target.value} %, ${words}: ${above} of ${peaks.length} runs needed more; ` +
+    `the next one does with a chance of at most ${chance.toFixed(0)} %`;
+});
+
 setInterval(() => { if (!busy()) look().catch(() => {}); }, EVERY_MS);

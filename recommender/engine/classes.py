@@ -115,11 +115,15 @@ class Classes:
         runs = {name: known for name, known in sorted(self._known[key].items()) if len(known.memory)}
         typical_s = max((known.typical_s for known in runs.values()), default=0.0)
         number = max(map(len, runs.values()), default=0)
-        demand = [(name, demand_content(known)) for name, known in runs.items()]
+        demand = [(name, demand_content(known), known.memory) for name, known in runs.items()]
         return {
             "updated": moment(self._used_s[key]),
             "why": f"workload class: {number} runs kept, {typical_s:.0f} s each (median)",
-            "containers": [{"name": name, "demand": content} for name, content in demand if content is not None],
+            "containers": [
+                {"name": name, "demand": content, "peaksMemoryBytes": [round(peak) for peak in memory.peaks_bytes]}
+                for name, content, memory in demand
+                if content is not None
+            ],
             "state": _packed(runs),
         }
 

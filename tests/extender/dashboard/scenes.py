@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from extender.dashboard.access import REVIEWS
+from extender.dashboard.access import REVIEWS, Gate
 from extender.dashboard.job import Running, jobs_of
+from extender.dashboard.pages import dashboard
 from extender.dashboard.profile import Profile, read_profile
 from extender.dashboard.watching import Seen, Watching
+from extender.web.app import App
+from extender.web.telemetry import Telemetry
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
@@ -17,12 +20,14 @@ from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import Sample
 from recommender.units import parse_moment_s
+from tests.extender.asgi import Client
 
 Json = dict[str, Any]
 
 NOON = "2026-05-01T12:00:00Z"
 NOON_S = parse_moment_s(NOON)
 GIB = 2.0**30
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 WHY = {
     "policy": "phase.proactive", "rule": "80% that phase 2 starts within 40 s", "forecastCpuCores": 1.5,
@@ -59,6 +64,7 @@ def profile(name: str = "train", namespace: str = "ml", pods: Sequence[str] = ("
 
 def class_profile(name: str = "ml.train") -> Json:
     made = profile(f"class.{name}")
+    made["status"]["containers"][0]["peaksMemoryBytes"] = [GIB, 2.5 * GIB, 2 * GIB]
     return made | {"spec": {"class": True}}
 
 
@@ -132,3 +138,8 @@ class Reviewing:
             known = body["spec"]["token"] == "right"  # noqa: S105
             return {"status": {"authenticated": known, "user": {"username": "ann", "groups": ["dev"]}}}
         return {"status": {"allowed": self.allowed}}
+
+
+def client(one: Seen, gate: Gate | None = None) -> Client:
+    look, telemetry = watching(one), Telemetry("web")
+    return Client(App(dashboard(look, telemetry, gate), {}, telemetry, look.not_ready))

@@ -118,7 +118,8 @@ def test_gangs_that_wait_are_counted_by_name() -> None:
 def test_a_class_tells_its_peaks_and_the_chance_that_the_next_run_is_above() -> None:
     (one,) = classes(seen(profiles=[scenes.class_profile()]))["classes"]
     (main,) = one["containers"]
-    assert (one["name"], main["runs"], main["peakCpuCores"], main["peakMemoryBytes"]) == ("ml.train", 3, 2.0, 2 * GIB)
+    assert (one["name"], main["runs"], main["peakCpuCores"], main["peakMemoryBytes"]) == ("ml.train", 3, 2.0, 2.5 * GIB)
+    assert main["peaksMemoryBytes"] == [GIB, 2 * GIB, 2.5 * GIB]
     assert main["chanceAbovePeak"] == 0.25
 
 

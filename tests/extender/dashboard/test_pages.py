@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 
 from extender.dashboard.access import Gate
-from extender.dashboard.pages import dashboard
 from extender.dashboard.watching import Seen
-from extender.web.app import App
-from extender.web.telemetry import Telemetry
-from tests.extender.asgi import Client
 from tests.extender.dashboard import scenes
-from tests.extender.dashboard.scenes import Reviewing, a_job, seen, watching
+from tests.extender.dashboard.scenes import HTML, Reviewing, a_job, client, seen
 
 PATHS = ("/", "/jobs/ml/train", "/classes", "/nodes", "/warnings")
-HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 HOSTILE = '<script>alert("1")</script>'
-
-
-def client(one: Seen, gate: Gate | None = None) -> Client:
-    look, telemetry = watching(one), Telemetry("web")
-    return Client(App(dashboard(look, telemetry, gate), {}, telemetry, look.not_ready))
 
 
 @pytest.mark.parametrize("path", PATHS)

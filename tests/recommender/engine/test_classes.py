@@ -30,6 +30,7 @@ def test_a_class_profile_shows_its_demand_and_is_small_enough_whatever_the_runs(
     assert len(status["state"]) <= 128 * 1024
     demand = status["containers"][0]["demand"]
     assert (demand["stepSeconds"], demand["runs"], len(demand["cpuCores"])) == (15.0, 32, 240)
+    assert len(status["containers"][0]["peaksMemoryBytes"]) == MOST_RUNS
     again = Classes()
     again.load(KEY, status["state"], 5.0)
     assert len(again.runs(KEY, "main")) >= 8
