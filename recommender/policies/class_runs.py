@@ -97,6 +97,8 @@ class ClassRuns:
     ----------
     memory
         What they, and more of them, left behind.
+    typical_s
+        How long half of the runs take at most; 0 without runs.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = FIRST_LEVEL) -> None:
@@ -116,17 +118,13 @@ class ClassRuns:
     def replace(self, runs: Iterable[DemandCurve]) -> None:
         """Know these instead, oldest first."""
         self.runs = [_without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
+        self.typical_s = float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
         self._points = None
 
     def judge(self, violated: bool, target_violation: float) -> None:
         """A sample of a run that the class decided for was, or was not, above its CPU: the level follows."""
         moved = self.level + PACE * (float(violated) - AIM * target_violation)
         self.level = min(max(moved, LOWEST_LEVEL), HIGHEST_LEVEL)
-
-    @property
-    def typical_s(self) -> float:
-        """How long half of the runs take at most; 0 without runs."""
-        return float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
 
     def forecast(self, progress: Progress, ahead_s: float) -> ClassForecast | None:
         """The CPU a run needs within so long; None when no earlier run was like it, or when it outlived them all."""
