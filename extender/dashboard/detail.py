@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from extender.dashboard.drawing import Drawing, draw
+from extender.dashboard.drawing import Drawing, draw, draw_progress
 from extender.dashboard.history import History
 from extender.dashboard.job import Job, Running
 from recommender.cluster.vpas.status import published_in
@@ -18,6 +18,7 @@ Json = dict[str, Any]
 
 MOST_CONTAINERS = 64
 DRAWN = 4
+SHOWN = ("use", "request", "limit", "target", "declared")
 
 
 def detail(job: Job, history: History, now_s: float) -> Json:
@@ -43,12 +44,14 @@ def detail(job: Job, history: History, now_s: float) -> Json:
 
 
 def drawings(job: Job, history: History, now_s: float) -> list[tuple[Running, list[Drawing]]]:
-    """CPU and memory of the containers that matter most."""
+    """CPU and memory of the containers that matter most, and below what their training told."""
     told, made = (job.profile.containers if job.profile is not None else {}), []
     for one in job.containers[:DRAWN]:
         moments, rows = history.of(one.key)
         entry, age_s = told.get(one.key.container, {}), now_s - one.started_s
-        made.append((one, [draw(resource, moments, rows, entry, now_s, age_s) for resource in (CPU, MEMORY)]))
+        drawn = [draw(resource, moments, rows, entry, now_s, age_s) for resource in (CPU, MEMORY)]
+        progress = draw_progress(one.metric, moments, rows, now_s)
+        made.append((one, drawn if progress is None else [*drawn, progress]))
     return made
 
 
@@ -81,8 +84,9 @@ def _row(one: Running) -> Json:
         "node": one.node,
         "phase": one.phase,
         "progress": one.progress,
+        "value": one.value,
         "restarts": one.restarts,
         "deferred": one.deferred,
-        "cpuCores": {what: getattr(one, what)[CPU] for what in ("use", "request", "limit", "target")},
-        "memoryBytes": {what: getattr(one, what)[MEMORY] for what in ("use", "request", "limit", "target")},
+        "cpuCores": {what: getattr(one, what)[CPU] for what in SHOWN},
+        "memoryBytes": {what: getattr(one, what)[MEMORY] for what in SHOWN},
     }

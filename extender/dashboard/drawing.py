@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from extender.dashboard.history import COLUMNS, KILLED, PHASE
+from extender.dashboard.history import COLUMNS, DEFERRED, KILLED, PHASE, VALUE
 from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
 from recommender.units import format_cpu, format_memory, parse_moment_s
 
@@ -33,7 +33,7 @@ class Ribbon:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened: `kind` is `asked`, `applied` or `killed`."""
+    """Something that happened: `kind` is `asked`, `applied`, `deferred` or `killed`."""
 
     x: float
     kind: str
@@ -55,6 +55,47 @@ class Drawing:
     """x, width and y of what is expected for the coming cycle."""
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where moments and amounts are drawn: the past to the left of now, from `low` at the bottom to `high`."""
+
+    now_s: float
+    span_s: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, moments: FloatArray, now_s: float, low: float, high: float) -> Frame:
+        """Of all these moments."""
+        span_s = now_s - float(moments[0]) if len(moments) else 0.0
+        return cls(now_s, max(LEAST_SPAN_S, span_s), low, high if high > low else low + 1.0)
+
+    @property
+    def ahead_s(self) -> float:
+        """How far ahead there is room for."""
+        return self.span_s * AHEAD / (1.0 - AHEAD)
+
+    def x(self, moment_s: float) -> float:
+        past = (WIDTH - LEFT) * (1.0 - AHEAD)
+        return round(LEFT + past * (1.0 + (moment_s - self.now_s) / self.span_s), 1)
+
+    def y(self, amount: float) -> float:
+        share = (amount - self.low) / (self.high - self.low)
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share, 1)
+
+    def empty(self, title: str, words: Callable[[float], str]) -> Drawing:
+        """Only the axes."""
+        ticks = [self.low + share * (self.high - self.low) for share in (0.0, 0.5, 1.0)]
+        return Drawing(
+            title,
+            ticks=[(self.y(amount), words(amount)) for amount in ticks],
+            hours=[
+                (self.x(self.now_s - ago_s), f"{ago_s / 60:.0f} min ago") for ago_s in (self.span_s, self.span_s / 2.0)
+            ],
+            now_x=self.x(self.now_s),
+        )
+
+
 def draw(
     resource: int, moments: FloatArray, rows: FloatArray, told: Mapping[str, Any], now_s: float, age_s: float
 ) -> Drawing:
@@ -69,49 +110,50 @@ def draw(
     age_s
         Since it started; NaN where that is not known, and what its class uses next is not drawn.
     """
-    span_s = max(LEAST_SPAN_S, now_s - float(moments[0])) if len(moments) else LEAST_SPAN_S
-    past = (WIDTH - LEFT) * (1.0 - AHEAD)
-    ahead_s = span_s * AHEAD / (1.0 - AHEAD)
     why = told.get("why") or {}
     forecast = why.get("forecastCpuCores" if resource == CPU else "forecastMemoryBytes")
+    ahead_s = Frame.of(moments, now_s, 0.0, 1.0).ahead_s
     demand = list(_demand(resource, told, age_s, ahead_s))
     series = {what: rows[:, 2 * place + resource] for place, what in enumerate(COLUMNS)}
     known = np.concatenate([*series.values(), [forecast or 0.0], [amount for _, amount in demand]])
-    top = 1.1 * float(np.nanmax(known, initial=0.0)) or 1.0
-
-    def x(moment_s: float) -> float:
-        return round(LEFT + past * (1.0 + (moment_s - now_s) / span_s), 1)
-
-    def y(amount: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * amount / top, 1)
-
-    made = Drawing("CPU" if resource == CPU else "memory", now_x=x(now_s))
+    frame = Frame.of(moments, now_s, 0.0, 1.1 * float(np.nanmax(known, initial=0.0)))
+    made = frame.empty(*(("CPU", format_cpu) if resource == CPU else ("memory", format_memory)))
     for what, amounts in series.items():
-        if path := _path(moments, amounts, x, y, stepped=what != "use"):
+        if path := _path(moments, amounts, frame, stepped=what != "use"):
             made.lines[what] = path
     if demand:
-        made.lines["demand"] = "M" + "L".join(f"{x(now_s + after_s)},{y(amount)}" for after_s, amount in demand)
+        points = (f"{frame.x(now_s + after_s)},{frame.y(amount)}" for after_s, amount in demand)
+        made.lines["demand"] = "M" + "L".join(points)
     if isinstance(forecast, int | float) and math.isfinite(forecast):
-        made.forecast = made.now_x, WIDTH - made.now_x, y(forecast)
-    made.ribbons = [*_past(moments, rows[:, PHASE], x, now_s), *_coming(told, x, now_s, now_s + ahead_s)]
-    made.marks = list(_marks(moments, rows, resource, x))
-    words = format_cpu if resource == CPU else format_memory
-    made.ticks = [(y(top * share), words(top * share)) for share in (0.0, 0.5, 1.0)]
-    made.hours = [(x(now_s - ago_s), f"{ago_s / 60:.0f} min ago") for ago_s in (span_s, span_s / 2.0)]
+        made.forecast = made.now_x, WIDTH - made.now_x, frame.y(forecast)
+    made.ribbons = [*_past(moments, rows[:, PHASE], frame.x, now_s), *_coming(told, frame.x, now_s, now_s + ahead_s)]
+    made.marks = list(_marks(moments, rows, resource, frame.x))
     return made
 
 
-def _path(moments: FloatArray, amounts: FloatArray, x: Any, y: Any, *, stepped: bool) -> str:
+def draw_progress(metric: str, moments: FloatArray, rows: FloatArray, now_s: float) -> Drawing | None:
+    """What training told within the hour, as often as the profile was written; None where it told nothing."""
+    values = rows[:, VALUE]
+    told = values[np.isfinite(values)]
+    if not len(told):
+        return None
+    frame = Frame.of(moments, now_s, float(told.min()), float(told.max()))
+    made = frame.empty(metric, "{:.3g}".format)
+    made.lines["use"] = _path(moments, values, frame, stepped=True)
+    return made
+
+
+def _path(moments: FloatArray, amounts: FloatArray, frame: Frame, *, stepped: bool) -> str:
     """Broken where nothing is known."""
     parts, before = [], math.nan
     for moment_s, amount in zip(moments.tolist(), amounts.tolist(), strict=True):
         if math.isfinite(amount):
             if not math.isfinite(before):
-                parts.append(f"M{x(moment_s)},{y(amount)}")
+                parts.append(f"M{frame.x(moment_s)},{frame.y(amount)}")
             elif stepped:
-                parts.append(f"H{x(moment_s)}V{y(amount)}" if amount != before else f"H{x(moment_s)}")
+                parts.append(f"H{frame.x(moment_s)}V{frame.y(amount)}" if amount != before else f"H{frame.x(moment_s)}")
             else:
-                parts.append(f"L{x(moment_s)},{y(amount)}")
+                parts.append(f"L{frame.x(moment_s)},{frame.y(amount)}")
         before = amount
     return "".join(parts)
 
@@ -156,6 +198,9 @@ def _marks(moments: FloatArray, rows: FloatArray, resource: int, x: Any) -> Iter
         for at in np.flatnonzero(amounts[1:] != amounts[:-1]) + 1:
             if np.isfinite(amounts[at - 1 : at + 1]).all():
                 yield Mark(x(moments[at]), kind, f"{kind} {words(amounts[at])}, {words(amounts[at - 1])} before")
+    waits = rows[:, DEFERRED] > 0.0
+    for at in np.flatnonzero(waits & ~np.append(False, waits[:-1])):
+        yield Mark(x(moments[at]), "deferred", "a resize waits")
     killed_s = moments + rows[:, KILLED]
     for moment_s in {round(float(one)) for one in killed_s[np.isfinite(killed_s)]}:
         if moment_s >= moments[0]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from extender.dashboard.job import Job
@@ -32,18 +33,26 @@ def fleet(seen: Seen, words: str = "", page: int = 1) -> Json:
     ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
     pages = max(1, -(-len(ranked) // A_PAGE))
     page = min(max(1, page), pages)
+    saved = [job.saved() for job in chosen]
     return {
         "now": seen.now_s,
         "jobs": [row(job, risks) for job, risks in ranked[(page - 1) * A_PAGE : page * A_PAGE]],
         "count": len(ranked),
         "all": len(seen.jobs),
         "containers": sum(len(job.containers) for job in chosen),
+        "saved": {"cpuCores": _sum(one[CPU] for one in saved), "memoryBytes": _sum(one[MEMORY] for one in saved)},
         "atRisk": sum(bool(risks and risks[0][0] > 1) for _, risks in ranked),
         "page": page,
         "pages": pages,
         "words": words,
         "troubles": list(seen.troubles[:5]),
     }
+
+
+def _sum(amounts: Iterable[float]) -> float:
+    """Of those that are known; NaN where none is."""
+    known = [amount for amount in amounts if not math.isnan(amount)]
+    return math.fsum(known) if known else math.nan
 
 
 def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
@@ -54,7 +63,7 @@ def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
 def row(job: Job, risks: list[tuple[int, str]]) -> Json:
     """What the table says of one job."""
     status: Mapping[str, Any] = job.profile.status if job.profile is not None else {}
-    sums = job.sums()
+    sums, saved = job.sums(), job.saved()
     return {
         "namespace": job.key.namespace,
         "name": job.key.name,
@@ -63,6 +72,7 @@ def row(job: Job, risks: list[tuple[int, str]]) -> Json:
         **{what: str(status.get(what, "")) for what in ("phase", "next", "when", "confidence", "category", "why")},
         "cpuCores": {what: pair[CPU] for what, pair in sums.items()},
         "memoryBytes": {what: pair[MEMORY] for what, pair in sums.items()},
+        "saved": {"cpuCores": saved[CPU], "memoryBytes": saved[MEMORY]},
         "kills": sum(one.killed_s == one.killed_s for one in job.containers),
         "move": job.profile.move if job.profile is not None else "",
         "risks": [words for _, words in risks[:MOST_RISKS]],

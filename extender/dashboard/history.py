@@ -11,8 +11,8 @@ from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import FloatArray
 
 COLUMNS = ("use", "request", "limit", "target")
-WIDTH = 2 * len(COLUMNS) + 2
-PHASE, KILLED = WIDTH - 2, WIDTH - 1
+WIDTH = 2 * len(COLUMNS) + 4
+PHASE, KILLED, DEFERRED, VALUE = range(2 * len(COLUMNS), WIDTH)
 LOOKS = 240
 """An hour of looks every 15 s: 10 kB a container."""
 
@@ -34,14 +34,17 @@ class History:
             if ring is None:
                 ring = np.full((len(self._moments), WIDTH), np.nan, dtype=np.float32)
             pairs = (one.use, one.request, one.limit, one.target)
-            ring[column] = [*(amount for pair in pairs for amount in pair), one.phase, one.killed_s - now_s]
+            ring[column] = [
+                *(amount for pair in pairs for amount in pair), one.phase, one.killed_s - now_s,
+                bool(one.deferred), one.value,
+            ]  # fmt: skip
             self._rings[one.key] = ring, self._turn
         self._forget(column)
         self._turn += 1
 
     def of(self, key: ContainerKey) -> tuple[FloatArray, FloatArray]:
         """Moments in unix seconds, the oldest first, and (n, `WIDTH`): CPU and memory of each of `COLUMNS`, the phase,
-        and the seconds since the last kill for memory, below zero."""
+        the seconds since the last kill for memory, below zero, whether a resize waited, and what training told last."""
         if key not in self._rings:
             return np.empty(0), np.empty((0, WIDTH))
         order = (np.arange(len(self._moments)) + self._turn) % len(self._moments)

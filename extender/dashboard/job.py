@@ -34,8 +34,14 @@ class Running:
     ----------
     request, limit
         In force.
+    declared
+        What its owner requests.
     killed_s
         When it was last killed for memory; NaN if it was not.
+    deferred
+        Why a resize waits; empty where none does.
+    progress, metric, value
+        The category of its pod's training, and what that told last.
     """
 
     key: ContainerKey
@@ -45,11 +51,14 @@ class Running:
     request: Pair
     limit: Pair
     target: Pair
+    declared: Pair
     restarts: int
     killed_s: float
     deferred: str
     started_s: float
     progress: str
+    metric: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,15 @@ class Job:
             )
             for what in ("use", "request", "limit", "target")
         }
+
+    def saved(self) -> Pair:
+        """What is requested less than was declared, of all containers of which both is known; NaN where of none."""
+        return self._saved(CPU), self._saved(MEMORY)
+
+    def _saved(self, resource: int) -> float:
+        amounts = (one.declared[resource] - one.request[resource] for one in self.containers)
+        known = [amount for amount in amounts if not math.isnan(amount)]
+        return math.fsum(known) if known else math.nan
 
     def conditions(self) -> Iterator[tuple[str, str]]:
         """What VPA and profile say that is no good news: (type, words)."""
@@ -112,6 +130,7 @@ def _running(
     vpa: Vpa, profile: Profile | None, pods: Mapping[str, Pod], usage: Mapping[ContainerKey, Sample]
 ) -> Iterator[Running]:
     published = published_in(vpa.status)
+    entries_of = profile.containers if profile is not None else {}
     told: dict[str, list[Mapping[str, Any]]] = {}
     for entry in (profile.status.get("pods") or ()) if profile is not None else ():
         told.setdefault(str(entry.get("uid")), []).append(entry)
@@ -119,15 +138,30 @@ def _running(
         if (pod := pods.get(uid)) is None:
             continue
         phases = {entry.get("container"): entry.get("phase", -1) for entry in entries}
-        progress = next((str(entry["category"]) for entry in entries if "category" in entry), "")
+        progress: Mapping[str, Any] = next((entry for entry in entries if "category" in entry), {})
         for state in pod.containers:
-            entry = published.get(state.name)
-            target = entry.target if entry is not None else UNTOLD
-            yield _container(pod, state, int(phases.get(state.name, -1)), progress, target, usage)
+            one = published.get(state.name)
+            declared = entries_of.get(state.name, {})
+            yield _container(
+                pod, state, int(phases.get(state.name, -1)), progress,
+                one.target if one is not None else UNTOLD,
+                (_amount(declared, "declaredCpuCores"), _amount(declared, "declaredMemoryBytes")),
+                usage,
+            )  # fmt: skip
+
+
+def _amount(told: Mapping[str, Any], name: str) -> float:
+    return float(told[name]) if isinstance(told.get(name), int | float) else math.nan
 
 
 def _container(
-    pod: Pod, state: ContainerState, phase: int, progress: str, target: Pair, usage: Mapping[ContainerKey, Sample]
+    pod: Pod,
+    state: ContainerState,
+    phase: int,
+    progress: Mapping[str, Any],
+    target: Pair,
+    declared: Pair,
+    usage: Mapping[ContainerKey, Sample],
 ) -> Running:
     key = ContainerKey(*pod.key, state.name)
     sample = usage.get(key)
@@ -136,11 +170,13 @@ def _container(
     return Running(
         key, pod.node, phase,
         UNTOLD if sample is None else (sample.cpu_cores, sample.memory_bytes),
-        state.requests, state.limits, target, state.restart_count,
+        state.requests, state.limits, target, declared, state.restart_count,
         max((one.finished_s or math.nan for one in killed), default=math.nan),
         waits[0] if waits else "",
         state.started_s or math.nan,
-        progress,
+        str(progress.get("category", "")),
+        str(progress.get("metric", "")),
+        _amount(progress, "value"),
     )  # fmt: skip
 
 

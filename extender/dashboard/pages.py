@@ -138,10 +138,12 @@ def _text(package: str, name: str) -> str:
 
 
 def _worded(words: Callable[[float], str]) -> Callable[[float | None], str]:
-    """What is not known is a dash."""
+    """What is not known is a dash, and what is below zero has a minus before the same words."""
 
     def told(amount: float | None) -> str:
-        return "–" if amount is None or not math.isfinite(amount) else words(amount)
+        if amount is None or not math.isfinite(amount):
+            return "–"
+        return f"−{words(-amount)}" if amount < 0.0 else words(amount)
 
     return told
 

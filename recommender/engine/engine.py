@@ -151,7 +151,8 @@ class Engine:
             runs = self._coming.runs_of(group, self.groups.workload[slot])
             rule = f"{rule}; {memory_words(runs, self.options.rails.target_kills)}"
         notes = notes_of(rails.acted, slot, situation, self.options.rails)
-        return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes)
+        default = amounts_of(situation.estimate[slot, TARGET])
+        return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes, default)
 
     def rails_acting(self) -> dict[str, int]:
         """Of how many groups each guard rail moved the target in the last step."""

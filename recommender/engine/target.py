@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,8 @@ class Why:
         What the forecast was made by, in words; empty where nothing was foreseen, or it was not trusted.
     rails
         Name and words of each rail that acted, in order.
+    default
+        Cores and bytes: the target of the default recommender; NaN where it has none.
     """
 
     policy: str
@@ -54,3 +57,4 @@ class Why:
     leading: Member | None
     rule: str
     rails: Sequence[tuple[str, str]]
+    default: Amounts = (math.nan, math.nan)

@@ -45,7 +45,10 @@ def _container(container: Json, published: Json) -> Table:
 
 
 def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
-    """What is seen, expected and decided of a container, as (label, words); `published` is its entry in the VPA."""
+    """What is seen, expected and decided of a container, and what it would have else, as (label, words).
+
+    `published` is its entry in the VPA.
+    """
     if "phase" in container:
         phase = container["phase"]
         seen = "like no phase it knows" if phase < 0 else f"phase {phase}"
@@ -66,6 +69,12 @@ def reasons(container: Json, published: Json) -> Iterator[tuple[str, str]]:
     for label, field in (("target", "target"), ("below", "lowerBound"), ("above", "upperBound")):
         if amounts := published.get(field):
             yield label, ", ".join(f"{resource} {_amount(resource, amounts[resource])}" for resource in sorted(amounts))
+    for label, told, kind in (("declared", container, "declared"), ("default VPA", why, "default")):
+        cpu_cores, memory_bytes = told.get(f"{kind}CpuCores"), told.get(f"{kind}MemoryBytes")
+        words = [] if cpu_cores is None else [f"cpu {format_cpu(cpu_cores)}"]
+        words += [] if memory_bytes is None else [f"memory {format_memory(memory_bytes)}"]
+        if words:
+            yield label, ", ".join(words)
 
 
 def _amount(resource: str, text: str) -> str:
@@ -88,7 +97,8 @@ def _progress(pod: Json) -> str:
         return "not told"
     since = f" since {pod['categorySince']}" if "categorySince" in pod else ""
     moved = f", moved {pod['progress']:.2%} in the last interval" if "progress" in pod else ""
-    return f"{pod['category']}{since}{moved}"
+    value = f", {pod['metric']} {pod['value']:g}" if "value" in pod else ""
+    return f"{pod['category']}{since}{value}{moved}"
 
 
 def _entries(vpa: Json) -> list[Json]:

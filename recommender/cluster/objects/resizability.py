@@ -7,12 +7,12 @@ Source: kubernetes/kubernetes, `pkg/apis/core/v1/helper/qos`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recommender.cluster.objects.pair import Pair, read_pair
-from recommender.cluster.objects.reading import BadField, Fields
+from recommender.cluster.objects.reading import Fields
 from recommender.records import RESOURCES
 
 BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
@@ -64,42 +64,7 @@ def read_resizability(spec: Fields, qos: str = "") -> Resizability:
     )
 
 
-def read_templates(spec: Fields) -> frozenset[Resizability]:
-    """Of all pod templates of a controller, wherever it keeps them: a training job has one for each role.
-
-    One of a wrong form is its controller's affair, and left out.
-    """
-    found = set()
-    for template in _templates_in(spec.raw):
-        try:
-            found.add(read_resizability(Fields(template, "template.spec")))
-        except BadField:
-            continue
-    return _same(frozenset(found))
-
-
 _shared = lru_cache(maxsize=64)(Resizability)
-
-
-@lru_cache(maxsize=256)
-def _same(found: frozenset[Resizability]) -> frozenset[Resizability]:
-    """Thousands of controllers have the like; one object serves them all."""
-    return found
-
-
-def _templates_in(raw: Any) -> Iterator[Any]:
-    """The specs of pods anywhere below; inside of one there is no other."""
-    if isinstance(raw, list):
-        for each in raw:
-            yield from _templates_in(each)
-    elif isinstance(raw, dict):
-        template = raw.get("template")
-        spec = template.get("spec") if isinstance(template, dict) else None
-        if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
-            yield spec
-            return
-        for each in raw.values():
-            yield from _templates_in(each)
 
 
 def _requests_and_limits(resources: Fields) -> tuple[Pair, Pair]:

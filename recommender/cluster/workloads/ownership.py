@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
-from recommender.cluster.objects.resizability import Resizability, read_templates
 from recommender.cluster.objects.selectors import LabelSelector
+from recommender.cluster.objects.templates import NO_TEMPLATES, Templates, read_templates
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -70,7 +70,7 @@ class Workload:
     deleting
         It is on its way out.
     templates
-        What its pod templates say of resizing; empty where none is known.
+        What its pod templates say.
     replicas
         How many pods it is to have; 0 where it does not say so in `spec.replicas`.
     """
@@ -86,7 +86,7 @@ class Workload:
     api_version: str = ""
     finished: bool = False
     deleting: bool = False
-    templates: frozenset[Resizability] = frozenset()
+    templates: Templates = NO_TEMPLATES
     replicas: int = 0
 
     @property

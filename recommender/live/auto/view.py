@@ -122,7 +122,7 @@ class AutoView:
         if new is None or (old is not None and old.resizability == new.resizability):
             return
         owners = self._view.workloads.chain(new.key.namespace, new.owner)
-        if not any(owner is not None and new.resizability in owner.templates for _, owner in owners):
+        if not any(owner is not None and new.resizability in owner.templates.resizability for _, owner in owners):
             self._note(new.key.namespace)
 
     def _vpa_changed(self, old: Vpa | None, new: Vpa | None) -> None:

@@ -218,7 +218,7 @@ class _Planning:
             self._notes[_words_for(workload)] = f"the VPA only recommends (mode Off): {'; '.join(problems)}"
         if workload.kind not in WELL_KNOWN and not self._around.is_scalable(workload.api_version, workload.kind):
             problems.append(NOT_ACTED_UPON)
-        pods = {*workload.templates, *self._around.live_pods(workload)}
+        pods = {*workload.templates.resizability, *self._around.live_pods(workload)}
         has_in_place = self._around.has_in_place(self._namespace.name)
         settings, reason = harmless(wish.settings, workload.kind, pods, has_in_place)
         return WantedVpa(name, workload, self._recommender, settings, "; ".join(filter(None, [*problems, reason])))

@@ -14,6 +14,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.quota import QUOTAS, read_quota
+from recommender.cluster.objects.templates import NOTHING_DECLARED
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
@@ -200,9 +201,11 @@ class ClusterView:
         before, selection = self._selected.get(vpa.key, (None, None))
         if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
             classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in found.pods}
-            selection = SelectedPods(found.pods, classes, found.problem or None)
+            target = self._target_of(vpa)
+            declared = NOTHING_DECLARED if target is None else target.templates.declared
+            selection = SelectedPods(found.pods, classes, found.problem or None, declared)
             self._selected[vpa.key] = found, selection
-            self._rooms.selected(vpa.key, found.pods, self._replicas_of(vpa))
+            self._rooms.selected(vpa.key, found.pods, 0 if target is None else target.replicas)
         return selection
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
@@ -293,11 +296,10 @@ class ClusterView:
     def _ours(self) -> list[Vpa]:
         return list(filter(self._scope.claims, self._vpas.snapshot().values()))
 
-    def _replicas_of(self, vpa: Vpa) -> int:
-        """How many pods its target is to have, where that is known."""
+    def _target_of(self, vpa: Vpa) -> Workload | None:
+        """What it is for, where that is watched."""
         target = vpa.target
-        workload = self.workloads.get(vpa.key.namespace, Ref.of(target.api_version, target.kind, target.name))
-        return 0 if workload is None else workload.replicas
+        return self.workloads.get(vpa.key.namespace, Ref.of(target.api_version, target.kind, target.name))
 
     def _must_lead(self) -> None:
         if not self._leads():

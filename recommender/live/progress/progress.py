@@ -123,11 +123,14 @@ def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str
 
 
 def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
-    """What a profile says of a pod: its category, since when, and how much it grew in the last interval judged."""
+    """What a profile says of a pod: its category, since when, what was told last, and how much that grew in the last
+    interval judged."""
     growth = state.growth.get(pod_uid)
     if growth is None:
         return {}
     told: dict[str, object] = {"category": growth.category.value, "categorySince": moment(growth.since_s)}
+    if growth.value is not None:
+        told |= {"metric": growth.metric, "value": float(f"{growth.value:.4g}")}
     if growth.growth is not None:
         told["progress"] = float(f"{growth.growth:.3g}")
     return told

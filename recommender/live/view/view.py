@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
@@ -33,11 +34,14 @@ class SelectedPods:
         The class of each pod by its uid: what makes runs comparable.
     problem
         Why the pods cannot be told, in words; None when they can.
+    declared
+        Cores and bytes that its target's owner requests, by container name, where that is known.
     """
 
     pods: Sequence[Pod]
     workload: Mapping[str, str | None]
     problem: str | None = None
+    declared: Mapping[str, Pair] = field(default_factory=dict)
 
     @cached_property
     def containers(self) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recommender.cluster.objects.pair import NOTHING
 from recommender.engine.classes import demand_content
 from recommender.engine.container_arrays import UNDECIDED
 from recommender.engine.engine import Engine
@@ -51,6 +52,7 @@ def signature_of(state: VpaState, known: Known) -> object:
         list(state.targets.items()),
         known.engine.news_of(state.groups.values()),
         known.refusal,
+        state.selection.declared,
         [(uid, growth.category) for uid, growth in state.growth.items()],
     )
 
@@ -68,7 +70,7 @@ def profile_of(state: VpaState, known: Known, *, keeps: bool = True) -> Json:
         "observedGeneration": state.vpa.generation,
         "model": engine.fleet.model.origin,
         "containers": [
-            container_entry(name, whys[name], engine.fleet) | _demand(target, engine)
+            container_entry(name, whys[name], engine.fleet) | _declared(name, state) | _demand(target, engine)
             for name, target in sorted(chosen, key=_name)[:MOST_CONTAINERS]
         ],
         "pods": _pods(state, engine),
@@ -144,6 +146,12 @@ def _known(amount: float) -> float:
     return 0.0 if isnan(amount) else amount
 
 
+def _declared(name: str, state: VpaState) -> Json:
+    """What its owner requests for it, where that is known."""
+    amounts = zip(("declaredCpuCores", "declaredMemoryBytes"), state.selection.declared.get(name, NOTHING), strict=True)
+    return {what: amount for what, amount in amounts if not isnan(amount)}
+
+
 def _demand(target: Target, engine: Engine) -> Json:
     """What a run of its class needs by the time since its start, where that is known."""
     workload = engine.groups.workload[engine.groups.slots[target.group]]
@@ -176,6 +184,9 @@ def _why(why: Why) -> Json:
     cpu_cores, memory_bytes = why.forecast
     if not (isnan(cpu_cores) or isnan(memory_bytes)):
         told["forecastCpuCores"], told["forecastMemoryBytes"] = round(cpu_cores, 3), round(memory_bytes)
+    for name, amount in zip(("defaultCpuCores", "defaultMemoryBytes"), why.default, strict=True):
+        if not isnan(amount):
+            told[name] = round(amount, 3)
     if why.rule:
         told["rule"] = why.rule[: 2 * LONGEST_WORDS]
     return told

@@ -31,7 +31,8 @@ HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 WHY = {
     "policy": "phase.proactive", "rule": "80% that phase 2 starts within 40 s", "forecastCpuCores": 1.5,
-    "forecastMemoryBytes": 3 * GIB, "rails": [{"name": "slow shrink", "words": "kept for 600 s"}],
+    "forecastMemoryBytes": 3 * GIB, "defaultCpuCores": 1.8, "defaultMemoryBytes": 4 * GIB,
+    "rails": [{"name": "slow shrink", "words": "kept for 600 s"}],
 }  # fmt: skip
 
 
@@ -52,6 +53,7 @@ def vpa(name: str = "train", namespace: str = "ml", target_cpu: str = "1200m", *
 def profile(name: str = "train", namespace: str = "ml", pods: Sequence[str] = ("train-0",), **more: Any) -> Json:
     container = {
         "name": "main", "phase": 1, "since": NOON, "confidence": 0.6, "why": WHY,
+        "declaredCpuCores": 4.0, "declaredMemoryBytes": 8 * GIB,
         "next": [{"phase": 2, "probability": 0.8, "at": "2026-05-01T12:00:40Z"}],
         "demand": {"stepSeconds": 60.0, "runs": 3, "cpuCores": [0.5, 2.0, 1.0], "memoryBytes": [GIB, 2 * GIB, GIB]},
     }  # fmt: skip

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from extender.dashboard.drawing import HEIGHT, WIDTH, draw
-from extender.dashboard.history import COLUMNS, PHASE, History
+from extender.dashboard.drawing import HEIGHT, WIDTH, draw, draw_progress
+from extender.dashboard.history import PHASE, History
+from extender.dashboard.history import WIDTH as COLUMNS
 from recommender.records import CPU, MEMORY
 from tests.extender.dashboard.scenes import NOON_S, a_job, only, profile
 
@@ -60,5 +62,27 @@ def test_the_hour_is_drawn_with_its_phases_its_marks_and_what_comes() -> None:
 
 
 def test_nothing_known_is_a_drawing_too() -> None:
-    drawn = draw(MEMORY, np.empty(0), np.empty((0, 2 * len(COLUMNS) + 2)), {}, NOON_S, float("nan"))
+    drawn = draw(MEMORY, np.empty(0), np.empty((0, COLUMNS)), {}, NOON_S, float("nan"))
     assert (drawn.lines, drawn.ribbons, drawn.marks, drawn.forecast) == ({}, [], [], None)
+
+
+def test_a_resize_that_waits_is_marked_when_it_begins_to() -> None:
+    kept, one = History(), only(a_job())
+    for number, why in enumerate(("", "Deferred: no room", "Deferred: no room", "", "Deferred: no room")):
+        kept.add(NOON_S + 15.0 * number, [replace(one, deferred=why)])
+    moments, rows = kept.of(one.key)
+    marks = draw(CPU, moments, rows, {}, NOON_S + 60.0, math.nan).marks
+    assert [mark.kind for mark in marks] == ["deferred", "deferred"]
+
+
+def test_what_training_told_is_drawn_below_and_nothing_where_it_told_nothing() -> None:
+    kept, one = History(), only(a_job())
+    for number, loss in enumerate((2.0, 1.5, 1.5, 0.5)):
+        kept.add(NOON_S + 15.0 * number, [replace(one, metric="loss", value=loss)])
+    moments, rows = kept.of(one.key)
+    drawn = draw_progress("loss", moments, rows, NOON_S + 45.0)
+    assert drawn is not None
+    assert [words for _, words in drawn.ticks] == ["0.5", "1.25", "2"]
+    assert drawn.lines["use"].count("V") == 2, "a step where it is another value"
+    silent, none = looked(3).of(one.key)
+    assert draw_progress("", silent, none, NOON_S) is None

@@ -92,6 +92,15 @@ def test_ten_thousand_containers_come_in_pages_of_a_hundred_jobs() -> None:
     assert [job["name"] for job in fleet(seen(many), "ml 249")["jobs"]] == ["job-249"]
 
 
+def test_what_is_saved_is_what_is_requested_less_than_was_declared() -> None:
+    """4 cores and 8 GiB were declared, 1 and 2 are in force."""
+    told = fleet(a_job())
+    (row,) = told["jobs"]
+    assert row["saved"] == told["saved"] == {"cpuCores": 3.0, "memoryBytes": 6 * GIB}
+    unknown = fleet(seen([scenes.vpa()]))["saved"]
+    assert all(math.isnan(amount) for amount in unknown.values())
+
+
 def test_a_node_is_forecast_by_profiles_and_by_requests_where_there_is_none() -> None:
     stranger = scenes.pod("stranger")
     (row,) = nodes(seen([scenes.vpa()], [scenes.profile()], [scenes.pod(), stranger], [scenes.node()]))["nodes"]

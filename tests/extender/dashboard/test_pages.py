@@ -38,7 +38,12 @@ def test_a_page_takes_nothing_from_elsewhere_and_runs_nothing_but_ours(path: str
 
 def test_the_page_of_a_job_tells_the_chain_of_reasons_and_what_to_write_down() -> None:
     shown = client(a_job()).get("/jobs/ml/train", **HTML).text
-    for words in ("phase 2 (80%)", "80% that phase 2 starts within 40 s", "slow shrink: kept for 600 s"):
+    for words in (
+        "phase 2 (80%)",
+        "80% that phase 2 starts within 40 s",
+        "slow shrink: kept for 600 s",
+        "cpu 4.00, memory 8.00Gi",
+    ):
         assert words in shown
 
 

@@ -1,4 +1,4 @@
-"""Whether the resources of a pod can be changed while it runs, told from its spec or from a template."""
+"""Whether the resources of a pod can be changed while it runs, told from its spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from recommender.cluster.objects.resizability import (
     GUARANTEED,
     Resizability,
     read_resizability,
-    read_templates,
     refusal_of,
 )
 
@@ -63,25 +62,6 @@ def test_limits_without_requests_and_policies_that_restart_are_seen() -> None:
     assert not read(container(BOTH, resizePolicy=policies)).restarts
     policies.append({"resourceName": "memory", "restartPolicy": "RestartContainer"})
     assert read(container(BOTH, resizePolicy=policies)).restarts
-
-
-def test_templates_are_found_wherever_a_controller_keeps_them() -> None:
-    def template(*containers: Json) -> Json:
-        return {"template": {"spec": {"containers": list(containers)}}}
-
-    job = template(container(BOTH))
-    assert read_templates(Fields(job)) == {Resizability()}
-    assert read_templates(Fields({"jobTemplate": {"spec": job}})) == {Resizability()}
-    roles = {"pytorchReplicaSpecs": {"Master": job, "Worker": template(container())}}
-    assert read_templates(Fields(roles)) == {Resizability(), Resizability(BEST_EFFORT)}
-    of_set = {"replicatedJobs": [{"name": "a", "template": {"spec": template(container(BOTH, BOTH))}}]}
-    assert read_templates(Fields(of_set)) == {Resizability(GUARANTEED)}
-
-
-def test_a_template_of_a_wrong_form_is_left_out_and_the_others_are_read() -> None:
-    bad = {"template": {"spec": {"containers": [{"resources": "many"}]}}}
-    good = {"template": {"spec": {"containers": [container(BOTH)]}}}
-    assert read_templates(Fields({"roles": [bad, good]})) == {Resizability()}
 
 
 @pytest.mark.parametrize(

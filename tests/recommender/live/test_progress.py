@@ -138,6 +138,8 @@ def test_a_pod_without_a_sample_is_told_of_all_the_same(cluster: Records) -> Non
             "name": "job-2",
             "uid": "uid-job-2",
             "category": "Progressing",
+            "metric": "loss",
+            "value": 2.0,
             "categorySince": "1970-01-12T13:46:40Z",
         }
     }
