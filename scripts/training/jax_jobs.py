@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +42,15 @@ class JaxLearner:
     def _leaves(self, tree: Any) -> list[NDArray[Any]]:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
-    def save(self, path: Path) -> None:
+    def save(self, to: Path | IO[bytes]) -> None:
         """Write weights and optimiser state."""
-        np.savez(path, *self._leaves(self.state))
+        np.savez(to, *self._leaves(self.state))
+
+    def load(self, file: IO[bytes]) -> None:
+        """Take in what `save` wrote to a file, from where that stands."""
+        with np.load(io.BytesIO(file.read())) as kept:
+            leaves = [jnp.asarray(kept[f"arr_{place}"]) for place in range(len(kept.files))]
+        self.state = jax.tree.unflatten(jax.tree.structure(self.state), leaves)
 
     def export(self, path: Path) -> None:
         """Write the weights in half precision, compressed."""

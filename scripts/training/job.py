@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -30,9 +31,14 @@ def thread_environment(threads: int) -> dict[str, str]:
     }
 
 
-def run_job(run: Run, folder: Path, progress_path: Path | None = None) -> None:
-    """Run one training job in this process; what it writes goes into `folder`."""
-    job = Job(run, folder, progress_path)
+def run_job(run: Run, folder: Path, progress_path: Path | None = None, checkpoint_path: Path | None = None) -> None:
+    """Run one training job in this process; what it writes goes into `folder`.
+
+    With a `checkpoint_path` SIGTERM ends it once it has kept there what it learned, and the next run goes on from that.
+    """
+    job = Job(run, folder, progress_path, checkpoint_path)
+    if checkpoint_path is not None:
+        signal.signal(signal.SIGTERM, lambda *_: setattr(job, "told_to_end", True))
     framework = workload_named(run.workload).framework
     job.stage("import")
     importlib.import_module(f"training.{framework}_jobs").run(job)
@@ -45,17 +51,33 @@ def run_job(run: Run, folder: Path, progress_path: Path | None = None) -> None:
 @click.option("--seed", default=0, show_default=True, help="Seed of the plan.")
 @click.option("--scale", default=1.0, show_default=True, help="Data and steps times this; 0.1 is a light run.")
 @click.option("--progress", type=click.Path(path_type=Path), help="File to keep `stage step loss` in.")
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    help="Keep what was learned here on SIGTERM, and go on from it (PyTorch and JAX).",
+)
 @click.option("--folder", type=click.Path(path_type=Path), help="Folder for checkpoints; default a passing one.")
-def main(*, workload: str, number: int, seed: int, scale: float, progress: Path | None, folder: Path | None) -> None:
+def main(
+    *,
+    workload: str,
+    number: int,
+    seed: int,
+    scale: float,
+    progress: Path | None,
+    checkpoint: Path | None,
+    folder: Path | None,
+) -> None:
     """Run one training job of the plan in this process, real work and all."""
     runs = {(run.workload, run.number): run for run in planned_runs(seed)}
     if (workload, number) not in runs:
         raise click.UsageError(f"no run {number} of {workload!r}; `record_training plan` lists them")
+    if checkpoint is not None and workload.endswith("-sklearn"):
+        raise click.UsageError("--checkpoint: jobs of scikit-learn cannot go on from what they kept")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     run = runs[workload, number].scaled(scale)
     os.environ.update(thread_environment(run.threads))
     with tempfile.TemporaryDirectory(prefix="training-") as passing:
-        run_job(run, folder or Path(passing), progress)
+        run_job(run, folder or Path(passing), progress, checkpoint)
 
 
 if __name__ == "__main__":

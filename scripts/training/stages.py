@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +22,33 @@ from training.plan import Run
 _log = logging.getLogger(__name__)
 
 Arrays = tuple[NDArray[Any], ...]
+STOPPED = 143
+"""Exit code of a job that was told to end: 128 and the number of SIGTERM, as a shell has it."""
+
 REPORT_EVERY_S = 0.2
 """Steps come faster than the sampler looks (1 s); writing each would only disturb the job."""
 
 
 class Job:
-    """A running job as the recorder sees it: a line of `stage step loss` in a small file, and a folder."""
+    """A running job as the recorder sees it: a line of `stage step loss` in a small file, and a folder.
 
-    def __init__(self, run: Run, folder: Path, progress_path: Path | None = None) -> None:
+    Attributes
+    ----------
+    checkpoint_path
+        Where a job that is told to end keeps what it has learned, and goes on from when it is begun again.
+    told_to_end
+        It ends, and keeps that, at the next step or stage.
+    """
+
+    def __init__(
+        self, run: Run, folder: Path, progress_path: Path | None = None, checkpoint_path: Path | None = None
+    ) -> None:
         self.run = run
         self.folder = folder
         self.progress_path = progress_path
+        self.checkpoint_path = checkpoint_path
+        self.told_to_end = False
+        self._keep: Callable[[], None] | None = None
         self.rng = np.random.default_rng(run.seed)
         self.step_count = 0
         self._stage = "start"
@@ -38,6 +58,7 @@ class Job:
 
     def stage(self, name: str) -> None:
         """Enter the stage `name`."""
+        self._end_if_told()
         self._stage = name
         _log.info("stage=%s after_s=%.1f step=%d", name, time.monotonic() - self._started_at, self.step_count)
         self._report()
@@ -48,6 +69,37 @@ class Job:
         self._loss = loss
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self._report()
+        self._end_if_told()
+
+    def go_on(self, learner: Learner) -> None:
+        """Begin where the run before this one ended, if it kept anything; keep what is learned from now on."""
+        path = self.checkpoint_path
+        if path is None:
+            return
+        if path.exists():
+            with path.open("rb") as file:
+                kept = json.loads(file.readline())
+                learner.load(file)
+            self.step_count, self.rng.bit_generator.state = kept["step"], kept["rng"]
+            _log.info("resumed step=%d", self.step_count)
+        self._keep = partial(self._save, learner, path)
+
+    def _save(self, learner: Learner, path: Path) -> None:
+        """What was learned, whole or not at all: a line of JSON, then what the framework writes."""
+        aside = path.with_suffix(".part")
+        with aside.open("wb") as file:
+            file.write(json.dumps({"step": self.step_count, "rng": self.rng.bit_generator.state}).encode() + b"\n")
+            learner.save(file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        _log.info("saved step=%d", self.step_count)
+
+    def _end_if_told(self) -> None:
+        if self.told_to_end:
+            if self._keep is not None:
+                self._keep()
+            raise SystemExit(STOPPED)
 
     def wait_for_accelerator(self) -> None:
         """Sleep as a host does while its accelerator computes; nothing for a class without one."""
@@ -73,8 +125,11 @@ class Learner(Protocol):
     def evaluate(self, batch: Arrays) -> float:
         """Return the loss of a batch without learning."""
 
-    def save(self, path: Path) -> None:
+    def save(self, to: Path | IO[bytes]) -> None:
         """Write weights and optimiser state."""
+
+    def load(self, file: IO[bytes]) -> None:
+        """Take in what `save` wrote to a file, from where that stands."""
 
     def export(self, path: Path) -> None:
         """Write the model in the form it would be served in."""
@@ -128,7 +183,7 @@ def _evaluate(learner: Learner, held_out: Arrays, batch_rows: int, passes: int) 
 def _train_epoch(job: Job, recipe: Recipe, learner: Learner, data: Arrays, epoch: int) -> None:
     run = job.run
     served = recipe.batches(data, run, epoch) if recipe.batches else _batches(data, run, job.rng)
-    for batch in served:
+    for batch in islice(served, (epoch + 1) * run.steps - job.step_count):
         loss = learner.step(recipe.host_work(batch, job.rng))
         job.wait_for_accelerator()
         job.stepped(loss)
@@ -152,13 +207,17 @@ def _prepare(job: Job, recipe: Recipe) -> tuple[Arrays, Arrays, Arrays]:
 
 
 def run_recipe(recipe: Recipe, job: Job) -> None:
-    """Run a job from its data set to its export; the stages are named as they begin."""
+    """Run a job from its data set to its export; the stages are named as they begin.
+
+    One that goes on makes its data anew, from the same seed, and takes every step once.
+    """
     run = job.run
     training, held_out, kept = _prepare(job, recipe)
     job.stage("build")
     evaluation_batch = min(4 * run.batch, len(held_out[0]))
     learner = recipe.learner(recipe.host_work(tuple(array[: run.batch] for array in training), job.rng))
-    for epoch in range(run.epochs):
+    job.go_on(learner)
+    for epoch in range(job.step_count // run.steps, run.epochs):
         if recipe.shard_fraction and epoch:
             job.stage("load-shard")
             shard = recipe.preprocess(recipe.make(round(run.rows * recipe.shard_fraction), job.rng))

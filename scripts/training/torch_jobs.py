@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -44,9 +46,15 @@ class TorchLearner:
         with torch.no_grad():
             return float(self.loss(self.model, tuple(torch.as_tensor(array) for array in batch)))
 
-    def save(self, path: Path) -> None:
+    def save(self, to: Path | IO[bytes]) -> None:
         """Write weights and optimiser state."""
-        torch.save({"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}, path)
+        torch.save({"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}, to)
+
+    def load(self, file: IO[bytes]) -> None:
+        """Take in what `save` wrote to a file, from where that stands."""
+        kept = torch.load(io.BytesIO(file.read()), weights_only=True)
+        self.model.load_state_dict(kept["model"])
+        self.optimiser.load_state_dict(kept["optimiser"])
 
     def export(self, path: Path) -> None:
         """Write the weights in half precision."""

@@ -1,0 +1,92 @@
+"""A training job that is told to end keeps what it has learned, and goes on from there when it is begun again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+
+from tests.scripts.benches import SCRIPTS
+from training.plan import Run
+from training.stages import STOPPED, Arrays, Job, Recipe, run_recipe
+
+RUN = Run("c", "mean-numpy", 1, 0, 7, 1, rows=400, epochs=3, steps=5, batch=8, accelerator_wait_s=0.0, part="fit")
+
+
+class Mean:
+    """Learns the mean of what it is shown, and counts the batches."""
+
+    def __init__(self) -> None:
+        self.state = np.zeros(2)
+
+    def step(self, batch: Arrays) -> float:
+        self.state += [1.0, float(batch[0].mean())]
+        return float(self.state[1] / self.state[0])
+
+    def evaluate(self, batch: Arrays) -> float:
+        return float(batch[0].mean())
+
+    def save(self, to: Path | IO[bytes]) -> None:
+        np.save(to, self.state)
+
+    def load(self, file: IO[bytes]) -> None:
+        self.state = np.load(file)
+
+    def export(self, path: Path) -> None:
+        np.save(path, self.state)
+
+
+class Told(Job):
+    """Told to end after so many steps, or as a stage begins."""
+
+    after: Callable[[Job], bool] = staticmethod(lambda _: False)
+
+    def stepped(self, loss: float) -> None:
+        if self.after(self):
+            self.told_to_end = True
+        super().stepped(loss)
+
+
+def _made(rows: int, rng: np.random.Generator) -> Arrays:
+    return (rng.random(rows),)
+
+
+def trained(folder: Path, checkpoint: Path | None, after: int | None = None) -> np.ndarray | None:
+    """The state of a job that came to its end; None where it was told to end after so many steps."""
+    job = Told(RUN, folder, None, checkpoint)
+    job.after = lambda job: job.step_count + 1 == after
+    try:
+        run_recipe(Recipe(_made, lambda data: data, lambda _: Mean()), job)
+    except SystemExit as ended:
+        assert ended.code == STOPPED
+        return None
+    return np.load(folder / "model.npy")
+
+
+@pytest.mark.parametrize("at", [1, 4, 5, 7, 10, 15])
+def test_one_that_was_told_to_end_learns_what_it_would_have_learned(tmp_path: Path, at: int) -> None:
+    """Fifteen steps in three epochs: no batch is missed, none is learned twice."""
+    whole = trained(tmp_path, None)
+    assert whole is not None and whole[0] == 15.0
+    kept = tmp_path / "kept"
+    assert trained(tmp_path, kept, after=at) is None
+    assert not kept.with_suffix(".part").exists()
+    np.testing.assert_array_equal(trained(tmp_path, kept), whole)
+
+
+def test_one_that_is_told_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
+    ended = [trained(tmp_path, tmp_path / "kept", after=after) for after in (3, 8, 9, None)]
+    assert [one is None for one in ended] == [True, True, True, False]
+    np.testing.assert_array_equal(ended[-1], trained(tmp_path, None))
+
+
+def test_scikit_learn_has_no_checkpoint_and_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "training.job", "--class", "text-sklearn", "--checkpoint", str(tmp_path / "c")]
+    done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "scikit-learn" in done.stderr
