@@ -97,7 +97,7 @@ class Connections:
             next(iter(self.by_silence)).hang_up("too many")
 
 
-class _Together:
+class Corked:
     """A transport that sends what is written in one turn of the loop at once: uvicorn writes head and body one by one,
     and each would be a system call of ours and a packet that wakes the client."""
 
@@ -150,7 +150,7 @@ class Connection(HttpToolsProtocol):
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(_Together(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
         self._connections.heard(self)
 
     def data_received(self, data: bytes) -> None:
