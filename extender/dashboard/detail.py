@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 MOST_CONTAINERS = 64
 DRAWN = 4
-SHOWN = ("use", "request", "limit", "target", "declared")
+SHOWN = ("use", "request", "limit", "target")
 
 
 def detail(job: Job, history: History, now_s: float) -> Json:
@@ -89,4 +89,5 @@ def _row(one: Running) -> Json:
         "deferred": one.deferred,
         "cpuCores": {what: getattr(one, what)[CPU] for what in SHOWN},
         "memoryBytes": {what: getattr(one, what)[MEMORY] for what in SHOWN},
+        "declared": {"cpuCores": one.declared[CPU], "memoryBytes": one.declared[MEMORY]},
     }
