@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from extender.dashboard.job import Running
+from extender.dashboard.refused import refused
 from extender.dashboard.watching import Seen
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
@@ -23,7 +24,7 @@ MOST_PEAKS = 3
 
 
 def nodes(seen: Seen) -> Json:
-    """Loads of the nodes, the fullest first; gangs that wait; jobs of which the controller said something.
+    """Loads of the nodes, the fullest first; who waits; jobs of which the controller said something.
 
     What a node is about to use is what the profiles of its pods forecast; a pod without one counts by its requests.
     """
@@ -45,6 +46,7 @@ def nodes(seen: Seen) -> Json:
         "now": seen.now_s,
         "count": len(rows),
         "nodes": rows[:MOST_NODES],
+        "refused": refused(seen.pods.values()),
         "gangs": list(_gangs(seen.pods)),
         "moves": [
             {"namespace": job.key.namespace, "name": job.key.name, "words": job.profile.move}

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from extender.dashboard.history import History
 from extender.dashboard.job import Job, jobs_of
 from extender.dashboard.profile import Profile, read_profile
+from extender.dashboard.refused import read_shown_pod
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Node, read_node
-from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES
@@ -54,7 +55,7 @@ class Watching:
         self._api, self._recommender, self._period_s, self._clock = api, recommender, period_s, clock
         self._profiles: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
         self._vpas: Reflector[Vpa] = Reflector(api, path_of(VPAS), read_vpa)
-        self._pods: Reflector[Pod] = Reflector(api, path_of(PODS), read_pod)
+        self._pods: Reflector[Pod] = Reflector(api, path_of(PODS), read_shown_pod)
         self._nodes: Reflector[Node] = Reflector(api, path_of(NODES), read_node)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="look", daemon=True)

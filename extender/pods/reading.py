@@ -92,7 +92,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             ours=labelled or bool(words) or seen.scheduler_name in schedulers,
             started_s=math.nan if seen.started_s is None else seen.started_s,
             refused_s=math.nan if seen.node else _refused_s(raw.child("status")),
-            refusal="" if seen.node else _refusal(raw.child("status")).text("message"),
+            refusal="" if seen.node else refusal_in(raw.child("status")).text("message"),
             priority=spec.integer("priority"),
             preempts=spec.text("preemptionPolicy") != "Never",
             of_our_scheduler=seen.scheduler_name in schedulers,
@@ -118,12 +118,12 @@ def _job_of(pod: ClusterPod) -> str:
 
 def _refused_s(status: Fields) -> float:
     """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
-    condition = _refusal(status)
+    condition = refusal_in(status)
     said, since_s = condition.text("message"), condition.time_s("lastTransitionTime")
     return since_s if since_s is not None and any(reason in said for reason in THAT_PASS) else math.nan
 
 
-def _refusal(status: Fields) -> Fields:
+def refusal_in(status: Fields) -> Fields:
     """The condition of a pod that no node was found for; an empty one for any other."""
     for condition in status.children("conditions"):
         if condition.text("type") == "PodScheduled" and condition.text("status") == "False":

@@ -9,13 +9,13 @@ from extender.dashboard.access import REVIEWS, Gate
 from extender.dashboard.job import Running, jobs_of
 from extender.dashboard.pages import dashboard
 from extender.dashboard.profile import Profile, read_profile
+from extender.dashboard.refused import read_shown_pod
 from extender.dashboard.watching import Seen, Watching
 from extender.web.app import App
 from extender.web.telemetry import Telemetry
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
-from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import Sample
@@ -98,7 +98,7 @@ def seen(
 ) -> Seen:
     """One look."""
     found: dict[ObjectKey, Profile] = {one.key: one for one in map(read_profile, profiles)}
-    placed = {one.key: one for one in map(read_pod, pods)}
+    placed = {one.key: one for one in map(read_shown_pod, pods)}
     jobs = jobs_of(map(read_vpa, vpas), found, placed.values(), usage or {}, "phasewise")
     classes = {key: one for key, one in found.items() if one.of_class}
     return Seen(now_s, jobs, classes, placed, {ObjectKey("", one.name): one for one in map(read_node, nodes)})

@@ -117,6 +117,24 @@ def test_a_peak_is_told_by_the_age_of_the_container() -> None:
     assert young["peaks"][0]["inSeconds"] == 60.0
 
 
+def test_pods_that_no_node_takes_are_told_with_the_schedulers_words_the_longest_waiting_first() -> None:
+    def waiting(name: str, at: str, node: str = "") -> Any:
+        refusal = {
+            "type": "PodScheduled",
+            "status": "False",
+            "message": f"no node for {name}",
+            "lastTransitionTime": at,
+        }
+        return scenes.pod(name, node=node, phase="Pending") | {"status": {"phase": "Pending", "conditions": [refusal]}}
+
+    pods = [waiting("b", "2026-05-01T12:00:30Z"), waiting("a", scenes.NOON), waiting("c", scenes.NOON, node="n0")]
+    told = nodes(seen(pods=pods))["refused"]
+    assert [(one["pod"], one["since"] - scenes.NOON_S, one["words"]) for one in told] == [
+        ("a", 0.0, "no node for a"),
+        ("b", 30.0, "no node for b"),
+    ]
+
+
 def test_gangs_that_wait_are_counted_by_name() -> None:
     members = [scenes.pod(f"g-{number}", node="") for number in range(3)]
     for member in members:
