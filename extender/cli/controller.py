@@ -11,8 +11,11 @@ from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import Patience
 from extender.gangs.waking import Waker
 from extender.leading import election
+from extender.moves.board import Planner
 from extender.moves.gate import LATE, MOVED, MOVING, MoveLimits
 from extender.moves.mover import Mover
+from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.specon import SpeConPlanner
 from extender.web.app import App
 from extender.web.pages import create_pages
 from extender.web.server import Server, Serving
@@ -20,6 +23,7 @@ from extender.web.telemetry import Telemetry
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cluster.access.connection import connect
+from recommender.contention.phasewise import MoveOptions
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +51,26 @@ LEASE = "phasewise-controller"
     "--moves",
     type=click.Choice(["off", "plan", "act"]),
     default="off",
-    help="plan: events tell which training jobs SpeCon would move where; act: these are moved.",
+    help="plan: events tell which training jobs would be moved where; act: these are moved.",
+)
+@click.option(
+    "--moves-policy",
+    type=click.Choice(["specon", "phasewise"]),
+    default="specon",
+    help="specon: room for jobs that still learn; phasewise: jobs end sooner, by earlier runs of their classes.",
+)
+@click.option(
+    "--move-cost",
+    "move_cost_s",
+    type=DURATION,
+    default="60s",
+    help="With phasewise: what a move costs a job, until moves have told.",
+)
+@click.option(
+    "--move-margin",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    help="With phasewise: a move must win more than so many times its cost.",
 )
 @click.option("--moves-at-once", type=click.IntRange(1), default=4, help="With --moves act: so many jobs on their way.")
 @click.option(
@@ -73,6 +96,9 @@ def command(
     period_s: float,
     retry_s: float,
     moves: str,
+    moves_policy: str,
+    move_cost_s: float,
+    move_margin: float,
     moves_at_once: int,
     moves_at_once_in_namespace: int,
     back_within_s: float,
@@ -103,7 +129,10 @@ def command(
     controller = Controller(api, leads, controller_options, namespace=lease_namespace)
     waker = Waker(api, leads, retry_s) if retry_s else None
     limits = MoveLimits(moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s) if moves == "act" else None
-    mover = Mover(api, leads, controller.cluster, controller.ledger, limits) if moves != "off" else None
+    planner: Planner = SpeConPlanner()
+    if moves_policy == "phasewise":
+        planner = PhasewisePlanner(MoveOptions(cost_s=move_cost_s, margin=move_margin, cool_down_s=rest_s))
+    mover = Mover(api, leads, controller.cluster, controller.ledger, planner, limits) if moves != "off" else None
     telemetry = _telemetry(controller, waker, mover)
     app = App(create_pages("controller", telemetry, controller.not_ready), {}, telemetry, controller.not_ready)
     server = Server(app, Serving(address))
@@ -130,7 +159,7 @@ def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None)
         ("unreadable_objects", "Objects that cannot be read, and are left out.", unreadable),
         ("pods_woken", "Times a refused pod was tried again.", lambda: waker.woken if waker else 0),
         ("moves_planned", "Training jobs that would be moved.", lambda: mover.planned if mover else 0),
-        ("moves_refused", "Training jobs in the way of others that stay.", lambda: mover.refused if mover else 0),
+        ("moves_refused", "Training jobs that would be moved if they could.", lambda: mover.refused if mover else 0),
         ("moves_started", "Training jobs moved since the start.", lambda: mover.counts[MOVING] if mover else 0),
         ("moves_done", "Moved jobs that run again.", lambda: mover.counts[MOVED] if mover else 0),
         ("moves_late", "Moved jobs that did not come back in time.", lambda: mover.counts[LATE] if mover else 0),

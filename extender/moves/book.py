@@ -9,7 +9,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from extender.moves.board import Rate
 from extender.moves.job import MovingJob, read_job
 from extender.moves.record import ANNOTATION, MoveRecord, written
 from extender.pods.pod import PREFIX
@@ -21,6 +25,7 @@ from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
+from recommender.contention.sharing import Stage
 from recommender.growth import Category
 
 log = logging.getLogger(__name__)
@@ -30,38 +35,86 @@ JOBS = ("batch/v1", "jobs")
 BARRED = f"{PREFIX}moves-barred"
 """Annotation of a class's profile: the job of it that did not come back from a move."""
 
+MOST_STAGES = 12
+"""Of a run: enough to see who waits while another computes, few enough to play many of them forth."""
+
+LEAST_CORES = 0.01
+"""A job that waits takes its time all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToldProfile:
-    """Of a PhaseProfile: the categories of its pods by UID, and whether it bars its class from being moved."""
+    """Of a PhaseProfile.
+
+    Attributes
+    ----------
+    categories, rates
+        Of its pods, by UID.
+    run
+        What a run of its class takes from start to end, if it is the profile of one.
+    bars
+        Whether it bars its class from being moved.
+    """
 
     key: ObjectKey
     categories: Mapping[str, Category]
+    rates: Mapping[str, Rate]
+    run: Sequence[Stage]
     bars: bool
 
 
 @reads("PhaseProfile")
 def read_told(raw: Fields) -> ToldProfile:
     """From the JSON of a PhaseProfile; BadObject where a field has the wrong form."""
-    metadata, known = raw.child("metadata"), list(Category)
-    numbers = categories_of(raw.child("status"))
-    told = {uid: known[number] for uid, number in numbers.items() if number is not None}
-    return ToldProfile(read_key(metadata), told, BARRED in metadata.words("annotations"))
+    metadata, status, known = raw.child("metadata"), raw.child("status"), list(Category)
+    told = {uid: known[number] for uid, number in categories_of(status).items() if number is not None}
+    run = _run_of(status) if raw.child("spec").flag("class") else ()
+    return ToldProfile(read_key(metadata), told, _rates_of(status), run, BARRED in metadata.words("annotations"))
+
+
+def _rates_of(status: Fields) -> dict[str, Rate]:
+    """Of several containers of a pod that which uses most."""
+    rates: dict[str, Rate] = {}
+    for pod in status.children("pods"):
+        cpu_cores, since_s = pod.quantity("meanCpuCores"), pod.time_s("startedAt")
+        if cpu_cores is not None and since_s is not None:
+            rate = Rate(cpu_cores, since_s)
+            rates[pod.text("uid")] = max(rate, rates.get(pod.text("uid"), rate))
+    return rates
+
+
+def _run_of(status: Fields) -> Sequence[Stage]:
+    """Of several containers of a class that which takes most."""
+    runs = [
+        stages_of(step_s, demand.raw.get("cpuCores"))
+        for demand in (container.child("demand") for container in status.children("containers"))
+        if (step_s := demand.quantity("stepSeconds"))
+    ]
+    return max(runs, key=lambda run: sum(stage.core_s for stage in run), default=())
+
+
+def stages_of(step_s: float, cpu_cores: Any) -> Sequence[Stage]:
+    """A curve of cores by the time since start in a few stages of equal length; none where it is no curve.
+
+    Examples
+    --------
+    >>> stages_of(10.0, [1.0, 3.0])
+    [Stage(core_s=10.0, cores=1.0), Stage(core_s=30.0, cores=3.0)]
+    """
+    if not isinstance(cpu_cores, list) or not cpu_cores or not all(isinstance(x, int | float) for x in cpu_cores):
+        return ()
+    levels = np.maximum(np.array(cpu_cores, np.float64), LEAST_CORES)
+    parts = np.array_split(levels, min(MOST_STAGES, len(levels)))
+    return [Stage(float(part.sum()) * step_s, float(part.mean())) for part in parts]
 
 
 class MoveBook:
-    """Two watches, and what was written since they last showed it.
+    """Two watches, and what was written since they last showed it."""
 
-    Parameters
-    ----------
-    with_jobs
-        Whether Jobs are looked at, which nobody needs who only plans.
-    """
-
-    def __init__(self, api: Api, *, with_jobs: bool) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
         self._profiles = Reflector(api, path_of(PROFILES), read_told)
-        self._jobs = Reflector(api, path_of(JOBS), read_job) if with_jobs else None
+        self._jobs = Reflector(api, path_of(JOBS), read_job)
         self._ahead: dict[str, tuple[set[str], MovingJob]] = {}
         self._by_uid: dict[str, ObjectKey] = {}
         self._indexed = -1
@@ -77,7 +130,7 @@ class MoveBook:
 
     @property
     def _watches(self) -> Sequence[Reflector[ToldProfile] | Reflector[MovingJob]]:
-        return (self._profiles,) if self._jobs is None else (self._profiles, self._jobs)
+        return (self._profiles, self._jobs)
 
     @property
     def synced(self) -> bool:
@@ -100,6 +153,14 @@ class MoveBook:
         profiles = self._profiles.snapshot().values()
         return {uid: category for profile in profiles for uid, category in profile.categories.items()}
 
+    def rates(self) -> dict[str, Rate]:
+        """By pod UID."""
+        return {uid: rate for profile in self._profiles.snapshot().values() for uid, rate in profile.rates.items()}
+
+    def runs(self) -> dict[ObjectKey, Sequence[Stage]]:
+        """Of the workload classes of which runs came to an end."""
+        return {_class_of(one.key): one.run for one in self._profiles.snapshot().values() if one.run}
+
     def profile_of(self, uid: str) -> ObjectKey | None:
         """The PhaseProfile that tells the category of a pod."""
         version = self._profiles.version
@@ -110,7 +171,7 @@ class MoveBook:
 
     def jobs(self) -> dict[str, MovingJob]:
         """By UID."""
-        seen = {job.uid: job for job in self._jobs.snapshot().values()} if self._jobs else {}
+        seen = {job.uid: job for job in self._jobs.snapshot().values()}
         self._ahead = {
             uid: (behind, job)
             for uid, (behind, job) in self._ahead.items()
@@ -121,8 +182,9 @@ class MoveBook:
     def late_classes(self) -> set[ObjectKey]:
         """The workload classes of which no job is moved, as one did not come back."""
         profiles = (profile.key for profile in self._profiles.snapshot().values() if profile.bars)
-        named = {ObjectKey(key.namespace, key.name.removeprefix(CLASS_PREFIX)) for key in profiles}
-        return named | {ObjectKey(job.key.namespace, job.workload) for job in self.jobs().values() if job.late}
+        return {_class_of(key) for key in profiles} | {
+            ObjectKey(job.key.namespace, job.workload) for job in self.jobs().values() if job.late
+        }
 
     # -- what is written; each raises an `ApiError` --------------------------------------------------------------------
 
@@ -149,3 +211,7 @@ class MoveBook:
             self._api.patch(
                 path_of(PROFILES, *profile), {"metadata": {"annotations": {name: text}}}, metadata_only=True
             )
+
+
+def _class_of(profile: ObjectKey) -> ObjectKey:
+    return ObjectKey(profile.namespace, profile.name.removeprefix(CLASS_PREFIX))

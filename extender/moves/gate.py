@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
+from extender.moves.board import PlannedMove
 from extender.moves.book import MoveBook
 from extender.moves.job import MovingJob
-from extender.moves.planner import PlannedMove
 from extender.moves.record import MoveRecord, Outcome, added, ended
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
@@ -111,7 +111,7 @@ class MoveGate:
         age_s = self._clock() - record.since_s
         on_its_way = old is None or not old.alive
         if now is not None and now.uid != record.uid and now.node and now.phase == "Running":
-            self._end(job, ended(record, Outcome.BACK, now.node))
+            self._end(job, ended(record, Outcome.BACK, now.node, age_s))
             elsewhere = "" if now.node == record.node else f"; {record.node} was reserved for it"
             yield News(now.key, now.uid, MOVED, f"runs on {now.node} {age_s:.0f} s after it was moved{elsewhere}")
         elif job.finished:
@@ -158,8 +158,8 @@ class MoveGate:
         if pod.told_node != pod.node:
             return "it is not on a node that was reserved for it at the gate: nothing would hold one for its next pod"
         mine = [each for each in job.records if each.index == pod.completion_index]
-        if any(each.counts and each.algorithm is move.algorithm for each in mine):
-            return "it was moved once"
+        if sum(each.counts and each.algorithm is move.algorithm for each in mine) >= move.algorithm.most_moves:
+            return "it was moved as often as it may be"
         if any(self._clock() - each.since_s < self._limits.rest_s for each in mine):
             return f"it rests for {self._limits.rest_s:.0f} s after its last move"
         return ""
@@ -182,7 +182,15 @@ class MoveGate:
     def begin(self, move: PlannedMove, job: MovingJob) -> Iterator[News]:
         """Move a pod for which a seat is reserved."""
         pod, since_s = move.pod, self._clock()
-        record = MoveRecord(pod.completion_index, move.algorithm, pod.key.name, pod.uid, move.node, since_s)
+        record = MoveRecord(
+            pod.completion_index,
+            move.algorithm,
+            pod.key.name,
+            pod.uid,
+            move.node,
+            since_s,
+            done_core_s=move.done_core_s,
+        )
         if self._leads():
             yield from self._evict(self._book.write(job, added(job.records, record)), record)
 

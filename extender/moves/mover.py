@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from extender.gangs.ledger import Ledger, next_of, seats, with_reservations
 from extender.gangs.member import Member, Place
+from extender.moves.board import Known, MovedBy, PlannedMove, Planner
 from extender.moves.book import MoveBook
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
 from extender.moves.job import MovingJob
-from extender.moves.planner import MovedBy, PlannedMove, Planner
 from extender.moves.record import Algorithm
 from extender.pods.event import event_on
 from extender.pods.reservations import Reservation
@@ -69,6 +69,8 @@ class Mover:
         All pods and nodes; None while they are not known.
     ledger
         Where seats are reserved.
+    planner
+        The policy.
     limits
         Of what is moved; None to plan alone.
     """
@@ -79,6 +81,7 @@ class Mover:
         leads: Callable[[], bool],
         cluster: Callable[[], Seen | None],
         ledger: Ledger,
+        planner: Planner,
         limits: MoveLimits | None = None,
         mover_options: MoverOptions | None = None,
         clock: Callable[[], float] = time.time,
@@ -87,15 +90,15 @@ class Mover:
         self._api, self._leads, self._cluster, self._clock = api, leads, cluster, clock
         self._monotonic = monotonic
         self._options, self._ledger = mover_options or MoverOptions(), ledger
-        self._book = MoveBook(api, with_jobs=limits is not None)
+        self._book = MoveBook(api)
         self._gate = MoveGate(api, ledger, leads, self._book, limits, clock) if limits else None
-        self._planner, self._told, self._plan_again_s = Planner(), _Told(), -math.inf
+        self._planner, self._told, self._plan_again_s = planner, _Told(), -math.inf
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="moves", daemon=True)
         self.planned = 0
         """Moves planned when last looked."""
         self.refused = 0
-        """Moves that SpeCon would have made and that are not planned, when last looked."""
+        """Moves that would have been made and that are not planned, when last looked."""
         self.counts = dict.fromkeys((MOVING, MOVED, LATE), 0)
         """Moves by what was said of them, since the start."""
 
@@ -148,9 +151,10 @@ class Mover:
             reservations = self._ledger.read()
             everybody = [*with_reservations(pods, reservations), *seats(reservations, now_s)]
             categories = at_their_seats(self._book.categories(), reservations)
-            plans = self._planner.plan(everybody, places, categories, now_s, moved_by(jobs))
+            known = Known(categories, moved_by(jobs), self._book.rates(), self._book.runs(), jobs)
             late_classes = self._book.late_classes()
-            plans = [self._judged(plan, jobs, late_classes) for plan in plans]
+            planned = self._planner.plan(everybody, places, known, now_s)
+            plans = [self._judged(plan, jobs, late_classes) for plan in planned]
             begun = self._first(plans, jobs)
             if begun is not None and self._gate is not None and self._leads():
                 self._gate.reserve(begun)

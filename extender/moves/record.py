@@ -7,6 +7,7 @@ write, and whoever changes this of a Job can have nobody moved but that Job.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ import orjson
 
 from extender.pods.pod import PREFIX
 from recommender.cluster.objects.reading import BadField, Fields
+from recommender.contention.phasewise import MOST_MOVES
 
 ANNOTATION = f"{PREFIX}moves"
 
@@ -25,10 +27,17 @@ MOST_RECORDS = 16
 
 
 class Algorithm(StrEnum):
-    """Of SpeCon: 4 gives room to jobs that learn, 5 spreads those that have converged."""
+    """What a move is made by. Of SpeCon: 4 gives room to jobs that learn, 5 spreads those that have converged; ours
+    ends jobs earlier."""
 
     REALLOCATE = "reallocate"
     REBALANCE = "rebalance"
+    SOONER = "sooner"
+
+    @property
+    def most_moves(self) -> int:
+        """Of one job."""
+        return MOST_MOVES if self is Algorithm.SOONER else 1
 
 
 class Outcome(StrEnum):
@@ -43,7 +52,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveRecord:
-    """One move of one completion index of a Job; `node` is where it shall go, and later where it went."""
+    """One move of one completion index of a Job.
+
+    Attributes
+    ----------
+    node
+        Where it shall go, and later where it went.
+    done_core_s
+        The CPU time that the job had used by then, with what its earlier pods did; NaN where nobody needed it.
+    away_s
+        How long it ran nowhere; NaN while it does, and where it did not come back.
+    """
 
     index: str
     algorithm: Algorithm
@@ -52,6 +71,8 @@ class MoveRecord:
     node: str
     since_s: float
     outcome: Outcome = Outcome.UNDER_WAY
+    done_core_s: float = math.nan
+    away_s: float = math.nan
 
     @property
     def counts(self) -> bool:
@@ -80,8 +101,8 @@ def added(records: Sequence[MoveRecord], new: MoveRecord) -> list[MoveRecord]:
     return [*kept, new]
 
 
-def ended(record: MoveRecord, outcome: Outcome, node: str = "") -> MoveRecord:
-    return replace(record, outcome=outcome, node=node or record.node)
+def ended(record: MoveRecord, outcome: Outcome, node: str = "", away_s: float = math.nan) -> MoveRecord:
+    return replace(record, outcome=outcome, node=node or record.node, away_s=away_s)
 
 
 def _record(told: Fields) -> MoveRecord:
@@ -91,6 +112,7 @@ def _record(told: Fields) -> MoveRecord:
     return MoveRecord(
         told.text("index"), Algorithm(told.required("algorithm")), told.required("pod"), told.required("uid"),
         told.required("node"), since_s, Outcome(told.required("outcome")),
+        _number(told, "doneCoreSeconds"), _number(told, "awaySeconds"),
     )  # fmt: skip
 
 
@@ -103,4 +125,14 @@ def _as_json(record: MoveRecord) -> dict[str, Any]:
         "node": record.node,
         "since": datetime.fromtimestamp(record.since_s, UTC).isoformat(timespec="seconds"),
         "outcome": record.outcome,
+        **{
+            name: round(number, 1)
+            for name, number in (("doneCoreSeconds", record.done_core_s), ("awaySeconds", record.away_s))
+            if math.isfinite(number)
+        },
     }
+
+
+def _number(told: Fields, name: str) -> float:
+    number = told.raw.get(name)
+    return float(number) if isinstance(number, int | float) else math.nan

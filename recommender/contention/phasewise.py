@@ -8,7 +8,8 @@ world where everybody stays (`stay`), which is what keeps the slow job from payi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recommender.contention.sharing import Stage, finish_times
@@ -16,6 +17,11 @@ from recommender.contention.specon import Move
 
 LATE_S = 1.0
 """A forecast is not so exact that less would matter."""
+
+ROUNDING_S = 1e-6
+
+MOST_MOVES = 2
+"""Of one job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class MoveOptions:
 
     cost_s: float = 4.0
     margin: float = 2.0
-    most_moves: int = 2
+    most_moves: int = MOST_MOVES
     cool_down_s: float = 60.0
     at_once: int = 4
     most_workers: int = 8
@@ -65,6 +71,8 @@ class Sharing:
         It says that it can resume.
     foreseen
         Its forecast stands on earlier runs of its class. Jobs of which none was seen are not ordered by it.
+    open_to
+        The workers that it may go to; None for all.
     """
 
     name: str
@@ -76,6 +84,7 @@ class Sharing:
     moved_s: float = -1e18
     movable: bool = True
     foreseen: bool = True
+    open_to: Collection[int] | None = None
 
 
 def order_of(jobs: Sequence[Sharing]) -> list[int] | None:
@@ -139,44 +148,59 @@ def moves(
         Workers serve by `order_of`; else all jobs have equal shares.
     """
     planned: list[Move] = []
-    workers = [[job for job in jobs if job.worker == worker] for worker in range(len(capacity_cores))]
-    search = _Search(capacity_cores, now_s, options, ordered)
+    search = _Search(jobs, capacity_cores, now_s, options, ordered)
     while len(planned) < options.at_once:
-        found = search.best(workers)
+        found = search.best()
         if found is None:
             break
         job, target, gain_s = found
-        workers[job.worker].remove(job)
-        moved = replace(job, worker=target, delay_s=options.cost_s, moves=job.moves + 1, moved_s=now_s)
-        workers[target].append(moved)
+        search.move(job, target)
         planned.append(Move(job.name, target, f"jobs end {gain_s:.0f} s earlier in sum, for {options.cost_s:.0f} s"))
     return planned
 
 
-@dataclass(frozen=True, slots=True)
 class _Search:
-    capacity_cores: Sequence[float]
-    now_s: float
-    options: MoveOptions
-    ordered: bool
+    """The jobs on their workers, with the moves that were found so far."""
 
-    def best(self, workers: Sequence[Sequence[Sharing]]) -> tuple[Sharing, int, float] | None:
+    def __init__(
+        self,
+        jobs: Iterable[Sharing],
+        capacity_cores: Sequence[float],
+        now_s: float,
+        options: MoveOptions,
+        ordered: bool,
+    ) -> None:
+        self._capacity_cores, self._now_s, self._options, self._ordered = capacity_cores, now_s, options, ordered
+        self._held: dict[int, list[Sharing]] = defaultdict(list)
+        for job in jobs:
+            self._held[job.worker].append(job)
+        self._load_s = [self._load_of(worker) for worker in range(len(capacity_cores))]
+
+    def move(self, job: Sharing, target: int) -> None:
+        """Count on a move from now on."""
+        cost_s = self._options.cost_s
+        moved = replace(job, worker=target, delay_s=cost_s, moves=job.moves + 1, moved_s=self._now_s)
+        self._held[job.worker].remove(job)
+        self._held[target].append(moved)
+        for worker in (job.worker, target):
+            self._load_s[worker] = self._load_of(worker)
+
+    def best(self) -> tuple[Sharing, int, float] | None:
         """The move that wins most of those that win enough and harm nobody."""
-        by_load = sorted(range(len(workers)), key=lambda worker: (self._load_s(workers[worker], worker), worker))
-        targets, sources = by_load[: self.options.most_workers], by_load[-self.options.most_workers :]
-        ends = {worker: self._ends(workers[worker], worker) for worker in {*targets, *sources}}
+        sources, targets = self._where_to_look()
+        ends = {worker: self._ends(self._held[worker], worker) for worker in {*targets, *sources}}
         found: tuple[Sharing, int, float] | None = None
-        least_s = self.options.margin * self.options.cost_s
+        least_s = self._options.margin * self._options.cost_s
         for worker in sources:
-            jobs = workers[worker]
+            jobs = self._held[worker]
             for place, job in enumerate(jobs):
-                if len(jobs) < 2 or not self._may_move(job):
+                if not self._may_move(job):
                     continue
                 won_s = sum(ends[worker]) - sum(self._ends([*jobs[:place], *jobs[place + 1 :]], worker))
                 for target in targets:
-                    if target == worker or won_s <= least_s:
+                    if target == worker or won_s <= least_s or not _is_open(job, target):
                         continue
-                    there = [*workers[target], replace(job, delay_s=self.options.cost_s)]
+                    there = [*self._held[target], replace(job, delay_s=self._options.cost_s)]
                     after_s = self._ends(there, target)
                     gain_s = won_s + sum(ends[target]) - sum(after_s)
                     before_s = [*ends[target], ends[worker][place]]
@@ -184,25 +208,42 @@ class _Search:
                         found, least_s = (job, target, gain_s), gain_s
         return found
 
-    def _load_s(self, jobs: Sequence[Sharing], worker: int) -> float:
-        return sum(stage.core_s for job in jobs for stage in job.left) / self.capacity_cores[worker]
+    def _where_to_look(self) -> tuple[list[int], list[int]]:
+        """Of the workers with a job that may go and another that gains, and of those that one may go to."""
+        by_load = sorted(range(len(self._load_s)), key=lambda worker: (self._load_s[worker], worker))
+        most = self._options.most_workers
+        leaving = {worker for worker, jobs in self._held.items() if len(jobs) > 1 and any(map(self._may_move, jobs))}
+        kinds = {id(job.open_to): job.open_to for worker in leaving for job in self._held[worker]}.values()
+        targets = by_load
+        if None not in kinds:
+            open_to = set[int]().union(*(kind for kind in kinds if kind is not None))
+            targets = [worker for worker in by_load if worker in open_to]
+        return [worker for worker in by_load if worker in leaving][-most:], targets[:most]
+
+    def _load_of(self, worker: int) -> float:
+        work_core_s = sum(stage.core_s for job in self._held[worker] for stage in job.left)
+        return work_core_s / self._capacity_cores[worker]
 
     def _may_move(self, job: Sharing) -> bool:
         return (
             job.movable
-            and job.moves < self.options.most_moves
+            and job.moves < self._options.most_moves
             and job.delay_s <= 0.0
-            and self.now_s - job.moved_s >= self.options.cool_down_s
+            and self._now_s - job.moved_s >= self._options.cool_down_s
         )
 
     def _ends(self, jobs: Sequence[Sharing], worker: int) -> list[float]:
-        order = order_of(jobs) if self.ordered else None
+        order = order_of(jobs) if self._ordered else None
         return finish_times(
-            self.capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
+            self._capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
         )
 
     def _harmless(self, jobs: Sequence[Sharing], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
         return all(
-            after <= before or self.now_s + after <= job.due_s
+            after <= before + ROUNDING_S or self._now_s + after <= job.due_s
             for job, before, after in zip(jobs, before_s, after_s, strict=True)
         )
+
+
+def _is_open(job: Sharing, worker: int) -> bool:
+    return job.open_to is None or worker in job.open_to

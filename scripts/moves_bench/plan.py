@@ -8,10 +8,10 @@ import time
 from typing import Any, NamedTuple
 
 import psutil
+from extender.moves.planner import Planner
 
 from extender.gangs.member import Member, Place
 from extender.gangs.reading import read_member, read_place
-from extender.moves.planner import Planner
 from recommender.growth import Category
 
 MIB = 1 << 20

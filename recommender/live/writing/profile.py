@@ -133,6 +133,7 @@ def _pods(state: VpaState, engine: Engine) -> list[Json]:
             "uid": member.instance.pod_uid,
             "container": member.instance.container,
             "phase": int(arrays.phase[member.slot]),
+            **_mean_use(member.slot, engine.fleet),
             **progress_of(state, member.instance.pod_uid),
         }
         for member in first
@@ -140,6 +141,15 @@ def _pods(state: VpaState, engine: Engine) -> list[Json]:
     without = [uid for uid in state.growth if uid in names and all(entry["uid"] != uid for entry in entries)]
     entries += [{"name": names[uid], "uid": uid, **progress_of(state, uid)} for uid in without]
     return entries[:MOST_PODS]
+
+
+def _mean_use(slot: int, fleet: Fleet) -> Json:
+    """Since when a container runs, and the cores that it has used on average: how much of its work is done."""
+    levels = fleet.curves.curve(slot).levels[:, CPU]
+    if np.isnan(levels).all():
+        return {}
+    started_s = float(fleet.arrays.start_cell[slot]) * fleet.step_s
+    return {"startedAt": moment(started_s), "meanCpuCores": round(float(np.nanmean(levels)), 3)}
 
 
 def _known(amount: float) -> float:

@@ -28,7 +28,7 @@ class Counted:
 
 
 def test_the_profile_of_a_pod_is_found_without_reading_all_profiles_until_one_has_changed() -> None:
-    book, watch = MoveBook(cast(Api, PlayedApi()), with_jobs=False), Counted("a", "b")
+    book, watch = MoveBook(cast(Api, PlayedApi())), Counted("a", "b")
     book._profiles = cast(Any, watch)
     assert [book.profile_of(uid) for uid in ("a", "b", "c")] == [ObjectKey("team", "p"), ObjectKey("team", "p"), None]
     assert watch.reads == 1

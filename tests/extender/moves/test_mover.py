@@ -10,6 +10,7 @@ from extender.moves.book import read_told
 from extender.moves.gate import MoveLimits
 from extender.moves.job import read_job
 from extender.moves.mover import Mover, MoverOptions
+from extender.moves.specon import SpeConPlanner
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ServerFailed
 from tests.extender.gangs.herds import NOON_S, nodes
@@ -24,6 +25,7 @@ def mover(api: PlayedApi, pods: Mapping[Any, Any], limits: MoveLimits | None = N
         lambda: True,
         lambda: (pods, nodes(4)),
         Ledger(cast(Api, api), "kube-system"),
+        SpeConPlanner(),
         limits,
         MoverOptions(period_s=0.0, **options),
         clock=lambda: NOON_S,
@@ -33,9 +35,8 @@ def mover(api: PlayedApi, pods: Mapping[Any, Any], limits: MoveLimits | None = N
     made._book._profiles = cast(
         Any, Shown(read_told, {"metadata": {"name": "p", "namespace": "team"}, "status": status})
     )
-    if limits is not None:
-        made._book._jobs = cast(Any, Shown(read_job, *(job_json(pod.owner.name) for pod in pods if pod.owner)))
-        api.jobs = cast(Any, made._book._jobs)
+    made._book._jobs = cast(Any, Shown(read_job, *(job_json(pod.owner.name) for pod in pods if pod.owner)))
+    api.jobs = cast(Any, made._book._jobs)
     return made
 
 

@@ -26,14 +26,18 @@ from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import INCOMPLETE
 from extender.gangs.member import Place
 from extender.gangs.names import GATE
+from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
 from extender.moves.mover import Mover
+from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.specon import SpeConPlanner
 from extender.reasons import MEMORY_REASON
 from extender.web.server import Server
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import node_json
 from placement_bench.worlds import pod_json as worlds_pod
 from recommender.cli.common import run
+from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
 from tests.extender.options.every_scoring_option import scores
@@ -250,25 +254,48 @@ def retry_s(stage: Stage) -> None:
 
 
 def moves(stage: Stage) -> None:
-    """Plans go by the profiles, which nothing else of the controller needs, and only moves by the Jobs."""
-    profiles, jobs = asked("GET", "/phaseprofiles"), asked("GET", "/apis/batch/v1/jobs")
+    """Plans go by the profiles, which nothing else of the controller needs."""
+    profiles = asked("GET", "/phaseprofiles")
     assert (stage.run(profiles, "--moves", "plan"), stage.run(profiles)) == (True, False)
-    assert (stage.run(jobs, "--moves", "act"), stage.run(jobs, "--moves", "plan")) == (True, False)
+    assert move_limits(stage, "--moves", "plan") is None
 
 
-def move_limits(stage: Stage, *options: str) -> MoveLimits | None:
+def mover_of(stage: Stage, *options: str) -> tuple[Planner, MoveLimits | None]:
     """What the mover is told, by a run of the command."""
-    told: list[MoveLimits | None] = []
+    told: list[tuple[Planner, MoveLimits | None]] = []
     real = Mover.__init__
 
-    def init(self: Mover, api: Any, leads: Any, cluster: Any, ledger: Any, limits: MoveLimits | None) -> None:
-        told.append(limits)
-        real(self, api, leads, cluster, ledger, limits)
+    def init(self: Mover, api: Any, leads: Any, cluster: Any, ledger: Any, *given: Any) -> None:
+        told.append((given[0], given[1]))
+        real(self, api, leads, cluster, ledger, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Mover, "__init__", init)
         stage.run(lambda *_: None, "--moves", "act", *options)
     return told[0]
+
+
+def move_limits(stage: Stage, *options: str) -> MoveLimits | None:
+    return mover_of(stage, *options)[1]
+
+
+def moves_policy(stage: Stage) -> None:
+    assert isinstance(mover_of(stage)[0], SpeConPlanner)
+    assert isinstance(mover_of(stage, "--moves-policy", "phasewise")[0], PhasewisePlanner)
+
+
+def ours(stage: Stage, *options: str) -> MoveOptions:
+    planner, _ = mover_of(stage, "--moves-policy", "phasewise", *options)
+    assert isinstance(planner, PhasewisePlanner)
+    return planner.options
+
+
+def move_cost_s(stage: Stage) -> None:
+    assert (ours(stage).cost_s, ours(stage, "--move-cost", "5s").cost_s) == (60.0, 5.0)
+
+
+def move_margin(stage: Stage) -> None:
+    assert (ours(stage).margin, ours(stage, "--move-margin", "4").margin) == (2.0, 4.0)
 
 
 def moves_at_once(stage: Stage) -> None:
@@ -404,6 +431,7 @@ CASES: Mapping[str, Mapping[str, Callable[[Stage], None]]] = {
         **LEADING,
         **{case.__name__: case for case in (bind_within_s, period_s, retry_s, qps, burst)},
         **{case.__name__: case for case in (moves, moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s)},
+        **{case.__name__: case for case in (moves_policy, move_cost_s, move_margin)},
     },
     "webhook": {
         **SHARED,

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from extender.gangs.member import Member
-from extender.moves.planner import PlannedMove, Planner
+from extender.moves.board import Known, PlannedMove
+from extender.moves.specon import SpeConPlanner
 from recommender.growth import Category
 from tests.extender.gangs.herds import NOON_S, node, nodes, pod
 from tests.extender.moves.trainings import CC, MAY, PC, thesis, training
 
 
 def planned(
-    pods: Mapping[Member, Category], places: Any, planner: Planner | None = None, at_s: float = NOON_S
+    pods: Mapping[Member, Category], places: Any, planner: SpeConPlanner | None = None, at_s: float = NOON_S
 ) -> list[PlannedMove]:
     categories = {each.uid: category for each, category in pods.items()}
-    return (planner or Planner()).plan(pods, places, categories, at_s)
+    return (planner or SpeConPlanner()).plan(pods, places, Known(categories), at_s)
 
 
 def names(moves: list[PlannedMove]) -> list[tuple[str, str]]:
@@ -51,13 +52,13 @@ def test_a_part_of_a_group_and_a_pod_without_an_owner_are_refused_with_the_reaso
 
 
 def test_once_all_are_converged_an_idle_node_takes_the_one_that_was_last_and_no_other_pods_count() -> None:
-    planner = Planner()
+    planner = SpeConPlanner()
     first = {training(f"job-{number}", "n0"): CC for number in range(3)}
     assert names(planned(first, nodes(1), planner)) == []
     last = {**first, training("late", "n0"): CC, pod("web", on="n1"): CC}
     web = next(each for each in last if each.key.name == "web")
     categories = {each.uid: CC for each in last if each is not web}
-    moves = planner.plan(last, nodes(2), categories, NOON_S + 60.0)
+    moves = planner.plan(last, nodes(2), Known(categories), NOON_S + 60.0)
     assert names(moves) == [("late", "n1"), ("job-0", "n1")]
     assert moves[0].text == "rebalance: 2 jobs a worker are even"
 
@@ -78,7 +79,7 @@ def test_nodes_that_no_training_job_may_use_are_no_workers() -> None:
 
 
 def test_since_when_a_job_is_converged_outlives_its_pods() -> None:
-    planner = Planner()
+    planner = SpeConPlanner()
     index = {**MAY, "batch.kubernetes.io/job-completion-index": "0"}
     old, other = training("old", "n0", owner=("Job", "a"), annotations=index), training("b", "n0")
     planned({old: CC}, nodes(1), planner, NOON_S)

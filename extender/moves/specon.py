@@ -1,0 +1,108 @@
+"""Which pods of training jobs SpeCon would move, and to which node: plans, performed elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from extender.gangs.member import Ask, Member, Place
+from extender.moves.board import Board, Job, Known, PlannedMove
+from extender.moves.record import Algorithm
+from recommender.contention import specon
+from recommender.contention.specon import Watched
+from recommender.growth import Category
+
+
+@dataclass(slots=True)
+class SpeConPlanner:
+    """Keeps since when each job has been converged."""
+
+    _since_s: dict[Job, float] = field(default_factory=dict)
+
+    def plan(self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float) -> list[PlannedMove]:
+        """All moves that SpeCon would make now, each of them as if it were the only one."""
+        workers = _Workers(Board(pods, places), known)
+        self._since_s = {
+            job: self._since_s.get(job, now_s)
+            for job, watched in workers.watched.items()
+            if watched.category is Category.CONVERGED
+        }
+        workers.mark(self._since_s)
+        return [*workers.reallocated(), *workers.rebalanced(now_s)]
+
+
+class _Workers:
+    """The jobs that tell of their progress, on their nodes."""
+
+    def __init__(self, board: Board, known: Known) -> None:
+        self._board = board
+        training = [pod for pod in board.running if pod.uid in known.categories]
+        self._pods = {board.job_of(pod): pod for pod in training}
+        self.watched = {}
+        for job, pod in self._pods.items():
+            worker, by = board.nodes.index[pod.node], known.moved_by(pod)
+            self.watched[job] = Watched(
+                pod.uid,
+                worker,
+                known.categories[pod.uid],
+                migrated=Algorithm.REALLOCATE in by,
+                rebalanced=Algorithm.REBALANCE in by,
+            )
+
+    def mark(self, since_s: Mapping[Job, float]) -> None:
+        """Those that are converged, since when."""
+        for job, marked_s in since_s.items():
+            self.watched[job] = replace(self.watched[job], marked_s=marked_s)
+
+    def reallocated(self) -> Iterable[PlannedMove]:
+        """Algorithm 4 for each job that is in the way of one that learns."""
+        board, jobs = self._board, self.watched.values()
+        busy, totals = specon.with_learners(jobs), np.array(specon.scores(jobs, len(board.nodes.places)))
+        used, best_of = board.requested_cores().tolist(), dict[Ask, tuple[int, float]]()
+        for job, watched in self.watched.items():
+            pod = self._pods[job]
+            if not specon.asks_to_move(watched, busy) or not pod.checkpointable:
+                continue
+            if refusal := board.refusal(pod):
+                yield PlannedMove(pod, "", refusal)
+                continue
+            if pod.ask not in best_of:  # pods that ask for the same have the same choice besides their own node
+                open_to = np.where(board.free.fitting(pod.ask) > 0, totals, np.inf)
+                best = specon.least_loaded(open_to.tolist(), used)
+                best_of[pod.ask] = best, open_to[best]
+            (worker, there), here = best_of[pod.ask], totals[watched.worker]
+            if specon.destination(0, [here, there], [used[watched.worker], used[worker]]):
+                text = f"converged, beside jobs that learn; S is {there:g} there and {here:g} here"
+                yield PlannedMove(pod, board.name(worker), text)
+
+    def rebalanced(self, now_s: float) -> Iterable[PlannedMove]:
+        """Algorithm 5 on the nodes that hold a training job, or could take one that may be moved."""
+        if not self.watched or not specon.settled(self.watched.values()):
+            return
+        board = self._board
+        asks = {pod.ask for pod in self._pods.values() if pod.checkpointable}
+        workers = {watched.worker for watched in self.watched.values()}
+        workers.update(int(worker) for ask in asks for worker in np.flatnonzero(board.free.fitting(ask)))
+        numbers = {worker: number for number, worker in enumerate(sorted(workers))}
+        by_number = {number: worker for worker, number in numbers.items()}
+        jobs = [
+            replace(
+                watched,
+                worker=numbers[watched.worker],
+                rebalanced=watched.rebalanced or not self._pods[job].checkpointable,
+            )
+            for job, watched in self.watched.items()
+        ]
+        by_uid = {pod.uid: pod for pod in self._pods.values()}
+        free = board.free.copy()
+        for move in specon.rebalance(jobs, len(numbers), now_s):
+            pod, worker = by_uid[move.name], by_number[move.worker]
+            if refusal := board.refusal(pod):
+                yield PlannedMove(pod, "", refusal, Algorithm.REBALANCE)
+            elif not free.fitting(pod.ask)[worker]:
+                yield PlannedMove(pod, "", f"{board.name(worker)} has no room for it", Algorithm.REBALANCE)
+            else:
+                free.take(board.name(worker), pod.ask.needs)
+                yield PlannedMove(pod, board.name(worker), move.reason, Algorithm.REBALANCE)
