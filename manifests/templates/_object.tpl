@@ -7,8 +7,8 @@
 {{- else if eq $object.kind "Deployment" }}
 {{- include "phasewise.deployment" . }}
 {{- else if and (eq $object.kind "ClusterRole") (eq $object.metadata.name "phasewise-controller-moves") }}
-{{- /* To plan, it has to read profiles, and no more. */ -}}
-{{- if eq .release.Values.controller.moves "plan" }}{{ $_ := set $object "rules" (list (first $object.rules)) }}{{ end }}
+{{- /* To plan, it has to read profiles and Jobs, and no more. */ -}}
+{{- if eq .release.Values.controller.moves "plan" }}{{ $_ := set $object "rules" (slice $object.rules 0 2) }}{{ end }}
 {{- else if eq (dig "roleRef" "name" "" $object) "extension-apiserver-authentication-reader" }}
 {{- $_ := set $object.metadata "namespace" "kube-system" }}
 {{- end }}

@@ -38,6 +38,8 @@ class RunsOfClass:
             more = BEYOND * used_core_s if totals else max(UNKNOWN * used_core_s, FIRST_GUESS_S * demand_cores)
             return [Stage(used_core_s + more, demand_cores)]
         nearest = min(zip(totals, self.runs, strict=True), key=lambda run: abs(run[0] - total))
+        if nearest[0] == total:
+            return list(nearest[1])
         return [Stage(stage.core_s * total / nearest[0], stage.cores) for stage in nearest[1]]
 
     def left(self, used_core_s: float, demand_cores: float) -> list[Stage]:

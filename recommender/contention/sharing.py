@@ -145,10 +145,9 @@ def after(stages: Sequence[Stage], done_core_s: float) -> list[Stage]:
     >>> after([Stage(4.0, 1.0), Stage(10.0, 8.0)], 6.0)
     [Stage(core_s=8.0, cores=8.0)]
     """
-    rest: list[Stage] = []
-    for stage in stages:
-        skipped = min(stage.core_s, done_core_s)
-        done_core_s -= skipped
-        if stage.core_s - skipped > NOTHING:
-            rest.append(Stage(stage.core_s - skipped, stage.cores))
-    return rest
+    for place, stage in enumerate(stages):
+        if stage.core_s - done_core_s > NOTHING:
+            rest = [each for each in stages[place + 1 :] if each.core_s > NOTHING]
+            return [stage._replace(core_s=stage.core_s - done_core_s) if done_core_s else stage, *rest]
+        done_core_s = max(0.0, done_core_s - stage.core_s)
+    return []

@@ -8,10 +8,16 @@ import time
 from typing import Any, NamedTuple
 
 import psutil
-from extender.moves.planner import Planner
 
 from extender.gangs.member import Member, Place
 from extender.gangs.reading import read_member, read_place
+from extender.moves.board import Known, Rate
+from extender.moves.book import stages_of
+from extender.moves.job import MovingJob
+from extender.moves.mover import moved_by
+from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.specon import SpeConPlanner
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.growth import Category
 
 MIB = 1 << 20
@@ -20,9 +26,16 @@ TRAINING = 0.5
 """Share of the pods that tell of their progress."""
 
 
-class Planned(NamedTuple):
-    """Of one size: CPU seconds of each round, MiB that the process takes in all, and how many moves there were."""
+POLICIES = {"specon": SpeConPlanner, "phasewise": PhasewisePlanner}
 
+RUN = stages_of(15.0, [4.0 if 40 < number < 200 else 0.5 for number in range(240)])
+"""Of every class: an hour, most of it on four cores."""
+
+
+class Planned(NamedTuple):
+    """Of one policy and size: CPU seconds of each round, MiB that the process takes in all, and how many moves."""
+
+    policy: str
     nodes: int
     pods: int
     rounds_s: tuple[float, ...]
@@ -30,21 +43,25 @@ class Planned(NamedTuple):
     moves: int
 
 
-def measure(nodes: int, pods: int, seed: int) -> Planned:
-    """Ten pods a node, each of a Job of its own; half of them train, of which a third each is in one category."""
+def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
+    """Ten pods a node, each of a Job of its own; half of them train, of which a third each is in one category, and all
+    are of classes that are known."""
     chance = random.Random(seed)  # noqa: S311  # which pod is where
     places = [_place(number) for number in range(nodes)]
     members = [_member(number, f"node-{chance.randrange(nodes)}") for number in range(pods)]
     words = list(Category)
     categories = {pod.uid: words[chance.randrange(3)] for pod in members if chance.random() < TRAINING}
+    jobs = {f"job-{number}": _job(number) for number in range(pods)}
+    rates = {uid: Rate(1.0, -3600.0 * chance.random()) for uid in categories}
+    known = Known(categories, moved_by(jobs), rates, {job.key: RUN for job in jobs.values()}, jobs)
     gc.collect()
-    rounds_s, moves, planner = [], 0, Planner()
+    rounds_s, moves, planner = [], 0, POLICIES[policy]()
     for number in range(ROUNDS):
         began_s = time.process_time()
-        moves = len(planner.plan(members, places, categories, 30.0 * number))
+        moves = len(planner.plan(members, places, known, 30.0 * number))
         rounds_s.append(time.process_time() - began_s)
     resident_mib = psutil.Process().memory_info().rss / MIB
-    return Planned(nodes, pods, tuple(rounds_s), resident_mib, moves)
+    return Planned(policy, nodes, pods, tuple(rounds_s), resident_mib, moves)
 
 
 def _place(number: int) -> Place:
@@ -56,6 +73,11 @@ def _place(number: int) -> Place:
         },
     }
     return read_place(told)
+
+
+def _job(number: int) -> MovingJob:
+    key = ObjectKey(f"team-{number % 100}", f"training-{number}")
+    return MovingJob(key, f"job-{number}", "1", key.name, "", False)
 
 
 def _member(number: int, node: str) -> Member:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,28 +52,33 @@ def mover(account: Account) -> Path:
 def trainings(cluster: Cluster, namespace: str, five: SimulatedNodes, extender: Json) -> Iterator[Any]:
     """Makes jobs by name and category, and waits until they run on one node."""
 
-    def make(**categories: str) -> str:
+    def make(runs: Json | None = None, **categories: str) -> str:
+        """With `runs` the profiles of their classes tell what one takes."""
         for name in categories:
             cluster.apply(job(name, namespace, five, extender))
         yield_until_running(cluster, namespace, len(categories))
         there = {pod_job(pod): pod for pod in pods(cluster, namespace)}
         named = {name: {key: there[name]["metadata"][key] for key in ("name", "uid")} for name in categories}
-        told = [{**named[name], "category": word} for name, word in categories.items()]
-        metadata = {"name": "trainings", "namespace": namespace}
-        body = {
-            "apiVersion": "/".join(PROFILES),
-            "kind": "PhaseProfile",
-            "metadata": metadata,
-            "spec": {"class": False},
-        }
-        cluster.custom.create_namespaced_custom_object(*PROFILES, namespace, "phaseprofiles", body)
-        where = (*PROFILES, namespace, "phaseprofiles", "trainings")
-        cluster.custom.patch_namespaced_custom_object_status(*where, {"status": {"pods": told}})
+        use = {"meanCpuCores": 0.5, "startedAt": datetime.now(UTC).isoformat(timespec="seconds")}
+        told = [{**named[name], "category": word, **use} for name, word in categories.items()]
+        profile(cluster, namespace, "trainings", {"pods": told})
+        for name in categories if runs else ():
+            of_class = {"containers": [{"name": "main", "demand": runs}]}
+            profile(cluster, namespace, f"class.{name}", of_class, of_class=True)
         (node,) = {pod["spec"]["nodeName"] for pod in there.values()}
         return str(node)
 
     yield make
     cluster.kubectl("delete", "jobs", "--all", "-n", namespace, "--cascade=foreground", "--timeout=60s")
+
+
+def profile(cluster: Cluster, namespace: str, name: str, status: Json, *, of_class: bool = False) -> None:
+    metadata = {"name": name, "namespace": namespace}
+    kind = {"apiVersion": "/".join(PROFILES), "kind": "PhaseProfile"}
+    body = {**kind, "metadata": metadata, "spec": {"class": of_class}}
+    cluster.custom.create_namespaced_custom_object(*PROFILES, namespace, "phaseprofiles", body)
+    where = (*PROFILES, namespace, "phaseprofiles", name)
+    cluster.custom.patch_namespaced_custom_object_status(*where, {"status": status})
 
 
 def job(name: str, namespace: str, nodes: SimulatedNodes, spec: Json) -> Json:
@@ -155,6 +161,25 @@ def test_a_converged_job_goes_to_the_node_reserved_for_it_once_and_says_so(
         wait_until(lambda: not reserved(cluster), "the seat to be given back")
         wide = cluster.kubectl("get", "phaseprofiles", "trainings", "-n", namespace, "-o", "wide")
         assert f"is moved to {record['node']}" in wide
+    finally:
+        controller.stop()
+
+
+def test_of_two_jobs_that_want_all_of_a_node_one_is_moved_by_our_policy(
+    cluster: Cluster, namespace: str, mover: Path, trainings: Any
+) -> None:
+    """Neither has converged: SpeCon would leave them together."""
+    controller = start_controller(cluster, mover, "--moves", "act", "--moves-policy", "phasewise", name="sooner")
+    try:
+        runs = {"stepSeconds": 15, "runs": 3, "cpuCores": [64.0] * 40, "memoryBytes": [2**30] * 40}
+        left = trainings(runs, one="Progressing", two="Progressing")
+        wait_until(lambda: bool(events(cluster, namespace, "MoveDone")), "a move", timeout_s=120)
+        (name,) = [name for name in ("one", "two") if records(cluster, namespace, name)]
+        (record,) = records(cluster, namespace, name)
+        assert (record["algorithm"], record["outcome"]) == ("sooner", "back")
+        assert record["doneCoreSeconds"] >= 0.0 < record["awaySeconds"]
+        assert node_of(cluster, namespace, name) == record["node"] != left
+        assert node_of(cluster, namespace, {"one": "two", "two": "one"}[name]) == left
     finally:
         controller.stop()
 

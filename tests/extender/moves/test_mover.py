@@ -6,26 +6,37 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from extender.gangs.ledger import Ledger
+from extender.moves.board import Planner
 from extender.moves.book import read_told
 from extender.moves.gate import MoveLimits
 from extender.moves.job import read_job
 from extender.moves.mover import Mover, MoverOptions
+from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.record import Algorithm
 from extender.moves.specon import SpeConPlanner
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ServerFailed
+from recommender.contention.phasewise import MoveOptions
+from recommender.engine.moments import moment
 from tests.extender.gangs.herds import NOON_S, nodes
 from tests.extender.moves.played import PlayedApi, Shown
 from tests.extender.moves.trainings import CC, LET_IN, PC, WC, job_json, thesis, training
 
 
-def mover(api: PlayedApi, pods: Mapping[Any, Any], limits: MoveLimits | None = None, **options: Any) -> Mover:
+def mover(
+    api: PlayedApi,
+    pods: Mapping[Any, Any],
+    limits: MoveLimits | None = None,
+    planner: Planner | None = None,
+    **options: Any,
+) -> Mover:
     """Which plans whenever it looks."""
     made = Mover(
         cast(Api, api),
         lambda: True,
         lambda: (pods, nodes(4)),
         Ledger(cast(Api, api), "kube-system"),
-        SpeConPlanner(),
+        planner or SpeConPlanner(),
         limits,
         MoverOptions(period_s=0.0, **options),
         clock=lambda: NOON_S,
@@ -115,3 +126,29 @@ def test_a_move_that_the_gate_refuses_is_not_begun_and_says_why() -> None:
     assert (api.evicted, api.reserved) == ([], {})
     (event,) = api.events
     assert event["message"].startswith("is not moved from n3: it is not on a node that was reserved for it at the gate")
+
+
+def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done() -> None:
+    """Two jobs whose runs take 600 core seconds share a node of eight cores, each with nine core seconds behind it."""
+    api, pods = PlayedApi(), {training(name, "n3", cpu="4", annotations=LET_IN): PC for name in ("a", "b")}
+    made = mover(api, pods, MoveLimits(), PhasewisePlanner(MoveOptions(cost_s=5.0)))
+    profiles = made._book._profiles
+    told = [
+        {"uid": pod.uid, "meanCpuCores": 3.0, "startedAt": moment(NOON_S - 3.0), "category": "Progressing"}
+        for pod in pods
+    ]
+    profiles.objects = {  # type: ignore[attr-defined]
+        "p": {"metadata": {"name": "p", "namespace": "team"}, "status": {"pods": told}},
+        **{
+            f"class.{name}": {
+                "metadata": {"name": f"class.{name}", "namespace": "team"},
+                "spec": {"class": True},
+                "status": {"containers": [{"name": "main", "demand": {"stepSeconds": 15, "cpuCores": [8.0] * 5}}]},
+            }
+            for name in {job.workload for job in made._book.jobs().values()}
+        },
+    }
+    made.look()
+    assert len(api.evicted) == 1
+    (record,) = [each for job in made._book.jobs().values() for each in job.records]
+    assert (record.algorithm, record.done_core_s, record.node) == (Algorithm.SOONER, 9.0, api.reserved[record.uid])
