@@ -29,7 +29,7 @@ LEVELS = {
         ("edges", ("outside",)),
         ("state", ("vpa_state",)),
         ("whose", ("containers",)),
-        ("parts", ("placing", "remembering", "class_profiles", "past", "progress", "auto")),
+        ("parts", ("placing", "sharing", "remembering", "class_profiles", "past", "progress", "auto")),
         ("writing", ("writing", "telemetry", "unserved")),
         ("round", ("round",)),
         ("door", ("service",)),

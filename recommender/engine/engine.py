@@ -31,6 +31,7 @@ from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, Guarded, guarded, notes_of
 from recommender.engine.safe import safe_value
 from recommender.engine.seen import Memory, Nothing, Seen
+from recommender.engine.shares import Shares
 from recommender.engine.situation import DOUBTS, SURE, Situation, look
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
@@ -91,7 +92,7 @@ class Engine:
         self._waiting_for_room: set[Instance] = set()
         self._coming = Expectations(self.fleet, self.groups, self.classes, self.running, options.rails.target_kills)
         self._report = Report()  # of the running step, for what the fleet asks
-        self._began_s = math.inf
+        self._shares, self._began_s = Shares(), math.inf
         self._situation: Situation | None = None
         self._guarded: Guarded | None = None
 
@@ -109,6 +110,7 @@ class Engine:
         self._take_groups(seen.groups, now_s, report)
         self._learn_kills(seen.kills, now_s, report)
         self._take_containers(seen.containers, now_s, report)
+        self._shares.take_nodes(seen.nodes)
         self.fleet.lead_s = self.lead_time.seconds
         self._take_samples(seen, now_s, report)
         self._take_kills(seen.kills, now_s, report)
@@ -231,9 +233,11 @@ class Engine:
                 self._waiting_for_room.discard(instance)
                 if running is None:
                     self.running.pop(instance, None)
+                    self._shares.forget(instance)
                 else:
                     self.running[instance] = running
                     self._take_container(instance, running, now_s, report)
+                    self._shares.place(instance, running)
                 self._place(instance)
         for instance in sorted(self._waiting_for_room - changed.keys()):
             self._see_resize(instance, now_s, report)
@@ -287,6 +291,7 @@ class Engine:
                 and running.group in self.groups.slots
             ]
             fresh = self.fleet.observe(told, now_s)
+            self._shares.observe(told, seen.evaluations, now_s)
             report.samples = len(fresh)
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)
@@ -363,7 +368,8 @@ class Engine:
 
     def _advise(self, now_s: float) -> None:
         groups = self.groups.arrays
-        situation = look(self.fleet, groups, *self._coming.arrays(), now_s, self.options.rails)
+        shared = self._shares.shared(now_s, self.groups.slots)
+        situation = look(self.fleet, groups, *self._coming.arrays(), shared, now_s, self.options.rails)
         asks = ~situation.by_class | situation.evicts | groups.limits_follow | situation.guesses
         self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)
         groups.want(

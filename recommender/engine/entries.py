@@ -97,6 +97,8 @@ def seen_content(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict
         "names": list(names)[known:],
         "samples": len(whose),
         "kills": list(seen.kills),
+        **({"nodes": dict(seen.nodes)} if seen.nodes else {}),
+        **({"evaluations": list(seen.evaluations.items())} if seen.evaluations else {}),
     }
     return content, whose.tobytes() + _shuffled(told.T)
 
@@ -112,6 +114,8 @@ def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instan
         {Instance(*instance): read(Running | None, running) for instance, running in content["containers"]},
         [(names[who], Sample(*sample)) for who, sample in zip(whose, told, strict=True)],
         [read(Kill, kill) for kill in content["kills"]],
+        content.get("nodes", {}),
+        {Instance(*instance): value for instance, value in content.get("evaluations", [])},
     )
 
 

@@ -93,6 +93,8 @@ class Running(NamedTuple):
         Its pod is being deleted.
     deferred_since_s
         Since when a resize of its pod has waited for room on the node, unix seconds; infinite when none does.
+    shares_node
+        The node that it runs on where it shares that with others by FlowCon; empty where it does not.
     """
 
     group: Group
@@ -105,6 +107,7 @@ class Running(NamedTuple):
     ended: Ended | None = None
     leaving: bool = False
     deferred_since_s: float = math.inf
+    shares_node: str = ""
 
 
 class Kill(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 
 from recommender.engine.group_arrays import TARGET, UPPER
 from recommender.engine.options import RailOptions
+from recommender.engine.shares import divided
 from recommender.engine.situation import DOUBTS, HEADROOM, SURE, TOO_LITTLE, TOO_MANY_VIOLATIONS, Situation
 from recommender.records import CPU, MEMORY, RESOURCES, BoolArray, FloatArray
 from recommender.units import BYTES_PER_MIB
@@ -150,6 +151,13 @@ def _violation_budget_words(group: int, s: Situation, options: RailOptions) -> s
     return f"{which}: violations above the target, {options.widen:g} times the forecast"
 
 
+def _shares(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
+    """CPU by shares, where containers that share a node want more than it has."""
+    moved = target.copy()
+    moved[:, CPU] = np.where(s.evicts, target[:, CPU], divided(s.shared, target[:, CPU]))
+    return moved
+
+
 def _working_set(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
     """Never less memory than is in use now, with a margin."""
     return _at_least(target, s.working_set_bytes * (1.0 + options.memory_margin))
@@ -247,6 +255,7 @@ RAILS: tuple[Rail, ...] = (
     ),
     Rail("room to show", _room_to_show, lambda *_: "it uses just the CPU that it has, and may want more"),
     Rail("violation budget", _violation_budget, _violation_budget_words),
+    Rail("shares", _shares, lambda *_: "its share, by FlowCon, of a node on which more CPU is wanted than there is"),
     Rail(
         "working set", _working_set, lambda _, __, options: f"{options.memory_margin:.0%} above the present working set"
     ),

@@ -25,12 +25,19 @@ class Seen:
         Oldest first for each container.
     kills
         In the order in which they were seen.
+    nodes
+        Nodes that containers share: the cores that there are for these, where they changed; None for those that nobody
+        shares any more.
+    evaluations
+        What was told last of the training of containers that share a node: a loss, or a score.
     """
 
     groups: Mapping[Group, Rules | None] = field(default_factory=dict)
     containers: Mapping[Instance, Running | None] = field(default_factory=dict)
     samples: Sequence[tuple[Instance, Sample]] = ()
     kills: Sequence[Kill] = ()
+    nodes: Mapping[str, float | None] = field(default_factory=dict)
+    evaluations: Mapping[Instance, float] = field(default_factory=dict)
 
 
 class GroupStart(NamedTuple):

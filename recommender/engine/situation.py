@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from recommender.engine.container_arrays import BY_CLASS, NOBODY, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
+from recommender.engine.shares import SharedNode
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 DOUBTS = (
@@ -97,6 +99,8 @@ class Situation:
         float64 (n,): the age of the container that was started last; infinite where none runs.
     recent_changes
         int64 (n,): how often the target changed within the last hour.
+    shared
+        Nodes whose containers share them.
     """
 
     now_s: float
@@ -125,6 +129,7 @@ class Situation:
     kill_floor_bytes: FloatArray
     youngest_s: FloatArray
     recent_changes: IntArray
+    shared: Sequence[SharedNode]
 
     @property
     def guesses(self) -> BoolArray:
@@ -150,6 +155,7 @@ def look(
     groups: GroupArrays,
     coming: FloatArray,
     coming_promised: BoolArray,
+    shared: Sequence[SharedNode],
     now_s: float,
     options: RailOptions,
 ) -> Situation:
@@ -217,6 +223,7 @@ def look(
         kill_floor_bytes=groups.kill_floor(now_s),
         youngest_s=youngest_s,
         recent_changes=groups.recent_changes(now_s),
+        shared=shared,
     )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod
 from recommender.engine.keys import Ended, Group, Instance, Running
+from recommender.live.rules import shares
 from recommender.live.view.view import Place
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
@@ -47,6 +48,7 @@ class Home(NamedTuple):
             ended=None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s),
             leaving=pod.deleting,
             deferred_since_s=min(waits, default=math.inf),
+            shares_node=pod.node if shares(self.state.vpa) else "",
         )
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
+from recommender.live.rules import shares
 from recommender.live.view.view import SelectedPods, View
 from recommender.live.vpa_state import VpaState
+
+
+class Placed(NamedTuple):
+    """A VPA with what was placed of it, and whether its pods share their nodes."""
+
+    state: VpaState
+    selection: SelectedPods
+    shares: bool
 
 
 class Placing:
@@ -24,7 +34,7 @@ class Placing:
     def __init__(self, view: View, index: ContainerIndex) -> None:
         self.index = index
         self._view = view
-        self._placed: dict[ObjectKey, tuple[VpaState, SelectedPods]] = {}
+        self._placed: dict[ObjectKey, Placed] = {}
 
     def select(self, states: Collection[VpaState], report: Report) -> None:
         """The pods of each, as they are now."""
@@ -47,20 +57,20 @@ class Placing:
         return (
             not self.index.contested
             and len(states) == len(self._placed)
-            and all(_same(self._placed.get(one.vpa.key), (one, one.selection)) for one in states)
+            and all(_same(self._placed.get(one.vpa.key), _placed(one)) for one in states)
         )
 
     def _place(self, states: Collection[VpaState]) -> None:
         """Bring the index up to date."""
         # Of two VPAs for one pod the updater obeys the older one of those that are not Off.
         ordered = sorted(states, key=lambda one: (one.vpa.update_mode == "Off", one.vpa.created_s, one.vpa.key))
-        now = {state.vpa.key: (state, state.selection) for state in ordered}
+        now = {state.vpa.key: _placed(state) for state in ordered}
         if not self._renew(now):
             self.index.clear()
             self._add(ordered)
         self._placed = now
 
-    def _renew(self, now: dict[ObjectKey, tuple[VpaState, SelectedPods]]) -> bool:
+    def _renew(self, now: dict[ObjectKey, Placed]) -> bool:
         """Place those anew whose pods are not the same; False when all must be, since one pod has several VPAs."""
         if self.index.contested or not self._placed or self._placed.keys() - now.keys():
             return False
@@ -69,9 +79,9 @@ class Placing:
         for key in changed:
             before = self._placed.get(key)
             if before is not None:
-                for pod in before[1].pods:
-                    self.index.drop(before[0], pod)
-        self._add(now[key][0] for key in changed)
+                for pod in before.selection.pods:
+                    self.index.drop(before.state, pod)
+        self._add(now[key].state for key in changed)
         return not self.index.contested
 
     def _add(self, states: Iterable[VpaState]) -> None:
@@ -80,5 +90,10 @@ class Placing:
                 self.index.add(state, pod)
 
 
-def _same(one: tuple[VpaState, SelectedPods] | None, other: tuple[VpaState, SelectedPods]) -> bool:
-    return one is not None and one[0] is other[0] and one[1] is other[1]
+def _placed(state: VpaState) -> Placed:
+    return Placed(state, state.selection, shares(state.vpa))
+
+
+def _same(one: Placed | None, other: Placed) -> bool:
+    same = one is not None and one.state is other.state and one.selection is other.selection
+    return same and one is not None and one.shares == other.shares

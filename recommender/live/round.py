@@ -25,6 +25,7 @@ from recommender.live.placing import Placing
 from recommender.live.progress.progress import Progress
 from recommender.live.remembering import Remembered
 from recommender.live.rules import counts_for_s, rules_of
+from recommender.live.sharing import Sharing
 from recommender.live.view.view import Place, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import Known
@@ -97,7 +98,7 @@ class Recommender:
         self._gone: list[Group] = []
         self._publisher = Publisher(view, limits, self.engine, clock, Writers(writers))
         self._showing = Showing(view, profiles_a_round)
-        self._placing = Placing(view, self.index)
+        self._placing, self._sharing = Placing(view, self.index), Sharing(view)
 
     def run(self) -> Report:
         """One round, or what of it is done when the process is told to end; then it is recorded."""
@@ -196,7 +197,13 @@ class Recommender:
 
     def _decide(self, report: Report) -> None:
         now_s = self.clock()
-        seen = Seen(self._rules(now_s, report), self.index.take_changes(), self._samples(report), self._kills(report))
+        seen = Seen(
+            self._rules(now_s, report),
+            self.index.take_changes(),
+            self._samples(report),
+            self._kills(report),
+            *self._sharing.look(self.vpas.values(), report),
+        )
         targets = self.engine.step(now_s, seen, report)
         for state in self.vpas.values():
             spoken_of = () if state.selection.problem else (state.selection.containers or state.groups)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.resizability import GUARANTEED, refusal_of
-from recommender.cluster.objects.vpa import ContainerPolicy, Vpa
+from recommender.cluster.objects.vpa import FLOWCON, SHARES, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import MEMORY
@@ -37,6 +37,11 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, *, observes_only: bo
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
     )
+
+
+def shares(vpa: Vpa) -> bool:
+    """Whether its pods share the CPU of their nodes."""
+    return vpa.annotations.get(SHARES) == FLOWCON
 
 
 def counts_for_s(vpa: Vpa, container: str) -> float:

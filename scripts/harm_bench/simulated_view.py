@@ -97,6 +97,9 @@ class SimulatedView:
     def room(self, vpa: Vpa, pods: Sequence[ApiPod]) -> Room:
         return Room(tuple({self._workloads[_owner_of(pod)].node.allocatable for pod in pods}))
 
+    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
+        return {}
+
     def publish(
         self,
         vpa: Vpa,

@@ -112,6 +112,9 @@ class Day:
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         return Room(((32.0, 128 * GIB),))
 
+    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
+        return {}
+
     def publish(
         self,
         vpa: Vpa,

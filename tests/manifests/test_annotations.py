@@ -14,6 +14,7 @@ from extender.pods.pod import (
     SIZE_ANNOTATION,
     WEIGHTS_ANNOTATION,
 )
+from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.progress.annotations import PROGRESS
 from recommender.cluster.progress.logs import ASKS
 from recommender.live.auto.settings import MAX_CPU, MAX_MEMORY, MIN_CPU, MIN_MEMORY, MODE, MODES
@@ -21,7 +22,7 @@ from tests.manifests.reading import MANIFESTS
 
 READ = {
     MODE, MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY, PROGRESS, ASKS, WEIGHTS_ANNOTATION, PLACEMENT_ANNOTATION,
-    DATA_ANNOTATION, SIZE_ANNOTATION, EXPLAIN_ANNOTATION, GANG_LABEL, SIZE, RESERVED_NODE, CHECKPOINTABLE,
+    SHARES, DATA_ANNOTATION, SIZE_ANNOTATION, EXPLAIN_ANNOTATION, GANG_LABEL, SIZE, RESERVED_NODE, CHECKPOINTABLE,
 }  # fmt: skip
 
 POLICY, BINDING = yaml.safe_load_all((MANIFESTS / "recommender" / "annotations.yaml").read_text())

@@ -17,6 +17,9 @@ Bound = tuple[float | None, float | None]
 """(cpu_cores, memory_bytes), None where absent."""
 
 
+SHARES, FLOWCON = "phasewise.dev/shares", "flowcon"
+"""Annotation, and what it can say: its pods share the CPU of their nodes."""
+
 REQUESTS_ALONE, LIMITS_TOO = "RequestsOnly", "RequestsAndLimits"
 """`controlledValues`: limits stay as their owner wrote them, or keep their ratio to the requests."""
 

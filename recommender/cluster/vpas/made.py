@@ -17,7 +17,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
-from recommender.cluster.objects.vpa import REQUESTS_ALONE, Bound, ContainerPolicy, TargetRef, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.checkpoint_objects import MADE_BY
 from recommender.cluster.workloads.ownership import Workload
@@ -47,6 +47,8 @@ class Settings:
         `controlledValues`.
     min_replicas
         What the updater leaves alone when there are fewer; None for its own number.
+    shares
+        How its pods share the CPU of their nodes: an annotation's word, empty where they do not.
     """
 
     mode: str = "InPlaceOrRecreate"
@@ -54,6 +56,7 @@ class Settings:
     max_allowed: Bound = (None, None)
     values: str = REQUESTS_ALONE
     min_replicas: int | None = None
+    shares: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,9 @@ def is_edited(vpa: Vpa) -> bool:
 
 def is_as_wanted(vpa: Vpa, wanted: WantedVpa) -> bool:
     """Nothing needs to be written."""
-    return vpa.annotations.get(PROBLEM, "") == wanted.problem[:LONGEST_PROBLEM] and _what(vpa) == _what_is(wanted)
+    words = (vpa.annotations.get(PROBLEM, ""), vpa.annotations.get(SHARES, ""))
+    as_wanted = words == (wanted.problem[:LONGEST_PROBLEM], wanted.settings.shares)
+    return as_wanted and _what(vpa) == _what_is(wanted)
 
 
 class VpaMaker:
@@ -164,7 +169,11 @@ def _spec(wanted: WantedVpa) -> dict[str, Any]:
 
 def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
     """None removes one."""
-    return {WRITTEN: _digest(_what_is(wanted)), PROBLEM: wanted.problem[:LONGEST_PROBLEM] or None}
+    return {
+        WRITTEN: _digest(_what_is(wanted)),
+        PROBLEM: wanted.problem[:LONGEST_PROBLEM] or None,
+        SHARES: wanted.settings.shares or None,
+    }
 
 
 class _What(NamedTuple):

@@ -47,6 +47,11 @@ class PodIndex:
     def get(self, key: ObjectKey) -> Pod | None:
         return self._pods.get(key)
 
+    def everywhere(self) -> list[Pod]:
+        """All of them, in no order."""
+        with self._lock:
+            return list(self._pods.values())
+
     def chosen(self, namespace: str, selector: LabelSelector) -> list[Pod]:
         """The pods that a selector matches."""
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Node
@@ -40,6 +40,15 @@ class Rooms:
     def of(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         """For each of the pods of a VPA."""
         return Room(self._nodes_for(pods), self._quota_of(vpa, pods))
+
+    def spare_cores(self, nodes: Collection[str], pods: Iterable[Pod]) -> dict[str, float]:
+        """What these pods leave of the CPU of these nodes by their requests; only of nodes that are known."""
+        known = self._nodes.snapshot().values()
+        spare = {node.name: node.allocatable[CPU] for node in known if node.name in nodes and node.allocatable[CPU] > 0}
+        for pod in pods:
+            if pod.node in spare and not pod.finished:
+                spare[pod.node] -= _sum(container.requests[CPU] for container in pod.containers)
+        return spare
 
     def _nodes_for(self, pods: Sequence[Pod]) -> tuple[Pair, ...]:
         """Allocatable of the nodes that any of these pods may run on, as far as selector and taints tell.

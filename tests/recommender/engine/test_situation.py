@@ -38,7 +38,7 @@ def seen(
     expected, expected_promised = np.full((n, 2), np.nan), np.zeros(n, bool)
     for group, wanted in (coming or {}).items():
         expected[group], expected_promised[group] = wanted, promised
-    return look(world.fleet, world.groups, expected, expected_promised, now_s, RailOptions())
+    return look(world.fleet, world.groups, expected, expected_promised, (), now_s, RailOptions())
 
 
 def test_each_resource_is_that_of_whoever_needs_most_of_it_and_groups_do_not_mix() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.vpas.made import PROBLEM, Settings
 from recommender.cluster.workloads.namespaces import Namespace, read_namespace
 from recommender.live.auto.settings import AUTO, read_wish
@@ -23,6 +24,7 @@ WISHES: Sequence[tuple[Mapping[str, str], Mapping[str, str], Settings]] = [
     ({P + "min-cpu": "250m", P + "max-cpu": " 4 "}, {}, Settings(min_allowed=(0.25, None), max_allowed=(4.0, None))),
     ({P + "min-memory": "1Gi"}, {P + "max-memory": "4Gi"},
      Settings(min_allowed=(None, GIB), max_allowed=(None, 4 * GIB))),
+    ({}, {P + "shares": "flowcon"}, Settings(shares="flowcon")),
     ({P + "min-cpu": "1", P + "max-cpu": "1"}, {}, Settings(min_allowed=(1.0, None), max_allowed=(1.0, None))),
 ]  # fmt: skip
 
@@ -38,6 +40,7 @@ def test_annotations_choose(workload: Mapping[str, str], namespace: Mapping[str,
     [
         ({P + "mode": "off"}, "'off' is none of Off, Initial", Settings("Off")),
         ({P + "mode": "Auto"}, "'Auto' is none of", Settings("Off")),
+        ({P + "shares": "fair"}, "phasewise.dev/shares: 'fair' is not flowcon", Settings("Off")),
         ({P + "max-memory": "4GB"}, "phasewise.dev/max-memory: '4GB' is no quantity", Settings("Off")),
         ({P + "max-memory": ""}, "'' is no quantity", Settings("Off")),
         ({P + "min-cpu": "0"}, "'0' is not a positive number of whole millicores", Settings("Off")),
@@ -67,6 +70,13 @@ def test_what_cannot_be_understood_is_said_and_nothing_is_acted_upon(
     world.add(a("Job", "a"))
     assert PROBLEM not in world.the_vpa().annotations
     assert world.the_vpa().update_mode == "InPlace"
+
+
+def test_what_a_namespace_says_of_shares_stands_in_the_vpas_that_are_made_and_goes_with_it() -> None:
+    world = World().add(a("Job", "a", annotations={P + "shares": "flowcon"}))
+    assert world.the_vpa().annotations[SHARES] == "flowcon"
+    world.add(a("Job", "a"))
+    assert SHARES not in world.the_vpa().annotations
 
 
 @settings(max_examples=15, deadline=None)

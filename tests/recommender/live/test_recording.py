@@ -125,7 +125,7 @@ def failing_from(at_s: float) -> Callable[..., object]:
     look = engine.look
 
     def failing(*given: Any) -> object:
-        return look(*given) if given[4] < at_s else 1 / 0
+        return look(*given) if given[5] < at_s else 1 / 0
 
     return failing
 

@@ -117,3 +117,22 @@ NO_BOUNDS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("spec", NO_BOUNDS)
 def test_a_quota_that_bounds_neither_requests_nor_limits_is_none(spec: dict[str, Any]) -> None:
     assert quota(**spec) is None
+
+
+def test_other_pods_of_a_node_keep_what_they_request() -> None:
+    """Four cores, of which a running pod requests one and a half; one that is done, and one elsewhere, none."""
+    known = rooms(n0=(4.0, 1.0), n1=(4.0, 1.0))
+    web, done, other = (
+        read_pod(
+            {
+                "metadata": {"namespace": "ns", "name": name, "uid": name},
+                "spec": {
+                    "nodeName": node,
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "free"}],
+                },
+                "status": {"phase": phase},
+            }
+        )
+        for name, node, phase in (("web", "n0", "Running"), ("done", "n0", "Succeeded"), ("other", "n1", "Running"))
+    )
+    assert known.spare_cores({"n0", "gone"}, [web, done, other]) == {"n0": 2.5}

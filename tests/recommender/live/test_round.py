@@ -17,6 +17,7 @@ from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import status_of
+from recommender.engine.moments import moment
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 from tests.fakes.records import GIB, MAIN, MODEL, Records, a_pod, a_vpa, recommender, rounds, target_of, use
@@ -213,7 +214,9 @@ def test_the_profile_tells_what_is_seen_what_comes_and_why(cluster: Records) -> 
     assert {following["phase"] for following in container["next"]} <= set(range(MODEL.detector.n_phases)) - {phase}
     assert container["why"]["policy"] == "phase.proactive"
     assert container["why"]["forecastCpuCores"] > 0
-    assert profile["pods"] == [{"name": "job-1", "uid": "uid-job-1", "container": "main", "phase": phase}]
+    (pod,) = profile["pods"]
+    assert pod.pop("startedAt") == moment(cluster.now_s - 39.0)
+    assert pod == {"name": "job-1", "uid": "uid-job-1", "container": "main", "phase": phase, "meanCpuCores": 0.5}
     assert profile["cpu"].endswith("m")
     assert profile["memory"].endswith("Gi")
 

@@ -1,0 +1,176 @@
+"""Nodes whose containers share their CPU by FlowCon: who may ask for how much where all want more than there is.
+
+Lists, growth efficiency, back-off and listeners are FlowCon's (algorithms 1 and 2), by what each container used and
+what its job told. What follows from them is ours: a limit is a weight, with FlowCon's least share as the floor, and
+cores go by the forecast. What one does not want now goes to the others, and where there is enough for all each has what
+it wants. On a node that is busy a container that uses all it is entitled to shows nothing of what it wants: it is taken
+to want the whole node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measured
+from recommender.contention.sharing import fair_shares
+from recommender.engine.keys import Group, Instance, Running
+from recommender.records import CPU, BoolArray, FloatArray, IntArray, Sample
+
+AHEAD_S = 60.0
+"""A sample so much from the future is from a wrong clock."""
+
+
+BUSY = 0.95
+"""From this share of its cores on a node is busy, and of what it is entitled to a container is held back."""
+
+LEAST_CORES = 0.001
+"""Who requests nothing is entitled to hardly anything."""
+
+
+class SharedNode(NamedTuple):
+    """A node whose containers share it.
+
+    Attributes
+    ----------
+    cpu_cores
+        What there is for them.
+    groups
+        int64 (m,): the slot of the group of each.
+    weights
+        Of each.
+    held_back
+        bool (m,): it uses all that it is entitled to, on a node that is busy.
+    """
+
+    cpu_cores: float
+    groups: IntArray
+    weights: Sequence[float]
+    held_back: BoolArray
+
+
+def divided(nodes: Iterable[SharedNode], cpu_cores: FloatArray) -> FloatArray:
+    """float64 (n,): what containers of each group are given of what they want, and all of it where nobody shares.
+
+    A group with containers on several nodes has one target: the largest of their shares.
+
+    Examples
+    --------
+    Two that want three cores each of a node with four, the first of which learns:
+
+    >>> node = SharedNode(4.0, np.array([0, 1]), [0.75, 0.25], np.array([False, False]))
+    >>> divided([node], np.array([3.0, 3.0, 3.0])).tolist()
+    [3.0, 1.0, 3.0]
+    """
+    given = np.full(len(cpu_cores), np.nan)
+    for node in nodes:
+        wanted = np.where(node.held_back, node.cpu_cores, np.nan_to_num(cpu_cores[node.groups]))
+        np.fmax.at(given, node.groups, fair_shares(node.cpu_cores, wanted.tolist(), node.weights))
+    return np.where(np.isnan(given) | np.isnan(cpu_cores), cpu_cores, given)
+
+
+@dataclass(slots=True)
+class _Container:
+    node: str
+    group: Group
+    request_cores: float
+    used_cores: float = 0.0
+    used_core_s: float = 0.0
+    sampled_s: float = math.nan
+    evaluation: float = math.nan
+
+
+@dataclass(slots=True)
+class _Node:
+    cpu_cores: float
+    flowcon: FlowCon
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+class Shares:
+    """Who shares which node, and how its training comes along. It begins anew with each engine."""
+
+    def __init__(self, options: FlowConOptions | None = None) -> None:
+        self._options = options or FlowConOptions()
+        self._nodes: dict[str, _Node] = {}
+        self._containers: dict[Instance, _Container] = {}
+
+    def take_nodes(self, changed: Mapping[str, float | None]) -> None:
+        """How many cores there are for those that share a node; None for one that nobody shares any more."""
+        for name, cpu_cores in changed.items():
+            if cpu_cores is None:
+                self._nodes.pop(name, None)
+            elif name in self._nodes:
+                self._nodes[name].cpu_cores = max(0.0, cpu_cores)
+            else:
+                self._nodes[name] = _Node(max(0.0, cpu_cores), FlowCon(1.0, self._options))
+
+    def place(self, instance: Instance, running: Running) -> None:
+        """Where a container runs, and what it requests."""
+        known, node, request_cores = self._containers.get(instance), running.shares_node, running.requests[CPU]
+        if running.finished or not node:
+            self.forget(instance)
+        elif known is not None and known.node == node:
+            known.request_cores = request_cores
+        else:
+            self._containers[instance] = _Container(node, running.group, request_cores)
+
+    def forget(self, instance: Instance) -> None:
+        """A container is gone."""
+        self._containers.pop(instance, None)
+
+    def observe(
+        self, samples: Iterable[tuple[Instance, Sample]], evaluations: Mapping[Instance, float], now_s: float
+    ) -> None:
+        """What containers used, oldest first, and what was told last of their training."""
+        for instance, sample in samples if self._containers else ():
+            known = self._containers.get(instance)
+            if known is not None and sample.cpu_cores >= 0.0 and sample.timestamp_s <= now_s + AHEAD_S:
+                passed_s = sample.timestamp_s - known.sampled_s
+                known.used_core_s += sample.cpu_cores * passed_s if passed_s > 0.0 else 0.0
+                known.used_cores = sample.cpu_cores
+                known.sampled_s = max(sample.timestamp_s, np.nan_to_num(known.sampled_s))
+        for instance, evaluation in evaluations.items():
+            if instance in self._containers and math.isfinite(evaluation):
+                self._containers[instance].evaluation = evaluation
+
+    def shared(self, now_s: float, slots: Mapping[Group, int]) -> list[SharedNode]:
+        """The nodes with the weights of those on them; FlowCon's algorithm 1 runs where its time has come."""
+        held: dict[str, list[tuple[Instance, _Container]]] = {name: [] for name in self._nodes}
+        for instance, container in self._containers.items():
+            if container.node in held and container.group in slots:
+                held[container.node].append((instance, container))
+        return [
+            SharedNode(
+                self._nodes[name].cpu_cores,
+                np.array([slots[container.group] for _, container in there], np.int64),
+                self._weights(self._nodes[name], there, now_s),
+                _held_back(self._nodes[name].cpu_cores, [container for _, container in there]),
+            )
+            for name, there in held.items()
+            if there
+        ]
+
+    def _weights(self, node: _Node, there: Sequence[tuple[Instance, _Container]], now_s: float) -> list[float]:
+        """One that tells nothing of its training is not limited."""
+        jobs = {
+            str(instance): Measured(one.evaluation, one.used_core_s)
+            for instance, one in there
+            if math.isfinite(one.evaluation)
+        }
+        if jobs.keys() != node.flowcon.members.keys() or (jobs and now_s >= node.flowcon.due_s):
+            node.limits = node.flowcon.run(now_s, jobs) if jobs else {}
+        least = 1.0 / (self._options.beta * len(there))
+        return [max(node.limits.get(str(instance), FREE), least) for instance, _ in there]
+
+
+def _held_back(cpu_cores: float, there: Sequence[_Container]) -> BoolArray:
+    used = np.array([one.used_cores for one in there])
+    requests = np.fmax(np.array([one.request_cores for one in there]), LEAST_CORES)
+    entitled = cpu_cores * requests / requests.sum()
+    held_back: BoolArray = (used.sum() >= BUSY * cpu_cores) & (used >= BUSY * entitled)
+    return held_back

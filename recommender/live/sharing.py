@@ -1,0 +1,50 @@
+"""Which containers share their node by FlowCon, what there is for them, and how their training comes along."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from recommender.cluster.objects.vpa import FLOWCON, SHARES
+from recommender.engine.keys import Instance
+from recommender.engine.tally import Report
+from recommender.live.vpa_state import VpaState
+
+
+class Nodes(Protocol):
+    """Where pods run."""
+
+    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
+        """What is left of the CPU of these nodes by the requests of all pods but those of these UIDs; only of nodes
+        that are known."""
+
+
+class Sharing:
+    """What the engine is told of nodes that are shared."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._told: Mapping[str, float] = {}
+
+    def look(self, states: Iterable[VpaState], report: Report) -> tuple[dict[str, float | None], dict[Instance, float]]:
+        """The cores of nodes where they have changed, and the latest evaluations; what is misspelt is reported."""
+        sharing = []
+        for state in states:
+            said = state.vpa.annotations.get(SHARES)
+            if said is not None and said != FLOWCON:
+                report.problems[f"VPA {state.vpa.key}"] = f"{SHARES} can say {FLOWCON!r} alone, not {said[:40]!r}"
+            elif said is not None:
+                sharing.append(state)
+        pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
+        now = self._nodes.spare_cores({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
+        changed: dict[str, float | None] = {name: cores for name, cores in now.items() if self._told.get(name) != cores}
+        changed |= dict.fromkeys(self._told.keys() - now.keys())
+        self._told = now
+        evaluations = {
+            Instance(pod.key.namespace, pod.uid, container.name): growth.value
+            for state in sharing
+            for uid, growth in state.growth.items()
+            if (pod := pods.get(uid)) is not None and growth.value is not None
+            for container in pod.containers
+        }
+        return changed, evaluations

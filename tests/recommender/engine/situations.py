@@ -1,0 +1,51 @@
+"""Groups that are calm but for what a test says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from recommender.engine.shares import SharedNode
+from recommender.engine.situation import SURE, Situation
+from tests.recommender.engine.worked import GIB, NOTHING
+
+NOW_S = 10_000.0
+HISTORY = ((0.2, 1 * GIB), (0.6, 2 * GIB), (2.0, 8 * GIB))
+CALM: Mapping[str, Any] = {
+    "wanted": (0.5, 1.5 * GIB),
+    "leading": 0,
+    "doubt": SURE,
+    "silent": False,
+    "working_set_bytes": 1 * GIB,
+    "pinned_cpu_cores": np.nan,
+    "recent_cpu_cores": 0.5,
+    "promised": False,
+    "by_class": False,
+    "spent": (False, False),
+    "applied": NOTHING,
+    "taught": False,
+    "estimate": HISTORY,
+    "days": 1.0,
+    "had": NOTHING,
+    "deferred_s": 0.0,
+    "evicts": False,
+    "limits_follow": False,
+    "violations": (0.0, 0.0),
+    "less_memory_since_s": np.nan,
+    "peak_bytes": 1 * GIB,
+    "keeps_peak": False,
+    "kill_floor_bytes": 0.0,
+    "youngest_s": 3600.0,
+    "recent_changes": 0,
+}
+Row = Mapping[str, Any]
+
+
+def situation(rows: Sequence[Row], shared: Sequence[SharedNode] = ()) -> Situation:
+    """Groups that are calm but for what is said of each."""
+    assert {field.name for field in fields(Situation)} == {"now_s", "shared", *CALM}
+    told = {name: np.array([row.get(name, calm) for row in rows]) for name, calm in CALM.items()}
+    return Situation(NOW_S, shared=shared, **told)

@@ -1,0 +1,175 @@
+"""Shares of a node: by hand, by the rail, at the edges, and in a whole engine on a node that divides as kernels do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.contention.flowcon import FlowConOptions
+from recommender.contention.sharing import fair_shares
+from recommender.engine.keys import Group, Instance, Rules, Running
+from recommender.engine.options import RailOptions
+from recommender.engine.rails import guarded
+from recommender.engine.seen import Seen
+from recommender.engine.shares import SharedNode, Shares, divided
+from recommender.engine.tally import Report
+from recommender.records import CPU, Sample
+from tests.recommender.engine.situations import situation
+from tests.recommender.engine.worked import GIB, NOW_S, an_engine, running
+
+FAST, SLOW, WEB = (Instance("ns", f"uid-{name}", "main") for name in ("fast", "slow", "web"))
+GROUPS = {instance: Group("ns", instance.pod_uid, "main") for instance in (FAST, SLOW, WEB)}
+SLOTS = {group: slot for slot, group in enumerate(GROUPS.values())}
+OPTIONS = FlowConOptions(alpha=0.2, interval_s=20.0)
+
+
+def node_of(
+    *groups: int, cpu_cores: float = 4.0, weights: list[float] | None = None, held_back: tuple[int, ...] = ()
+) -> SharedNode:
+    return SharedNode(cpu_cores, np.array(groups, np.int64), weights or [1.0] * len(groups), np.isin(groups, held_back))
+
+
+def test_where_there_is_enough_for_all_each_has_what_it_wants() -> None:
+    wanted = np.array([1.0, 2.5, 9.0])
+    assert divided([node_of(0, 1, weights=[1.0, 0.25])], wanted).tolist() == [1.0, 2.5, 9.0]
+
+
+def test_what_one_does_not_want_goes_to_the_others() -> None:
+    """By weights 3 to 1 they would have three and one; the first waits, and wants half a core."""
+    assert divided([node_of(0, 1, weights=[0.75, 0.25])], np.array([0.5, 6.0])).tolist() == [0.5, 3.5]
+
+
+def test_one_that_is_held_back_gets_its_share_whatever_was_foreseen_of_it() -> None:
+    """What it got so far was one core, and so one is foreseen."""
+    node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0,))
+    assert divided([node], np.array([1.0, 3.0])).tolist() == [3.0, 1.0]
+
+
+def test_who_uses_all_that_it_is_entitled_to_on_a_busy_node_is_held_back() -> None:
+    """Equal requests entitle to two of four cores each: the one that uses half a core leaves the rest to the other."""
+    told = Told(FAST, SLOW)
+    (node,) = told.tell({FAST: 3.5, SLOW: 0.5}, {})
+    assert node.held_back.tolist() == [True, False]
+    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
+    assert node.held_back.tolist() == [True, True]
+    (node,) = told.tell({FAST: 2.5, SLOW: 0.5}, {})
+    assert node.held_back.tolist() == [False, False], "a core is idle"
+
+
+def test_a_group_on_several_nodes_has_the_largest_of_its_shares_and_one_of_which_nothing_is_known_has_none() -> None:
+    nodes = [node_of(0, 1, cpu_cores=2.0), node_of(0, 2, cpu_cores=8.0)]
+    given = divided(nodes, np.array([6.0, 6.0, np.nan]))
+    np.testing.assert_array_equal(given, [6.0, 1.0, np.nan])
+
+
+def test_the_rail_gives_shares_of_cpu_alone_and_not_where_a_change_restarts() -> None:
+    wants = {"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0}
+    rows = [wants, wants, {**wants, "evicts": True}]
+    target = guarded(situation(rows, [node_of(0, 1, 2, cpu_cores=3.0)]), RailOptions()).target
+    assert target[:2].tolist() == [[1.2, 2 * GIB]] * 2, "the third wants 0.6"
+    assert target[2, CPU] == 0.6
+
+
+def sharing(instance: Instance, node: str = "n0", request_cores: float = 2.0) -> Running:
+    return running(group=GROUPS[instance], requests=(request_cores, GIB), shares_node=node)
+
+
+class Told:
+    """Shares of which tests tell step by step."""
+
+    def __init__(self, *instances: Instance, cpu_cores: float = 4.0) -> None:
+        self.shares, self.now_s = Shares(OPTIONS), NOW_S
+        self.shares.take_nodes({"n0": cpu_cores})
+        for instance in instances:
+            self.shares.place(instance, sharing(instance))
+
+    def tell(self, uses: Mapping[Instance, float], losses: Mapping[Instance, float]) -> list[SharedNode]:
+        """Ten seconds of use, and the losses at their end."""
+        self.now_s += 10.0
+        samples = [(instance, Sample(self.now_s, cores, GIB)) for instance, cores in uses.items()]
+        self.shares.observe(samples, losses, self.now_s)
+        return self.shares.shared(self.now_s, SLOTS)
+
+
+def test_a_job_that_learns_less_and_less_for_what_it_uses_has_less_weight_and_not_less_than_the_floor() -> None:
+    """After three intervals one has learned as before and the other next to nothing."""
+    told, loss = Told(FAST, SLOW), 10.0
+    weights: list[tuple[float, ...]] = []
+    for step in range(12):
+        flat = max(5.0, 9.0 - step)
+        (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: loss - 0.3 * step, SLOW: flat})
+        weights.append(tuple(node.weights))
+    assert weights[0] == (1.0, 1.0), "nothing is known yet"
+    assert weights[-1][0] > 0.9
+    assert weights[-1][1] == 0.25, "one of two times beta"
+
+
+def test_who_tells_nothing_of_its_training_is_not_limited() -> None:
+    told = Told(FAST, WEB)
+    for step in range(8):
+        (node,) = told.tell({FAST: 2.0, WEB: 2.0}, {FAST: 10.0 - step})
+    assert dict(zip(node.groups.tolist(), node.weights, strict=True))[SLOTS[GROUPS[WEB]]] == 1.0
+
+
+def test_a_wrong_clock_and_numbers_that_are_none_count_for_nothing() -> None:
+    told = Told(FAST, SLOW)
+    told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 10.0, SLOW: math.nan})
+    far = Sample(told.now_s + 3600.0, 2.0, GIB)
+    told.shares.observe([(FAST, far), (SLOW, Sample(told.now_s, -1.0, GIB))], {SLOW: math.inf}, told.now_s)
+    known = told.shares._containers
+    assert (known[FAST].used_core_s, known[SLOW].used_core_s) == (0.0, 0.0)
+    assert math.isnan(known[SLOW].evaluation)
+
+
+def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgotten() -> None:
+    told = Told(FAST, SLOW)
+    told.shares.place(SLOW, sharing(SLOW, ""))
+    (node,) = told.tell({FAST: 1.0}, {})
+    assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
+    told.shares.take_nodes({"n0": None})
+    assert told.tell({FAST: 1.0}, {}) == []
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 8.0), st.floats(0.01, 1.0)), min_size=1, max_size=8), st.floats(0.0, 16.0))
+def test_shares_never_exceed_what_is_wanted_nor_what_is_there_and_leave_nothing_idle(
+    jobs: list[tuple[float, float]], cpu_cores: float
+) -> None:
+    wanted = np.array([want for want, _ in jobs])
+    given_cores = divided([node_of(*range(len(jobs)), cpu_cores=cpu_cores, weights=[w for _, w in jobs])], wanted)
+    assert (given_cores <= wanted).all()
+    assert given_cores.sum() == pytest.approx(min(cpu_cores, wanted.sum()), abs=1e-6)
+
+
+def test_on_a_node_that_divides_as_kernels_do_the_one_that_learns_comes_to_have_more() -> None:
+    """Four cores, two jobs that would each use all: requests are weights. In the end the one whose loss stands still
+    keeps a quarter, and together they ask for what there is."""
+    engine, now_s = an_engine(step_s=15.0), NOW_S
+    requests = {FAST: 2.0, SLOW: 2.0}
+    changed = {one: sharing(one) for one in requests}
+    seen = Seen({GROUPS[one]: Rules() for one in requests}, changed, nodes={"n0": 4.0})
+    loss = {FAST: 10.0, SLOW: 10.0}
+    for _ in range(240):
+        now_s += 15.0
+        used = dict(zip(requests, fair_shares(4.0, [4.0, 4.0], list(requests.values())), strict=True))
+        loss[FAST] *= 1.0 - 0.002 * used[FAST]
+        loss[SLOW] = max(6.0, loss[SLOW] - 0.1 * used[SLOW])
+        samples = [(one, Sample(now_s, cores, GIB)) for one, cores in used.items()]
+        targets = engine.step(now_s, Seen(seen.groups, seen.containers, samples, (), seen.nodes, dict(loss)), Report())
+        seen = Seen()
+        for one, group in GROUPS.items():
+            if group in targets:
+                cores = float(targets[group].estimate.target[CPU])
+                engine.published(group, (cores, GIB), (cores, GIB), now_s)
+                if abs(cores - requests[one]) > 0.05:
+                    requests[one] = cores
+                    changed[one] = sharing(one, request_cores=cores)
+                    seen = Seen({}, {**seen.containers, one: changed[one]})
+    assert used[FAST] > 3.0
+    assert 0.7 < used[SLOW] < 1.0
+    assert sum(requests.values()) == pytest.approx(4.0, abs=0.2)
+    assert "shares" in [rail for rail, _ in engine.why(GROUPS[SLOW]).rails]
