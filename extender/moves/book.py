@@ -9,9 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TypeGuard
 
 from extender.moves.board import Rate
 from extender.moves.job import MovingJob, read_job
@@ -25,6 +23,7 @@ from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
+from recommender.contention.forecast import stages_of
 from recommender.contention.sharing import Stage
 from recommender.growth import Category
 
@@ -34,12 +33,6 @@ JOBS = ("batch/v1", "jobs")
 
 BARRED = f"{PREFIX}moves-barred"
 """Annotation of a class's profile: the job of it that did not come back from a move."""
-
-MOST_STAGES = 12
-"""Of a run: enough to see who waits while another computes, few enough to play many of them forth."""
-
-LEAST_CORES = 0.01
-"""A job that waits takes its time all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +79,15 @@ def _rates_of(status: Fields) -> dict[str, Rate]:
 def _run_of(status: Fields) -> Sequence[Stage]:
     """Of several containers of a class that which takes most."""
     runs = [
-        stages_of(step_s, demand.raw.get("cpuCores"))
+        stages_of(step_s, cpu_cores)
         for demand in (container.child("demand") for container in status.children("containers"))
-        if (step_s := demand.quantity("stepSeconds"))
+        if (step_s := demand.quantity("stepSeconds")) and _is_curve(cpu_cores := demand.raw.get("cpuCores"))
     ]
     return max(runs, key=lambda run: sum(stage.core_s for stage in run), default=())
 
 
-def stages_of(step_s: float, cpu_cores: Any) -> Sequence[Stage]:
-    """A curve of cores by the time since start in a few stages of equal length; none where it is no curve.
-
-    Examples
-    --------
-    >>> stages_of(10.0, [1.0, 3.0])
-    [Stage(core_s=10.0, cores=1.0), Stage(core_s=30.0, cores=3.0)]
-    """
-    if not isinstance(cpu_cores, list) or not cpu_cores or not all(isinstance(x, int | float) for x in cpu_cores):
-        return ()
-    levels = np.maximum(np.array(cpu_cores, np.float64), LEAST_CORES)
-    parts = np.array_split(levels, min(MOST_STAGES, len(levels)))
-    return [Stage(float(part.sum()) * step_s, float(part.mean())) for part in parts]
+def _is_curve(told: object) -> TypeGuard[list[float]]:
+    return isinstance(told, list) and bool(told) and all(isinstance(level, int | float) for level in told)
 
 
 class MoveBook:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import numpy as np
+
 from recommender.contention.sharing import Stage, after
 
 BEYOND = 0.1
@@ -16,6 +18,13 @@ UNKNOWN = 1.0
 
 FIRST_GUESS_S = 60.0
 """What a job without a past is given at its start: seconds of its demand."""
+
+
+MOST_STAGES = 12
+"""Of a run: enough to see who waits while another computes, few enough to play many of them forth."""
+
+LEAST_CORES = 0.01
+"""A job that waits takes its time all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +54,16 @@ class RunsOfClass:
     def left(self, used_core_s: float, demand_cores: float) -> list[Stage]:
         """What of it is still to be done."""
         return after(self.whole_job(used_core_s, demand_cores), used_core_s)
+
+
+def stages_of(step_s: float, cpu_cores: Sequence[float]) -> list[Stage]:
+    """A curve of cores by the time since start in a few stages of equal length; NaN where nothing was seen.
+
+    Examples
+    --------
+    >>> stages_of(10.0, [1.0, 3.0])
+    [Stage(core_s=10.0, cores=1.0), Stage(core_s=30.0, cores=3.0)]
+    """
+    levels = np.fmax(np.array(cpu_cores, np.float64), LEAST_CORES)
+    parts = np.array_split(levels, min(MOST_STAGES, len(levels)))
+    return [Stage(float(part.sum()) * step_s, float(part.mean())) for part in parts]

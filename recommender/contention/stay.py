@@ -37,8 +37,9 @@ class StayWorld:
     now_s: float = 0.0
     _jobs: dict[str, _Staying] = field(default_factory=dict)
 
-    def arrive(self, name: str, worker: int) -> None:
-        self._jobs[name] = _Staying(worker)
+    def arrive(self, name: str, worker: int, done_core_s: float = 0.0) -> None:
+        """A job comes, of which so much may have been done elsewhere, or before anybody looked."""
+        self._jobs[name] = _Staying(worker, done_core_s)
 
     def forget(self, names: set[str]) -> None:
         """Drop those of these jobs that have ended here too."""

@@ -31,7 +31,7 @@ from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, Guarded, guarded, notes_of
 from recommender.engine.safe import safe_value
 from recommender.engine.seen import Memory, Nothing, Seen
-from recommender.engine.shares import Shares
+from recommender.engine.shares import Shares, Work
 from recommender.engine.situation import DOUBTS, SURE, Situation, look
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
@@ -92,7 +92,7 @@ class Engine:
         self._waiting_for_room: set[Instance] = set()
         self._coming = Expectations(self.fleet, self.groups, self.classes, self.running, options.rails.target_kills)
         self._report = Report()  # of the running step, for what the fleet asks
-        self._shares, self._began_s = Shares(), math.inf
+        self._shares, self._began_s = Shares(self._work_of), math.inf
         self._situation: Situation | None = None
         self._guarded: Guarded | None = None
 
@@ -461,6 +461,14 @@ class Engine:
         return self.classes.learn(key, member.instance.container, curve, memory, duration_s, now_s)
 
     # -- asked by the fleet --------------------------------------------------------------------------------------
+
+    def _work_of(self, instance: Instance) -> Work:
+        member = self.fleet.members.get(instance)
+        if member is None:
+            return Work(0.0, None)
+        curve = self.fleet.curves.curve(member.slot)
+        used_core_s = float(np.nansum(curve.levels[:, CPU])) * curve.step_s
+        return Work(used_core_s, member.runs)
 
     def _introduce(self, instance: Instance) -> NewContainer:
         running = self.running[instance]

@@ -93,8 +93,8 @@ class Running(NamedTuple):
         Its pod is being deleted.
     deferred_since_s
         Since when a resize of its pod has waited for room on the node, unix seconds; infinite when none does.
-    shares_node
-        The node that it runs on where it shares that with others by FlowCon; empty where it does not.
+    shares_node, shares_by
+        The node that it runs on where it shares that with others, and the policy; empty where it does not.
     """
 
     group: Group
@@ -108,6 +108,7 @@ class Running(NamedTuple):
     leaving: bool = False
     deferred_since_s: float = math.inf
     shares_node: str = ""
+    shares_by: str = ""
 
 
 class Kill(NamedTuple):

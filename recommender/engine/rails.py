@@ -255,7 +255,7 @@ RAILS: tuple[Rail, ...] = (
     ),
     Rail("room to show", _room_to_show, lambda *_: "it uses just the CPU that it has, and may want more"),
     Rail("violation budget", _violation_budget, _violation_budget_words),
-    Rail("shares", _shares, lambda *_: "its share, by FlowCon, of a node on which more CPU is wanted than there is"),
+    Rail("shares", _shares, lambda *_: "its share of a node on which more CPU is wanted than there is"),
     Rail(
         "working set", _working_set, lambda _, __, options: f"{options.memory_margin:.0%} above the present working set"
     ),

@@ -1,29 +1,38 @@
-"""Nodes whose containers share their CPU by FlowCon: who may ask for how much where all want more than there is.
+"""Nodes whose containers share their CPU: who may ask for how much where all together want more than there is.
 
-Lists, growth efficiency, back-off and listeners are FlowCon's (algorithms 1 and 2), by what each container used and
-what its job told. What follows from them is ours: a limit is a weight, with FlowCon's least share as the floor, and
-cores go by the forecast. What one does not want now goes to the others, and where there is enough for all each has what
-it wants. On a node that is busy a container that uses all it is entitled to shows nothing of what it wants: it is taken
-to want the whole node.
+Two policies give weights. `flowcon` has lists, growth efficiency, back-off and listeners of FlowCon (algorithms 1 and
+2), by what each container used and what its job told; a limit is a weight, and its least share the floor. `phasewise`
+serves jobs in the order in which fair sharing would end them, by earlier runs of their classes (`FairQueue`).
+
+Cores go by these weights up to the forecast. What one does not want now goes to the others, and where there is enough
+for all each has what it wants. On a node that is busy a container that uses all it is entitled to shows nothing of what
+it wants: it is taken to want the whole node.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from recommender.contention.fair_queue import FairQueue, Known
 from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measured
+from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
 from recommender.engine.keys import Group, Instance, Running
+from recommender.policies.class_runs import ClassRuns
+from recommender.policies.demand_curve import DemandCurve
 from recommender.records import CPU, BoolArray, FloatArray, IntArray, Sample
 
 AHEAD_S = 60.0
 """A sample so much from the future is from a wrong clock."""
 
+
+PHASEWISE = "phasewise"
+"""The policy that is ours."""
 
 BUSY = 0.95
 """From this share of its cores on a node is busy, and of what it is entitled to a container is held back."""
@@ -73,9 +82,17 @@ def divided(nodes: Iterable[SharedNode], cpu_cores: FloatArray) -> FloatArray:
     return np.where(np.isnan(given) | np.isnan(cpu_cores), cpu_cores, given)
 
 
+class Work(NamedTuple):
+    """What a container has used since it started, and the earlier runs of its class; None where it has none."""
+
+    used_core_s: float
+    runs: ClassRuns | None
+
+
 @dataclass(slots=True)
 class _Container:
     node: str
+    by: str
     group: Group
     request_cores: float
     used_cores: float = 0.0
@@ -89,15 +106,26 @@ class _Node:
     cpu_cores: float
     flowcon: FlowCon
     limits: Mapping[str, float] = field(default_factory=dict)
+    queue: FairQueue = field(default_factory=FairQueue)
+
+
+_There = Sequence[tuple[Instance, _Container]]
 
 
 class Shares:
-    """Who shares which node, and how its training comes along. It begins anew with each engine."""
+    """Who shares which node, and how its training comes along. It begins anew with each engine.
 
-    def __init__(self, options: FlowConOptions | None = None) -> None:
-        self._options = options or FlowConOptions()
+    Parameters
+    ----------
+    work_of
+        What is known of the work of a container; asked where jobs share by `phasewise`.
+    """
+
+    def __init__(self, work_of: Callable[[Instance], Work], options: FlowConOptions | None = None) -> None:
+        self._work_of, self._options = work_of, options or FlowConOptions()
         self._nodes: dict[str, _Node] = {}
         self._containers: dict[Instance, _Container] = {}
+        self._made: dict[int, tuple[Sequence[DemandCurve], RunsOfClass]] = {}
 
     def take_nodes(self, changed: Mapping[str, float | None]) -> None:
         """How many cores there are for those that share a node; None for one that nobody shares any more."""
@@ -115,9 +143,9 @@ class Shares:
         if running.finished or not node:
             self.forget(instance)
         elif known is not None and known.node == node:
-            known.request_cores = request_cores
+            known.request_cores, known.by = request_cores, running.shares_by
         else:
-            self._containers[instance] = _Container(node, running.group, request_cores)
+            self._containers[instance] = _Container(node, running.shares_by, running.group, request_cores)
 
     def forget(self, instance: Instance) -> None:
         """A container is gone."""
@@ -139,7 +167,7 @@ class Shares:
                 self._containers[instance].evaluation = evaluation
 
     def shared(self, now_s: float, slots: Mapping[Group, int]) -> list[SharedNode]:
-        """The nodes with the weights of those on them; FlowCon's algorithm 1 runs where its time has come."""
+        """The nodes with the weights of those on them, now."""
         held: dict[str, list[tuple[Instance, _Container]]] = {name: [] for name in self._nodes}
         for instance, container in self._containers.items():
             if container.node in held and container.group in slots:
@@ -155,8 +183,33 @@ class Shares:
             if there
         ]
 
-    def _weights(self, node: _Node, there: Sequence[tuple[Instance, _Container]], now_s: float) -> list[float]:
-        """One that tells nothing of its training is not limited."""
+    def _weights(self, node: _Node, there: _There, now_s: float) -> Sequence[float]:
+        """By FlowCon where one of them asks for that."""
+        if all(container.by == PHASEWISE for _, container in there):
+            return self._queued(node, there, now_s)
+        return self._by_flowcon(node, there, now_s)
+
+    def _stages(self, runs: ClassRuns | None) -> RunsOfClass:
+        """Those runs in stages, made once for as long as the class learns nothing."""
+        if runs is None:
+            return RunsOfClass()
+        of, made = self._made.get(id(runs), (None, RunsOfClass()))
+        if of is not runs.runs:
+            made = RunsOfClass([stages_of(run.step_s, run.levels[:, CPU].tolist()) for run in runs.runs])
+            self._made[id(runs)] = runs.runs, made
+        return made
+
+    def _queued(self, node: _Node, there: _There, now_s: float) -> list[float]:
+        jobs = {
+            str(instance): Known(work.used_core_s, container.used_cores, self._stages(work.runs))
+            for instance, container in there
+            for work in (self._work_of(instance),)
+        }
+        weights = node.queue.weights(now_s, node.cpu_cores, jobs)
+        return [weights[str(instance)] for instance, _ in there]
+
+    def _by_flowcon(self, node: _Node, there: _There, now_s: float) -> list[float]:
+        """Algorithm 1 runs when its time has come; one that tells nothing of its training is not limited."""
         jobs = {
             str(instance): Measured(one.evaluation, one.used_core_s)
             for instance, one in there

@@ -34,7 +34,7 @@ class Home(NamedTuple):
     def running(self) -> Running:
         """What the engine is told of it."""
         pod, container = self.pod, self.container
-        ended = container.terminated
+        ended, by = container.terminated, shares(self.state.vpa)
         cpu_cores, memory_bytes = container.requests
         waits = [resize.since_s for resize in pod.resizes if resize.reason == DEFERRED and resize.since_s is not None]
         return Running(
@@ -48,7 +48,8 @@ class Home(NamedTuple):
             ended=None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s),
             leaving=pod.deleting,
             deferred_since_s=min(waits, default=math.inf),
-            shares_node=pod.node if shares(self.state.vpa) else "",
+            shares_node=pod.node if by else "",
+            shares_by=by if pod.node else "",
         )
 
 

@@ -15,11 +15,11 @@ from recommender.live.vpa_state import VpaState
 
 
 class Placed(NamedTuple):
-    """A VPA with what was placed of it, and whether its pods share their nodes."""
+    """A VPA with what was placed of it, and how its pods share their nodes."""
 
     state: VpaState
     selection: SelectedPods
-    shares: bool
+    shares: str
 
 
 class Placing:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.resizability import GUARANTEED, refusal_of
-from recommender.cluster.objects.vpa import FLOWCON, SHARES, ContainerPolicy, Vpa
+from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import MEMORY
@@ -39,9 +39,10 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, *, observes_only: bo
     )
 
 
-def shares(vpa: Vpa) -> bool:
-    """Whether its pods share the CPU of their nodes."""
-    return vpa.annotations.get(SHARES) == FLOWCON
+def shares(vpa: Vpa) -> str:
+    """By which policy its pods share the CPU of their nodes; empty where they do not."""
+    said = vpa.annotations.get(SHARES, "")
+    return said if said in WAYS_TO_SHARE else ""
 
 
 def counts_for_s(vpa: Vpa, container: str) -> float:

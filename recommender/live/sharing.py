@@ -1,13 +1,14 @@
-"""Which containers share their node by FlowCon, what there is for them, and how their training comes along."""
+"""Which containers share their node, what there is for them, and how their training comes along."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from recommender.cluster.objects.vpa import FLOWCON, SHARES
+from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE
 from recommender.engine.keys import Instance
 from recommender.engine.tally import Report
+from recommender.live.rules import shares
 from recommender.live.vpa_state import VpaState
 
 
@@ -31,10 +32,11 @@ class Sharing:
         sharing = []
         for state in states:
             said = state.vpa.annotations.get(SHARES)
-            if said is not None and said != FLOWCON:
-                report.problems[f"VPA {state.vpa.key}"] = f"{SHARES} can say {FLOWCON!r} alone, not {said[:40]!r}"
-            elif said is not None:
+            if shares(state.vpa):
                 sharing.append(state)
+            elif said is not None:
+                words = f"{SHARES}: {said[:40]!r} is none of {', '.join(WAYS_TO_SHARE)}"
+                report.problems[f"VPA {state.vpa.key}"] = words
         pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
         now = self._nodes.spare_cores({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
         changed: dict[str, float | None] = {name: cores for name, cores in now.items() if self._told.get(name) != cores}

@@ -12,12 +12,12 @@ import psutil
 from extender.gangs.member import Member, Place
 from extender.gangs.reading import read_member, read_place
 from extender.moves.board import Known, Rate
-from extender.moves.book import stages_of
 from extender.moves.job import MovingJob
 from extender.moves.mover import moved_by
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.contention.forecast import stages_of
 from recommender.growth import Category
 
 MIB = 1 << 20

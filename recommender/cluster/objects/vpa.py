@@ -17,8 +17,10 @@ Bound = tuple[float | None, float | None]
 """(cpu_cores, memory_bytes), None where absent."""
 
 
-SHARES, FLOWCON = "phasewise.dev/shares", "flowcon"
-"""Annotation, and what it can say: its pods share the CPU of their nodes."""
+SHARES = "phasewise.dev/shares"
+"""Annotation: its pods share the CPU of their nodes, by this policy."""
+
+WAYS_TO_SHARE = ("flowcon", "phasewise")
 
 REQUESTS_ALONE, LIMITS_TOO = "RequestsOnly", "RequestsAndLimits"
 """`controlledValues`: limits stay as their owner wrote them, or keep their ratio to the requests."""

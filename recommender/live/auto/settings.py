@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import millicores, parse_quantity, whole_bytes
-from recommender.cluster.objects.vpa import FLOWCON, SHARES, Bound
+from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE, Bound
 from recommender.cluster.vpas.made import Settings
 
 AUTO = "phasewise.dev/auto"
@@ -48,8 +48,8 @@ def read_wish(workload: Mapping[str, str], namespace: Mapping[str, str]) -> Wish
     cpu = _read_bounds(words, MIN_CPU, MAX_CPU, lambda cores: millicores(cores) / 1e3, "whole millicores", problems)
     memory = _read_bounds(words, MIN_MEMORY, MAX_MEMORY, whole_bytes, "whole bytes", problems)
     shared = words.get(SHARES, "")
-    if shared not in ("", FLOWCON):
-        problems.append(f"{SHARES}: {_short(shared)} is not {FLOWCON}")
+    if shared not in ("", *WAYS_TO_SHARE):
+        problems.append(f"{SHARES}: {_short(shared)} is none of {', '.join(WAYS_TO_SHARE)}")
         shared = ""
     settings = Settings("Off" if problems else mode, (cpu[0], memory[0]), (cpu[1], memory[1]), shares=shared)
     return Wish(settings, tuple(problems))

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from extender.gangs.member import Member
 from extender.moves.board import Known, PlannedMove, Rate
-from extender.moves.book import read_told, stages_of
+from extender.moves.book import read_told
 from extender.moves.job import read_job
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.record import Algorithm, MoveRecord, Outcome, read_records, written
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.contention.forecast import stages_of
 from recommender.contention.phasewise import MoveOptions
 from recommender.contention.sharing import Stage
 from tests.extender.gangs.herds import NOON_S, node, pod
@@ -140,7 +141,8 @@ def test_profiles_tell_what_a_class_takes_and_what_its_pods_used() -> None:
     assert told.run == [Stage(0.1, 0.01), Stage(10.0, 1.0), Stage(30.0, 3.0)]
     assert {uid: rate.cpu_cores for uid, rate in told.rates.items()} == {"u": 0.5}
     assert read_told(whole).run == ()
-    assert stages_of(10.0, [1.0, "x"]) == stages_of(10.0, "curve") == stages_of(10.0, []) == ()
+    odd = [{"name": "main", "demand": {"stepSeconds": 10, "cpuCores": cores}} for cores in ([1.0, "x"], "curve", [])]
+    assert read_told({**whole, "spec": {"class": True}, "status": {"containers": odd}}).run == ()
 
 
 @given(st.lists(st.floats(0.0, 8.0), min_size=1, max_size=240), st.floats(1.0, 900.0))

@@ -16,7 +16,7 @@ from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.options import RailOptions
 from recommender.engine.rails import guarded
 from recommender.engine.seen import Seen
-from recommender.engine.shares import SharedNode, Shares, divided
+from recommender.engine.shares import SharedNode, Shares, Work, divided
 from recommender.engine.tally import Report
 from recommender.records import CPU, Sample
 from tests.recommender.engine.situations import situation
@@ -75,15 +75,15 @@ def test_the_rail_gives_shares_of_cpu_alone_and_not_where_a_change_restarts() ->
     assert target[2, CPU] == 0.6
 
 
-def sharing(instance: Instance, node: str = "n0", request_cores: float = 2.0) -> Running:
-    return running(group=GROUPS[instance], requests=(request_cores, GIB), shares_node=node)
+def sharing(instance: Instance, node: str = "n0", request_cores: float = 2.0, by: str = "flowcon") -> Running:
+    return running(group=GROUPS[instance], requests=(request_cores, GIB), shares_node=node, shares_by=by)
 
 
 class Told:
     """Shares of which tests tell step by step."""
 
     def __init__(self, *instances: Instance, cpu_cores: float = 4.0) -> None:
-        self.shares, self.now_s = Shares(OPTIONS), NOW_S
+        self.shares, self.now_s = Shares(lambda _: Work(0.0, None), OPTIONS), NOW_S
         self.shares.take_nodes({"n0": cpu_cores})
         for instance in instances:
             self.shares.place(instance, sharing(instance))

@@ -40,7 +40,7 @@ def test_annotations_choose(workload: Mapping[str, str], namespace: Mapping[str,
     [
         ({P + "mode": "off"}, "'off' is none of Off, Initial", Settings("Off")),
         ({P + "mode": "Auto"}, "'Auto' is none of", Settings("Off")),
-        ({P + "shares": "fair"}, "phasewise.dev/shares: 'fair' is not flowcon", Settings("Off")),
+        ({P + "shares": "fair"}, "phasewise.dev/shares: 'fair' is none of flowcon, phasewise", Settings("Off")),
         ({P + "max-memory": "4GB"}, "phasewise.dev/max-memory: '4GB' is no quantity", Settings("Off")),
         ({P + "max-memory": ""}, "'' is no quantity", Settings("Off")),
         ({P + "min-cpu": "0"}, "'0' is not a positive number of whole millicores", Settings("Off")),

@@ -46,11 +46,11 @@ def test_pods_that_share_a_busy_node_are_given_what_it_has_and_those_that_do_not
     assert settled(busy, ours) >= 0.5
 
 
-def test_another_word_than_flowcon_shares_nothing_and_is_reported(busy: Records) -> None:
+def test_a_word_that_is_no_policy_shares_nothing_and_is_reported(busy: Records) -> None:
     ask(busy, "fair")
     ours = recommender(busy)
     assert settled(busy, ours) >= 0.5
-    assert rounds(ours, busy, 1).problems == {"VPA ns/job": f"{SHARES} can say 'flowcon' alone, not 'fair'"}
+    assert rounds(ours, busy, 1).problems == {"VPA ns/job": f"{SHARES}: 'fair' is none of flowcon, phasewise"}
 
 
 def test_the_engine_is_told_the_loss_of_pods_that_share_and_of_no_others(busy: Records) -> None:

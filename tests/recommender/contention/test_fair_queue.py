@@ -1,0 +1,63 @@
+"""A worker whose jobs are served in turn: whom it prefers, who stays in it, and that nobody ends late for it."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender.contention.fair_queue import FairQueue, Known
+from recommender.contention.forecast import RunsOfClass
+from recommender.contention.sharing import Stage, fair_shares
+
+
+def known(core_s: float, used_core_s: float = 0.0) -> Known:
+    """A job on one core whose class took so much each time."""
+    return Known(used_core_s, 1.0, RunsOfClass([[Stage(core_s, 1.0)]]))
+
+
+def test_a_short_job_that_comes_is_served_first_and_the_long_one_again_once_it_has_gone() -> None:
+    queue = FairQueue()
+    assert queue.weights(0.0, 1.0, {"long": known(100.0)}) == {"long": 1.0}
+    both = {"long": known(100.0, 10.0), "short": known(20.0)}
+    assert queue.weights(10.0, 1.0, both) == {"short": 1.0, "long": 0.125}
+    assert queue.weights(32.0, 1.0, {"long": known(100.0, 12.0)}) == {"long": 1.0}
+
+
+def test_a_job_of_which_part_was_done_before_anybody_looked_is_known_with_that() -> None:
+    weights = FairQueue().weights(50.0, 1.0, {"new": known(40.0), "old": known(100.0, 90.0)})
+    assert weights == {"old": 1.0, "new": 0.125}
+
+
+def test_the_same_name_may_come_again_and_a_worker_without_cores_divides_all_the_same() -> None:
+    queue = FairQueue()
+    for now_s in (0.0, 10.0, 20.0):
+        assert queue.weights(now_s, 0.0, {"a": known(5.0), "b": known(9.0)}).keys() == {"a", "b"}
+        assert queue.weights(now_s + 5.0, 0.0, {}) == {}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(5.0, 100.0), st.integers(0, 60)), min_size=1, max_size=5))
+def test_played_every_second_nobody_ends_much_later_than_by_equal_shares(jobs: list[tuple[float, int]]) -> None:
+    """Weights one to eight leave a little to those behind, and the last round is a second too long at most."""
+    came_s = {f"job-{number}": at_s for number, (_, at_s) in enumerate(jobs)}
+    core_s = {f"job-{number}": work for number, (work, _) in enumerate(jobs)}
+    used, ends_s, queue = dict.fromkeys(core_s, 0.0), dict[str, float](), FairQueue()
+    fair = dict.fromkeys(core_s, 0.0)
+    fair_ends_s: dict[str, float] = {}
+    for now_s in range(1000):
+        here = {
+            name: known(core_s[name], used[name]) for name in core_s if came_s[name] <= now_s and name not in ends_s
+        }
+        weights = queue.weights(float(now_s), 1.0, here)
+        for name, cores in zip(here, fair_shares(1.0, [1.0] * len(here), [weights[n] for n in here]), strict=True):
+            used[name] += cores
+            if used[name] >= core_s[name]:
+                ends_s[name] = now_s + 1.0
+        equal = [name for name in core_s if came_s[name] <= now_s and name not in fair_ends_s]
+        for name, cores in zip(equal, fair_shares(1.0, [1.0] * len(equal), [1.0] * len(equal)), strict=True):
+            fair[name] += cores
+            if fair[name] >= core_s[name]:
+                fair_ends_s[name] = now_s + 1.0
+    assert sum(ends_s.values()) <= sum(fair_ends_s.values()) + 2.0 * len(jobs)
+    for name, end_s in ends_s.items():
+        assert end_s <= 1.1 * (fair_ends_s[name] - came_s[name]) + came_s[name] + 2.0 * len(jobs)
