@@ -95,6 +95,8 @@ class Running(NamedTuple):
         Since when a resize of its pod has waited for room on the node, unix seconds; infinite when none does.
     shares_node, shares_by
         The node that it runs on where it shares that with others, and the policy; empty where it does not.
+    declared_cores
+        What its owner requests of CPU for it; NaN where nobody says, or it does not matter.
     """
 
     group: Group
@@ -109,6 +111,7 @@ class Running(NamedTuple):
     deferred_since_s: float = math.inf
     shares_node: str = ""
     shares_by: str = ""
+    declared_cores: float = math.nan
 
 
 class Kill(NamedTuple):

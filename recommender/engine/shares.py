@@ -6,7 +6,8 @@ serves jobs in the order in which fair sharing would end them, by earlier runs o
 
 Cores go by these weights up to the forecast. What one does not want now goes to the others, and where there is enough
 for all each has what it wants. On a node that is busy a container that uses all it is entitled to shows nothing of what
-it wants: it is taken to want the whole node.
+it wants: it is taken to want the whole node. Together they request no more than their owners do: a request is a weight
+here, and what is not requested leaves the node open to others.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class SharedNode(NamedTuple):
 
     Attributes
     ----------
-    cpu_cores
-        What there is for them.
+    cpu_cores, declared_cores
+        What there is for them, and what they may request together.
     groups
         int64 (m,): the slot of the group of each.
     weights
@@ -57,6 +58,7 @@ class SharedNode(NamedTuple):
     """
 
     cpu_cores: float
+    declared_cores: float
     groups: IntArray
     weights: Sequence[float]
     held_back: BoolArray
@@ -71,14 +73,20 @@ def divided(nodes: Iterable[SharedNode], cpu_cores: FloatArray) -> FloatArray:
     --------
     Two that want three cores each of a node with four, the first of which learns:
 
-    >>> node = SharedNode(4.0, np.array([0, 1]), [0.75, 0.25], np.array([False, False]))
+    >>> node = SharedNode(4.0, 4.0, np.array([0, 1]), [0.75, 0.25], np.array([False, False]))
     >>> divided([node], np.array([3.0, 3.0, 3.0])).tolist()
     [3.0, 1.0, 3.0]
+
+    Whose owners request half a core each:
+
+    >>> divided([node._replace(declared_cores=1.0)], np.array([3.0, 3.0, 3.0])).tolist()
+    [0.75, 0.25, 3.0]
     """
     given = np.full(len(cpu_cores), np.nan)
     for node in nodes:
         wanted = np.where(node.held_back, node.cpu_cores, np.nan_to_num(cpu_cores[node.groups]))
-        np.fmax.at(given, node.groups, fair_shares(node.cpu_cores, wanted.tolist(), node.weights))
+        cores = np.array(fair_shares(node.cpu_cores, wanted.tolist(), node.weights))
+        np.fmax.at(given, node.groups, cores * min(1.0, node.declared_cores / max(cores.sum(), LEAST_CORES)))
     return np.where(np.isnan(given) | np.isnan(cpu_cores), cpu_cores, given)
 
 
@@ -94,6 +102,7 @@ class _Container:
     node: str
     by: str
     group: Group
+    declared_cores: float
     request_cores: float
     used_cores: float = 0.0
     used_core_s: float = 0.0
@@ -145,7 +154,10 @@ class Shares:
         elif known is not None and known.node == node:
             known.request_cores, known.by = request_cores, running.shares_by
         else:
-            self._containers[instance] = _Container(node, running.shares_by, running.group, request_cores)
+            declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
+            self._containers[instance] = _Container(
+                node, running.shares_by, running.group, np.nan_to_num(declared_cores), request_cores
+            )
 
     def forget(self, instance: Instance) -> None:
         """A container is gone."""
@@ -175,6 +187,7 @@ class Shares:
         return [
             SharedNode(
                 self._nodes[name].cpu_cores,
+                sum(container.declared_cores for _, container in there),
                 np.array([slots[container.group] for _, container in there], np.int64),
                 self._weights(self._nodes[name], there, now_s),
                 _held_back(self._nodes[name].cpu_cores, [container for _, container in there]),

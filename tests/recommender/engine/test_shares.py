@@ -31,7 +31,8 @@ OPTIONS = FlowConOptions(alpha=0.2, interval_s=20.0)
 def node_of(
     *groups: int, cpu_cores: float = 4.0, weights: list[float] | None = None, held_back: tuple[int, ...] = ()
 ) -> SharedNode:
-    return SharedNode(cpu_cores, np.array(groups, np.int64), weights or [1.0] * len(groups), np.isin(groups, held_back))
+    known = (np.array(groups, np.int64), weights or [1.0] * len(groups), np.isin(groups, held_back))
+    return SharedNode(cpu_cores, cpu_cores, *known)
 
 
 def test_where_there_is_enough_for_all_each_has_what_it_wants() -> None:
@@ -59,6 +60,15 @@ def test_who_uses_all_that_it_is_entitled_to_on_a_busy_node_is_held_back() -> No
     assert node.held_back.tolist() == [True, True]
     (node,) = told.tell({FAST: 2.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [False, False], "a core is idle"
+
+
+def test_together_they_request_no_more_than_their_owners_do() -> None:
+    """Four cores go three to one; their owners request 200m in all, which leaves the node open to more pods."""
+    node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0, 1))._replace(declared_cores=0.2)
+    np.testing.assert_allclose(divided([node], np.array([1.0, 3.0])), [0.15, 0.05])
+    told = Told(FAST, SLOW)
+    told.shares.place(WEB, sharing(WEB)._replace(declared_cores=0.1))
+    assert told.tell({FAST: 1.0}, {})[0].declared_cores == 2.0 + 2.0 + 0.1
 
 
 def test_a_group_on_several_nodes_has_the_largest_of_its_shares_and_one_of_which_nothing_is_known_has_none() -> None:
