@@ -17,9 +17,6 @@ RESERVED_NODE = f"{PREFIX}gang-node"
 """Annotation of the controller on a pod whose gate it has opened: the node that was reserved for it. For people; nobody
 acts on it, as whoever may make a pod could write it."""
 
-CHECKPOINTABLE = f"{PREFIX}checkpointable"
-"""Annotation: `true` where its pod may be moved, as it saves itself on SIGTERM and goes on from that elsewhere."""
-
 ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods run until somebody deletes them: no gang may count on their end."""
 

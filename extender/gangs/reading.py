@@ -8,12 +8,12 @@ from functools import lru_cache
 
 from extender.gangs.affinity import read_where
 from extender.gangs.member import Ask, Kind, Member, Place
-from extender.gangs.names import CHECKPOINTABLE, GROUPS, RESERVED_NODE, SIZE
+from extender.gangs.names import GROUPS, RESERVED_NODE, SIZE
 from extender.pods.gpus import needs_in_gpus, offer_in_gpus
 from extender.pods.pod import PLACEMENT_ANNOTATION
 from extender.pods.requests import amounts, requests_of
 from recommender.cluster.objects.node import read_node
-from recommender.cluster.objects.pods import COMPLETION_INDEX, Pod
+from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 

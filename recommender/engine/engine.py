@@ -451,7 +451,7 @@ class Engine:
     def _learn(self, member: Member, running: Running, now_s: float) -> bool:
         """A run that came to its end by itself, and was whole, adds to what is known of its class."""
         ended = running.ended
-        if running.workload is None or ended is None or ended.exit_code != 0 or running.restarts > 0:
+        if running.workload is None or ended is None or ended.exit_code != 0 or running.restarts > 0 or running.resumed:
             return False
         curve, memory = self.fleet.curves.curve(member.slot), self.fleet.memory.run(member.slot)
         duration_s = curve.duration_s

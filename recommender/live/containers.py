@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
-from recommender.cluster.objects.pods import DEFERRED, ContainerState, Pod
+from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, DEFERRED, ContainerState, Pod
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.live.rules import shares
 from recommender.live.view.view import Place
@@ -19,12 +19,20 @@ GONE_ROUNDS = 40
 """For so many rounds a container is remembered after it is gone: a kill may be told of later than its pod's end."""
 
 
+MOST_RUNS = 100_000
+"""Of so many runs that may be resumed it is known which pod began them."""
+
+Run = tuple[str, str]
+"""UID of a Job, and completion index: what a pod is replaced in."""
+
+
 class Home(NamedTuple):
-    """A container with its pod and the VPA that speaks for it."""
+    """A container with its pod and the VPA that speaks for it; `resumed` as `Running` has it."""
 
     state: VpaState
     pod: Pod
     container: ContainerState
+    resumed: bool = False
 
     @property
     def workload_class(self) -> ObjectKey | None:
@@ -49,10 +57,18 @@ class Home(NamedTuple):
             ended=None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s),
             leaving=pod.deleting,
             deferred_since_s=min(waits, default=math.inf),
+            resumed=self.resumed,
             shares_node=pod.node if by else "",
             shares_by=by if pod.node else "",
             declared_cores=self.state.selection.declared.get(container.name, NOTHING)[CPU] if by else math.nan,
         )
+
+
+def run_of(pod: Pod) -> Run | None:
+    """What a pod is replaced in, where a Job does that."""
+    if pod.owner is None or pod.owner.kind != "Job":
+        return None
+    return pod.owner.uid, pod.annotations.get(COMPLETION_INDEX, "")
 
 
 class ContainerIndex:
@@ -74,6 +90,7 @@ class ContainerIndex:
         self._round = 0
         self._touched: set[Instance] = set()
         self._told: dict[Instance, Running] = {}
+        self._began: dict[Run, str] = {}
         self.version, self.contested = 0, False
 
     def clear(self) -> None:
@@ -93,12 +110,21 @@ class ContainerIndex:
             if instance in self._homes:
                 self.contested = True
                 continue
-            self._homes[instance] = Home(state, pod, container)
+            self._homes[instance] = Home(state, pod, container, self._is_resumed(pod))
             self._touched.add(instance)
             place = Place(pod.key.namespace, pod.key.name, container.name)
             self._places[place] = instance
             (self._done.add if pod.finished else self._done.discard)(place)
         self.version += 1
+
+    def _is_resumed(self, pod: Pod) -> bool:
+        """Whether another pod began its run, and it goes on from that one's checkpoint."""
+        run = run_of(pod)
+        if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
+            return False
+        if len(self._began) > MOST_RUNS:
+            self._began.clear()
+        return self._began.setdefault(run, pod.uid) != pod.uid
 
     def drop(self, state: VpaState, pod: Pod) -> None:
         """The pod is not there any more, or another one by now; what is another VPA's stays."""

@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from extender.gangs.names import CHECKPOINTABLE, GANG_LABEL, RESERVED_NODE, SIZE
+from extender.gangs.names import GANG_LABEL, RESERVED_NODE, SIZE
 from extender.pods.pod import (
     DATA_ANNOTATION,
     EXPLAIN_ANNOTATION,
@@ -14,6 +14,7 @@ from extender.pods.pod import (
     SIZE_ANNOTATION,
     WEIGHTS_ANNOTATION,
 )
+from recommender.cluster.objects.pods import CHECKPOINTABLE
 from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.progress.annotations import PROGRESS
 from recommender.cluster.progress.logs import ASKS

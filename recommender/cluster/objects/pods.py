@@ -19,6 +19,9 @@ RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation: which of the pods of an Indexed Job it is."""
 
+CHECKPOINTABLE = "phasewise.dev/checkpointable"
+"""Annotation: `true` where its pod may be moved, as it saves itself on SIGTERM and goes on from that elsewhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class Termination:

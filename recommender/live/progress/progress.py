@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from recommender.cluster.objects.pods import COMPLETION_INDEX, Pod
+from recommender.cluster.objects.pods import Pod
 from recommender.engine.moments import moment
 from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, leading
+from recommender.live.containers import Run, run_of
 from recommender.live.vpa_state import VpaState
 from recommender.readings import PodName, Reading, Told
 
 AWAITED_S = 3600.0
 """So long after its last word the curve of a pod that is gone waits for the next pod of its Job."""
-
-Run = tuple[str, str]
-"""UID of a Job, and completion index: what a pod is replaced in."""
 
 
 class ProgressSource(Protocol):
@@ -97,13 +95,6 @@ class Progress:
                 state.growth[pod.uid] = Growth.begin(origin, reading, self.options)
             else:
                 growth.observe(origin, reading, self.options)
-
-
-def run_of(pod: Pod) -> Run | None:
-    """What a pod is replaced in, where a Job does that."""
-    if pod.owner is None or pod.owner.kind != "Job":
-        return None
-    return pod.owner.uid, pod.annotations.get(COMPLETION_INDEX, "")
 
 
 def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,14 +9,11 @@ import pytest
 import yaml
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, ROOT
+from local_cluster.installing import MANIFESTS
+from local_cluster.moving import SCHEDULER, extender_with_scheduler, start_controller
 from local_cluster.processes import Server
 from local_cluster.recording_extender import Json
-from local_cluster.scheduling import start_scheduler
 from local_cluster.simulated.nodes import SimulatedNodes
-from tests.extender.gangs.running import start_controller
-
-VERBS = ("filter", "prioritize", "preempt")
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +40,5 @@ def five(cluster: Cluster) -> SimulatedNodes:
 @pytest.fixture(scope="module")
 def extender(cluster: Cluster) -> Iterator[Json]:
     """The extender, and a scheduler that asks it; what a pod's spec says to be placed by it."""
-    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
-    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
-    ready = cluster.answers(f"http://{address}/readyz")
-    server = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
-    scheduler = start_scheduler(cluster, "phasewise", extender=f"http://{address}", verbs=VERBS, weight=20)
-    yield {"schedulerName": "phasewise"}
-    scheduler.stop()
-    server.stop()
+    with extender_with_scheduler(cluster):
+        yield {"schedulerName": SCHEDULER}

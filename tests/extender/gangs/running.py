@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from extender.pods.reservations import CONFIG_MAP, read_reservations
 from local_cluster.cluster import Cluster
-from local_cluster.installing import ROOT
-from local_cluster.processes import Server
 from local_cluster.recording_extender import Json
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, template
 
 GATE = "phasewise.dev/gang"
 RESERVED_NODE = "phasewise.dev/gang-node"
-
-
-def start_controller(cluster: Cluster, account: Path, *options: str, name: str = "controller") -> Server:
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, "-m", "extender", "controller", "--kubeconfig", account, "--address", address, *options]
-    ready = cluster.answers(f"http://{address}/readyz")
-    return cluster.start(name, command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
 
 
 def gang(

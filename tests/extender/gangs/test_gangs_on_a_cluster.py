@@ -11,6 +11,7 @@ from kubernetes.client.exceptions import ApiException
 
 from local_cluster.cluster import Cluster
 from local_cluster.installing import ROOT
+from local_cluster.moving import start_controller
 from local_cluster.processes import Server
 from local_cluster.recording_extender import Json
 from local_cluster.rights import rights_in, roles_in
@@ -27,7 +28,6 @@ from tests.extender.gangs.running import (
     gated,
     pods,
     reserved,
-    start_controller,
     told,
 )
 

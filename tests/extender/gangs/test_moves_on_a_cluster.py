@@ -14,16 +14,14 @@ from typing import Any
 import pytest
 
 from local_cluster.cluster import Cluster
-from local_cluster.installing import MANIFESTS, documents
+from local_cluster.moving import CONTROLLER_RIGHTS, MOVES_RIGHTS, mover_account, start_controller
 from local_cluster.recording_extender import Json
 from local_cluster.rights import Account, rights_in, roles_in
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import template
 from local_cluster.waiting import wait_until
-from tests.extender.gangs.running import GATE, pods, reserved, start_controller
+from tests.extender.gangs.running import GATE, pods, reserved
 
-RIGHTS = MANIFESTS / "overlays" / "moves" / "rights.yaml"
-GANG_RIGHTS = MANIFESTS / "extender" / "controller.yaml"
 PROFILES = ("phasewise.dev", "v1alpha1")
 SURVIVES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 SAVES_S = 4
@@ -34,12 +32,7 @@ SAVES_S = 4
 def account(cluster: Cluster) -> Account:
     """Of its own, with the rights of the controller and those of the overlay that moves: other tests look at what the
     controller's asks for."""
-    reserved_in = next(each for each in documents() if each["metadata"]["name"] == "phasewise-reservations")
-    cluster.apply(reserved_in)
-    roles = roles_in(GANG_RIGHTS, RIGHTS)
-    for role in roles:
-        role["metadata"]["name"] = role["metadata"]["name"].replace("controller", "mover")
-    return Account(cluster, "phasewise-mover", roles)
+    return mover_account(cluster)
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +232,6 @@ def test_it_asks_for_all_that_the_overlay_allows_and_for_nothing_beyond_it(
     finally:
         controller.stop()
     asked = cluster.requests_of(account.user)
-    own = {(right.verb, right.group, right.resource) for right in rights_in(roles_in(RIGHTS))}
-    gangs = {(right.verb, right.group, right.resource) for right in rights_in(roles_in(GANG_RIGHTS))}
+    own = {(right.verb, right.group, right.resource) for right in rights_in(roles_in(MOVES_RIGHTS))}
+    gangs = {(right.verb, right.group, right.resource) for right in rights_in(roles_in(CONTROLLER_RIGHTS))}
     assert own <= asked <= own | gangs

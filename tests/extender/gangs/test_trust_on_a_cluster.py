@@ -16,6 +16,7 @@ from extender.pods.reservations import CONFIG_MAP, Reservation, written
 from extender.reasons import HELD
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS
+from local_cluster.moving import start_controller
 from local_cluster.processes import Server
 from local_cluster.recording_extender import Json
 from local_cluster.simulated.nodes import SimulatedNodes
@@ -30,7 +31,6 @@ from tests.extender.gangs.running import (
     gang,
     pods,
     reserved,
-    start_controller,
     told,
 )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Termination
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.keys import Ended, Group, Instance, Running
@@ -227,3 +227,22 @@ def test_while_nothing_changes_nothing_is_placed_anew_and_a_change_is_told() -> 
     placed.select([state], Report())
     assert placed.index.version != version
     assert owners(placed, 2) == {"pod-0": None, "pod-1": "a"}
+
+
+def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resumed() -> None:
+    """So its run teaches its class nothing: it lacks what the first pod did. One that begins anew does teach."""
+    records = Records()
+    job = OwnerRef("batch/v1", "Job", "train", "uid-train", True)
+    may = {"phasewise.dev/checkpointable": "true"}
+    first, second = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(2))
+    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(records)
+    for pods, resumed in (([first], [False]), ([first, second], [False, True]), ([second], [True])):
+        records.pods = {"a": pods}
+        placed.select([state], Report())
+        homes = [placed.index.of(instance(pod.key.name)) for pod in pods]
+        assert [home is not None and home.running().resumed for home in homes] == resumed
+    records.pods = {"a": [replace(second, annotations={})]}
+    placed.select([state], Report())
+    home = placed.index.of(instance("pod-1"))
+    assert home is not None
+    assert not home.running().resumed

@@ -1,0 +1,54 @@
+"""What moves training jobs, as processes on this machine: the extender with its scheduler, and the controller."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from local_cluster.cluster import Cluster
+from local_cluster.installing import MANIFESTS, ROOT, documents
+from local_cluster.processes import Server
+from local_cluster.rights import Account, roles_in
+from local_cluster.scheduling import start_scheduler
+
+SCHEDULER = "phasewise"
+VERBS = ("filter", "prioritize", "preempt")
+MOVES_RIGHTS = MANIFESTS / "overlays" / "moves" / "rights.yaml"
+CONTROLLER_RIGHTS = MANIFESTS / "extender" / "controller.yaml"
+
+
+def mover_account(cluster: Cluster) -> Account:
+    """One of its own, with the rights of the controller and those of the overlay that moves."""
+    reserved_in = next(each for each in documents() if each["metadata"]["name"] == "phasewise-reservations")
+    cluster.apply(reserved_in)
+    roles = roles_in(CONTROLLER_RIGHTS, MOVES_RIGHTS)
+    for role in roles:
+        role["metadata"]["name"] = role["metadata"]["name"].replace("controller", "mover")
+    return Account(cluster, "phasewise-mover", roles)
+
+
+def start_controller(cluster: Cluster, account: Path, *options: str, name: str = "controller") -> Server:
+    """`phasewise controller` under the account of a kubeconfig."""
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "controller", "--kubeconfig", account, "--address", address, *options]
+    ready = cluster.answers(f"http://{address}/readyz")
+    return cluster.start(name, command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+
+
+@contextmanager
+def extender_with_scheduler(cluster: Cluster) -> Iterator[None]:
+    """The extender, and a scheduler called `phasewise` that asks it."""
+    cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
+    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
+    address = f"127.0.0.1:{cluster.ports.free()}"
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
+    ready = cluster.answers(f"http://{address}/readyz")
+    server = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    scheduler = start_scheduler(cluster, SCHEDULER, extender=f"http://{address}", verbs=VERBS, weight=20)
+    try:
+        yield
+    finally:
+        scheduler.stop()
+        server.stop()
