@@ -33,15 +33,15 @@ class Kind:
         How many pods the gang takes, as the pod says: empty when it does not.
     priority, scheduler
         As in its spec.
-    spread
-        Whether its pods want to be apart; otherwise they are packed.
+    placement
+        `spread` where its pods want to be apart, `pack` where they want to be together; empty where it says nothing.
     """
 
     name: str = ""
     told_size: str = ""
     priority: int = 0
     scheduler: str = ""
-    spread: bool = False
+    placement: str = ""
 
 
 @dataclass(frozen=True, slots=True)

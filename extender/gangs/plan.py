@@ -10,6 +10,9 @@ import numpy as np
 from extender.gangs.capacity import FreeCapacity, Integers
 from extender.gangs.member import Ask, Member
 
+PLAIN = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+"""What every node has."""
+
 Assignment = Mapping[str, str]
 """Pod UID -> node."""
 
@@ -28,10 +31,8 @@ def plan(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str]
     there
         The nodes of members that are placed already.
     """
-    spread = bool(members) and members[0].kind.spread
-    return _assigned(members, capacity.copy(), there, _spread if spread else _pack) or _assigned(
-        members, capacity.copy(), there, _tight
-    )
+    way = _spread if _is_spread(members, there) else _pack
+    return _assigned(members, capacity.copy(), there, way) or _assigned(members, capacity.copy(), there, _tight)
 
 
 def guess(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:
@@ -41,6 +42,14 @@ def guess(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:
     for ask, uids in _alike(members, capacity):
         found |= _tight(ask, uids, capacity, np.zeros(len(capacity.node_arrays.places)))
     return found
+
+
+def _is_spread(members: Sequence[Member], there: Sequence[str]) -> bool:
+    """A pod by itself that says nothing goes to the emptiest node, as with any scheduler; with GPUs it leaves none
+    in pieces."""
+    if not members or members[0].kind.placement:
+        return bool(members) and members[0].kind.placement == "spread"
+    return len(members) == 1 and not there and all(name in PLAIN for name, _ in members[0].ask.needs)
 
 
 def _assigned(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str], way: Way) -> Assignment | None:

@@ -48,9 +48,7 @@ _shared_kind = lru_cache(maxsize=16384)(Kind)
 def _kind(pod: Pod, spec: Fields) -> Kind:
     words = {**pod.annotations, **pod.labels}
     name, size = group_of(words)
-    return _shared_kind(
-        name, size, spec.integer("priority"), pod.scheduler_name, words.get(PLACEMENT_ANNOTATION) == "spread"
-    )
+    return _shared_kind(name, size, spec.integer("priority"), pod.scheduler_name, words.get(PLACEMENT_ANNOTATION, ""))
 
 
 def group_of(words: Mapping[str, str]) -> tuple[str, str]:

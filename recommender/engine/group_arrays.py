@@ -46,7 +46,7 @@ class GroupArrays(SlotArrays):
     ----------
     alive
         A group is there.
-    applied, evicts, limits_follow, repeats
+    applied, evicts, limits_follow, repeats, most_cores
         See `keys.Rules`.
     published
         (n, 2): the target in force, before the limits of users and operators; NaN where there is none.
@@ -88,6 +88,7 @@ class GroupArrays(SlotArrays):
     evicts: BoolArray
     limits_follow: BoolArray
     repeats: BoolArray
+    most_cores: FloatArray
     published: FloatArray
     given: FloatArray
     changed_s: FloatArray
@@ -128,6 +129,7 @@ class GroupArrays(SlotArrays):
                 "peak_day": 0,
                 "peak_age_s": 0.0,
                 "deferred_since_s": np.inf,
+                "most_cores": np.inf,
                 "said_doubt": -1,
                 "news": 0,
                 "vital": 0,

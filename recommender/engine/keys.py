@@ -55,6 +55,8 @@ class Rules(NamedTuple):
         Its containers are started again, or more of them, without anybody being asked: not those of a Job.
     memory_interval_s
         One memory peak counts in each, for containers that come from now on; None for upstream's default.
+    most_cores
+        One that is yet to come, to share a node, gets no more CPU than its owner requests; infinite where none will.
     """
 
     applied: bool = True
@@ -62,6 +64,7 @@ class Rules(NamedTuple):
     limits_follow: bool = False
     repeats: bool = False
     memory_interval_s: float | None = None
+    most_cores: float = math.inf
 
 
 class Ended(NamedTuple):

@@ -154,7 +154,7 @@ def _violation_budget_words(group: int, s: Situation, options: RailOptions) -> s
 def _shares(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """CPU by shares, where containers that share a node want more than it has."""
     moved = target.copy()
-    moved[:, CPU] = np.where(s.evicts, target[:, CPU], divided(s.shared, target[:, CPU]))
+    moved[:, CPU] = np.where(s.evicts, target[:, CPU], divided(s.shared, target[:, CPU], s.most_cores))
     return moved
 
 

@@ -64,30 +64,32 @@ class SharedNode(NamedTuple):
     held_back: BoolArray
 
 
-def divided(nodes: Iterable[SharedNode], cpu_cores: FloatArray) -> FloatArray:
+def divided(nodes: Iterable[SharedNode], cpu_cores: FloatArray, most_cores: FloatArray) -> FloatArray:
     """float64 (n,): what containers of each group are given of what they want, and all of it where nobody shares.
 
-    A group with containers on several nodes has one target: the largest of their shares.
+    A group with containers on several nodes has one target: the largest of their shares. One whose containers are yet
+    to come gets what it wants up to `most_cores`, float64 (n,).
 
     Examples
     --------
     Two that want three cores each of a node with four, the first of which learns:
 
     >>> node = SharedNode(4.0, 4.0, np.array([0, 1]), [0.75, 0.25], np.array([False, False]))
-    >>> divided([node], np.array([3.0, 3.0, 3.0])).tolist()
-    [3.0, 1.0, 3.0]
+    >>> wanted, most = np.array([3.0, 3.0, 3.0]), np.array([9.0, 9.0, 2.0])
+    >>> divided([node], wanted, most).tolist()
+    [3.0, 1.0, 2.0]
 
     Whose owners request half a core each:
 
-    >>> divided([node._replace(declared_cores=1.0)], np.array([3.0, 3.0, 3.0])).tolist()
-    [0.75, 0.25, 3.0]
+    >>> divided([node._replace(declared_cores=1.0)], wanted, most).tolist()
+    [0.75, 0.25, 2.0]
     """
     given = np.full(len(cpu_cores), np.nan)
     for node in nodes:
         wanted = np.where(node.held_back, node.cpu_cores, np.nan_to_num(cpu_cores[node.groups]))
         cores = np.array(fair_shares(node.cpu_cores, wanted.tolist(), node.weights))
         np.fmax.at(given, node.groups, cores * min(1.0, node.declared_cores / max(cores.sum(), LEAST_CORES)))
-    return np.where(np.isnan(given) | np.isnan(cpu_cores), cpu_cores, given)
+    return np.where(np.isnan(given) | np.isnan(cpu_cores), np.minimum(cpu_cores, most_cores), given)
 
 
 class Work(NamedTuple):

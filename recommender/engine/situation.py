@@ -101,6 +101,8 @@ class Situation:
         int64 (n,): how often the target changed within the last hour.
     shared
         Nodes whose containers share them.
+    most_cores
+        float64 (n,): see `Rules`.
     """
 
     now_s: float
@@ -130,6 +132,7 @@ class Situation:
     youngest_s: FloatArray
     recent_changes: IntArray
     shared: Sequence[SharedNode]
+    most_cores: FloatArray
 
     @property
     def guesses(self) -> BoolArray:
@@ -224,6 +227,7 @@ def look(
         youngest_s=youngest_s,
         recent_changes=groups.recent_changes(now_s),
         shared=shared,
+        most_cores=groups.most_cores,
     )
 
 

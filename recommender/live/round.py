@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import keeping
@@ -243,7 +244,9 @@ class Recommender:
                 else:
                     state.lost_s.setdefault(name, now_s)
                 group = state.groups[name] = state.group(name)
-                changes[group] = rules_of(state.vpa, state.selection.pods, name, observes_only=self._observes_only)
+                declared = state.selection.declared.get(name, NOTHING)
+                observes_only = self._observes_only
+                changes[group] = rules_of(state.vpa, state.selection.pods, name, declared, observes_only=observes_only)
 
         report.each(self.vpas.values(), VpaState.name, look)
         return changes

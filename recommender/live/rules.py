@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.resizability import GUARANTEED, refusal_of
 from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
-from recommender.records import MEMORY
+from recommender.records import CPU, MEMORY
 
 INTERVAL_S, INTERVALS = 86400.0, 8
 """Of memory peaks: how long one is, and how many count (upstream's flags at their defaults)."""
@@ -18,11 +19,13 @@ INTERVAL_S, INTERVALS = 86400.0, 8
 IN_PLACE = frozenset({"InPlace", "InPlaceOrRecreate"})
 
 
-def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, *, observes_only: bool) -> Rules:
+def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observes_only: bool) -> Rules:
     """What becomes of a target of a container name.
 
     Parameters
     ----------
+    declared
+        What its owner requests.
     observes_only
         Nobody gets what is published.
     """
@@ -36,6 +39,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, *, observes_only: bo
         limits_follow=policy.controlled_values != "RequestsOnly" and any(_is_limited(pod, container) for pod in live),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
+        most_cores=declared[CPU] if shares(vpa) and not math.isnan(declared[CPU]) else math.inf,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +48,22 @@ def test_spread_goes_beside_itself_where_it_must() -> None:
 
 def test_the_rest_of_a_packed_gang_goes_where_the_others_are() -> None:
     assert plan(gang("g", 1), FreeCapacity(NodeArrays(nodes(3))), there=["n2"]) == {"uid-g-0": "n2"}
+
+
+def test_a_pod_by_itself_goes_to_the_emptiest_node_unless_it_asks_to_be_packed_or_for_gpus() -> None:
+    """A Job of one pod waits at the gate for its seat alone: packed, jobs would crowd a node while others are idle."""
+    places = [node(name, "10", more={"nvidia.com/gpu": "8"}) for name in ("busy", "idle")]
+
+    def where(**more: Any) -> str:
+        capacity = FreeCapacity(NodeArrays(places))
+        capacity.take("busy", (("cpu", 6.0),))
+        (found,) = (plan(gang("g", 1, **more), capacity) or {}).values()
+        return str(found)
+
+    assert where() == "idle"
+    assert where(annotations={"phasewise.dev/placement": "pack"}) == "busy"
+    assert where(annotations={"phasewise.dev/placement": "spread"}) == "idle"
+    assert where(requests={"nvidia.com/gpu": "1"}) == "busy", "so that whole nodes of GPUs stay free"
 
 
 def test_a_driver_and_its_workers_of_another_size_fit_exactly() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from recommender.contention.flowcon import FlowConOptions
 from recommender.contention.sharing import fair_shares
+from recommender.engine import shares
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.options import RailOptions
 from recommender.engine.rails import guarded
 from recommender.engine.seen import Seen
-from recommender.engine.shares import SharedNode, Shares, Work, divided
+from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
 from recommender.records import CPU, Sample
 from tests.recommender.engine.situations import situation
@@ -33,6 +34,11 @@ def node_of(
 ) -> SharedNode:
     known = (np.array(groups, np.int64), weights or [1.0] * len(groups), np.isin(groups, held_back))
     return SharedNode(cpu_cores, cpu_cores, *known)
+
+
+def divided(nodes: Sequence[SharedNode], wanted: np.ndarray) -> np.ndarray:
+    """What is given where no container is yet to come."""
+    return shares.divided(nodes, wanted, np.full(len(wanted), np.inf))
 
 
 def test_where_there_is_enough_for_all_each_has_what_it_wants() -> None:
@@ -87,6 +93,14 @@ def test_the_rail_gives_shares_of_cpu_alone_and_not_where_a_change_restarts() ->
 
 def sharing(instance: Instance, node: str = "n0", request_cores: float = 2.0, by: str = "flowcon") -> Running:
     return running(group=GROUPS[instance], requests=(request_cores, GIB), shares_node=node, shares_by=by)
+
+
+def test_a_container_that_is_yet_to_come_asks_for_no_more_than_its_owner() -> None:
+    """It will share a node: with all that its class needs it would find room on none."""
+    (row,) = guarded(
+        situation([{"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0, "most_cores": 0.1}]), RailOptions()
+    ).target
+    assert row.tolist() == [0.1, 2 * GIB]
 
 
 class Told:

@@ -1,0 +1,102 @@
+"""The training jobs of the bench on real nodes: what they are, when they come, and their Kubernetes objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from local_cluster.autoscaling import API_GROUP, API_VERSION
+from local_cluster.moving import SCHEDULER
+from local_cluster.real_node.kubelet import LABEL
+from local_cluster.real_node.node import RealNode
+from local_cluster.real_node.training import with_host_python
+from node_bench.interpreter import Interpreter
+
+Json = dict[str, Any]
+
+
+class Kind(NamedTuple):
+    """A workload class: one of the recorder's PyTorch jobs, at a size."""
+
+    workload: str
+    scale: float
+
+
+KINDS: Mapping[str, Kind] = {
+    "small": Kind("rnn-torch", 0.15),
+    "middle": Kind("lstm-torch", 0.6),
+    "large": Kind("rnn-torch", 0.8),
+}
+"""Some 12, 30 and 55 CPU seconds, of which three import PyTorch."""
+
+REQUEST = "100m"
+"""What each declares: five fit on a node, and use all of it."""
+
+GRACE_S = 60
+
+
+class Coming(NamedTuple):
+    """A job: its name and class, which run of the recorder's plan it is, and when it comes, seconds."""
+
+    name: str
+    kind: str
+    run: int
+    at_s: float
+
+
+def drawn(number: int, seed: int, within_s: float, prefix: str) -> list[Coming]:
+    """As many of each class, in random order at random moments."""
+    chance = np.random.default_rng(seed)
+    kinds = chance.permutation([list(KINDS)[place % len(KINDS)] for place in range(number)])
+    at_s = np.sort(chance.uniform(0.0, within_s, number))
+    return [
+        Coming(f"{prefix}-{kind}-{place}", str(kind), 1 + int(chance.integers(4)), float(at_s[place]))
+        for place, kind in enumerate(kinds)
+    ]
+
+
+def job(coming: Coming, node: RealNode, interpreter: Interpreter, checkpoints: Path, *, ours: bool) -> Json:
+    """A Job that any of the real nodes may run, and that goes on elsewhere from where it was."""
+    kind = KINDS[coming.kind]
+    command = [
+        interpreter.path, "-m", "training.job", "--class", kind.workload, "--run", str(coming.run),
+        "--scale", str(kind.scale), "--checkpoint", f"/checkpoints/{coming.name}",
+    ]  # fmt: skip
+    pod = with_host_python(node.pod("", command, cpu=REQUEST, memory="64Mi"), interpreter.prefixes)
+    spec = pod["spec"] | {"nodeSelector": {LABEL: "true"}, "terminationGracePeriodSeconds": GRACE_S}
+    spec["volumes"] = [*spec["volumes"], {"name": "checkpoints", "hostPath": {"path": str(checkpoints)}}]
+    (main,) = spec["containers"]
+    main["volumeMounts"] = [*main["volumeMounts"], {"name": "checkpoints", "mountPath": "/checkpoints"}]
+    metadata: Json = {"labels": {"phasewise.dev/workload": coming.kind}}
+    if ours:
+        spec |= {"schedulerName": SCHEDULER, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
+        metadata["annotations"] = {"phasewise.dev/checkpointable": "true"}
+    survives = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": coming.name},
+        "spec": {"template": {"metadata": metadata, "spec": spec}, "podFailurePolicy": survives, "backoffLimit": 0},
+    }
+
+
+def vpa(name: str, shares: str) -> Json:
+    """The VPA of a Job: of its CPU alone, in place; `shares` is how it divides its node with the others, or empty."""
+    return {
+        "apiVersion": f"{API_GROUP}/{API_VERSION}",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": name, "annotations": {"phasewise.dev/shares": shares} if shares else {}},
+        "spec": {
+            "recommenders": [{"name": "phasewise"}],
+            "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": name},
+            "updatePolicy": {"updateMode": "InPlaceOrRecreate" if shares else "Off", "minReplicas": 1},
+            "resourcePolicy": {
+                "containerPolicies": [
+                    {"containerName": "*", "controlledResources": ["cpu"], "controlledValues": "RequestsOnly"}
+                ]
+            },
+        },
+    }

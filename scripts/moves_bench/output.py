@@ -1,0 +1,129 @@
+"""What became of the batches on real nodes: a table, JSON, and a picture of who ran where and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from matplotlib import rc_context
+from rich.table import Table
+
+from moves_bench.jobs import KINDS
+from moves_bench.real import NODES, ROWS, Ran
+from recommender.plots.style import INK, SETTINGS, TARGET, grid, new_figure, save
+
+Batches = Mapping[str, Mapping[int, Sequence[Ran]]]
+"""By row and seed."""
+
+SLOWER = 0.10
+COLOURS = dict(zip(KINDS, ("#56b4e9", "#0072b2", "#d55e00"), strict=True))
+PANEL_INCHES = 1.5
+
+
+def table(batches: Batches) -> Table:
+    """Each policy with its seeds; shares are of the default scheduler's on the same jobs."""
+    made = Table(title="jobs on three real nodes of half a core", title_justify="left")
+    made.add_column("who")
+    for column in (
+        "mean completion",
+        "of default, by seed",
+        "makespan of default",
+        "slower by > 10 %",
+        "moves",
+        "late",
+    ):
+        made.add_column(column, justify="right")
+    default = batches.get("default", {})
+    for key, seeds in batches.items():
+        mean_s = np.mean([[each.takes_s for each in ran] for ran in seeds.values()])
+        both = [(ran, default[seed]) for seed, ran in seeds.items() if seed in default]
+        of_default = [_mean(ran) / _mean(theirs) for ran, theirs in both]
+        makespans = [_last(ran) / _last(theirs) for ran, theirs in both]
+        slower = [
+            mine.takes_s > (1.0 + SLOWER) * other.takes_s
+            for ran, theirs in both
+            for mine, other in zip(ran, theirs, strict=True)
+        ]
+        moves = [move for ran in seeds.values() for each in ran for move in each.moves]
+        made.add_row(
+            ROWS[key].title,
+            f"{mean_s:.0f} s",
+            ", ".join(f"{share:.2f}" for share in of_default) + (f" ({np.mean(of_default):.2f})" if both else ""),
+            f"{np.mean(makespans):.2f}" if both else "",
+            f"{sum(slower)} of {len(slower)}",
+            str(len(moves)),
+            str(sum(move["outcome"] == "late" for move in moves)),
+        )
+    return made
+
+
+def _mean(ran: Sequence[Ran]) -> float:
+    return float(np.mean([each.takes_s for each in ran]))
+
+
+def _last(ran: Sequence[Ran]) -> float:
+    return max(each.ended_s for each in ran)
+
+
+def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
+    """All jobs with their stays and moves."""
+    rows = {
+        key: {str(seed): [asdict(each) for each in ran] for seed, ran in seeds.items()}
+        for key, seeds in batches.items()
+    }
+    path.write_bytes(orjson.dumps({**facts, "rows": rows}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+
+
+def draw(path: Path, batches: Batches) -> None:
+    """The first seed: a panel a policy, a band a node, a bar for each stay of a job; a line joins what was moved."""
+    with rc_context(SETTINGS):
+        figure = new_figure(PANEL_INCHES * len(batches) + 0.7)
+        panels = figure.subplots(len(batches), 1, squeeze=False, sharex=True)[:, 0]
+        longest_s = 0.0
+        for axes, (key, seeds) in zip(panels, batches.items(), strict=True):
+            ran = next(iter(seeds.values()))
+            lanes = _lanes(ran)
+            for each in ran:
+                places = []
+                for stay, (node, from_s, to_s) in enumerate(each.stays):
+                    lane = int(node.rpartition("-")[2]) + lanes[each.name, stay]
+                    axes.barh(lane, to_s - from_s, 0.8 * LANE, from_s, color=COLOURS[each.kind], linewidth=0)
+                    places += [(from_s, lane), (to_s, lane)]
+                for (left_s, before), (came_s, after) in zip(places[1::2], places[2::2], strict=False):
+                    axes.plot([left_s, came_s], [before, after], color=INK, linewidth=0.9)
+                axes.plot(each.ended_s, places[-1][1] if places else 0, "|", color=TARGET, markersize=5)
+            longest_s = max(longest_s, _last(ran))
+            axes.set(yticks=np.arange(NODES) + 0.5, yticklabels=[f"node {n}" for n in range(NODES)], ylim=(NODES, 0))
+            axes.set_title(f"{ROWS[key].title}: mean completion {_mean(ran):.0f} s, all done after {_last(ran):.0f} s")
+            for number in range(1, NODES):
+                axes.axhline(number, color=INK, linewidth=0.5)
+            grid(axes, "x")
+        panels[-1].set(xlabel="seconds since the first second of the batch", xlim=(0, 1.02 * longest_s))
+        handles = [panels[0].barh(-9, 0, color=COLOURS[kind], label=f"{kind} job") for kind in KINDS]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
+        save(figure, path)
+
+
+LANE = 1.0 / 7.0
+"""Of a node's band: so many jobs at a time have a lane of their own."""
+
+
+def _lanes(ran: Sequence[Ran]) -> dict[tuple[str, int], float]:
+    """Where in its node's band each stay is drawn: the first lane that is free when it begins."""
+    stays = sorted(
+        (from_s, to_s, node, each.name, number)
+        for each in ran
+        for number, (node, from_s, to_s) in enumerate(each.stays)
+    )
+    free_s: dict[str, list[float]] = {}
+    lanes = {}
+    for from_s, to_s, node, name, number in stays:
+        taken = free_s.setdefault(node, [])
+        lane = next((lane for lane, end_s in enumerate(taken) if end_s < from_s), len(taken))
+        taken[lane : lane + 1] = [to_s]
+        lanes[name, number] = (lane + 0.7) * LANE
+    return lanes

@@ -1,0 +1,193 @@
+"""Jobs that come at random to three real nodes with true limits, by policy: when they end, and where they ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client import BatchV1Api
+
+from local_cluster import autoscaling
+from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from local_cluster.cluster import Cluster, lent_or_own
+from local_cluster.moving import extender_with_scheduler, mover_account, start_controller
+from local_cluster.real_node.node import RealNode
+from local_cluster.recommender import install, start_recommender
+from moves_bench.jobs import KINDS, Coming, drawn, job, vpa
+from node_bench.interpreter import Interpreter
+
+NODES, NODE_CORES = 3, 0.5
+LOOK_EVERY_S = 1.0
+TELL_EVERY_S = 20.0
+LESSONS = 2
+"""Runs of each class that ours has seen before the first seed."""
+GIVE_UP_S = 2400.0
+OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy: whether jobs are moved, and how they share a node."""
+
+    key: str
+    title: str
+    moves: bool = False
+    shares: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return self.moves or bool(self.shares)
+
+
+ROWS = {
+    row.key: row
+    for row in (
+        Row("default", "default scheduler"),
+        Row("moves", "our moves", moves=True),
+        Row("shares", "our moves and shares", moves=True, shares="phasewise"),
+    )
+}
+
+
+@dataclass
+class Ran:
+    """One job as it was seen.
+
+    Attributes
+    ----------
+    came_s, ended_s
+        Seconds since the first second of its batch; not ended is NaN.
+    stays
+        (node, from, to) of each of its pods that ran.
+    moves
+        What its Job says of them.
+    """
+
+    name: str
+    kind: str
+    came_s: float
+    ended_s: float = float("nan")
+    stays: list[tuple[str, float, float]] = field(default_factory=list)
+    moves: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def takes_s(self) -> float:
+        return self.ended_s - self.came_s
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where batches run."""
+
+    cluster: Cluster
+    nodes: Sequence[RealNode]
+    interpreter: Interpreter
+    checkpoints: Path
+    tell: Tell
+
+
+@contextmanager
+def three_nodes(interpreter: Interpreter, tell: Tell, logs_to: Path | None = None) -> Iterator[Bench]:
+    """A cluster with three real nodes that have half a core each for pods, and with what the VPA needs."""
+    checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
+    tell("starting the cluster")
+    try:
+        with lent_or_own(None, f"moves-{os.getpid()}", logs_to) as cluster:
+            nodes = [cluster.real_node(f"worker-{number}", cpu_cores=NODE_CORES) for number in range(NODES)]
+            cluster.metrics_server()
+            cluster.vpa_admission_controller()
+            interpreter.warm_up()
+            yield Bench(cluster, nodes, interpreter, checkpoints, tell)
+            tell("taking all down")
+    finally:
+        shutil.rmtree(checkpoints)
+
+
+def run_row(
+    bench: Bench, row: Row, jobs: int, within_s: float, seeds: Sequence[int]
+) -> Iterator[tuple[int, list[Ran]]]:
+    """The batches of a policy, one after the other, in a namespace of its own; what teaches ours is not given."""
+    with ExitStack() as stack:
+        namespace = bench.cluster.namespace(row.key)
+        if row.ours:
+            _start_ours(bench.cluster, row, stack)
+            lessons = [Coming(f"lesson-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(LESSONS)]
+            _run(bench, row, namespace, lessons, "lessons")
+        for seed in seeds:
+            yield seed, _run(bench, row, namespace, drawn(jobs, seed, within_s, f"s{seed}"), f"seed {seed}")
+    bench.cluster.kubectl("delete", "namespace", namespace, "--timeout=180s")
+
+
+def _start_ours(cluster: Cluster, row: Row, stack: ExitStack) -> None:
+    stack.enter_context(extender_with_scheduler(cluster))
+    if row.shares:
+        updater = autoscaling.start_updater(
+            cluster, interval_s=5.0, update_within_bounds_after_s=12 * 3600.0, min_replicas=1,
+            in_place_skips_disruption_budget=False,
+        )  # fmt: skip
+        stack.callback(updater.stop)
+    recommender = start_recommender(cluster, install(cluster), *OUR_OPTIONS, name=f"recommender-{row.key}")
+    stack.callback(recommender.stop)
+    options = ("--moves", "act", "--moves-policy", "phasewise", "--moves-at-once-in-namespace", "2")
+    options += ("--move-cost", "20s", "--move-rest", "60s")
+    controller = start_controller(cluster, mover_account(cluster).kubeconfig, *options, name=f"mover-{row.key}")
+    stack.callback(controller.stop)
+
+
+def _run(bench: Bench, row: Row, namespace: str, coming: Sequence[Coming], what: str) -> list[Ran]:
+    """One batch from its first job to its last end."""
+    cluster, began_s = bench.cluster, time.monotonic()
+    batch, ran = BatchV1Api(cluster.client()), {each.name: Ran(each.name, each.kind, each.at_s) for each in coming}
+    left, told_s = list(coming), 0.0
+    while left or any(each.ended_s != each.ended_s for each in ran.values()):
+        now_s = time.monotonic() - began_s
+        if now_s > GIVE_UP_S:
+            raise RuntimeError(f"{row.key}, {what}: not done after {GIVE_UP_S:.0f} s")
+        while left and left[0].at_s <= now_s:
+            each = left.pop(0)
+            ran[each.name].came_s = time.monotonic() - began_s
+            if row.ours:
+                body = vpa(each.name, row.shares)
+                cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
+            made = job(each, bench.nodes[0], bench.interpreter, bench.checkpoints, ours=row.ours)
+            batch.create_namespaced_job(namespace, made)
+        _look(cluster, namespace, ran, time.monotonic() - began_s)
+        if now_s - told_s >= TELL_EVERY_S:
+            told_s = now_s
+            done = sum(each.ended_s == each.ended_s for each in ran.values())
+            moved = sum(len(each.moves) for each in ran.values())
+            bench.tell(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
+        time.sleep(LOOK_EVERY_S)
+    return list(ran.values())
+
+
+def _look(cluster: Cluster, namespace: str, ran: dict[str, Ran], now_s: float) -> None:
+    """Note who runs where, who has ended, and what Jobs say of their moves."""
+    answer = cluster.core.list_namespaced_pod(namespace, _preload_content=False)
+    for pod in json.loads(answer.data)["items"]:
+        each = ran.get(pod["metadata"]["labels"].get("batch.kubernetes.io/job-name", ""))
+        if each is not None and pod["status"].get("phase") == "Running":
+            node = pod["spec"]["nodeName"]
+            if each.stays and each.stays[-1][0] == node and now_s - each.stays[-1][2] < 5 * LOOK_EVERY_S:
+                each.stays[-1] = (node, each.stays[-1][1], now_s)
+            else:
+                each.stays.append((node, now_s, now_s))
+    for made in json.loads(cluster.kubectl("get", "jobs", "-n", namespace, "-o", "json"))["items"]:
+        each = ran.get(made["metadata"]["name"])
+        if each is None:
+            continue
+        each.moves = json.loads(made["metadata"].get("annotations", {}).get("phasewise.dev/moves", "[]"))
+        if made["status"].get("failed"):
+            raise RuntimeError(f"{each.name} failed; see its pod")
+        if made["status"].get("succeeded") and each.ended_s != each.ended_s:
+            each.ended_s = now_s
