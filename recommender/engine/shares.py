@@ -35,8 +35,11 @@ AHEAD_S = 60.0
 PHASEWISE = "phasewise"
 """The policy that is ours."""
 
-BUSY = 0.95
-"""From this share of its cores on a node is busy, and of what it is entitled to a container is held back."""
+BUSY, HELD_BACK = 0.9, 0.8
+"""From these shares on: a node is busy, of its cores; a container is held back, of what it is entitled to."""
+
+SETTLED_SAMPLES = 2
+"""A sample is a mean over a while: the first one after a change tells of before as well."""
 
 LEAST_CORES = 0.001
 """Who requests nothing is entitled to hardly anything."""
@@ -106,7 +109,9 @@ class _Container:
     group: Group
     declared_cores: float
     request_cores: float
-    used_cores: float = 0.0
+    before_cores: float
+    used_cores: float = math.nan
+    samples: int = SETTLED_SAMPLES
     used_core_s: float = 0.0
     sampled_s: float = math.nan
     evaluation: float = math.nan
@@ -154,11 +159,13 @@ class Shares:
         if running.finished or not node:
             self.forget(instance)
         elif known is not None and known.node == node:
+            if request_cores != known.request_cores:
+                known.before_cores, known.samples = known.request_cores, 0
             known.request_cores, known.by = request_cores, running.shares_by
         else:
             declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
             self._containers[instance] = _Container(
-                node, running.shares_by, running.group, np.nan_to_num(declared_cores), request_cores
+                node, running.shares_by, running.group, np.nan_to_num(declared_cores), request_cores, request_cores
             )
 
     def forget(self, instance: Instance) -> None:
@@ -174,7 +181,7 @@ class Shares:
             if known is not None and sample.cpu_cores >= 0.0 and sample.timestamp_s <= now_s + AHEAD_S:
                 passed_s = sample.timestamp_s - known.sampled_s
                 known.used_core_s += sample.cpu_cores * passed_s if passed_s > 0.0 else 0.0
-                known.used_cores = sample.cpu_cores
+                known.used_cores, known.samples = sample.cpu_cores, known.samples + 1
                 known.sampled_s = max(sample.timestamp_s, np.nan_to_num(known.sampled_s))
         for instance, evaluation in evaluations.items():
             if instance in self._containers and math.isfinite(evaluation):
@@ -216,7 +223,7 @@ class Shares:
 
     def _queued(self, node: _Node, there: _There, now_s: float) -> list[float]:
         jobs = {
-            str(instance): Known(work.used_core_s, container.used_cores, self._stages(work.runs))
+            str(instance): Known(work.used_core_s, float(np.nan_to_num(container.used_cores)), self._stages(work.runs))
             for instance, container in there
             for work in (self._work_of(instance),)
         }
@@ -237,8 +244,14 @@ class Shares:
 
 
 def _held_back(cpu_cores: float, there: Sequence[_Container]) -> BoolArray:
+    """Who uses all that it is entitled to on a busy node; of one that is new it is assumed."""
+    requests = [
+        one.request_cores if one.samples >= SETTLED_SAMPLES else np.fmin(one.before_cores, one.request_cores)
+        for one in there
+    ]
+    entitled_to = np.fmax(np.array(requests), LEAST_CORES)
+    entitled_to *= cpu_cores / entitled_to.sum()
     used = np.array([one.used_cores for one in there])
-    requests = np.fmax(np.array([one.request_cores for one in there]), LEAST_CORES)
-    entitled = cpu_cores * requests / requests.sum()
-    held_back: BoolArray = (used.sum() >= BUSY * cpu_cores) & (used >= BUSY * entitled)
+    used = np.where(np.isnan(used), entitled_to, used)
+    held_back: BoolArray = (used.sum() >= BUSY * cpu_cores) & (used >= HELD_BACK * entitled_to)
     return held_back

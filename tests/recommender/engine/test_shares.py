@@ -66,6 +66,19 @@ def test_who_uses_all_that_it_is_entitled_to_on_a_busy_node_is_held_back() -> No
     assert node.held_back.tolist() == [True, True]
     (node,) = told.tell({FAST: 2.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [False, False], "a core is idle"
+    (node,) = Told(FAST, SLOW).tell({FAST: 2.0}, {})
+    assert node.held_back.tolist() == [True, True], "of one that is new nothing is known"
+
+
+def test_one_that_has_just_been_given_more_is_not_taken_to_want_less_before_its_samples_can_show_it() -> None:
+    told = Told(FAST, SLOW)
+    told.tell({FAST: 2.0, SLOW: 2.0}, {})
+    told.shares.place(FAST, sharing(FAST, request_cores=14.0))
+    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
+    assert node.held_back.tolist() == [True, True]
+    for _ in range(2):
+        (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
+    assert node.held_back.tolist() == [False, True], "it could have had three and a half"
 
 
 def test_together_they_request_no_more_than_their_owners_do() -> None:
