@@ -31,7 +31,7 @@ from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, Guarded, guarded, notes_of
 from recommender.engine.safe import safe_value
 from recommender.engine.seen import Memory, Nothing, Seen
-from recommender.engine.shares import Shares, Work
+from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.situation import DOUBTS, SURE, Situation, look
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
@@ -368,7 +368,9 @@ class Engine:
 
     def _advise(self, now_s: float) -> None:
         groups = self.groups.arrays
-        shared = self._shares.shared(now_s, self.groups.slots)
+        shared: Sequence[SharedNode] = ()
+        with self._report.guard("shares"):
+            shared = self._shares.shared(now_s, self.groups.slots)
         situation = look(self.fleet, groups, *self._coming.arrays(), shared, now_s, self.options.rails)
         asks = ~situation.by_class | situation.evicts | groups.limits_follow | situation.guesses
         self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)

@@ -31,7 +31,6 @@ from recommender.records import CPU, BoolArray, FloatArray, IntArray, Sample
 AHEAD_S = 60.0
 """A sample so much from the future is from a wrong clock."""
 
-
 PHASEWISE = "phasewise"
 """The policy that is ours."""
 
@@ -164,8 +163,9 @@ class Shares:
             known.request_cores, known.by = request_cores, running.shares_by
         else:
             declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
+            most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
             self._containers[instance] = _Container(
-                node, running.shares_by, running.group, np.nan_to_num(declared_cores), request_cores, request_cores
+                node, running.shares_by, running.group, most_cores, request_cores, request_cores
             )
 
     def forget(self, instance: Instance) -> None:

@@ -88,6 +88,10 @@ def test_together_they_request_no_more_than_their_owners_do() -> None:
     told = Told(FAST, SLOW)
     told.shares.place(WEB, sharing(WEB)._replace(declared_cores=0.1))
     assert told.tell({FAST: 1.0}, {})[0].declared_cores == 2.0 + 2.0 + 0.1
+    nothing = Told(FAST)
+    nothing.shares.place(SLOW, sharing(SLOW, request_cores=math.nan))
+    (node,) = nothing.tell({FAST: 4.0}, {})
+    assert divided([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "who declares nothing sets no bound"
 
 
 def test_a_group_on_several_nodes_has_the_largest_of_its_shares_and_one_of_which_nothing_is_known_has_none() -> None:
