@@ -91,6 +91,7 @@ class ContainerIndex:
         self._touched: set[Instance] = set()
         self._told: dict[Instance, Running] = {}
         self._began: dict[Run, str] = {}
+        self._resumed: set[str] = set()
         self.version, self.contested = 0, False
 
     def clear(self) -> None:
@@ -110,21 +111,30 @@ class ContainerIndex:
             if instance in self._homes:
                 self.contested = True
                 continue
-            self._homes[instance] = Home(state, pod, container, self._is_resumed(pod))
+            self._homes[instance] = Home(state, pod, container, self._is_resumed(state, pod))
             self._touched.add(instance)
             place = Place(pod.key.namespace, pod.key.name, container.name)
             self._places[place] = instance
             (self._done.add if pod.finished else self._done.discard)(place)
         self.version += 1
 
-    def _is_resumed(self, pod: Pod) -> bool:
-        """Whether another pod began its run, and it goes on from that one's checkpoint."""
+    def _is_resumed(self, state: VpaState, pod: Pod) -> bool:
+        """Whether another pod began its run and was interrupted, so that it goes on from that one's checkpoint.
+
+        Pods of a Job that run side by side without an index are runs of their own.
+        """
         run = run_of(pod)
         if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
             return False
         if len(self._began) > MOST_RUNS:
             self._began.clear()
-        return self._began.setdefault(run, pod.uid) != pod.uid
+            self._resumed.clear()
+        began = self._began.setdefault(run, pod.uid)
+        if began != pod.uid and pod.uid not in self._resumed:
+            first = next((other for other in state.selection.pods if other.uid == began), None)
+            if first is None or first.deleting or first.phase == "Failed":
+                self._resumed.add(pod.uid)
+        return pod.uid in self._resumed
 
     def drop(self, state: VpaState, pod: Pod) -> None:
         """The pod is not there any more, or another one by now; what is another VPA's stays."""

@@ -146,10 +146,11 @@ def test_values_reach_the_program_that_they_are_of(helm: Helm) -> None:
     assert found["scheduler"]["resources"] != found["extender"]["resources"]
 
 
-def test_who_only_plans_moves_may_read_profiles_and_no_more(helm: Helm) -> None:
+def test_who_only_plans_moves_may_read_profiles_and_jobs_and_no_more(helm: Helm) -> None:
     role = by_name(template(helm, *EVERYTHING))["ClusterRole", "phasewise-controller-moves"]
     assert role["rules"] == [
-        {"apiGroups": ["phasewise.dev"], "resources": ["phaseprofiles"], "verbs": ["list", "watch"]}
+        {"apiGroups": ["phasewise.dev"], "resources": ["phaseprofiles"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]},
     ]
 
 

@@ -78,7 +78,11 @@ def job(name: str, namespace: str, nodes: SimulatedNodes, spec: Json) -> Json:
     pod = template(
         nodes.selector,
         requests={"cpu": "1", "memory": "1Gi"},
-        annotations={"phasewise.dev/checkpointable": "true", "phasewise.dev/stops-after-s": str(SAVES_S)},
+        annotations={
+            "phasewise.dev/checkpointable": "true",
+            "phasewise.dev/placement": "pack",
+            "phasewise.dev/stops-after-s": str(SAVES_S),
+        },
         labels={"job": name},
         schedulingGates=[{"name": GATE}],
         restartPolicy="Never",

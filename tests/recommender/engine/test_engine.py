@@ -190,15 +190,17 @@ def test_a_container_that_is_gone_is_forgotten_but_not_what_it_taught() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "restarts", "learned"), [(0, 0, 1), (137, 0, 0), (0, 1, 0)], ids=["well", "failed", "restarted"]
+    ("exit_code", "more", "learned"),
+    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"resumed": True}, 0)],
+    ids=["well", "failed", "restarted", "resumed"],
 )
 def test_only_a_whole_run_that_came_to_a_good_end_teaches_its_class(
-    exit_code: int, restarts: int, learned: int
+    exit_code: int, more: Mapping[str, Any], learned: int
 ) -> None:
     played = Played(workload="bert")
     played.steps(30)
     ended = Ended(exit_code, NOW_S, played.now_s)
-    played.containers = {A: running(workload="bert", finished=True, ended=ended, restarts=restarts)}
+    played.containers = {A: running(workload="bert", finished=True, ended=ended, **more)}
     assert played.step().runs == learned
     runs = played.engine.classes.known(BERT, "main")
     assert (0 if runs is None else len(runs)) == learned

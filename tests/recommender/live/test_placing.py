@@ -234,9 +234,16 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
     records = Records()
     job = OwnerRef("batch/v1", "Job", "train", "uid-train", True)
     may = {"phasewise.dev/checkpointable": "true"}
-    first, second = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(2))
+    first, second, beside = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(3))
+    leaving, done = replace(first, deleting=True), replace(second, phase="Succeeded")
     state, placed = VpaState(read_vpa(a_vpa("a"))), placing(records)
-    for pods, resumed in (([first], [False]), ([first, second], [False, True]), ([second], [True])):
+    for pods, resumed in (
+        ([first], [False]),
+        ([first, beside], [False, False]),
+        ([leaving, second], [False, True]),
+        ([second], [True]),
+        ([done], [True]),
+    ):
         records.pods = {"a": pods}
         placed.select([state], Report())
         homes = [placed.index.of(instance(pod.key.name)) for pod in pods]
