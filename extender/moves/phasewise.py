@@ -21,7 +21,7 @@ from extender.moves.record import Algorithm, MoveRecord
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing, moves
-from recommender.contention.sharing import NOTHING, Stage
+from recommender.contention.sharing import Stage
 
 LEAST_CORES = 0.05
 """A node that others have asked for altogether still has its pauses to share."""
@@ -72,7 +72,7 @@ def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
     mine = [each for each in job.records if each.index == pod.completion_index and each.counts]
     before_core_s = max((each.done_core_s for each in mine if each.done_core_s >= 0.0), default=0.0)
     done_core_s = before_core_s + rate.cpu_cores * max(0.0, now_s - rate.since_s)
-    left = RunsOfClass([run]).left(done_core_s, rate.cpu_cores) or [Stage(10.0 * NOTHING, 1.0)]
+    left = RunsOfClass([run]).left(done_core_s, rate.cpu_cores)
     return Foreseen(pod, done_core_s, left, [each for each in mine if each.algorithm is Algorithm.SOONER])
 
 

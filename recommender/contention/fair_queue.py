@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import Sharing, weights
-from recommender.contention.sharing import NOTHING, Stage, after
+from recommender.contention.sharing import Stage, left_of
 from recommender.contention.stay import StayWorld
 
 LEAST_CORES = 0.01
@@ -52,7 +52,7 @@ class FairQueue:
             Sharing(
                 name,
                 0,
-                after(self._whole[name], job.used_core_s) or [Stage(10.0 * NOTHING, 1.0)],
+                left_of(self._whole[name], job.used_core_s),
                 ends_s[name],
                 foreseen=bool(job.runs.runs),
             )

@@ -151,3 +151,8 @@ def after(stages: Sequence[Stage], done_core_s: float) -> list[Stage]:
             return [stage._replace(core_s=stage.core_s - done_core_s) if done_core_s else stage, *rest]
         done_core_s = max(0.0, done_core_s - stage.core_s)
     return []
+
+
+def left_of(stages: Sequence[Stage], done_core_s: float, cores: float = 1.0) -> list[Stage]:
+    """The same of a job that still runs: where nothing is left by its forecast, next to nothing."""
+    return after(stages, done_core_s) or [Stage(10.0 * NOTHING, cores)]

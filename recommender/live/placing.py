@@ -95,5 +95,6 @@ def _placed(state: VpaState) -> Placed:
 
 
 def _same(one: Placed | None, other: Placed) -> bool:
-    same = one is not None and one.state is other.state and one.selection is other.selection
-    return same and one is not None and one.shares == other.shares
+    if one is None:
+        return False
+    return one.state is other.state and one.selection is other.selection and one.shares == other.shares

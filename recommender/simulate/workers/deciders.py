@@ -10,7 +10,7 @@ from recommender.contention import phasewise, specon
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing
-from recommender.contention.sharing import NOTHING, Stage, after
+from recommender.contention.sharing import Stage, left_of
 from recommender.contention.specon import Move, Watched
 from recommender.contention.stay import StayWorld
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
@@ -183,7 +183,7 @@ class Phasewise:
         return self._stay
 
     def _known(self, run: Run, due_s: float, now_s: float) -> Sharing:
-        left = after(self._whole[run.name], run.work_core_s) or [Stage(NOTHING * 10, run.demand_cores)]
+        left = left_of(self._whole[run.name], run.work_core_s, run.demand_cores)
         return Sharing(
             run.name, run.worker, left, due_s, max(0.0, run.away_until_s - now_s), run.moves, run.moved_s,
             foreseen=run.job.workload in self.classes,
