@@ -22,6 +22,11 @@ def sufficient(
 ) -> dict[str, Sequence[str]]:
     """Of the nodes of the request, those that would take the pod, and who must go: the victims proposed, and others.
 
+    A scheduler knows at once whom it has placed, a watch some milliseconds later; and a pod whose preemption fails is
+    not tried again before something happens in the cluster, or five minutes have passed. So where nothing else helps,
+    those go as well who were advised to go to a node and were not seen there yet. One that the scheduler has put
+    elsewhere after all makes it give up this preemption, as naming nobody would.
+
     Parameters
     ----------
     there
@@ -29,15 +34,19 @@ def sufficient(
     """
     names = [request.snapshot.names[place] for place in request.places.tolist()]
     victims = [_known(proposed[node], there[node]) for node in names]
-    others = [
-        [one for one in evictable(request.pod, there[node]) if one.pod.uid not in proposed[node]] for node in names
-    ]
-    besides = relieved(request, victims, others, limits)
-    return {
-        node: [*proposed[node], *(one.pod.uid for one in more)]
-        for node, more in zip(names, besides, strict=True)
-        if more is not None
-    }
+    for seen in (True, False):
+        others = [
+            [one for one in evictable(request.pod, there[node], seen=seen) if one.pod.uid not in proposed[node]]
+            for node in names
+        ]
+        besides = relieved(request, victims, others, limits)
+        if found := {
+            node: [*proposed[node], *(one.pod.uid for one in more)]
+            for node, more in zip(names, besides, strict=True)
+            if more is not None and (proposed[node] or more)
+        }:
+            return found
+    return {}
 
 
 def worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limits) -> str:

@@ -32,11 +32,12 @@ class Look(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A pod on a node; `use` (2, cells) is what it will use, `may_go` says that it is ours, and was seen there."""
+    """A pod on a node; `use` (2, cells) is what it will use. What is not `seen` there was only advised to go there."""
 
     pod: Pod
     use: Floats
-    may_go: bool
+    ours: bool
+    seen: bool
 
 
 class ClusterState:
@@ -202,7 +203,7 @@ class ClusterState:
             cell, cells = self._settings.grid.cell(self._clock()), self._settings.grid.cells
             return {
                 entry.pod.uid: Resident(
-                    entry.pod, entry.use(cell, cells), entry.ours and entry.pod.uid not in self._overlay
+                    entry.pod, entry.use(cell, cells), entry.ours, entry.pod.uid not in self._overlay
                 )
                 for entry in self._placed.on(node)
             }

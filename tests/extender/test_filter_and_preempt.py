@@ -133,6 +133,21 @@ def test_where_the_victims_proposed_would_not_do_others_of_lower_priority_go_too
     assert world.placer.preempt(AskedVictims(low, {"a": ("uid-a-0",)}, {"a": 0})) == {}, "one alone would be in vain"
 
 
+def test_who_was_just_advised_and_not_seen_yet_goes_where_nobody_else_would_do() -> None:
+    """The scheduler has placed two, the watch is behind: a preemption that fails now is not tried again for minutes."""
+    world = World(None, node_json("a", memory="48Gi"), class_json("k", [1.0], [14.0]))
+    for number in range(2):
+        assert world.filter(pod_json(f"a-{number}", workload="k"), ["a"]) == {}
+    wide = pod_json("wide", memory="30Gi", priority=1000)
+    asked = AskedVictims(wide, {"a": ("uid-a-0",)}, {"a": 0})
+    assert world.placer.preempt(asked) == {"a": ["uid-a-0"]}, "14 of 48 are left there"
+    wider = pod_json("wider", memory="40Gi", priority=1000)
+    assert world.placer.preempt(AskedVictims(wider, asked.victims, asked.disruptions)) == {"a": ["uid-a-0", "uid-a-1"]}
+    world.put(node_json("b", memory="48Gi"), pod_json("b-0", node="b", workload="k"))
+    either = AskedVictims(wider, {"a": ("uid-a-0",), "b": ("uid-b-0",)}, {"a": 0, "b": 0})
+    assert world.placer.preempt(either) == {"b": ["uid-b-0"]}, "of that the scheduler and we know the same"
+
+
 def test_no_pod_is_evicted_where_the_forecast_would_refuse_the_node_all_the_same() -> None:
     world = world_with_a_late_eater().put(pod_json("small", memory="1Gi", node="full"))
     raw = pod_json("new", memory="8Gi")
