@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import trustme
 
 from extender.web import server as server_module
-from extender.web.app import App, BodyLimits
+from extender.web.app import ASIDE_BYTES, App, BodyLimits
 from extender.web.pages import create_pages
 from extender.web.server import Corked, Server, Serving
 from extender.web.telemetry import Telemetry
@@ -122,6 +123,28 @@ def test_head_and_body_of_an_answer_leave_together_and_nothing_is_left_behind_by
 
     asyncio.run(answers())
     assert sent == [b"headbody", b"more", b"closed"]
+
+
+def test_who_takes_long_over_a_large_body_keeps_nobody_else_waiting() -> None:
+    """A pod of a megabyte takes a quarter of a second to read; this one takes until somebody else was answered."""
+    begun, others = threading.Event(), threading.Event()
+
+    def post(body: bytes) -> bytes:
+        (begun if len(body) > ASIDE_BYTES else others).set()
+        return b"beside others" if others.wait(20.0) else b"alone"
+
+    telemetry = Telemetry("extender")
+    app = App(create_pages("extender", telemetry, lambda: ""), {"/echo": post}, telemetry, lambda: "")
+    large = HALF_A_HEAD + b"Content-Length: %d\r\n\r\n" % (ASIDE_BYTES + 1) + b"x" * (ASIDE_BYTES + 1)
+    with (
+        serving(app) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30.0) as slow,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30.0) as quick,
+    ):
+        slow.sendall(large)
+        assert begun.wait(20.0)
+        assert ask(quick) == b"beside others"
+        assert answer(slow) == b"beside others"
 
 
 def test_a_head_that_does_not_come_whole_in_time_ends_its_connection_and_is_counted(connect: Connect) -> None:

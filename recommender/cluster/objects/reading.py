@@ -33,16 +33,23 @@ class Fields:
     images, nodes and labels, and would hold each thousands of times. A value of another form raises `BadField`.
     """
 
-    __slots__ = ("path", "raw")
+    __slots__ = ("_above", "_name", "raw")
 
-    def __init__(self, raw: Any, path: str = "") -> None:
-        if not isinstance(raw, dict):
-            raise BadField(path or "the whole", "is not a JSON object")
-        self.raw, self.path = raw, path
+    def __init__(self, raw: Any, name: str | int = "", above: Fields | None = None) -> None:
+        self.raw, self._name, self._above = raw, name, above
+        if type(raw) is not dict:
+            raise BadField(self.path or "the whole", "is not a JSON object")
+
+    @property
+    def path(self) -> str:
+        """Where it stands, as in `spec.containers[0]`; made up where it is asked for alone, which is seldom."""
+        if self._above is None:
+            return str(self._name)
+        return f"{self._above.path}[{self._name}]" if type(self._name) is int else self._above.at(str(self._name))
 
     def at(self, name: str) -> str:
         """The path of one of its fields."""
-        return f"{self.path}.{name}" if self.path else name
+        return f"{path}.{name}" if (path := self.path) else name
 
     def __contains__(self, name: str) -> bool:
         return self.raw.get(name) is not None
@@ -80,11 +87,15 @@ class Fields:
     def child(self, name: str) -> Fields:
         """The object below; an empty one when there is none."""
         value = self.raw.get(name)
-        return Fields({} if value is None else value, self.at(name))
+        return Fields({} if value is None else value, name, self)
 
     def children(self, name: str) -> Iterator[Fields]:
         """The objects of a list; none when there is no list."""
-        return (Fields(value, f"{self.at(name)}[{index}]") for index, value in enumerate(self._list(name)))
+        values = self._list(name)
+        if not values:
+            return iter(())
+        there = Fields({}, name, self)
+        return (Fields(value, index, there) for index, value in enumerate(values))
 
     def texts(self, name: str) -> tuple[str, ...]:
         values = self._list(name)
