@@ -40,11 +40,12 @@ def sufficient(
             for node in names
         ]
         besides = relieved(request, victims, others, limits)
-        if found := {
+        found: dict[str, Sequence[str]] = {
             node: [*proposed[node], *(one.pod.uid for one in more)]
             for node, more in zip(names, besides, strict=True)
             if more is not None and (proposed[node] or more)
-        }:
+        }
+        if found:
             return found
     return {}
 
