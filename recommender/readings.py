@@ -1,4 +1,4 @@
-"""What a training job says of its progress: one number at a moment, and the words it may be said in."""
+"""What a training job says of itself: one number at a moment, or a stage, and the words they may be said in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recommender.errors import BadInput
 
@@ -15,7 +16,10 @@ METRICS = ("loss", "score", "accuracy")
 COUNTERS = ("step", "epoch")
 WORDS = (*METRICS, *COUNTERS)
 
-LONGEST_TEXT = 256
+CHECKPOINT = "checkpoint"
+"""The stage in which a job saves what it has learned."""
+
+LONGEST_TEXT, LONGEST_STAGE = 256, 63
 _PAIR = re.compile(r"([A-Za-z]+)\s?[=:]\s?(\S+)")
 _BETWEEN = re.compile(r"[\s,;]+")
 
@@ -45,6 +49,40 @@ class Reading:
     step: float | None = None
     epoch: float | None = None
     event: bool = True
+
+
+class Stage(NamedTuple):
+    """What a job says that it does.
+
+    Attributes
+    ----------
+    time_s
+        From when on, unix seconds.
+    name
+        In lower case.
+    event
+        As of a `Reading`.
+    passing
+        It is said in words of its own (`Saving checkpoint`), and is over with the next loss.
+    """
+
+    time_s: float
+    name: str
+    event: bool = True
+    passing: bool = False
+
+    @property
+    def saves(self) -> bool:
+        """Whether it is a checkpoint that is saved."""
+        return self.name.startswith((CHECKPOINT, "save", "saving"))
+
+
+def stage_of(words: Mapping[str, object], time_s: float, *, event: bool = True) -> Stage | None:
+    """The stage in named texts: what `stage` says, or that there is a `checkpoint` or an `evaluate`; None for none."""
+    if isinstance(text := words.get("stage"), str) and text.strip():
+        return Stage(time_s, text.strip().lower()[:LONGEST_STAGE], event)
+    name = next((name for name in (CHECKPOINT, "evaluate") if words.get(name)), None)
+    return None if name is None else Stage(time_s, name, event, passing=True)
 
 
 def reading_of(words: Mapping[str, object], time_s: float, *, event: bool = True) -> Reading:
@@ -111,7 +149,7 @@ class Told:
 
     Attributes
     ----------
-    readings
+    readings, stages
         By pod, oldest first.
     problems
         What went wrong, by what it is about.
@@ -119,3 +157,4 @@ class Told:
 
     readings: Mapping[PodName, Sequence[Reading]]
     problems: Mapping[str, str] = field(default_factory=dict)
+    stages: Mapping[PodName, Sequence[Stage]] = field(default_factory=dict)

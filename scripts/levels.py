@@ -4,7 +4,7 @@ LEVELS = {
     "recommender": [
         ("floor", ("units", "records", "errors", "files")),
         ("numbers", ("kernels",)),
-        ("domain", ("readings", "growth", "series", "slots", "phases", "policies", "contention")),
+        ("domain", ("readings", "growth", "stages", "series", "slots", "phases", "policies", "contention")),
         ("edges", ("sources", "artifacts", "cluster", "compiling")),
         ("assembly", ("model", "pricing", "training", "replay", "judging", "decisions", "timelines", "planning")),
         ("simulation", ("simulate",)),

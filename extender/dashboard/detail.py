@@ -84,6 +84,8 @@ def _row(one: Running) -> Json:
         "node": one.node,
         "phase": one.phase,
         "progress": one.progress,
+        "stage": one.stage,
+        "checkpointAt": one.saved_s,
         "value": one.value,
         "restarts": one.restarts,
         "deferred": one.deferred,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from extender.dashboard.history import COLUMNS, DEFERRED, KILLED, PHASE, VALUE
+from extender.dashboard.history import COLUMNS, DEFERRED, KILLED, PHASE, REVERTED, SAVED, VALUE
 from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
 from recommender.units import format_cpu, format_memory, parse_moment_s
 
@@ -33,7 +33,7 @@ class Ribbon:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened: `kind` is `asked`, `applied`, `deferred` or `killed`."""
+    """Something that happened: `kind` is `asked`, `applied`, `deferred`, `reverted`, `saved` or `killed`."""
 
     x: float
     kind: str
@@ -198,10 +198,15 @@ def _marks(moments: FloatArray, rows: FloatArray, resource: int, x: Any) -> Iter
         for at in np.flatnonzero(amounts[1:] != amounts[:-1]) + 1:
             if np.isfinite(amounts[at - 1 : at + 1]).all():
                 yield Mark(x(moments[at]), kind, f"{kind} {words(amounts[at])}, {words(amounts[at - 1])} before")
-    waits = rows[:, DEFERRED] > 0.0
-    for at in np.flatnonzero(waits & ~np.append(False, waits[:-1])):
-        yield Mark(x(moments[at]), "deferred", "a resize waits")
-    killed_s = moments + rows[:, KILLED]
-    for moment_s in {round(float(one)) for one in killed_s[np.isfinite(killed_s)]}:
-        if moment_s >= moments[0]:
-            yield Mark(x(moment_s), "killed", "killed for memory")
+    for kind, column, what in (
+        ("deferred", DEFERRED, "a resize waits"),
+        ("reverted", REVERTED, "a resize is taken back: its node has no room"),
+    ):
+        lasts = rows[:, column] > 0.0
+        for at in np.flatnonzero(lasts & ~np.append(False, lasts[:-1])):
+            yield Mark(x(moments[at]), kind, what)
+    for kind, column, what in (("saved", SAVED, "a checkpoint is saved"), ("killed", KILLED, "killed for memory")):
+        at_s = moments + rows[:, column]
+        for moment_s in sorted({round(float(one)) for one in at_s[np.isfinite(at_s)]}):
+            if moment_s >= moments[0]:
+                yield Mark(x(moment_s), kind, what)

@@ -33,10 +33,10 @@ def fleet(seen: Seen, words: str = "", page: int = 1) -> Json:
     ranked = sorted(((job, job.risks(seen.now_s)) for job in chosen), key=_rank)
     pages = max(1, -(-len(ranked) // A_PAGE))
     page = min(max(1, page), pages)
-    saved = [job.saved() for job in chosen]
+    saved = [job.saved(seen.now_s) for job in chosen]
     return {
         "now": seen.now_s,
-        "jobs": [row(job, risks) for job, risks in ranked[(page - 1) * A_PAGE : page * A_PAGE]],
+        "jobs": [row(job, risks, seen.now_s) for job, risks in ranked[(page - 1) * A_PAGE : page * A_PAGE]],
         "count": len(ranked),
         "all": len(seen.jobs),
         "containers": sum(len(job.containers) for job in chosen),
@@ -60,10 +60,10 @@ def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
     return -(risks[0][0] if risks else 0), -len(risks), str(job.key)
 
 
-def row(job: Job, risks: list[tuple[int, str]]) -> Json:
+def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
     """What the table says of one job."""
     status: Mapping[str, Any] = job.profile.status if job.profile is not None else {}
-    sums, saved = job.sums(), job.saved()
+    sums, saved = job.sums(), job.saved(now_s)
     return {
         "namespace": job.key.namespace,
         "name": job.key.name,

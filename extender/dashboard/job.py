@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,21 @@ from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, published_in
 from recommender.records import CPU, MEMORY, Sample
-from recommender.units import format_duration
+from recommender.units import format_duration, parse_moment_s
 
 KILLED = "OOMKilled"
 RECENT_S = 3600.0
+OF_ITS_POD = {"category", "metric", "value", "stage", "checkpointAt"}
+"""What a profile says of a pod in the first of its entries that has it."""
+
 NEAR = 0.9
 """Memory above this share of its limit is near a kill."""
 
+SavedBefore = Callable[[ContainerKey, float], float]
 UNTOLD: Pair = (math.nan, math.nan)
+STAYING = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"})
+"""Kinds whose pods serve: a kill costs them seconds, whatever they did before."""
+
 GOOD_NEWS = frozenset({"RecommendationProvided", "NoPodsMatched"})
 
 
@@ -36,10 +43,15 @@ class Running:
         In force.
     declared
         What its owner requests.
-    killed_s
-        When it was last killed for memory; NaN if it was not.
+    killed_s, lost_s
+        When it was last killed for memory, NaN if it was not; and how much of its work that cost: since its last
+        checkpoint, or its start.
     deferred
         Why a resize waits; empty where none does.
+    reverted
+        A resize was taken back, since its node had no room.
+    stage, saved_s
+        What its pod says that it does, and when it last said that a checkpoint is saved; NaN where it has not.
     progress, metric, value
         The category of its pod's training, and what that told last.
     """
@@ -54,8 +66,12 @@ class Running:
     declared: Pair
     restarts: int
     killed_s: float
+    lost_s: float
     deferred: str
+    reverted: bool
     started_s: float
+    stage: str
+    saved_s: float
     progress: str
     metric: str
     value: float
@@ -83,14 +99,24 @@ class Job:
             for what in ("use", "request", "limit", "target")
         }
 
-    def saved(self) -> Pair:
-        """What is requested less than was declared, of all containers of which both is known; NaN where of none."""
-        return self._saved(CPU), self._saved(MEMORY)
+    def saved(self, now_s: float) -> Pair:
+        """What is requested less than was declared, of all containers of which both is known; NaN where of none.
 
-    def _saved(self, resource: int) -> float:
-        amounts = (one.declared[resource] - one.request[resource] for one in self.containers)
+        Less what kills cost in the last hour: work that was lost is done again, with what is requested meanwhile. Only
+        what comes to an end has such work.
+        """
+        ends = self.vpa.target.kind not in STAYING
+        return self._saved(CPU, now_s, ends), self._saved(MEMORY, now_s, ends)
+
+    def _saved(self, resource: int, now_s: float, ends: bool) -> float:
+        amounts = [one.declared[resource] - one.request[resource] for one in self.containers]
         known = [amount for amount in amounts if not math.isnan(amount)]
-        return math.fsum(known) if known else math.nan
+        lost = [
+            one.request[resource] * one.lost_s / RECENT_S
+            for one in self.containers
+            if ends and now_s - one.killed_s < RECENT_S and not math.isnan(one.request[resource])
+        ]
+        return math.fsum(known) - math.fsum(lost) if known else math.nan
 
     def conditions(self) -> Iterator[tuple[str, str]]:
         """What VPA and profile say that is no good news: (type, words)."""
@@ -115,19 +141,30 @@ def jobs_of(
     pods: Iterable[Pod],
     usage: Mapping[ContainerKey, Sample],
     recommender: str,
+    saved_before: SavedBefore = lambda key, moment_s: -math.inf,
 ) -> dict[ObjectKey, Job]:
-    """The VPAs that name the recommender or have a profile, each with the pods that its profile tells of."""
+    """The VPAs that name the recommender or have a profile, each with the pods that its profile tells of.
+
+    Parameters
+    ----------
+    saved_before
+        When a container's pod last saved a checkpoint before a moment, as far as it was seen to; else minus infinity.
+    """
     by_uid = {pod.uid: pod for pod in pods if not pod.finished}
     found = {}
     for vpa in vpas:
         profile = profiles.get(vpa.key)
         if profile is not None or recommender in vpa.recommenders:
-            found[vpa.key] = Job(vpa, profile, tuple(_running(vpa, profile, by_uid, usage)))
+            found[vpa.key] = Job(vpa, profile, tuple(_running(vpa, profile, by_uid, usage, saved_before)))
     return found
 
 
 def _running(
-    vpa: Vpa, profile: Profile | None, pods: Mapping[str, Pod], usage: Mapping[ContainerKey, Sample]
+    vpa: Vpa,
+    profile: Profile | None,
+    pods: Mapping[str, Pod],
+    usage: Mapping[ContainerKey, Sample],
+    saved_before: SavedBefore,
 ) -> Iterator[Running]:
     published = published_in(vpa.status)
     entries_of = profile.containers if profile is not None else {}
@@ -138,7 +175,7 @@ def _running(
         if (pod := pods.get(uid)) is None:
             continue
         phases = {entry.get("container"): entry.get("phase", -1) for entry in entries}
-        progress: Mapping[str, Any] = next((entry for entry in entries if "category" in entry), {})
+        progress: Mapping[str, Any] = {name: entry[name] for entry in entries for name in OF_ITS_POD & entry.keys()}
         for state in pod.containers:
             one = published.get(state.name)
             declared = entries_of.get(state.name, {})
@@ -146,8 +183,24 @@ def _running(
                 pod, state, int(phases.get(state.name, -1)), progress,
                 one.target if one is not None else UNTOLD,
                 (_amount(declared, "declaredCpuCores"), _amount(declared, "declaredMemoryBytes")),
-                usage,
+                usage, saved_before, any(rail.get("name") == "room" for rail in _rails(declared)),
             )  # fmt: skip
+
+
+def _rails(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The guard rails that decide."""
+    why = entry.get("why")
+    for rail in (why.get("rails") or ()) if isinstance(why, Mapping) else ():
+        if isinstance(rail, Mapping):
+            yield rail
+
+
+def _moment_s(told: Mapping[str, Any], name: str) -> float:
+    """Unix seconds; NaN where it is not told, or in no form that can be read."""
+    try:
+        return parse_moment_s(str(told[name]))
+    except (KeyError, ValueError):
+        return math.nan
 
 
 def _amount(told: Mapping[str, Any], name: str) -> float:
@@ -162,28 +215,50 @@ def _container(
     target: Pair,
     declared: Pair,
     usage: Mapping[ContainerKey, Sample],
+    saved_before: SavedBefore,
+    reverted: bool,
 ) -> Running:
     key = ContainerKey(*pod.key, state.name)
     sample = usage.get(key)
     waits = [f"{one.reason}: {one.message}" for one in pod.resizes if one.type == RESIZE_PENDING]
-    killed = [one for one in (state.terminated, state.last_terminated) if one is not None and one.reason == KILLED]
+    saved_s = _moment_s(progress, "checkpointAt")
+    killed_s, lost_s = _last_kill(state, lambda moment_s: max(_at_most(saved_s, moment_s), saved_before(key, moment_s)))
     return Running(
         key, pod.node, phase,
         UNTOLD if sample is None else (sample.cpu_cores, sample.memory_bytes),
         state.requests, state.limits, target, declared, state.restart_count,
-        max((one.finished_s or math.nan for one in killed), default=math.nan),
+        killed_s, lost_s,
         waits[0] if waits else "",
+        reverted,
         state.started_s or math.nan,
+        str(progress.get("stage", "")), saved_s,
         str(progress.get("category", "")),
         str(progress.get("metric", "")),
         _amount(progress, "value"),
     )  # fmt: skip
 
 
+def _at_most(saved_s: float, moment_s: float) -> float:
+    return saved_s if saved_s <= moment_s else -math.inf
+
+
+def _last_kill(state: ContainerState, saved_before: Callable[[float], float]) -> tuple[float, float]:
+    """When it was killed for memory, and for how long it had then worked for nothing; NaN, 0 if it was not."""
+    ends = (state.terminated, state.last_terminated)
+    kills = [one for one in ends if one is not None and one.reason == KILLED and one.finished_s is not None]
+    if not kills:
+        return math.nan, 0.0
+    last = max(kills, key=lambda one: one.finished_s or 0.0)
+    finished_s = last.finished_s or math.nan
+    began_s = finished_s if last.started_s is None else last.started_s
+    return finished_s, max(0.0, finished_s - max(began_s, saved_before(finished_s)))
+
+
 def _risks(one: Running, now_s: float) -> Iterator[tuple[int, str]]:
     name = f"{one.key.pod}/{one.key.container}"
     if now_s - one.killed_s < RECENT_S:
-        yield 9, f"{name} was killed for memory {format_duration(max(1.0, round(now_s - one.killed_s)))} ago"
+        lost = f", {format_duration(round(one.lost_s))} after it began or last saved" if one.lost_s >= 1.0 else ""
+        yield 9, f"{name} was killed for memory {format_duration(max(1.0, round(now_s - one.killed_s)))} ago{lost}"
     if one.use[MEMORY] > NEAR * one.limit[MEMORY]:
         yield 8, f"{name} uses {one.use[MEMORY] / one.limit[MEMORY]:.0%} of its memory limit"
     for resource, word in ((MEMORY, "memory"), (CPU, "CPU")):

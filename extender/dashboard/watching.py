@@ -99,7 +99,9 @@ class Watching:
                 troubles.append(f"{what}: no contact for {watch.staleness_s():.0f} s: {watch.problem}")
             troubles += [f"{key}: {problem}" for key, problem in watch.broken.items()]
         profiles, pods = self._profiles.snapshot(), self._pods.snapshot()
-        jobs = jobs_of(self._vpas.snapshot().values(), profiles, pods.values(), usage, self._recommender)
+        jobs = jobs_of(
+            self._vpas.snapshot().values(), profiles, pods.values(), usage, self._recommender, self.history.saved_before
+        )
         classes = {key: profile for key, profile in profiles.items() if profile.of_class}
         self.history.add(now_s, (one for job in jobs.values() for one in job.containers))
         self.seen = Seen(now_s, jobs, classes, pods, self._nodes.snapshot(), tuple(troubles))

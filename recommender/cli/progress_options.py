@@ -87,7 +87,7 @@ PROGRESS_OPTIONS = (
         "pattern",
         show_default="loss=0.4 step=12, Epoch 3 - loss: 0.4, and the like",
         help="What to look for where that says `true`: a regular expression with groups named loss, score or "
-        "accuracy, and step, epoch.",
+        "accuracy, and step, epoch, stage, checkpoint.",
     ),
     _progress(
         "--progress-token-file",

@@ -13,6 +13,7 @@ from recommender.engine.keys import Group, Instance
 from recommender.engine.target import Target
 from recommender.growth import Growth
 from recommender.live.view.view import SelectedPods
+from recommender.stages import Stages
 
 
 @dataclass(slots=True)
@@ -33,9 +34,11 @@ class VpaState:
         What this round wants to publish, by container name.
     growth
         How training comes along, by pod uid; of pods that tell of it.
+    stages
+        What pods say that they do, by pod uid.
     kept
         What its PhaseProfile kept over a restart, until it was taken over: `groups` by container name, `members` by
-        `pod uid/container`, `growth` by pod uid.
+        `pod uid/container`, `growth` and `stages` by pod uid.
     said, said_to
         What its status was last made from, once it stood, and the VPA that it was said to.
     shown, shown_s
@@ -54,6 +57,7 @@ class VpaState:
     ruled_by: tuple[Vpa, SelectedPods] | None = None
     targets: dict[str, Target] = field(default_factory=dict)
     growth: dict[str, Growth] = field(default_factory=dict)
+    stages: dict[str, Stages] = field(default_factory=dict)
     kept: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     said: object = None
     said_to: Vpa | None = None
@@ -74,7 +78,7 @@ class VpaState:
 
     def take_over(self, kept: Mapping[str, Any]) -> None:
         """Go on with what the profile kept; what does not fit is left out."""
-        for part in ("groups", "members", "growth"):
+        for part in ("groups", "members", "growth", "stages"):
             if isinstance(kept.get(part), dict):
                 self.kept[part] = dict(kept[part])
 
@@ -85,6 +89,10 @@ class VpaState:
     def kept_member(self, instance: Instance) -> Mapping[str, Any] | None:
         """What was kept of a container, once."""
         return self.kept.get("members", {}).pop(f"{instance.pod_uid}/{instance.container}", None)
+
+    def kept_stages(self, pod_uid: str) -> Mapping[str, Any]:
+        """What was kept of what a pod said that it does, once."""
+        return self.kept.get("stages", {}).pop(pod_uid, {})
 
     def kept_growth(self, pod_uid: str) -> Mapping[str, Any] | None:
         """What was kept of a pod's progress, once."""

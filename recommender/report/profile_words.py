@@ -92,9 +92,14 @@ def _pods(pods: list[Json]) -> Table:
 
 
 def _progress(pod: Json) -> str:
-    """Such as `Watching since 2026-11-21T10:00:00Z, moved 0.42% in the last interval`."""
-    if "category" not in pod:
-        return "not told"
+    """Such as `evaluate, checkpoint of 2026-11-21T09:50:00Z, Watching since 2026-11-21T10:00:00Z`."""
+    said = [pod["stage"]] if "stage" in pod else []
+    said += [f"checkpoint of {pod['checkpointAt']}"] if "checkpointAt" in pod else []
+    said += [_growth(pod)] if "category" in pod else []
+    return ", ".join(said) or "not told"
+
+
+def _growth(pod: Json) -> str:
     since = f" since {pod['categorySince']}" if "categorySince" in pod else ""
     moved = f", moved {pod['progress']:.2%} in the last interval" if "progress" in pod else ""
     value = f", {pod['metric']} {pod['value']:g}" if "value" in pod else ""

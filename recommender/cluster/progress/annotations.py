@@ -1,4 +1,4 @@
-"""Progress from an annotation that a job, or whoever runs it, keeps on its pod."""
+"""Progress and stage from annotations that a job, or whoever runs it, keeps on its pod."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ from collections.abc import Sequence
 
 from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput
-from recommender.readings import PodName, Reading, Told, parse_reading
+from recommender.readings import PodName, Reading, Stage, Told, parse_reading, stage_of
 
-PROGRESS = "phasewise.dev/progress"
+PROGRESS, STAGE = "phasewise.dev/progress", "phasewise.dev/stage"
 MOST_PROBLEMS = 20
 
 
 class AnnotationProgress:
-    """Reads `phasewise.dev/progress: loss=0.42 step=1200`; costs nothing, as pods are watched anyway."""
+    """Reads `phasewise.dev/progress: loss=0.42 step=1200` and `phasewise.dev/stage: evaluate`.
+
+    Costs nothing, as pods are watched anyway.
+    """
 
     name = "annotation"
 
     def take(self, pods: Sequence[Pod], now_s: float) -> Told:
         """What stands there now."""
         readings: dict[PodName, list[Reading]] = {}
+        stages: dict[PodName, list[Stage]] = {}
         problems: dict[str, str] = {}
         for pod in pods:
+            if (stage := stage_of({"stage": pod.annotations.get(STAGE)}, now_s, event=False)) is not None:
+                stages[pod.key] = [stage]
             text = pod.annotations.get(PROGRESS)
             if text is None:
                 continue
@@ -30,4 +36,4 @@ class AnnotationProgress:
             except BadInput as error:
                 if len(problems) < MOST_PROBLEMS:
                     problems[f"progress of {pod.key}"] = str(error)
-        return Told(readings, problems)
+        return Told(readings, problems, stages)

@@ -10,7 +10,7 @@ from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.progress.patterns import Found, Search, search
 from recommender.cluster.progress.pod_logs import LogLine, read_log
-from recommender.readings import PodName, Reading, Told, reading_of
+from recommender.readings import PodName, Reading, Stage, Told, reading_of, stage_of
 
 ASKS = "phasewise.dev/progress-log"
 """Annotation or label of a pod: `true`, or (annotation) a regular expression with named groups."""
@@ -76,9 +76,11 @@ class LogProgress:
         read = self._read(asking, now_s)
         found = search([Search(self._followed[uid].pattern, [line.text for line in lines]) for uid, lines in read])
         readings: dict[PodName, list[Reading]] = {}
+        stages: dict[PodName, list[Stage]] = {}
         for (uid, lines), answered in zip(read, found, strict=True):
-            readings[asking[uid].key] = self._take_in(self._followed[uid], lines, answered, now_s)
-        return Told(readings, self._problems(asking))
+            told = self._take_in(self._followed[uid], lines, answered, now_s)
+            readings[asking[uid].key], stages[asking[uid].key] = told
+        return Told(readings, self._problems(asking), stages)
 
     def _known(self, pod: Pod) -> _Followed:
         container, pattern = _container(pod), _pattern(pod, self._default)
@@ -115,21 +117,26 @@ class LogProgress:
                     read.append((uid, lines))
         return read
 
-    def _take_in(self, one: _Followed, lines: Sequence[LogLine], found: Found, now_s: float) -> list[Reading]:
+    def _take_in(
+        self, one: _Followed, lines: Sequence[LogLine], found: Found, now_s: float
+    ) -> tuple[list[Reading], list[Stage]]:
         if found.problem:
             one.refused = True  # until the pod says another pattern
             one.problem = f"the pattern of {ASKS} cannot be used: {found.problem}"
-            return []
+            return [], []
         if found.words is None:
-            return []  # it is read again
+            return [], []  # it is read again
         one.after_s = lines[-1].time_s
-        readings = []
+        readings, stages = [], []
         for line, words in zip(lines, found.words, strict=True):
+            at_s = min(line.time_s, now_s)
+            if (stage := stage_of(words, at_s)) is not None:
+                stages.append(stage)
             try:
-                readings.append(reading_of(words, min(line.time_s, now_s)))
+                readings.append(reading_of(words, at_s))
             except ValueError:  # most lines tell nothing of it
                 continue
-        return readings
+        return readings, stages
 
     def _problems(self, asking: Mapping[str, Pod]) -> dict[str, str]:
         said = {f"progress of {asking[uid].key}": one.problem for uid, one in self._followed.items() if one.problem}

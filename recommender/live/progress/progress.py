@@ -11,7 +11,8 @@ from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, leading
 from recommender.live.containers import Run, run_of
 from recommender.live.vpa_state import VpaState
-from recommender.readings import PodName, Reading, Told
+from recommender.readings import PodName, Reading, Stage, Told
+from recommender.stages import Stages
 
 AWAITED_S = 3600.0
 """So long after its last word the curve of a pod that is gone waits for the next pod of its Job."""
@@ -56,6 +57,9 @@ class Progress:
                 problems[f"progress ({source.name})"] = str(error)
                 continue
             problems |= told.problems
+            for name, stages in told.stages.items():
+                if name in self._pods:
+                    _said(*self._pods[name], stages)
             for name, readings in told.readings.items():
                 if name in self._pods:
                     self._observe(*self._pods[name], source.name, readings)
@@ -72,7 +76,7 @@ class Progress:
         pods: dict[PodName, tuple[VpaState, Pod]] = {}
         for state in states:
             live = [pod for pod in state.selection.pods if not pod.finished]
-            if state.growth:
+            if state.growth or state.stages:
                 self._await(state, {pod.uid for pod in live}, before)
             for pod in live:
                 if pods.setdefault(pod.key, (state, pod))[0] is state:
@@ -82,6 +86,8 @@ class Progress:
 
     def _await(self, state: VpaState, uids: Collection[str], before: Mapping[str, Pod]) -> None:
         """Forget pods that are gone. A job that was interrupted goes on in its next pod: its curve waits for that."""
+        for uid in state.stages.keys() - uids:
+            del state.stages[uid]
         over = {pod.uid for pod in state.selection.pods if pod.phase == "Succeeded"}
         for uid in state.growth.keys() - uids:
             growth = state.growth.pop(uid)
@@ -89,6 +95,8 @@ class Progress:
                 self._awaited[run] = growth
 
     def _observe(self, state: VpaState, pod: Pod, origin: str, readings: Sequence[Reading]) -> None:
+        if pod.uid in state.stages and readings and readings[-1].event:
+            state.stages[pod.uid].went_on(readings[-1])
         for reading in readings:
             growth = state.growth.get(pod.uid)
             if growth is None:
@@ -97,8 +105,15 @@ class Progress:
                 growth.observe(origin, reading, self.options)
 
 
+def _said(state: VpaState, pod: Pod, stages: Sequence[Stage]) -> None:
+    for stage in stages:
+        state.stages.setdefault(pod.uid, Stages()).observe(stage)
+
+
 def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str, str]:
     """Go on with what the profile kept of a pod, or with the curve of the one before it."""
+    if (said := Stages.restored(state.kept_stages(pod.uid))) is not None:
+        state.stages.setdefault(pod.uid, said)
     kept, run = state.kept_growth(pod.uid), run_of(pod)
     if pod.uid in state.growth:
         return {}
@@ -114,12 +129,18 @@ def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str
 
 
 def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
-    """What a profile says of a pod: its category, since when, what was told last, and how much that grew in the last
-    interval judged."""
+    """What a profile says of a pod: its stage and its last checkpoint; its category, since when, what was told last,
+    and how much that grew in the last interval judged."""
+    told: dict[str, object] = {}
+    if (said := state.stages.get(pod_uid)) is not None:
+        if said.name:
+            told |= {"stage": said.name, "stageSince": moment(said.since_s)}
+        if said.saved_s is not None:
+            told["checkpointAt"] = moment(said.saved_s)
     growth = state.growth.get(pod_uid)
     if growth is None:
-        return {}
-    told: dict[str, object] = {"category": growth.category.value, "categorySince": moment(growth.since_s)}
+        return told
+    told |= {"category": growth.category.value, "categorySince": moment(growth.since_s)}
     if growth.value is not None:
         told |= {"metric": growth.metric, "value": float(f"{growth.value:.4g}")}
     if growth.growth is not None:

@@ -28,6 +28,8 @@ Json = dict[str, Any]
 
 MOST_NEXT, MOST_PODS, MOST_CONTAINERS = 3, 64, 64
 LONGEST_WORDS = 256
+A_MINUTE_S = 60.0
+"""A job that saves what it has learned every few seconds has its profile written for that once a minute."""
 LIKELY = 0.05
 """Next phases less probable than this are left out."""
 
@@ -54,6 +56,7 @@ def signature_of(state: VpaState, known: Known) -> object:
         known.refusal,
         state.selection.declared,
         [(uid, growth.category) for uid, growth in state.growth.items()],
+        [(uid, said.name, (said.saved_s or 0.0) // A_MINUTE_S) for uid, said in state.stages.items()],
     )
 
 
@@ -138,7 +141,11 @@ def _pods(state: VpaState, engine: Engine) -> list[Json]:
         }
         for member in first
     ]
-    without = [uid for uid in state.growth if uid in names and all(entry["uid"] != uid for entry in entries)]
+    without = [
+        uid
+        for uid in {**state.growth, **state.stages}
+        if uid in names and all(entry["uid"] != uid for entry in entries)
+    ]
     entries += [{"name": names[uid], "uid": uid, **progress_of(state, uid)} for uid in without]
     return entries[:MOST_PODS]
 
@@ -182,6 +189,7 @@ def _state(state: VpaState, engine: Engine) -> str:
             for member in members[:MOST_PODS]
         },
         "growth": {uid: growth.kept() for uid, growth in list(state.growth.items())[:MOST_PODS]},
+        "stages": {uid: said.kept() for uid, said in list(state.stages.items())[:MOST_PODS]},
     }
     while len(text := pack(content)) > LONGEST_TEXT and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])

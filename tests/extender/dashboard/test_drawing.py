@@ -75,6 +75,18 @@ def test_a_resize_that_waits_is_marked_when_it_begins_to() -> None:
     assert [mark.kind for mark in marks] == ["deferred", "deferred"]
 
 
+def test_what_is_taken_back_and_each_checkpoint_are_marked() -> None:
+    kept, one = History(), only(a_job())
+    for number, (back, saved_s) in enumerate(((False, math.nan), (True, -20.0), (True, 20.0), (False, 20.0))):
+        kept.add(NOON_S + 15.0 * number, [replace(one, reverted=back, saved_s=NOON_S + saved_s)])
+    moments, rows = kept.of(one.key)
+    marks = draw(CPU, moments, rows, {}, NOON_S + 60.0, math.nan).marks
+    assert [mark.kind for mark in marks] == ["reverted", "saved"], "one checkpoint was before all that is drawn"
+    assert [kept.saved_before(one.key, NOON_S + at_s) for at_s in (-30.0, 0.0, 30.0)] == [
+        -math.inf, NOON_S - 20.0, NOON_S + 20.0
+    ]  # fmt: skip
+
+
 def test_what_training_told_is_drawn_below_and_nothing_where_it_told_nothing() -> None:
     kept, one = History(), only(a_job())
     for number, loss in enumerate((2.0, 1.5, 1.5, 0.5)):

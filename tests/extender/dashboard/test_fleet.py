@@ -101,6 +101,29 @@ def test_what_is_saved_is_what_is_requested_less_than_was_declared() -> None:
     assert all(math.isnan(amount) for amount in unknown.values())
 
 
+@pytest.mark.parametrize(
+    ("kind", "saved_at", "cpu_cores", "memory_gib"),
+    [
+        ("Job", None, 3.0 - 0.5, 6.0 - 1.0),
+        ("Job", "2026-05-01T11:54:00Z", 3.0 - 0.1, 6.0 - 0.2),
+        ("Job", "2026-05-01T12:00:30Z", 3.0 - 0.5, 6.0 - 1.0),
+        ("Deployment", None, 3.0, 6.0),
+    ],
+    ids=["since its start", "since its checkpoint", "a checkpoint of later does not help", "what serves loses nothing"],
+)
+def test_what_kills_lost_is_taken_off(kind: str, saved_at: str | None, cpu_cores: float, memory_gib: float) -> None:
+    """1 core and 2 GiB for half an hour, or the six minutes since its checkpoint, are done again."""
+    vpa, profile, pod = scenes.vpa(), scenes.profile(), killed()
+    vpa["spec"]["targetRef"]["kind"] = kind
+    pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["startedAt"] = "2026-05-01T11:30:00Z"
+    if saved_at is not None:
+        profile["status"]["pods"][0]["checkpointAt"] = saved_at
+    saved = fleet(seen([vpa], [profile], [pod]))["saved"]
+    assert saved == {"cpuCores": pytest.approx(cpu_cores), "memoryBytes": pytest.approx(memory_gib * GIB)}
+    later = fleet(seen([vpa], [profile], [pod], now_s=scenes.NOON_S + 3600.0))["saved"]
+    assert later == {"cpuCores": 3.0, "memoryBytes": 6 * GIB}, "an hour later it is no news"
+
+
 def test_a_node_is_forecast_by_profiles_and_by_requests_where_there_is_none() -> None:
     stranger = scenes.pod("stranger")
     (row,) = nodes(seen([scenes.vpa()], [scenes.profile()], [scenes.pod(), stranger], [scenes.node()]))["nodes"]

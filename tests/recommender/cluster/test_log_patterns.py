@@ -34,6 +34,14 @@ def by_default(line: str) -> dict[str, str]:
         ("lossless 3", {}),
         ("loss: info", {}),
         ("loss=0.4abc", {}),
+        ("stage=load", {"stage": "load"}),
+        ("[12:01] Stage: 'warm-up' begins", {"stage": "warm-up"}),
+        ("Saving model checkpoint to out/checkpoint-500", {"checkpoint": "Saving"}),
+        ("Checkpoint saved to /data/last.pt", {"checkpoint": "Checkpoint"}),
+        ("step=9 loss=0.4 wrote checkpoint", {"step": "9", "loss": "0.4", "checkpoint": "wrote"}),
+        ("***** Evaluating *****", {"evaluate": "Evaluating"}),
+        ("Loading checkpoint out/checkpoint-500", {}),
+        ("backstage=1", {}),
         ("it took 3.4 s", {}),
         ("", {}),
     ],
@@ -42,7 +50,20 @@ def test_the_default_pattern_finds_what_scripts_print(line: str, words: dict[str
     assert by_default(line) == words
 
 
-@pytest.mark.parametrize("line", ["loss" * 250, "loss " * 200, "loss=" + "1" * 995, "loss: " + " " * 990, "1" * 1000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss" * 250,
+        "saved " * 166,
+        "save " + "a." * 490,
+        "checkpoint " * 90,
+        "stage= " * 140,
+        "loss " * 200,
+        "loss=" + "1" * 995,
+        "loss: " + " " * 990,
+        "1" * 1000,
+    ],
+)
 def test_the_default_pattern_takes_no_long_time_for_any_line(line: str) -> None:
     began_s = time.process_time()
     by_default(line)
@@ -66,7 +87,7 @@ def test_a_pattern_that_never_ends_is_ended_and_the_others_are_answered() -> Non
     ("pattern", "problem"),
     [
         ("(?P<loss>x)(", "unterminated"),
-        (r"(\d+)", "no group"),
+        (r"(\d+)", "none of the groups"),
         ("(?P<loss>" + "x" * 600 + ")", "longer than 512"),
         ("(?P<loss>" + "(" * 490, "missing|unterminated|recursion"),
     ],

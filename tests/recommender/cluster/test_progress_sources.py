@@ -14,7 +14,7 @@ from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.progress.annotations import AnnotationProgress
 from recommender.cluster.progress.logs import LogProgress
-from recommender.readings import Reading
+from recommender.readings import Reading, Stage
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 
 NOW_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -173,3 +173,21 @@ def test_a_round_reads_for_a_bounded_time_and_goes_on_with_those_that_waited(ser
 def test_a_pod_that_does_not_run_yet_is_not_asked(server: FakeServer, api: Api) -> None:
     assert logs(api).take([a_pod("p", running=False), a_pod("q", "false")], NOW_S).readings == {}
     assert not server.asked
+
+
+def test_stages_and_checkpoints_are_read_from_logs_and_annotations(server: FakeServer, api: Api) -> None:
+    server.answers = [
+        says(
+            "2026-01-01T00:00:01Z stage=train",
+            "2026-01-01T00:00:02Z loss=2",
+            "2026-01-01T00:00:03Z Saving checkpoint",
+        )
+    ]
+    told = logs(api).take([a_pod("job")], NOW_S + 5.0)
+    assert told.readings == {("ns", "job"): [Reading(NOW_S + 2.0, 2.0, "loss")]}
+    begun = Stage(NOW_S + 1.0, "train")
+    assert told.stages == {("ns", "job"): [begun, Stage(NOW_S + 3.0, "checkpoint", passing=True)]}
+    annotated = a_pod("noted", **{"phasewise.dev/stage": " Evaluate "})
+    assert AnnotationProgress().take([annotated, a_pod("silent")], NOW_S).stages == {
+        ("ns", "noted"): [Stage(NOW_S, "evaluate", event=False)]
+    }

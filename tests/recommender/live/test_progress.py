@@ -14,13 +14,14 @@ from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod
 from recommender.engine.fleet import Fleet
 from recommender.engine.keeping import pack, unpack
+from recommender.engine.moments import moment
 from recommender.engine.options import Options
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
 from recommender.policies.constraints import SharedLimits
-from recommender.readings import PodName, Reading, Told
+from recommender.readings import PodName, Reading, Stage, Told
 from tests.fakes.records import MODEL, Records, a_pod, a_vpa, rounds
 
 LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
@@ -34,6 +35,7 @@ class Says:
 
     def __init__(self) -> None:
         self.readings: dict[PodName, list[Reading]] = {}
+        self.stages: dict[PodName, list[Stage]] = {}
         self.fault: Exception | None = None
         self.asked: list[list[str]] = []
 
@@ -42,7 +44,8 @@ class Says:
         if self.fault is not None:
             raise self.fault
         taken, self.readings = self.readings, {}
-        return Told(taken, {"progress of ns/x": "is odd"} if taken else {})
+        stages, self.stages = self.stages, {}
+        return Told(taken, {"progress of ns/x": "is odd"} if taken else {}, stages)
 
 
 @pytest.fixture
@@ -95,6 +98,26 @@ def test_category_and_growth_stand_in_the_profile_and_one_word_for_all(cluster: 
     train(ours, cluster, source, [3.0, 2.0], "job-2")
     assert cluster.profiles["job"][-1]["category"] == "Progressing"
     assert shown(cluster)["job-1"]["category"] == "Watching"
+
+
+def test_stage_and_checkpoint_stand_in_the_profile_and_outlive_a_kill(cluster: Records) -> None:
+    source = Says()
+    ours = recommender(cluster, source)
+    rounds(ours, cluster, 3)
+    began_s = cluster.now_s
+    source.stages["ns", "job-1"] = [Stage(began_s, "train"), Stage(began_s + 1.0, "checkpoint", passing=True)]
+    rounds(ours, cluster, 3)
+    told = {"stage": "checkpoint", "stageSince": moment(began_s + 1.0), "checkpointAt": moment(began_s + 1.0)}
+    assert told.items() <= shown(cluster)["job-1"].items()
+    assert "stage" not in shown(cluster)["job-2"]
+    again = recommender(cluster, source)
+    cluster.now_s += 60.0
+    rounds(again, cluster, 2)
+    assert told.items() <= shown(cluster)["job-1"].items()
+    cluster.pods["job"] = [a_pod("job-2")]
+    cluster.now_s += 60.0
+    rounds(again, cluster, 3)
+    assert "job-1" not in shown(cluster)
 
 
 def test_a_profile_is_written_for_a_change_of_category_not_for_each_loss(cluster: Records) -> None:

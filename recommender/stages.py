@@ -1,0 +1,60 @@
+"""What a pod says that it does, since when, and when it last saved what it has learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from recommender.readings import Reading, Stage
+
+
+@dataclass(slots=True)
+class Stages:
+    """Of one pod.
+
+    Attributes
+    ----------
+    name
+        The stage it is in; empty where it is in none that it tells.
+    since_s
+        When that began, or ended, unix seconds.
+    saved_s
+        When it last said that a checkpoint is saved; None before.
+    """
+
+    name: str = ""
+    since_s: float = -math.inf
+    saved_s: float | None = None
+    passing: bool = False
+
+    def observe(self, stage: Stage) -> None:
+        """Take in what it says; what is older than what it said last, or no news, is left out."""
+        news = stage.event or stage.name != self.name
+        if stage.time_s < self.since_s or not news:
+            return
+        if stage.saves:
+            self.saved_s = stage.time_s
+        if stage.name != self.name:
+            self.name, self.since_s, self.passing = stage.name, stage.time_s, stage.passing
+
+    def went_on(self, reading: Reading) -> None:
+        """A loss that is told after words in passing says that these are over."""
+        if self.passing and reading.time_s > self.since_s:
+            self.name, self.since_s, self.passing = "", reading.time_s, False
+
+    def kept(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {"name": self.name, "since_s": self.since_s, "saved_s": self.saved_s, "passing": self.passing}
+
+    @classmethod
+    def restored(cls, kept: Mapping[str, Any]) -> Self | None:
+        """What `kept` gave; None where it does not fit, and the pod says it again."""
+        try:
+            since_s, saved_s = float(kept["since_s"]), kept["saved_s"]
+            saved_s = None if saved_s is None else float(saved_s)
+            found = cls(str(kept["name"]), since_s, saved_s, kept["passing"] is True)
+        except (KeyError, TypeError, ValueError):
+            return None
+        return found if math.isfinite(since_s) and (saved_s is None or math.isfinite(saved_s)) else None
