@@ -16,13 +16,13 @@ from extender.pods.pod import (
 )
 from recommender.cluster.objects.pods import CHECKPOINTABLE
 from recommender.cluster.objects.vpa import SHARES
-from recommender.cluster.progress.annotations import PROGRESS
+from recommender.cluster.progress.annotations import PROGRESS, STAGE
 from recommender.cluster.progress.logs import ASKS
 from recommender.live.auto.settings import MAX_CPU, MAX_MEMORY, MIN_CPU, MIN_MEMORY, MODE, MODES
 from tests.manifests.reading import MANIFESTS
 
 READ = {
-    MODE, MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY, PROGRESS, ASKS, WEIGHTS_ANNOTATION, PLACEMENT_ANNOTATION,
+    MODE, MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY, PROGRESS, ASKS, STAGE, WEIGHTS_ANNOTATION, PLACEMENT_ANNOTATION,
     SHARES, DATA_ANNOTATION, SIZE_ANNOTATION, EXPLAIN_ANNOTATION, GANG_LABEL, SIZE, RESERVED_NODE, CHECKPOINTABLE,
 }  # fmt: skip
 
