@@ -1,4 +1,4 @@
-"""Progress that jobs push: `POST /progress` with a bearer token, kept until the next round takes it."""
+"""Progress and stages that jobs push: `POST /progress` with a bearer token, kept until the next round takes it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 import orjson
 
 from recommender.errors import Misuse
-from recommender.readings import WORDS, PodName, Reading, Told, reading_of
+from recommender.readings import METRICS, WORDS, PodName, Reading, Stage, Told, reading_of, stage_of
 
 log = logging.getLogger(__name__)
 
 LARGEST_BODY_BYTES = 4096
 MOST_PODS, MOST_READINGS = 20_000, 32
-"""Kept between two rounds: pods, and readings of one, the latest of them."""
+"""Kept between two rounds: pods, and readings and stages of one, the latest of them."""
 
 LONGEST_NAME = 253
 
@@ -48,14 +48,17 @@ class PushedProgress:
     ) -> None:
         self._token_file, self._accepts, self._clock = token_file, accepts, clock
         self._lock = threading.Lock()
-        self._kept: dict[PodName, deque[Reading]] = {}
+        self._kept: dict[PodName, deque[Reading | Stage]] = {}
         self._token()
 
     def take(self, pods: Sequence[object], now_s: float) -> Told:
         """What was pushed since the last call; what is of no pod of ours falls away there."""
         with self._lock:
             kept, self._kept = self._kept, {}
-        return Told({pod: list(readings) for pod, readings in kept.items()})
+        return Told(
+            {pod: [one for one in said if isinstance(one, Reading)] for pod, said in kept.items()},
+            stages={pod: [one for one in said if isinstance(one, Stage)] for pod, said in kept.items()},
+        )
 
     def answer(self, headers: Message[str, str], read: Callable[[int], bytes]) -> tuple[int, str]:
         """HTTP status and words for one request; `read` gives as many bytes of its body as asked for."""
@@ -74,16 +77,16 @@ class PushedProgress:
         if not self._accepts():
             return 503, "this replica stands by; another one leads"
         try:
-            pod, reading = _read(read(int(length)), self._clock())
+            pod, said = _read(read(int(length)), self._clock())
         except ValueError as error:
             return 400, str(error)
-        return (204, "") if self._keep(pod, reading) else (503, "too much was pushed; come again")
+        return (204, "") if self._keep(pod, said) else (503, "too much was pushed; come again")
 
-    def _keep(self, pod: PodName, reading: Reading) -> bool:
+    def _keep(self, pod: PodName, said: Sequence[Reading | Stage]) -> bool:
         with self._lock:
             if pod not in self._kept and len(self._kept) >= MOST_PODS:
                 return False
-            self._kept.setdefault(pod, deque(maxlen=MOST_READINGS)).append(reading)
+            self._kept.setdefault(pod, deque(maxlen=MOST_READINGS)).extend(said)
             return True
 
     def _shown(self, authorization: str) -> bool:
@@ -102,18 +105,24 @@ class PushedProgress:
         return text
 
 
-def _read(body: bytes, now_s: float) -> tuple[PodName, Reading]:
-    """Whose and what it is; ValueError with the reason when it is none."""
+def _read(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]]:
+    """Whose and what it is: a stage, a reading or both; ValueError with the reason when it is none."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise ValueError("the body is not JSON") from error
     if not isinstance(content, dict):
         raise ValueError("the body is not a JSON object")
-    if unknown := sorted(content.keys() - {"namespace", "pod", *WORDS}):
+    if unknown := sorted(content.keys() - {"namespace", "pod", "stage", *WORDS}):
         raise ValueError(f"there is no field {unknown[0][:40]!r}")
     namespace, pod = (_name(content, field) for field in ("namespace", "pod"))
-    return (namespace, pod), reading_of(content, now_s)
+    stage = stage_of({"stage": content.get("stage")}, now_s)
+    if stage is None and content.get("stage") is not None:
+        raise ValueError("stage is no text")
+    if stage is not None and not any(name in content for name in METRICS):
+        return (namespace, pod), [stage]
+    reading = reading_of(content, now_s)
+    return (namespace, pod), [reading] if stage is None else [stage, reading]
 
 
 def _name(content: Mapping[str, object], field: str) -> str:

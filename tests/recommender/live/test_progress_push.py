@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from recommender.errors import Misuse
 from recommender.live.health import Post, serve
 from recommender.live.progress.push import LARGEST_BODY_BYTES, MOST_READINGS, PushedProgress
-from recommender.readings import Reading
+from recommender.readings import Reading, Stage
 
 TOKEN = "s3cr3t-of-the-jobs"  # noqa: S105 - an invented one
 BODY = {"namespace": "ns", "pod": "p", "loss": 0.42, "step": 7}
@@ -62,6 +62,15 @@ def test_what_is_pushed_is_taken_once(url: str, inbox: PushedProgress) -> None:
     assert inbox.take([], 100.0).readings == {}
 
 
+def test_a_stage_is_pushed_alone_or_with_a_loss(url: str, inbox: PushedProgress) -> None:
+    whose = {"namespace": "ns", "pod": "p"}
+    for said in ({"stage": "Load"}, {"stage": "train", "loss": 2.0}):
+        assert push(url, whose | said).status_code == 204
+    told = inbox.take([], 100.0)
+    assert told.stages == {("ns", "p"): [Stage(99.0, "load"), Stage(99.0, "train")]}
+    assert told.readings == {("ns", "p"): [Reading(99.0, 2.0, "loss")]}
+
+
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], "\xff\xfe"])
 def test_without_the_token_nothing_is_taken(url: str, inbox: PushedProgress, token: str | None) -> None:
     answer = push(url, token=token)
@@ -99,6 +108,8 @@ def test_a_renewed_token_counts_at_once_and_a_lost_one_lets_nobody_in(url: str, 
         (b'{"namespace": "ns", "pod": "p"}', "none of loss"),
         (b'{"namespace": "ns", "pod": "p", "loss": true}', "loss is no number"),
         (b'{"namespace": "ns", "pod": "p", "loss": 1, "node": "x"}', "no field 'node'"),
+        (b'{"namespace": "ns", "pod": "p", "stage": 3}', "stage is no text"),
+        (b'{"namespace": "ns", "pod": "p", "stage": "train", "loss": true}', "loss is no number"),
         (b"\xff\xfe", "not JSON"),
     ],
 )
