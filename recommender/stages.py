@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from recommender.readings import Reading, Stage
@@ -22,12 +22,14 @@ class Stages:
         When that began, or ended, unix seconds.
     saved_s
         When it last said that a checkpoint is saved; None before.
+    lasting
+        The stage that it told last by name: the one that it is in unless something else passes.
     """
 
     name: str = ""
     since_s: float = -math.inf
     saved_s: float | None = None
-    passing: bool = False
+    lasting: str = ""
 
     def observe(self, stage: Stage) -> None:
         """Take in what it says; what is older than what it said last, or no news, is left out."""
@@ -37,16 +39,18 @@ class Stages:
         if stage.saves:
             self.saved_s = stage.time_s
         if stage.name != self.name:
-            self.name, self.since_s, self.passing = stage.name, stage.time_s, stage.passing
+            self.name, self.since_s = stage.name, stage.time_s
+        if not stage.passing:
+            self.lasting = stage.name
 
     def went_on(self, reading: Reading) -> None:
         """A loss that is told after words in passing says that these are over."""
-        if self.passing and reading.time_s > self.since_s:
-            self.name, self.since_s, self.passing = "", reading.time_s, False
+        if self.name != self.lasting and reading.time_s > self.since_s:
+            self.name, self.since_s = self.lasting, reading.time_s
 
     def kept(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"name": self.name, "since_s": self.since_s, "saved_s": self.saved_s, "passing": self.passing}
+        return asdict(self)
 
     @classmethod
     def restored(cls, kept: Mapping[str, Any]) -> Self | None:
@@ -54,7 +58,7 @@ class Stages:
         try:
             since_s, saved_s = float(kept["since_s"]), kept["saved_s"]
             saved_s = None if saved_s is None else float(saved_s)
-            found = cls(str(kept["name"]), since_s, saved_s, kept["passing"] is True)
+            found = cls(str(kept["name"]), since_s, saved_s, str(kept["lasting"]))
         except (KeyError, TypeError, ValueError):
             return None
         return found if math.isfinite(since_s) and (saved_s is None or math.isfinite(saved_s)) else None

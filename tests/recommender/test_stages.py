@@ -29,7 +29,10 @@ def test_words_in_passing_are_over_with_the_next_loss_and_a_stage_is_not() -> No
     assert (stages.name, stages.since_s, stages.saved_s) == ("", 11.0, 10.0)
     stages.observe(Stage(12.0, "train"))
     stages.went_on(Reading(13.0, 0.5, "loss"))
-    assert stages.name == "train"
+    assert (stages.name, stages.since_s) == ("train", 12.0)
+    stages.observe(Stage(14.0, "evaluate", passing=True))
+    stages.went_on(Reading(15.0, 0.5, "loss"))
+    assert (stages.name, stages.since_s) == ("train", 15.0), "the stage that was told goes on"
 
 
 def test_each_checkpoint_that_is_told_counts_and_an_annotation_that_stands_counts_once() -> None:
@@ -59,7 +62,7 @@ def test_a_stage_is_told_by_its_name_or_in_other_words(words: dict[str, object],
 
 
 def test_what_is_kept_comes_back_and_what_does_not_fit_is_told_again() -> None:
-    stages = Stages("train", 5.0, 4.0, passing=True)
+    stages = Stages("checkpoint", 5.0, 5.0, "train")
     assert Stages.restored(orjson.loads(orjson.dumps(stages.kept()))) == stages
     for wrong in ({}, stages.kept() | {"since_s": "x"}, stages.kept() | {"saved_s": math.nan}):
         assert Stages.restored(wrong) is None

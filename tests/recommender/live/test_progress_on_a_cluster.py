@@ -23,10 +23,11 @@ from tests.recommender.live.written import profile_of
 
 TOKEN = "of-the-jobs-of-this-test"  # noqa: S105 - an invented one
 LEARNS_THEN_STANDS = """\
-step=0; loss=1000
+step=0; loss=1000; echo "stage=train"
 while :; do
   echo "step=$step loss=$loss lr=0.1"
   step=$((step + 1))
+  [ $step != 20 ] || echo "Saving model checkpoint to out/checkpoint-20"
   [ $loss -le 200 ] || loss=$((loss - 20))
   sleep 1
 done
@@ -70,6 +71,8 @@ def test_the_log_of_a_real_job_tells_that_it_learns_and_then_that_it_has_learned
     assert learning["category"] == "Progressing"
     learned = wait_for_category(cluster, namespace, "learner", "Converged")
     assert learned["pods"][0]["progress"] < 0.01
+    assert learned["pods"][0]["stage"] == "train"
+    assert learned["pods"][0]["categorySince"] > learned["pods"][0]["checkpointAt"]
     assert "Converged" in cluster.kubectl("get", "pp", "learner", "-n", namespace)
 
     ours.kill()
@@ -79,7 +82,8 @@ def test_the_log_of_a_real_job_tells_that_it_learns_and_then_that_it_has_learned
         lambda: version_of(cluster, namespace, "learner") != killed, "the profile to be written again", timeout_s=60
     )
     again = wait_for_category(cluster, namespace, "learner", "Converged")
-    assert again["pods"][0]["categorySince"] == learned["pods"][0]["categorySince"]
+    for what in ("categorySince", "checkpointAt"):
+        assert again["pods"][0][what] == learned["pods"][0][what]
     explain = ["explain", f"{namespace}/learner", "--kubeconfig", str(cluster.kubeconfig("admin"))]
     told = CliRunner().invoke(cli, explain, catch_exceptions=False)
     assert "Converged" in told.output, told.output
