@@ -20,7 +20,7 @@ from recommender.units import format_duration, parse_moment_s
 KILLED = "OOMKilled"
 RECENT_S = 3600.0
 OF_ITS_POD = {"category", "metric", "value", "stage", "checkpointAt"}
-"""What a profile says of a pod in the first of its entries that has it."""
+"""What a profile says of a pod, in any of its entries."""
 
 NEAR = 0.9
 """Memory above this share of its limit is near a kill."""
