@@ -49,3 +49,15 @@ def test_each_dashboard_can_be_told_from_the_others_and_its_panels_do_not_overla
         ]
         assert len(set(cells)) == len(cells)
         assert max(x for x, _ in cells) < 24
+
+
+def test_an_exception_of_a_panel_is_about_a_line_of_it_and_another_unit_has_its_own_axis() -> None:
+    """Grafana passes over what matches nothing; and a yes or no beside five thousand nodes would be a flat line."""
+    panels = [panel for dashboard in dashboards().values() for panel in dashboard["panels"]]
+    exceptions = [(panel, each) for panel in panels for each in panel["fieldConfig"]["overrides"]]
+    assert exceptions
+    for panel, each in exceptions:
+        lines = [target["legendFormat"] for target in panel["targets"]]
+        matched = [line for line in lines if re.search(each["matcher"]["options"].strip("/"), line)]
+        assert 0 < len(matched) < len(lines), panel["title"]
+        assert {"id": "custom.axisPlacement", "value": "right"} in each["properties"]
