@@ -53,7 +53,7 @@ def test_the_thesis_defaults_hold() -> None:
     [
         ({"query": "training_loss"}, "say which by --prometheus"),
         ({"query": " "}, "is empty"),
-        ({"pattern": "loss=("}, "--progress-log-pattern: it has no group"),
+        ({"pattern": "loss=("}, "--progress-log-pattern: it has none of the groups"),
         ({"pattern": "(?P<loss>"}, "--progress-log-pattern: missing"),
         ({"query": "x", "labels": ("node=n",)}, "OURS is namespace or pod"),
         ({"query": "x", "labels": ("pod=a-b",)}, "no label of Prometheus"),
