@@ -86,8 +86,8 @@ class Phasewise:
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         lead_time = partial(LeadTime, rules.apply_delay_s + step_s, step_s)
         engines = {
-            id(model): Fed(Engine(partial(fleet, model, step_s, cycle_samples), options, lead_time(), classes=classes))
-            for model in models
+            key: Fed(Engine(partial(fleet, model, step_s, cycle_samples), options, lead_time(), classes=classes))
+            for key, model in {id(model): model for model in models}.items()
         }
         self._engine_of, self._step_s = [engines[id(model)] for model in models], step_s
         self.engines = list(engines.values())
