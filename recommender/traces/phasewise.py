@@ -82,6 +82,8 @@ class Phasewise:
         fleet: type[Fleet] = Fleet,
     ) -> None:
         self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), Policy()
+        self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
+        self._begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         self._limits_follow = rules.kills.limits == "follow"
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         lead_time = partial(LeadTime, rules.apply_delay_s + step_s, step_s)
@@ -124,10 +126,10 @@ class Phasewise:
         return Running(self._groups[number], series.workload, started_s(series), requests, limits)
 
     def _tell_use(self, told: Told) -> None:
-        numbers, positions = told.round.numbers.tolist(), told.round.positions.tolist()
-        for number, position, (cpu_cores, memory_bytes) in zip(numbers, positions, told.usage.tolist(), strict=True):
-            at_s = float(self._traces[number].series.timestamps[position])
-            self._engine_of[number].samples.append((self._instances[number], Sample(at_s, cpu_cores, memory_bytes)))
+        at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]
+        samples = map(Sample, at_s.tolist(), *told.usage.T.tolist())
+        for number, sample in zip(told.round.numbers.tolist(), samples, strict=True):
+            self._engine_of[number].samples.append((self._instances[number], sample))
         for number, had_bytes in told.kills:
             kill = Kill(self._groups[number], self._instances[number], told.round.now_s, had_bytes)
             self._engine_of[number].kills.append(kill)
