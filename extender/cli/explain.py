@@ -12,11 +12,11 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from extender.cli.asking import Asking
 from extender.cli.options import scoring_options
 from extender.placing.trial import Trial, dumped, listed
 from extender.reasons import CPU_REASON
 from extender.settings import Settings
-from extender.web.asking import Asking
 from recommender import __version__
 from recommender.cli.common import say
 from recommender.cluster.access.connection import connect

@@ -7,43 +7,35 @@ a cluster, a record of one, or a replay of metrics.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from recommender.engine import keeping
-from recommender.engine.band import published
+from recommender.engine.advising import Advising
 from recommender.engine.classes import Classes
 from recommender.engine.coming import Expectations
-from recommender.engine.container_arrays import NOBODY, POLICIES, UNDECIDED
+from recommender.engine.container_arrays import NOBODY, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.fleet import Fleet
-from recommender.engine.group_arrays import TARGET
 from recommender.engine.groups import Groups
 from recommender.engine.judging import is_given, judge
-from recommender.engine.keys import Group, Instance, Kill, Rules, Running, WorkloadKey
-from recommender.engine.kills import bumped_memory_bytes, not_believed
+from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
+from recommender.engine.kills import Kills
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.member import Member, NewContainer, slots_of
-from recommender.engine.memory import decide_memory, memory_words
+from recommender.engine.memory import decide_memory
 from recommender.engine.options import Options
-from recommender.engine.rails import RAILS, Guarded, guarded, notes_of
 from recommender.engine.safe import safe_value
 from recommender.engine.seen import Memory, Nothing, Seen
-from recommender.engine.shares import SharedNode, Shares, Work
-from recommender.engine.situation import DOUBTS, SURE, Situation, look
+from recommender.engine.shares import Shares, Work
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.model import PhaseModel
 from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of
-
-DAY_S = 86400.0
-
-LOOKED_UP_EVERY_S = 60.0
-"""The default recommender looks at its histograms so often."""
+from recommender.records import CPU, MEMORY, Amounts, IntArray, amounts_of
 
 
 class MakeFleet(Protocol):
@@ -68,8 +60,6 @@ class Engine:
 
     Attributes
     ----------
-    targets
-        What each group is to have, of those of which anything can be said.
     classes
         What earlier runs taught.
     """
@@ -87,14 +77,18 @@ class Engine:
         self.fleet.foresight.promise(options.rails.target_violation, options.rails.resizes_per_hour)
         self.classes = Classes() if classes is None else classes
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
-        self.targets: dict[Group, Target] = {}
         self.running: dict[Instance, Running] = {}
         self._waiting_for_room: set[Instance] = set()
         self._coming = Expectations(self.fleet, self.groups, self.classes, self.running, options.rails.target_kills)
         self._report = Report()  # of the running step, for what the fleet asks
         self._shares, self._began_s = Shares(self._work_of), math.inf
-        self._situation: Situation | None = None
-        self._guarded: Guarded | None = None
+        self._kills = Kills(self.fleet, self.groups, self.classes, options.rails.memory_margin)
+        self._advising = Advising(self.fleet, self.groups, self._coming, self._shares, options)
+
+    @property
+    def targets(self) -> Mapping[Group, Target]:
+        """What each group is to have, of those of which anything can be said."""
+        return self._advising.targets
 
     def step(self, now_s: float, seen: Seen, report: Report) -> Mapping[Group, Target]:
         """Take in what was seen, and say what each group is to have.
@@ -108,14 +102,14 @@ class Engine:
         """
         self._report, self._began_s = report, min(self._began_s, now_s)
         self._take_groups(seen.groups, now_s, report)
-        self._learn_kills(seen.kills, now_s, report)
+        self._kills.teach(seen.kills, now_s, report)
         self._take_containers(seen.containers, now_s, report)
         self._shares.take_nodes(seen.nodes)
         self.fleet.lead_s = self.lead_time.seconds
         self._take_samples(seen, now_s, report)
-        self._take_kills(seen.kills, now_s, report)
+        self._kills.take(seen.kills, now_s, report)
         self._forecast(now_s, report)
-        self._advise(now_s)
+        self._advising.step(now_s, report)
         self._let_go(now_s, report)
         return self.targets
 
@@ -138,31 +132,11 @@ class Engine:
 
     def why(self, group: Group) -> Why:
         """Why the target of a group is what it is, by the last step."""
-        slot, situation, rails = self.groups.slots[group], self._situation, self._guarded
-        if situation is None or rails is None or slot >= len(situation.wanted):
-            return Why(POLICIES[UNDECIDED], (math.nan, math.nan), None, "", ())
-        leading = self.fleet.by_slot.get(int(situation.leading[slot]))
-        policy, rule = "histogram", ""
-        if situation.doubt[slot] == SURE and not situation.as_default[slot]:
-            expected = self._coming.expected.get(slot)
-            if leading is not None:
-                policy = POLICIES[self.fleet.arrays.decided_by[leading.slot]]
-                rule = leading.rule() if leading.rule is not None else ""
-            elif expected is not None:
-                policy, rule = "class.runs", expected.rule()
-            runs = self._coming.runs_of(group, self.groups.workload[slot])
-            rule = f"{rule}; {memory_words(runs, self.options.rails.target_kills)}"
-        notes = notes_of(rails.acted, slot, situation, self.options.rails)
-        default = amounts_of(situation.estimate[slot, TARGET])
-        return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes, default)
+        return self._advising.why(group)
 
     def rails_acting(self) -> dict[str, int]:
         """Of how many groups each guard rail moved the target in the last step."""
-        if self._guarded is None:
-            return {rail.name: 0 for rail in RAILS}
-        acted = self._guarded.acted
-        of_rails = acted[:, self.groups.arrays.alive[: acted.shape[1]]].sum(axis=1)
-        return {rail.name: int(number) for rail, number in zip(RAILS, of_rails, strict=True)}
+        return self._advising.rails_acting()
 
     def news_of(self, groups: Iterable[Group]) -> list[tuple[int, int]]:
         """What changes of each group whenever there is news of it, and whenever some of that must not be lost."""
@@ -185,7 +159,7 @@ class Engine:
     def history(self, group: Group) -> HistogramAggregate:
         """What the default recommender would know of a group, up to the latest samples."""
         slot = self.groups.slots[group]
-        self._remember(slot)
+        self._advising.remember(slot)
         return self.groups.history[slot]
 
     def used(self, group: Group) -> Amounts:
@@ -212,7 +186,7 @@ class Engine:
         for group, rules in changed.items():
             with report.guard(group):
                 if rules is None:
-                    self.targets.pop(group, None)
+                    self._advising.forget(group)
                     self._coming.forget(slot := self.groups.slots[group])
                     self.groups.remove(group)
                     self.fleet.arrays.group[self.fleet.arrays.group == slot] = NOBODY
@@ -241,7 +215,7 @@ class Engine:
                 self._place(instance)
         for instance in sorted(self._waiting_for_room - changed.keys()):
             self._see_resize(instance, now_s, report)
-        self._tell(list(touched), vital=True)
+        self.groups.arrays.tell(list(touched), vital=True)
         for slot in touched:
             self.groups.look_through(slot, [self.running[instance] for instance in self.groups.instances[slot]])
             self._coming.look_at(slot)
@@ -296,7 +270,7 @@ class Engine:
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)
             report.changed(self.fleet.changes, self.fleet.model.graph)
-            self._tell(self.fleet.arrays.group[self.fleet.entered])
+            self.groups.arrays.tell(self.fleet.arrays.group[self.fleet.entered])
             slots = slots_of(fresh)
             slots = slots[self.fleet.arrays.group[slots] != NOBODY]
             judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
@@ -306,49 +280,6 @@ class Engine:
         arrays = self.fleet.arrays
         owner, used = arrays.group[slots], arrays.used[slots, MEMORY]
         self.groups.arrays.see_memory(owner, used, self.fleet.ages_s(slots, now_s), now_s)
-
-    def _learn_kills(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile."""
-        for kill in kills:
-            with report.guard(kill.instance):
-                member = self.fleet.members.get(kill.instance)
-                workload = None if member is None else member.facts.workload
-                if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
-                    continue
-                key, left = WorkloadKey(kill.instance.namespace, workload), self.fleet.memory.run(member.slot)
-                needed_bytes = self._needed_bytes(kill, left.peak_bytes)
-                self.classes.learn_kill(key, kill.instance.container, left, needed_bytes, now_s)
-
-    def _take_kills(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        for kill in kills:
-            with report.guard(kill.instance):
-                slot = self.groups.slots.get(kill.group)
-                if slot is None:
-                    continue
-                if why := not_believed(kill.when_s, kill.memory_bytes, now_s):
-                    report.refuse(kill.instance, why)
-                    continue
-                report.kills += 1
-                groups, margin = self.groups.arrays, 1.0 + self.options.rails.memory_margin
-                peak = float(groups.peak()[slot])
-                session = self.groups.session(slot, kill.instance)
-                needed = self._needed_bytes(kill, session.usage_peak_bytes)
-                # The largest peak that is known comes again: to get there kill by kill would take as many kills.
-                floor = max(float(groups.kill_floor(now_s)[slot]), needed, peak * margin)
-                groups.kill_floor_bytes[slot], groups.killed_s[slot] = floor, min(kill.when_s, now_s)
-                groups.known_s[slot] = -math.inf
-                self._tell([slot], vital=True)
-                session.observe_oom(min(kill.when_s, now_s), needed)
-
-    def _needed_bytes(self, kill: Kill, most_used_bytes: float) -> float:
-        used_bytes = max(most_used_bytes, self._used(kill.instance))
-        return bumped_memory_bytes(kill.memory_bytes, used_bytes, kill.ratio, kill.least_bytes)
-
-    def _used(self, instance: Instance) -> float:
-        """The most memory that a container used lately; 0 where nothing is known."""
-        member = self.fleet.members.get(instance)
-        recent = self.fleet.recent(member)[:, MEMORY] if member is not None else np.empty(0)
-        return float(np.fmax.reduce(recent, initial=0.0))
 
     # -- what is made of it --------------------------------------------------------------------------------------
 
@@ -361,79 +292,10 @@ class Engine:
             for member in self.fleet.due(now_s):
                 with report.guard(member.instance):
                     report.decisions += self.fleet.decide([member], now_s)
-        self._tell(arrays.group[strangers], vital=True)
+        self.groups.arrays.tell(arrays.group[strangers], vital=True)
         with report.guard("memory"):
             decide_memory(self.fleet, self.groups.arrays, self.options.rails)
         self._coming.expect(now_s, report)
-
-    def _advise(self, now_s: float) -> None:
-        groups = self.groups.arrays
-        shared: Sequence[SharedNode] = ()
-        with self._report.guard("shares"):
-            shared = self._shares.shared(now_s, self.groups.slots)
-        situation = look(self.fleet, groups, *self._coming.arrays(), shared, now_s, self.options.rails)
-        asks = ~situation.by_class | situation.evicts | groups.limits_follow | situation.guesses
-        self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)
-        groups.want(
-            np.where(situation.as_default, situation.estimate[:, TARGET, MEMORY], situation.wanted[:, MEMORY]), now_s
-        )
-        rails = guarded(situation, self.options.rails)
-        advised = published(
-            rails.target, situation.as_default, situation.evicts, situation.estimate, groups.published, groups.said,
-            groups.said_wide, self.options.band,
-        )  # fmt: skip
-        self._situation, self._guarded = situation, rails
-        self._say(advised, situation)
-
-    def _ask_histograms(self, slots: IntArray, now_s: float) -> None:
-        """What the default recommender would say of these, where it would look anew.
-
-        It does so once a minute, and there is no haste in histograms: what they said holds for a tenth of the time that
-        it rests on, and for that minute at most.
-        """
-        groups = self.groups.arrays
-        holds_s = np.minimum(LOOKED_UP_EVERY_S, 0.1 * DAY_S * groups.known_days[slots])
-        for slot in slots[now_s >= groups.known_s[slots] + holds_s].tolist():
-            self._remember(slot)
-            self.groups.ask_histogram(slot, now_s)
-
-    def _remember(self, slot: int) -> None:
-        """Bring the history of a group up to the latest samples."""
-        members = self.fleet.members
-        for instance in self.groups.instances[slot]:
-            member = members.get(instance)
-            if member is not None and self.fleet.arrays.group[member.slot] != NOBODY:
-                self.fleet.remember(member)
-
-    def _say(self, advised: FloatArray, situation: Situation) -> None:
-        """Targets of those groups of which something changed."""
-        groups = self.groups.arrays
-        known = groups.alive & ~np.isnan(advised).any(axis=(1, 2))
-        stays = (
-            situation.silent
-            & (groups.published == advised[:, TARGET]).all(axis=1)
-            & ~np.isnan(groups.said).any(axis=(1, 2))
-        )
-        advised = np.where(stays[:, np.newaxis, np.newaxis], groups.said, advised)
-        moved = known & (advised != groups.said).any(axis=(1, 2))
-        news = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.said_doubt) | ~known))
-        groups.said[known], groups.said_wide[known] = advised[known], situation.as_default[known]
-        groups.said_doubt[:] = np.where(known, situation.doubt, -1)
-        self._tell(news)
-        for slot in news.tolist():
-            group = self.groups.by_slot[slot]
-            if known[slot]:
-                self.targets[group] = Target(group, Estimate(*advised[slot].copy()), DOUBTS[situation.doubt[slot]])
-            else:
-                self.targets.pop(group, None)
-
-    def _tell(self, slots: IntArray | Sequence[int], *, vital: bool = False) -> None:
-        """There is news of these groups; `NOBODY` is none."""
-        told = np.asarray(slots, np.int64)
-        told = told[told != NOBODY]
-        np.add.at(self.groups.arrays.news, told, 1)
-        if vital:
-            np.add.at(self.groups.arrays.vital, told, 1)
 
     def _let_go(self, now_s: float, report: Report) -> None:
         """Forget containers whose pod is gone or done; a run that came to a good end is learned."""

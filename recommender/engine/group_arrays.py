@@ -6,9 +6,11 @@ A group is what shares one target: the containers of one name under one VPA. It 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from recommender.engine.container_arrays import NOBODY
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
@@ -203,6 +205,14 @@ class GroupArrays(SlotArrays):
             self.less_memory_since_s[slot] = now_s  # the next step down waits anew
         self.published[slot] = target
         return True
+
+    def tell(self, slots: IntArray | Sequence[int], *, vital: bool = False) -> None:
+        """There is news of these groups; `NOBODY` is none."""
+        told = np.asarray(slots, np.int64)
+        told = told[told != NOBODY]
+        np.add.at(self.news, told, 1)
+        if vital:
+            np.add.at(self.vital, told, 1)
 
 
 def _turns(groups: IntArray) -> list[IntArray]:

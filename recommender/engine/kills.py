@@ -1,9 +1,18 @@
-"""What a container that was killed for memory is taken to have needed."""
+"""Kills for memory: what a container is taken to have needed, and who learns of it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+import numpy as np
+
+from recommender.engine.classes import Classes
+from recommender.engine.fleet import Fleet
+from recommender.engine.groups import Groups
+from recommender.engine.keys import Instance, Kill, WorkloadKey
+from recommender.engine.tally import Report
+from recommender.records import MEMORY
 from recommender.units import BYTES_PER_MIB
 
 BUMP_UP_RATIO = 1.2
@@ -40,3 +49,60 @@ def bumped_memory_bytes(
     used = max(memory_bytes, usage_peak_bytes)
     least = MIN_BUMP_UP_BYTES if min_bump_bytes is None else min_bump_bytes
     return float(math.floor(max(used + least, used * (BUMP_UP_RATIO if ratio is None else ratio))))
+
+
+class Kills:
+    """Takes in kills for memory.
+
+    Parameters
+    ----------
+    memory_margin
+        What is kept above the largest use that is known, as a share of it.
+    """
+
+    def __init__(self, fleet: Fleet, groups: Groups, classes: Classes, memory_margin: float) -> None:
+        self._fleet, self._groups, self._classes, self._memory_margin = fleet, groups, classes, memory_margin
+
+    def teach(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
+        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile."""
+        for kill in kills:
+            with report.guard(kill.instance):
+                member = self._fleet.members.get(kill.instance)
+                workload = None if member is None else member.facts.workload
+                if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
+                    continue
+                key, left = WorkloadKey(kill.instance.namespace, workload), self._fleet.memory.run(member.slot)
+                needed_bytes = self._needed_bytes(kill, left.peak_bytes)
+                self._classes.learn_kill(key, kill.instance.container, left, needed_bytes, now_s)
+
+    def take(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
+        """Let their groups never again have less than they showed to be needed."""
+        for kill in kills:
+            with report.guard(kill.instance):
+                slot = self._groups.slots.get(kill.group)
+                if slot is None:
+                    continue
+                if why := not_believed(kill.when_s, kill.memory_bytes, now_s):
+                    report.refuse(kill.instance, why)
+                    continue
+                report.kills += 1
+                groups, margin = self._groups.arrays, 1.0 + self._memory_margin
+                peak = float(groups.peak()[slot])
+                session = self._groups.session(slot, kill.instance)
+                needed = self._needed_bytes(kill, session.usage_peak_bytes)
+                # The largest peak that is known comes again: to get there kill by kill would take as many kills.
+                floor = max(float(groups.kill_floor(now_s)[slot]), needed, peak * margin)
+                groups.kill_floor_bytes[slot], groups.killed_s[slot] = floor, min(kill.when_s, now_s)
+                groups.known_s[slot] = -math.inf
+                groups.tell([slot], vital=True)
+                session.observe_oom(min(kill.when_s, now_s), needed)
+
+    def _needed_bytes(self, kill: Kill, most_used_bytes: float) -> float:
+        used_bytes = max(most_used_bytes, self._used(kill.instance))
+        return bumped_memory_bytes(kill.memory_bytes, used_bytes, kill.ratio, kill.least_bytes)
+
+    def _used(self, instance: Instance) -> float:
+        """The most memory that a container used lately; 0 where nothing is known."""
+        member = self._fleet.members.get(instance)
+        recent = self._fleet.recent(member)[:, MEMORY] if member is not None else np.empty(0)
+        return float(np.fmax.reduce(recent, initial=0.0))

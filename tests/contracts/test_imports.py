@@ -33,7 +33,7 @@ ONLY_IN = {
     "uvicorn": ("web",),
     "uvloop": ("web",),
     "flask": ("web", "dashboard"),
-    "urllib3": ("cluster", "sources", "web"),
+    "urllib3": ("cluster", "sources", "cli"),
     "networkx": ("phases", "plots", "report"),
     "cryptography": ("webhook",),
     "requests": ("sources",),

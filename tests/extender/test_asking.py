@@ -13,10 +13,10 @@ import trustme
 from click.testing import CliRunner, Result
 from flask import Flask
 
+from extender.cli.asking import Asking
 from extender.cli.main import cli
 from extender.errors import NotAnswered
 from extender.web.app import App
-from extender.web.asking import Asking
 from extender.web.telemetry import Telemetry
 from local_cluster.played_http import Reply, played
 from placement_bench.worlds import World, class_json, node_json, pod_json

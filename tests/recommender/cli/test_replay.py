@@ -51,7 +51,7 @@ def test_a_record_comes_to_the_same_and_that_is_exit_code_0(phasewise: Phasewise
 def test_where_the_program_says_something_else_than_then_it_is_told_and_that_is_exit_code_1(
     phasewise: Phasewise, record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recommender.engine.engine.bumped_memory_bytes", lambda *_: 7 * GIB)
+    monkeypatch.setattr("recommender.engine.kills.bumped_memory_bytes", lambda *_: 7 * GIB)
     ended = phasewise("replay", record, "--json")
     assert ended.code == 1
     told = orjson.loads(ended.out)

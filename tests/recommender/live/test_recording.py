@@ -18,7 +18,7 @@ import pytest
 from local_cluster.waiting import wait_until
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
-from recommender.engine import engine
+from recommender.engine import advising
 from recommender.engine.engine import Engine
 from recommender.engine.journal import Journal, Reader
 from recommender.engine.keys import Group
@@ -111,7 +111,7 @@ def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
     ours = recommender(cluster, recorder=recorder)
     rounds(ours, cluster, 5)
     with monkeypatch.context() as broken:
-        broken.setattr(engine, "look", failing_from(cluster.now_s + 1.0))
+        broken.setattr(advising, "look", failing_from(cluster.now_s + 1.0))
         with pytest.raises(ZeroDivisionError):
             rounds(ours, cluster, 1)
         recorder.close()
@@ -121,8 +121,8 @@ def test_a_step_that_failed_fails_again_and_is_the_end_of_what_can_be_known(
 
 
 def failing_from(at_s: float) -> Callable[..., object]:
-    """In place of the engine's look at the situation."""
-    look = engine.look
+    """In place of the look at the situation."""
+    look = advising.look
 
     def failing(*given: Any) -> object:
         return look(*given) if given[5] < at_s else 1 / 0
