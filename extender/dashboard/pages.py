@@ -65,6 +65,22 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
     app.jinja_env.globals |= words
     style = "".join([_text("recommender.report", "page.css"), _text("extender.dashboard", "page.css"), _colours()])
     script = _text("extender.dashboard", "page.js")
+    _guard(app, watching, gate)
+    _add_pages(app, watching)
+
+    @app.get("/page.css")
+    def css() -> Response:
+        return Response(style, content_type="text/css; charset=utf-8")
+
+    @app.get("/page.js")
+    def javascript() -> Response:
+        return Response(script, content_type="text/javascript; charset=utf-8")
+
+    return app
+
+
+def _guard(app: Flask, watching: Watching, gate: Gate | None) -> None:
+    """Nobody is answered who may not read, or before there is anything to read."""
 
     @app.before_request
     def let_in() -> Response | None:
@@ -84,14 +100,8 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
         answer.headers.update(HEADERS)
         return answer
 
-    @app.get("/page.css")
-    def css() -> Response:
-        return Response(style, content_type="text/css; charset=utf-8")
 
-    @app.get("/page.js")
-    def javascript() -> Response:
-        return Response(script, content_type="text/javascript; charset=utf-8")
-
+def _add_pages(app: Flask, watching: Watching) -> None:
     @app.get("/")
     def show_fleet() -> Response:
         words, page = request.args.get("q", "")[:200], request.args.get("page", 1, type=int)
@@ -118,8 +128,6 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
     @app.get("/warnings")
     def show_warnings() -> Response:
         return _answer("warnings.html.j2", warnings(watching.seen))
-
-    return app
 
 
 def _answer(template: str, told: Json, **more: Any) -> Response:

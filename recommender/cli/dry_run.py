@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -190,15 +190,9 @@ def command(
             lag=3 if model is None else model.detector.lag,
         )
         rows, planner, notes = _planned(asked, model, chosen, options, seed, progress)
-        asked_of_cluster, series = ClusterOptions(**cluster), list(chosen)
-        in_cluster = partial(
-            Cluster,
-            planner.model_for,
-            options,
-            asked_of_cluster.rules(QUICK_DELAY_S if bundled else DEFAULT_DELAY_S),
-            engine=asked_of_cluster.engine(QUICK_RESIZES_PER_HOUR if bundled else RAILS.resizes_per_hour),
-            history=list(stack.enter_context(open_source(history, reading, progress=progress))) if history else (),
-        )
+        earlier = list(stack.enter_context(open_source(history, reading, progress=progress))) if history else []
+        series, rules = list(chosen), ClusterOptions(**cluster)
+        in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
         played, told = played_rows(rows, series, in_cluster, progress)
         notes += told
         result = _replayed(series, planner, options, outputs, jobs, progress, rows, played)
@@ -207,6 +201,20 @@ def command(
         written = _write(result, outputs, prices, planner, chosen)
     if json_to != "-":
         render_table(result, console=report_console(), prices=prices, written=written)
+
+
+def _in_cluster(
+    planner: Planner, options: ReplayOptions, asked: ClusterOptions, history: Sequence[UsageSeries], *, quick: bool
+) -> Callable[[float], Cluster]:
+    """The simulated cluster, given the step of the data; the bundled recordings last minutes, and are quick."""
+    return partial(
+        Cluster,
+        planner.model_for,
+        options,
+        asked.rules(QUICK_DELAY_S if quick else DEFAULT_DELAY_S),
+        engine=asked.engine(QUICK_RESIZES_PER_HOUR if quick else RAILS.resizes_per_hour),
+        history=history,
+    )
 
 
 def _default_cycle_s(model: PhaseModel | None) -> float:

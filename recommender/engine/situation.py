@@ -178,20 +178,14 @@ def look(
     by_class = arrays.decided_by[slots] == BY_CLASS
     wanted = _lean_on_the_grown_up(fleet, groups, slots, decided, by_class)
     says_something = ~np.isnan(wanted).any(axis=1)
+    foresees = decided & ~by_class
     runs, says, unknown = (
         np.bincount(owner[which], minlength=n)
-        for which in (slice(None), says_something, decided & ~by_class & (arrays.phase[slots] == UNKNOWN_PHASE))
+        for which in (slice(None), says_something, foresees & (arrays.phase[slots] == UNKNOWN_PHASE))
     )
-    expected = ~np.isnan(coming).any(axis=1)
-    silent = _silent(fleet, slots, owner, n, now_s)
-    silent = np.where(runs > 0, silent, ~expected)
-    doubt = np.full(n, SURE)
-    doubt[2 * unknown > says] = PHASE_UNKNOWN
-    doubt[(says == 0) & ~expected] = TOO_LITTLE
-    doubt[(runs == 0) & ~expected] = NOBODY_RUNS
-    doubt[silent & (runs > 0)] = SILENT
+    expected: BoolArray = np.logical_not(np.isnan(coming).any(axis=1))
+    silent = np.where(runs > 0, _silent(fleet, slots, owner, n, now_s), ~expected)
     spent, by_far = _spent(groups, options)
-    doubt[(doubt == SURE) & by_far.any(axis=1)] = TOO_MANY_VIOLATIONS
     youngest_s = -np.nan_to_num(_most(-fleet.ages_s(slots, now_s), owner, n), nan=-np.inf)
     promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
     promised &= np.where(expected, coming_promised, runs > 0)
@@ -201,7 +195,7 @@ def look(
         now_s=now_s,
         wanted=np.fmax(_most(wanted, owner, n), coming),
         leading=_leading(slots, owner, wanted[:, CPU], coming[:, CPU]),
-        doubt=doubt,
+        doubt=_doubt(runs, says, unknown, expected, silent, by_far),
         silent=silent,
         working_set_bytes=_most(arrays.used[slots, MEMORY], owner, n),
         pinned_cpu_cores=_most(
@@ -229,6 +223,27 @@ def look(
         shared=shared,
         most_cores=groups.most_cores,
     )
+
+
+def _doubt(
+    runs: IntArray, says: IntArray, unknown: IntArray, expected: BoolArray, silent: BoolArray, by_far: BoolArray
+) -> IntArray:
+    """int64 (n,): why what is said of each group is a guess, a place in `DOUBTS`; of several reasons the gravest.
+
+    Parameters
+    ----------
+    runs, says, unknown
+        int64 (n,): containers, those of which something can be said, and those in a phase that nobody knows.
+    by_far
+        bool (n, 2): see `_spent`.
+    """
+    doubt = np.full(len(runs), SURE)
+    doubt[2 * unknown > says] = PHASE_UNKNOWN
+    doubt[(says == 0) & ~expected] = TOO_LITTLE
+    doubt[(runs == 0) & ~expected] = NOBODY_RUNS
+    doubt[silent & (runs > 0)] = SILENT
+    doubt[(doubt == SURE) & by_far.any(axis=1)] = TOO_MANY_VIOLATIONS
+    return doubt
 
 
 def _keeps_peak(
