@@ -95,13 +95,13 @@ def read_asked(body: bytes) -> Asked:
 
 
 def _names(values: object) -> list[str]:
+    if type(values) is not list:
+        raise BadRequest("NodeNames is not a list")
     try:
-        if type(values) is list:
-            "".join(values)  # the quickest that looks at each
-            return values
-    except TypeError:
-        pass
-    raise BadRequest("NodeNames is not a list of texts")
+        "".join(values)  # the quickest that looks at each
+    except TypeError as error:
+        raise BadRequest("NodeNames is not a list of texts") from error
+    return values
 
 
 def read_victims(body: bytes) -> AskedVictims:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from node_bench.batch import Seen
+from node_bench.rises import OneJob, Rises, one_job, rises
 from node_bench.sampling import Sample
 from node_bench.watch import JobRun
 
@@ -70,8 +71,10 @@ class Figures:
     cpu_as_told: Fit
     memory_as_told: Fit
     jobs_at_a_time: float
+    rises: Rises
     jobs: list[dict[str, object]] = field(repr=False)
     timeline: Timeline = field(repr=False)
+    one_job: OneJob = field(repr=False)
 
 
 def figures(key: str, title: str, seen: Seen) -> Figures:
@@ -94,8 +97,10 @@ def figures(key: str, title: str, seen: Seen) -> Figures:
         cpu_as_told=fit(as_told[:, :2]),
         memory_as_told=fit(as_told[:, 2:]),
         jobs_at_a_time=sum(took_s) / (end_s - begin_s),
+        rises=rises(seen.runs, seen.samples),
         jobs=[_of_job(run, begin_s) for run in seen.runs],
         timeline=timeline(seen, begin_s),
+        one_job=one_job(seen.runs, seen.samples),
     )
 
 

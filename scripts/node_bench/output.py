@@ -30,6 +30,8 @@ def table(rows: Sequence[Figures], facts: Mapping[str, Any]) -> Table:
         "CPU / memory slack",
         "CPU / memory violations",
         "of means of 10 s",
+        "stages raised for ahead / late / never",
+        "ahead by",
     )
     for column in columns:
         made.add_column(column, justify="right")
@@ -43,6 +45,8 @@ def table(rows: Sequence[Figures], facts: Mapping[str, Any]) -> Table:
             f"{row.cpu.slack_ratio:.1f} / {row.memory.slack_ratio:.1f}",
             f"{row.cpu.violation_ratio:.1%} / {row.memory.violation_ratio:.1%}",
             f"{row.cpu_as_told.violation_ratio:.1%} / {row.memory_as_told.violation_ratio:.1%}",
+            f"{row.rises.ahead} / {row.rises.late} / {row.rises.never}",
+            f"{row.rises.lead_s:.0f} s" if row.rises.ahead else "-",
         )
     return made
 

@@ -1,4 +1,4 @@
-"""The rows over time: what the jobs used, stacked, under what they had requested together."""
+"""The rows over time: what the jobs used, stacked, under what they had requested together; and one job of each."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ _ROW_INCHES = 2.3
 
 
 def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: float) -> None:
-    """Draw every row: CPU at the left, memory at the right, all on the same clock."""
+    """Draw every row: CPU at the left, memory beside it, all on the same clock; at the right one job on its own."""
     with rc_context(SETTINGS):
         figure = new_figure(_ROW_INCHES * len(rows) + 0.4)
-        panels = figure.subplots(len(rows), 2, squeeze=False, sharex=True)
-        for (cpu, memory), row in zip(panels, rows, strict=True):
+        panels = figure.subplots(len(rows), 3, squeeze=False, sharex="col")
+        most_cores = max(max([*row.one_job.cpu_cores, *row.one_job.cpu_request_cores], default=1.0) for row in rows)
+        for (cpu, memory, alone), row in zip(panels, rows, strict=True):
             line = row.timeline
+            _one_job(alone, row, most_cores)
             _panel(cpu, row, line.cpu_cores, line.cpu_request_cores, node_cores, 1.0)
             _panel(memory, row, line.memory_bytes, line.memory_request_bytes, node_bytes, GIB)
             killed_s = line.oom_kills_s
             memory.plot(killed_s, [node_bytes / GIB] * len(killed_s), "x", color=TARGET, label="OOM kill")
             cpu.set(ylabel="CPU, cores", title=row.title)
             memory.set(ylabel="memory, GiB", title=_facts(row))
-        for axes in panels[-1]:
+        for axes in panels[-1, :2]:
             axes.set(
                 xlabel="seconds since the first job was submitted", xlim=(0, 1.02 * max(row.batch_s for row in rows))
             )
+        panels[-1, 2].set(xlabel="seconds since its pod began")
         handles = panels[0][1].get_lines()
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
         save(figure, path)
@@ -51,6 +54,26 @@ def _panel(
     axes.axvline(row.batch_s, color=SOFT, linewidth=0.8, linestyle=":", label="batch done")
     axes.set_ylim(0, 1.15 * node / unit)
     grid(axes, "y")
+
+
+def _one_job(axes: Axes, row: Figures, most_cores: float) -> None:
+    """What it used and requested, and where which stage began."""
+    job = row.one_job
+    axes.fill_between(job.since_s, job.cpu_cores, step="post", color=SOFT, alpha=0.5, linewidth=0)
+    axes.step(job.since_s, job.cpu_request_cores, where="post", color=INK, linewidth=1.0)
+    for since_s, stage in job.stages:
+        axes.axvline(since_s, color=SOFT, linewidth=0.6, linestyle=":")
+        axes.text(since_s, 1.12 * most_cores, f" {stage}", rotation=90, va="top", fontsize=6, color=SOFT)
+    axes.set(ylim=(0, 1.15 * most_cores), title=_raised(row))
+    grid(axes, "y")
+
+
+def _raised(row: Figures) -> str:
+    found = row.rises
+    if not found.stages:
+        return "the job submitted last"
+    ahead_by = f", by {found.lead_s:.0f} s" if found.ahead else ""
+    return f"the last job; of all, {found.ahead} of {found.stages} raised ahead{ahead_by}"
 
 
 def _facts(row: Figures) -> str:

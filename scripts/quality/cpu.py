@@ -94,10 +94,19 @@ Rule = Callable[[UsageSeries, Learned, float], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A rule, and how phases are told for it."""
+    """A rule, or how to learn one from other containers, what was learned of their phases, and a seed; and how phases
+    are told for it."""
 
-    rule: Rule
+    rule: Rule | None = None
     phases: Phases = by_encoder
+    taught: Callable[[Sequence[UsageSeries], Learned, int], Rule] | None = None
+
+    def rule_by(self, series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
+        """The rule, taught by these."""
+        if self.taught is not None:
+            return self.taught(series, learned, seed)
+        assert self.rule is not None, "a row has a rule, or learns one"
+        return self.rule
 
 
 def decided(expert: int | None = None, *, looks_ahead: bool = True) -> Rule:
@@ -196,7 +205,7 @@ def rows_for(series: Sequence[UsageSeries]) -> dict[str, Row]:
     """The rows that can be asked for these: the peaks of earlier runs need classes and requests."""
     if all(one.workload is not None and one.requests is not None for one in series):
         return ROWS | {PEAK: Row(earlier_peak(series))}
-    return ROWS
+    return dict(ROWS)
 
 
 def judged(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Result:
@@ -217,10 +226,15 @@ def judged(series: Sequence[UsageSeries], in_force: Sequence[FloatArray]) -> Res
 
 
 def compare(
-    series: Sequence[UsageSeries], changes_per_hour: float, *, by_program: bool, seed: int
+    series: Sequence[UsageSeries],
+    changes_per_hour: float,
+    more: Mapping[str, Row],
+    *,
+    by_program: bool,
+    seed: int,
 ) -> dict[str, Result]:
-    """All rows on each container, learned from other programs where asked, else from other containers."""
-    groups, rows = folds(series, by_program=by_program, seed=seed), rows_for(series)
+    """All rows, and `more`, on each container, learned from other programs where asked, else from other containers."""
+    groups, rows = folds(series, by_program=by_program, seed=seed), rows_for(series) | more
     in_force: dict[str, list[FloatArray]] = {name: [np.empty(0)] * len(series) for name in rows}
     for group in sorted(set(groups)):
         taught_by = [one for one, of in zip(series, groups, strict=True) if of != group]
@@ -233,10 +247,14 @@ def compare(
 
 
 def compare_strangers(
-    series: Sequence[UsageSeries], taught_by: Sequence[UsageSeries], changes_per_hour: float, seed: int
+    series: Sequence[UsageSeries],
+    taught_by: Sequence[UsageSeries],
+    changes_per_hour: float,
+    more: Mapping[str, Row],
+    seed: int,
 ) -> dict[str, Result]:
-    """All rows on containers of a world that taught nothing."""
-    rows = rows_for(series)
+    """All rows, and `more`, on containers of a world that taught nothing."""
+    rows = rows_for(series) | more
     in_force = played(series, taught_by, changes_per_hour, rows, True, seed)
     return {name: judged(series, in_force[name]) for name in rows}
 
@@ -254,10 +272,12 @@ def played(
         phases: learn(taught_by, phases, by_program=by_program, seed=seed)
         for phases in {row.phases for row in rows.values()}
     }
-    return {
-        name: [row.rule(one, learned[row.phases], changes_per_hour * interval_s(one) / 3600.0) for one in series]
-        for name, row in rows.items()
-    }
+    found: dict[str, list[FloatArray]] = {}
+    for name, row in rows.items():
+        known = learned[row.phases]
+        rule = row.rule_by(taught_by, known, seed)
+        found[name] = [rule(one, known, changes_per_hour * interval_s(one) / 3600.0) for one in series]
+    return found
 
 
 def folds(series: Sequence[UsageSeries], *, by_program: bool, seed: int) -> list[int]:

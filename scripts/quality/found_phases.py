@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ OF_A_CLASS, OF_ALL = 6, 24
 """Phases looked for within a class, and over all."""
 
 
-def agreement(path: Path, stage: str, seed: int = 0) -> Mapping[str, float]:
+def agreement(path: Path, stage: str, seed: int = 0) -> dict[str, float]:
     """Of k-means within each class and over all, on runs that were not fitted on; `stage` is only compared with.
 
     Within a class every other run is fitted on; over all, every other container.
@@ -24,14 +23,14 @@ def agreement(path: Path, stage: str, seed: int = 0) -> Mapping[str, float]:
     table = pd.read_parquet(path).sort_values(["container", "timestamp"])
     runs = [(_class_of(run), _usage(run), run[stage].to_numpy()) for _, run in table.groupby("container", sort=True)]
     of_all = StageClusters.fit([usage for _, usage, _ in runs[::2]], OF_ALL, seed)
-    found = {"over all": _agreement([(of_all.label(usage), told) for _, usage, told in runs[1::2]])}
+    found = {"plain features of every other run, over all": _agreement([(of_all.label(usage), told) for _, usage, told in runs[1::2]])}
     shares = []
     for name in sorted({name for name, _, _ in runs if name}):
         own = [(usage, told) for of, usage, told in runs if of == name]
         clusters = StageClusters.fit([usage for usage, _ in own[::2]], OF_A_CLASS, seed)
         shares.append(_agreement([(clusters.label(usage), told) for usage, told in own[1::2]]))
     if shares:
-        found["within a class, mean"] = float(np.mean(shares))
+        found["plain features of every other run, of its class alone"] = float(np.mean(shares))
     return found
 
 

@@ -36,6 +36,7 @@ from node_bench.figures import figures, fit, timeline
 from node_bench.objects import CLASS, vpa
 from node_bench.plan import draw
 from node_bench.rows import NODE
+from node_bench.rises import Rises, rises
 from node_bench.sampling import Sample
 from node_bench.setters import SCRIPTED, named
 from node_bench.watch import JobRun, note
@@ -190,6 +191,25 @@ def test_what_a_recommender_gets_to_see_are_means_of_ten_seconds() -> None:
     row = figures("static", "nobody", replace(a_batch(), samples=second, moments=[s.at_s for s in second]))
     assert row.cpu.violation_ratio == 0.2
     assert (row.cpu_as_told.used, row.cpu_as_told.violation_ratio) == (pytest.approx(0.37), 0.0)
+
+
+def test_a_stage_is_raised_for_ahead_late_or_never_and_one_that_always_had_enough_is_none() -> None:
+    """Four stages of five seconds, each second one needs four times as much."""
+    use = [0.1] * 5 + [0.4] * 5 + [0.1] * 5 + [0.4] * 5
+
+    def judged(request: list[float]) -> Rises:
+        samples = [
+            Sample(float(t), "a", "a-x", cores, 0.0, asked, 0.0)
+            for t, (cores, asked) in enumerate(zip(use, request, strict=True))
+        ]
+        return rises([JobRun("a", 0.0, 0.0, 20.0, stages=stages), JobRun("b", 0.0, 0.0, 20.0)], samples)
+
+    stages = [(0.0, "load"), (5.0, "train"), (10.0, "load"), (15.0, "train")]
+    assert judged([0.2] * 3 + [0.5] * 7 + [0.2] * 3 + [0.5] * 7) == Rises(2, 0, 0, lead_s=2.0, delay_s=pytest.approx(np.nan, nan_ok=True))
+    assert judged([0.2] * 7 + [0.5] * 3 + [0.2] * 8 + [0.5] * 2) == Rises(0, 2, 0, pytest.approx(np.nan, nan_ok=True), delay_s=2.5)
+    assert judged([0.2] * 10 + [0.5] * 10) == Rises(1, 0, 1, lead_s=5.0, delay_s=pytest.approx(np.nan, nan_ok=True))
+    assert judged([0.5] * 20) == Rises(0, 0, 0, pytest.approx(np.nan, nan_ok=True), pytest.approx(np.nan, nan_ok=True))
+    assert judged([0.2] * 10 + [0.5] * 10).stages == 2
 
 
 def test_the_timeline_has_every_moment_and_is_zero_where_nothing_runs() -> None:
