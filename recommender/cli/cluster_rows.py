@@ -15,7 +15,7 @@ from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, KillRules, Limits, interval_s
 from recommender.records import Played, UsageSeries
-from recommender.traces.rows import PHASEWISE, Cluster, Progress, play_rows
+from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
 from recommender.units import format_duration
 
 RAILS = RailOptions()

@@ -42,10 +42,10 @@ from recommender.report.csv_report import write_csv
 from recommender.report.json_report import write_json
 from recommender.report.money import Prices
 from recommender.report.terminal import render_table, report_console
+from recommender.simulate.flowcon import LOSS
+from recommender.simulate.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import ColumnMap
-from recommender.traces.flowcon import LOSS
-from recommender.traces.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
 from recommender.training import CrossFit, TrainingOptions, cross_fit
 
 DEFAULT_CYCLE_S = 600.0

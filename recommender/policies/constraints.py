@@ -45,6 +45,16 @@ class ContainerRules(Protocol):
     def controlled(self) -> frozenset[str]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class NoRules:
+    """A VPA that says nothing of its containers."""
+
+    mode: str = "Auto"
+    min_allowed: Limits = NO_LIMITS
+    max_allowed: Limits = NO_LIMITS
+    controlled: frozenset[str] = frozenset(RESOURCES)
+
+
 class OomRules(Protocol):
     """What a VPA says of kills for memory of one container; None where it says nothing."""
 

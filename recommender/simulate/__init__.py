@@ -1,1 +1,1 @@
-"""A cluster on paper: containers that use, are killed, restarted and resized, and who decides what they get."""
+"""A simulated cluster in which recorded traces run again: what a recommender would have given them, whom it killed."""

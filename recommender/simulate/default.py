@@ -1,101 +1,60 @@
-"""The default recommender at work in a simulated cluster: one decaying histogram for all pods with the same labels.
-
-Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender`. Flags stand at their defaults. Aggregates
-that nothing was added to for eight days are not dropped: no simulation is as long.
-"""
+"""The default recommender for recorded traces: once a minute, from the histograms of each run alone."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from recommender.kernels import histogram as kernel
-from recommender.policies.constraints import SharedLimits, constrain
+from recommender.policies.constraints import NoRules, SharedLimits, constrain
 from recommender.policies.histogram import ESTIMATION, HistogramSession, confidence_of, estimate_of
-from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
-from recommender.records import Block
-from recommender.simulate.cluster import Cluster
-from recommender.simulate.metrics import Metrics, Usage
-from recommender.simulate.pods import Pod, Workload
+from recommender.records import Block, ContainerRecommendation
+from recommender.simulate.clock import Trace
+from recommender.simulate.told import Told
 
+CONTAINER = "main"
 INTERVAL_S = 60.0
-FROM_CHECKPOINT = "checkpoint"
 UNDECIDED = np.array([], np.int64)
 
 
-class Name(NamedTuple):
-    """A container name of a workload."""
+class Default:
+    """Each run is the only pod of a job with a VPA of its own, which begins with nothing."""
 
-    namespace: str
-    workload: str
-    container: str
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._traces, self._limits, self._policy = traces, SharedLimits(), NoRules()
+        self._sessions: dict[int, HistogramSession] = {}
+        self._taken, self._seen = np.zeros(len(traces), np.int64), np.zeros(len(traces), np.int64)
+        self._minute = -1.0
 
+    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+        """In the first round of each minute, what it says of all."""
+        now_s = told.round.now_s
+        self._sessions |= {number: HistogramSession() for number in told.round.began}
+        self._seen[told.round.numbers] = told.round.positions + 1
+        for number, had_bytes in told.kills:
+            self._take(number)
+            bump(self._sessions[number], now_s, had_bytes)
+        for number in told.round.ended:
+            del self._sessions[number]
+        minute = now_s // INTERVAL_S
+        if minute == self._minute:
+            return []
+        self._minute = minute
+        return [(number, self._said(number)) for number in self._sessions]
 
-class DefaultRecommender:
-    """Recommends for all workloads of a cluster.
+    def _take(self, number: int) -> None:
+        series, here = self._traces[number].series, slice(self._taken[number], self._seen[number])
+        self._sessions[number].advance(Block(series.usage[here], series.timestamps[here], UNDECIDED))
+        self._taken[number] = self._seen[number]
 
-    Parameters
-    ----------
-    metrics
-        Where it learns what containers use.
-    """
-
-    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
-        self._cluster, self._metrics = cluster, metrics
-        self._aggregates: defaultdict[Name, dict[str, HistogramAggregate]] = defaultdict(dict)
-        self._checkpoints: dict[Name, Mapping[str, Any]] = {}
-
-    def round(self) -> None:
-        """One loop: samples, kills and statuses."""
-        pods = {(w.namespace, pod.name): (w, pod) for w in self._cluster.workloads for pod in w.pods}
-        for usage in self._metrics.read():
-            if (found := pods.get((usage.namespace, usage.pod))) is not None:
-                self._take(self._session(*found, usage.container), usage)
-        for kill in self._cluster.take_kills():
-            if (found := pods.get((kill.namespace, kill.pod))) is not None:
-                bump(self._session(*found, kill.container), kill.when_s, kill.memory_bytes)
-        for workload in self._cluster.workloads:
-            self._recommend(workload)
-
-    def stop(self) -> None:
-        """The process ends: what stands stays, and so do the checkpoints, which it writes in each loop."""
-        now_s = self._cluster.now_s
-        self._checkpoints = {
-            name: checkpoint_status(_sessions(found.values()), now_s) for name, found in self._aggregates.items()
-        }
-
-    def start(self) -> None:
-        """Another process begins with what the checkpoints hold."""
-        self._aggregates.clear()
-        for name, status in self._checkpoints.items():
-            past = session_of(status, f"{name.namespace}/{name.workload}-{name.container}")
-            self._aggregates[name][FROM_CHECKPOINT] = HistogramAggregate(past)
-
-    def _session(self, workload: Workload, pod: Pod, container: str) -> HistogramSession:
-        found = self._aggregates[Name(workload.namespace, workload.name, container)]
-        return found.setdefault(labels_of(workload, pod), HistogramAggregate()).session(pod.uid)
-
-    def _take(self, session: HistogramSession, usage: Usage) -> None:
-        if min(usage.cpu_cores, usage.memory_bytes) < 0.0 or usage.timestamp_s <= session.state[kernel.LAST_CPU_S]:
-            return
-        used = np.array([[usage.cpu_cores, usage.memory_bytes]])
-        session.advance(Block(used, np.array([usage.timestamp_s], np.int64), UNDECIDED))
-
-    def _recommend(self, workload: Workload) -> None:
-        estimates = {}
-        for spec in workload.containers:
-            found = self._aggregates[Name(workload.namespace, workload.name, spec.name)].values()
-            sessions = _sessions(found)
-            whole = merged(sessions) if len(found) > 1 else next((one.past for one in found), HistogramSession())
-            if workload.pods or any(session.state[kernel.CPU_SAMPLES] for session in sessions):
-                estimates[spec.name] = estimate_of(whole.cpu, whole.memory, confidence_of(sessions), floors=(0.0, 0.0))
-        said = constrain(estimates, lambda name: workload.vpa.policy, SharedLimits())
-        workload.vpa.recommendation = {one.container: one for one in said}
+    def _said(self, number: int) -> ContainerRecommendation:
+        self._take(number)
+        session = self._sessions[number]
+        estimate = estimate_of(session.cpu, session.memory, confidence_of([session]), floors=(0.0, 0.0))
+        (one,) = constrain({CONTAINER: estimate}, lambda _: self._policy, self._limits)
+        return one
 
 
 def bump(session: HistogramSession, when_s: float, had_bytes: float) -> None:
@@ -103,12 +62,3 @@ def bump(session: HistogramSession, when_s: float, had_bytes: float) -> None:
     used = max(0.0 if math.isnan(had_bytes) else had_bytes, session.state[kernel.USAGE_PEAK])
     bumped = max(used + ESTIMATION.oom_bump_bytes, used * ESTIMATION.oom_bump_ratio)
     session.observe_oom(when_s, math.floor(bumped))
-
-
-def labels_of(workload: Workload, pod: Pod) -> str:
-    """What tells its labels from those of other pods: a StatefulSet names each of its pods, a Job each of its runs."""
-    return f"{pod.revision}/{pod.replica if workload.kind == 'StatefulSet' else ''}"
-
-
-def _sessions(aggregates: Iterable[HistogramAggregate]) -> list[HistogramSession]:
-    return [session for aggregate in aggregates for session in aggregate.sessions]

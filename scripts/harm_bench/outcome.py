@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from harm_bench.playing import START_S, TICK_S, Play, Who
+from harm_bench.simulated.pods import UpdateMode
+from harm_bench.simulated.tally import Tally
 from harm_bench.usage import HOUR_S
 from harm_bench.worlds import WORLDS, Cell, World, cells_of, workload_of
 from recommender.records import CPU, MEMORY, RESOURCES
-from recommender.simulate.pods import UpdateMode
-from recommender.simulate.tally import Tally
 
 ROUND_S = 60.0
 """Between two rounds of either recommender; ours would do four by default."""

@@ -7,14 +7,15 @@ from functools import cache
 from typing import Literal
 
 from harm_bench.recommenders import Ours, Recommends
+from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.default import DefaultRecommender
+from harm_bench.simulated.metrics import Distort, Metrics, as_it_is
+from harm_bench.simulated.pods import Workload
+from harm_bench.simulated.tally import Tally
 from harm_bench.usage import HOUR_S
 from recommender import model as models
 from recommender.records import Amounts
-from recommender.simulate.cluster import Cluster
-from recommender.simulate.default import INTERVAL_S, DefaultRecommender
-from recommender.simulate.metrics import Distort, Metrics, as_it_is
-from recommender.simulate.pods import Workload
-from recommender.simulate.tally import Tally
+from recommender.simulate.default import INTERVAL_S
 
 START_S = 1_699_920_000.0
 """A midnight."""

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from harm_bench.output import pair
 from harm_bench.playing import Who
+from harm_bench.simulated.pods import Kind, UpdateMode
 from harm_bench.worlds import Declares
 from local_cluster.autoscaling import API_GROUP, API_VERSION, start_updater
 from local_cluster.autoscaling import start_recommender as start_default
@@ -21,7 +22,6 @@ from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
 from local_cluster.workloads import pod_spec
-from recommender.simulate.pods import Kind, UpdateMode
 
 Json = dict[str, Any]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
+from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.metrics import Metrics
 from harm_bench.simulated_view import SimulatedView
 from recommender.engine.fleet import Fleet
 from recommender.engine.options import Options
@@ -13,8 +15,6 @@ from recommender.live.round import Recommender
 from recommender.live.service import checkpoint_statuses
 from recommender.model import PhaseModel
 from recommender.policies.constraints import SharedLimits
-from recommender.simulate.cluster import Cluster
-from recommender.simulate.metrics import Metrics
 
 CYCLE_S = 600.0
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.metrics import Metrics
+from harm_bench.simulated.pods import Container, ContainerSpec, Pod, Resize, Workload
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import (
     DEFERRED,
@@ -28,9 +31,6 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
-from recommender.simulate.cluster import Cluster
-from recommender.simulate.metrics import Metrics
-from recommender.simulate.pods import Container, ContainerSpec, Pod, Resize, Workload
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}

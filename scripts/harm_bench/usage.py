@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harm_bench.simulated.pods import Use
 from recommender.records import Amounts
-from recommender.simulate.pods import Use
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 NOISE_STEP_S = 15.0

@@ -9,6 +9,19 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from harm_bench.playing import START_S
+from harm_bench.simulated.metrics import Distort, as_it_is, clock_ahead, negative, silent
+from harm_bench.simulated.pods import (
+    NONE,
+    Autoscaler,
+    ContainerSpec,
+    Kind,
+    Node,
+    Resources,
+    UpdateMode,
+    Use,
+    Window,
+    Workload,
+)
 from harm_bench.usage import (
     DAY_S,
     HOUR_S,
@@ -23,19 +36,6 @@ from harm_bench.usage import (
     wave,
 )
 from recommender.records import Amounts
-from recommender.simulate.metrics import Distort, as_it_is, clock_ahead, negative, silent
-from recommender.simulate.pods import (
-    NONE,
-    Autoscaler,
-    ContainerSpec,
-    Kind,
-    Node,
-    Resources,
-    UpdateMode,
-    Use,
-    Window,
-    Workload,
-)
 
 GIB, MIB = 2.0**30, 2.0**20
 NOISE = 0.03

@@ -85,9 +85,7 @@ def losses(
 def _by_name(learned: Mapping[str, Learned], resource: int) -> dict[str, Facts]:
     found: dict[str, Facts] = {LEVELS_ONLY: lambda one: levels(one, resource)}
     for way, known in learned.items():
-        found[f"{way}: the phase"] = lambda one, known=known: np.column_stack(
-            [levels(one, resource), known.label(one)]
-        )
+        found[f"{way}: the phase"] = lambda one, known=known: np.column_stack([levels(one, resource), known.label(one)])
         found[f"{way}: the phase and where it leads"] = lambda one, known=known: np.column_stack(
             [levels(one, resource), phase_and_where_it_leads(one, known)]
         )

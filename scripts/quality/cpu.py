@@ -92,21 +92,21 @@ Rule = Callable[[UsageSeries, Learned, float], FloatArray]
 """From a container, what was learned elsewhere and a budget of changes a step to cores in force at each sample."""
 
 
+Taught = Callable[[Sequence[UsageSeries], Learned, int], Rule]
+"""From other containers, what was learned of their phases, and a seed, to a rule."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A rule, or how to learn one from other containers, what was learned of their phases, and a seed; and how phases
-    are told for it."""
+    """How a rule is learned, and how phases are told for it."""
 
-    rule: Rule | None = None
+    taught: Taught
     phases: Phases = by_encoder
-    taught: Callable[[Sequence[UsageSeries], Learned, int], Rule] | None = None
 
-    def rule_by(self, series: Sequence[UsageSeries], learned: Learned, seed: int) -> Rule:
-        """The rule, taught by these."""
-        if self.taught is not None:
-            return self.taught(series, learned, seed)
-        assert self.rule is not None, "a row has a rule, or learns one"
-        return self.rule
+
+def fixed(rule: Rule) -> Taught:
+    """A rule for which nothing else is learned."""
+    return lambda *_: rule
 
 
 def decided(expert: int | None = None, *, looks_ahead: bool = True) -> Rule:
@@ -184,17 +184,17 @@ def oracle(series: UsageSeries, _learned: Learned, changes_per_step: float) -> F
 
 
 ROWS = {
-    "phasewise": Row(decided()),
-    "phasewise, the phase now lasts": Row(decided(looks_ahead=False)),
-    "phasewise, phases by k-means on plain features": Row(decided(), by_features),
-    "phasewise, no phases": Row(decided(), no_phases),
-    "the plan alone": Row(decided(PLAN)),
-    "the plan alone, the phase now lasts": Row(decided(PLAN, looks_ahead=False)),
-    "the plan alone, no phases": Row(decided(PLAN), no_phases),
-    "its rule of ten samples alone": Row(decided(LATEST)),
-    "its rule of forty samples alone": Row(decided(LONGER)),
-    "largest of the last 40 x 1.05": Row(largest_of_the_last(40, 1.05, 0.15)),
-    "oracle, as many changes where they pay": Row(oracle),
+    "phasewise": Row(fixed(decided())),
+    "phasewise, the phase now lasts": Row(fixed(decided(looks_ahead=False))),
+    "phasewise, phases by k-means on plain features": Row(fixed(decided()), by_features),
+    "phasewise, no phases": Row(fixed(decided()), no_phases),
+    "the plan alone": Row(fixed(decided(PLAN))),
+    "the plan alone, the phase now lasts": Row(fixed(decided(PLAN, looks_ahead=False))),
+    "the plan alone, no phases": Row(fixed(decided(PLAN)), no_phases),
+    "its rule of ten samples alone": Row(fixed(decided(LATEST))),
+    "its rule of forty samples alone": Row(fixed(decided(LONGER))),
+    "largest of the last 40 x 1.05": Row(fixed(largest_of_the_last(40, 1.05, 0.15))),
+    "oracle, as many changes where they pay": Row(fixed(oracle)),
 }
 """What each part is worth, and the references."""
 
@@ -204,7 +204,7 @@ PEAK = "largest peak of earlier runs x 1.15"
 def rows_for(series: Sequence[UsageSeries]) -> dict[str, Row]:
     """The rows that can be asked for these: the peaks of earlier runs need classes and requests."""
     if all(one.workload is not None and one.requests is not None for one in series):
-        return ROWS | {PEAK: Row(earlier_peak(series))}
+        return ROWS | {PEAK: Row(fixed(earlier_peak(series)))}
     return dict(ROWS)
 
 
@@ -275,7 +275,7 @@ def played(
     found: dict[str, list[FloatArray]] = {}
     for name, row in rows.items():
         known = learned[row.phases]
-        rule = row.rule_by(taught_by, known, seed)
+        rule = row.taught(taught_by, known, seed)
         found[name] = [rule(one, known, changes_per_hour * interval_s(one) / 3600.0) for one in series]
     return found
 

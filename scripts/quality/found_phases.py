@@ -23,7 +23,11 @@ def agreement(path: Path, stage: str, seed: int = 0) -> dict[str, float]:
     table = pd.read_parquet(path).sort_values(["container", "timestamp"])
     runs = [(_class_of(run), _usage(run), run[stage].to_numpy()) for _, run in table.groupby("container", sort=True)]
     of_all = StageClusters.fit([usage for _, usage, _ in runs[::2]], OF_ALL, seed)
-    found = {"plain features of every other run, over all": _agreement([(of_all.label(usage), told) for _, usage, told in runs[1::2]])}
+    found = {
+        "plain features of every other run, over all": _agreement(
+            [(of_all.label(usage), told) for _, usage, told in runs[1::2]]
+        )
+    }
     shares = []
     for name in sorted({name for name, _, _ in runs if name}):
         own = [(usage, told) for of, usage, told in runs if of == name]

@@ -9,11 +9,11 @@ import numpy as np
 
 from recommender.contention.flowcon import FlowConOptions
 from recommender.growth import GrowthOptions
-from recommender.simulate.workers.deciders import Default, Phasewise, Shares, SpeCon
-from recommender.simulate.workers.jobs import TrainingJob
-from recommender.simulate.workers.play import Decider, Play, Rules, Worker
 from thesis_bench.models import earlier_runs
 from thesis_bench.settings import ROWS, Setting
+from thesis_bench.workers.deciders import Default, Phasewise, Shares, SpeCon
+from thesis_bench.workers.jobs import TrainingJob
+from thesis_bench.workers.play import Decider, Play, Rules, Worker
 
 BASELINE = "default"
 SLOWER = 0.10

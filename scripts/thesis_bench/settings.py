@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from recommender.simulate.workers.jobs import TrainingJob
 from thesis_bench.models import FLOWCON_MODELS, SPECON_MODELS, Model, job
+from thesis_bench.workers.jobs import TrainingJob
 
 Arrivals = Callable[[np.random.Generator], Sequence[tuple[float, str]]]
 """Drawn once a play: when a job comes, and of which model it is."""

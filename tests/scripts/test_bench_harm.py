@@ -13,15 +13,15 @@ import pytest
 from harm_bench.outcome import Compared, Lived
 from harm_bench.playing import START_S, Play
 from harm_bench.recommenders import Ours
+from harm_bench.simulated.kubelet import Kill
+from harm_bench.simulated.pods import Resize
+from harm_bench.simulated.tally import Tally
 from harm_bench.worlds import MODES, WORLDS, Cell, cells_of, workload_of
 from local_cluster.cluster import Cluster
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import DEFERRED
 from recommender.live.view.view import View
 from recommender.records import CPU
-from recommender.simulate.kubelet import Kill
-from recommender.simulate.pods import Resize
-from recommender.simulate.tally import Tally
 from tests.scripts.benches import invoke
 
 CELL = Cell("Recreate", "Burstable", "Deployment")

@@ -35,8 +35,8 @@ from node_bench.batch import Seen
 from node_bench.figures import figures, fit, timeline
 from node_bench.objects import CLASS, vpa
 from node_bench.plan import draw
-from node_bench.rows import NODE
 from node_bench.rises import Rises, rises
+from node_bench.rows import NODE
 from node_bench.sampling import Sample
 from node_bench.setters import SCRIPTED, named
 from node_bench.watch import JobRun, note
@@ -205,8 +205,12 @@ def test_a_stage_is_raised_for_ahead_late_or_never_and_one_that_always_had_enoug
         return rises([JobRun("a", 0.0, 0.0, 20.0, stages=stages), JobRun("b", 0.0, 0.0, 20.0)], samples)
 
     stages = [(0.0, "load"), (5.0, "train"), (10.0, "load"), (15.0, "train")]
-    assert judged([0.2] * 3 + [0.5] * 7 + [0.2] * 3 + [0.5] * 7) == Rises(2, 0, 0, lead_s=2.0, delay_s=pytest.approx(np.nan, nan_ok=True))
-    assert judged([0.2] * 7 + [0.5] * 3 + [0.2] * 8 + [0.5] * 2) == Rises(0, 2, 0, pytest.approx(np.nan, nan_ok=True), delay_s=2.5)
+    assert judged([0.2] * 3 + [0.5] * 7 + [0.2] * 3 + [0.5] * 7) == Rises(
+        2, 0, 0, lead_s=2.0, delay_s=pytest.approx(np.nan, nan_ok=True)
+    )
+    assert judged([0.2] * 7 + [0.5] * 3 + [0.2] * 8 + [0.5] * 2) == Rises(
+        0, 2, 0, pytest.approx(np.nan, nan_ok=True), delay_s=2.5
+    )
     assert judged([0.2] * 10 + [0.5] * 10) == Rises(1, 0, 1, lead_s=5.0, delay_s=pytest.approx(np.nan, nan_ok=True))
     assert judged([0.5] * 20) == Rises(0, 0, 0, pytest.approx(np.nan, nan_ok=True), pytest.approx(np.nan, nan_ok=True))
     assert judged([0.2] * 10 + [0.5] * 10).stages == 2

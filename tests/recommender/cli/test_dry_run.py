@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from recommender.policies.registry import REGISTRY
-from recommender.traces.rows import ROWS
+from recommender.simulate.rows import ROWS
 from tests.fakes.command_line import Ended
 from tests.fakes.staged_jobs import simulated
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from recommender.contention import phasewise, sharing, specon
 from recommender.contention.sharing import Stage, after, fair_shares, finish_times, limited_shares
-from recommender.simulate.workers import default_scheduler
 from tests.reference.workers import naive_finish_times
+from thesis_bench.workers import default_scheduler
 
 CORES = st.floats(0.1, 16.0)
 CLAIMS = st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.1, 10.0)), min_size=1, max_size=8)

@@ -24,13 +24,13 @@ from recommender.live.round import Recommender
 from recommender.live.view.view import Place, SelectedPods
 from recommender.policies.constraints import SharedLimits
 from recommender.records import ContainerRecommendation, Sample, amounts_of
-from recommender.traces.clock import Trace
-from recommender.traces.in_force import Kept
-from recommender.traces.phasewise import Phasewise
-from recommender.traces.playing import play
-from recommender.traces.told import Recommends, Told
+from recommender.simulate.clock import Trace
+from recommender.simulate.in_force import Kept
+from recommender.simulate.phasewise import Phasewise
+from recommender.simulate.playing import play
+from recommender.simulate.told import Recommends, Told
 from tests.fakes.records import MODEL, Records, a_vpa
-from tests.recommender.traces.worked import START, STEP_S, rules, trace
+from tests.recommender.simulate.worked import START, STEP_S, rules, trace
 
 CYCLE_SAMPLES = 6
 

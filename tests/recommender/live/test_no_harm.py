@@ -1,6 +1,6 @@
 """Ours does nothing to anybody that the default recommender would not do: simulated hours, both side by side.
 
-A world is played with the updater's rules and the kubelet's (`recommender.simulate`); what is compared are evictions,
+A world is played with the updater's rules and the kubelet's (`harm_bench.simulated`); what is compared are evictions,
 kills and what is recommended.
 """
 
@@ -15,12 +15,9 @@ import pytest
 
 from harm_bench.playing import START_S, Play, Who
 from harm_bench.recommenders import Ours
-from harm_bench.usage import HOUR_S, MINUTE_S, noisy, periodic, phases, steady, step, wave
-from recommender.cluster.objects.metadata import ObjectKey
-from recommender.records import CPU, MEMORY, Amounts
-from recommender.simulate import kubelet
-from recommender.simulate.metrics import Distort, clock_ahead, negative, silent
-from recommender.simulate.pods import (
+from harm_bench.simulated import kubelet
+from harm_bench.simulated.metrics import Distort, clock_ahead, negative, silent
+from harm_bench.simulated.pods import (
     NONE,
     Autoscaler,
     ContainerSpec,
@@ -31,7 +28,10 @@ from recommender.simulate.pods import (
     Window,
     Workload,
 )
-from recommender.simulate.tally import Tally
+from harm_bench.simulated.tally import Tally
+from harm_bench.usage import HOUR_S, MINUTE_S, noisy, periodic, phases, steady, step, wave
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.records import CPU, MEMORY, Amounts
 
 GIB, MIB = 2.0**30, 2.0**20
 SETTLED_H = 0.5

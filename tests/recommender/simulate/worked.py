@@ -1,59 +1,59 @@
-"""Small clusters on paper, from which each test of the simulation changes what it is about."""
+"""Traces small enough to be played by hand: a sample each 10 s, amounts in cores and GiB."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from harm_bench.usage import steady
-from recommender.records import Amounts, ContainerRecommendation
-from recommender.simulate.cluster import Cluster
-from recommender.simulate.pods import NONE, Autoscaler, ContainerSpec, Policy, Resources, UpdateMode, Use, Workload
-from recommender.simulate.tally import Tally
+import numpy as np
 
-GIB, MIB = 2.0**30, 2.0**20
-MIDNIGHT_S = 1_699_920_000.0
-HAS: Amounts = (1.0, GIB)
-DECLARED, NOTHING = Resources(HAS), Resources(NONE, NONE)
-HALF = steady(0.5, 0.5 * GIB)
+from recommender.judging import ClusterRules, KillRules, Limits
+from recommender.records import ContainerRecommendation, UsageSeries
+from recommender.simulate.clock import Trace
+from recommender.simulate.told import Told
+
+GIB = 2.0**30
+STEP_S = 10.0
+START = 1_700_000_000
 
 
-def workload(
-    mode: UpdateMode = "Recreate",
-    resources: Resources = DECLARED,
-    use: Use = HALF,
+def trace(
+    memory_gib: Sequence[float],
     *,
-    policy: Policy | None = None,
-    min_replicas: int | None = None,
-    **more: Any,
-) -> Workload:
-    """A Deployment of two."""
-    part = {name: more.pop(name) for name in ("restart_for", "crashes") if name in more}
-    asked: dict[str, Any] = {"namespace": "ns", "name": "web", "kind": "Deployment", "replicas": 2} | more
-    vpa = Autoscaler(mode, policy or Policy(), min_replicas)
-    return Workload(containers=[ContainerSpec("main", resources, use, **part)], vpa=vpa, **asked)
+    name: str = "run",
+    cpu_cores: float = 0.5,
+    declared: tuple[float, float] | None = (1.0, 4.0),
+    start: int = START,
+    first: int = 0,
+    workload: str | None = None,
+    step_s: float = STEP_S,
+) -> Trace:
+    memory = np.array(memory_gib) * GIB
+    usage = np.column_stack([np.where(np.isnan(memory), np.nan, cpu_cores), memory])
+    timestamps = start + (np.arange(len(memory)) * step_s).astype(np.int64)
+    requests = None if declared is None else np.tile([declared[0], declared[1] * GIB], (len(memory), 1))
+    return Trace(UsageSeries(name, timestamps, step_s, usage, requests, workload=workload), first)
 
 
-def recommend(of: Workload, target: Amounts, lower: Amounts | None = None, upper: Amounts | None = None) -> None:
-    """What its VPA says; by default the bounds are the target."""
-    said = ContainerRecommendation("main", target, lower or target, upper or target, target)
-    of.vpa.recommendation = {"main": said}
+def recommended(gib: float, cpu_cores: float = 1.0, width: float = 0.01) -> ContainerRecommendation:
+    """A target, and bounds by so much to each side."""
+    target = (cpu_cores, gib * GIB)
+    lower, upper = ((target[0] * factor, target[1] * factor) for factor in (1.0 - width, 1.0 + width))
+    return ContainerRecommendation("main", target, lower, upper, target)
 
 
-def cluster_of(*workloads: Workload, minutes: float = 1.0, tick_s: float = 15.0) -> Cluster:
-    """A cluster in which so much time has passed, nothing being recommended unless a test has said so."""
-    return wait(Cluster(list(workloads), MIDNIGHT_S, tick_s), minutes)
+def rules(
+    delay_s: float = 0.0, limits: Limits = "follow", *, recreates: bool = False, checkpoint_every_s: float = np.inf
+) -> ClusterRules:
+    return ClusterRules(delay_s, KillRules(0, 120.0, checkpoint_every_s, limits, recreates))
 
 
-def wait(cluster: Cluster, minutes: float) -> Cluster:
-    until_s = cluster.now_s + 60.0 * minutes
-    while cluster.now_s < until_s:
-        cluster.step()
-    return cluster
+class Scripted:
+    """Says of the first trace what is written down for it, by the number of the round; keeps what it was told."""
 
+    def __init__(self, lines: Mapping[int, ContainerRecommendation]) -> None:
+        self._lines, self.told = lines, list[Told]()
 
-def tally_of(of: Workload) -> Tally:
-    return sum(of.tallies.values(), start=Tally())
-
-
-def requests_of(of: Workload) -> list[Amounts]:
-    return [container.has.requests for pod in of.pods for container in pod.containers]
+    def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
+        self.told.append(told)
+        line = self._lines.get(len(self.told) - 1)
+        return [] if line is None else [(0, line)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from harm_bench.simulated.pods import Autoscaler, Policy, Resources
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerRecommendation
-from recommender.simulate.pods import Autoscaler, Policy, Resources
 
 
 def in_force(vpa: Autoscaler, container: str, has: Resources) -> ContainerRecommendation | None:

@@ -15,10 +15,14 @@ import numpy as np
 
 from recommender.judging import ROUNDING, ClusterRules, after_kill
 from recommender.records import CPU, MARKS, MEMORY, BoolArray, ContainerRecommendation, FloatArray, IntArray
-from recommender.simulate.updater import outside
-from recommender.traces.clock import Round
+from recommender.simulate.clock import Round
 
 TARGET = 1
+
+
+def outside(request: float, lower: float, upper: float) -> bool:
+    """Whether a request lies strictly outside what is recommended for it: the updater acts."""
+    return request < lower or request > upper
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recommender.simulate import controllers, kubelet, resizing
-from recommender.simulate.kubelet import Kill
-from recommender.simulate.pods import Workload
-from recommender.simulate.updater import INTERVAL_S, Updater
+from harm_bench.simulated import controllers, kubelet, resizing
+from harm_bench.simulated.kubelet import Kill
+from harm_bench.simulated.pods import Workload
+from harm_bench.simulated.updater import INTERVAL_S, Updater
 
 DAY_S = 86400.0
 

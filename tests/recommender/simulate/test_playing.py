@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from recommender.judging import ClusterRules, Limits, ReplayOptions
 from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, RunFacts
-from recommender.traces.clock import Trace
-from recommender.traces.in_force import Kept
-from recommender.traces.playing import as_declared, class_peaks, declared_of, play, played
-from tests.recommender.traces.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
+from recommender.simulate.clock import Trace
+from recommender.simulate.in_force import Kept
+from recommender.simulate.playing import as_declared, class_peaks, declared_of, play, played
+from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
 
 NAN = float("nan")
 MIB = 2.0**20

@@ -15,10 +15,10 @@ from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions
 from recommender.contention.sharing import Stage
 from recommender.contention.specon import Move
-from recommender.simulate.workers.deciders import Default, Phasewise, Shares, SpeCon
-from recommender.simulate.workers.jobs import Run, TrainingJob
-from recommender.simulate.workers.play import Decider, Play, Rules, Worker
 from tests.reference.workers import naive_finish_times
+from thesis_bench.workers.deciders import Default, Phasewise, Shares, SpeCon
+from thesis_bench.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.play import Decider, Play, Rules, Worker
 
 GIB = 2.0**30
 FALLING = [2.0 * 0.5 ** (place / 20) for place in range(201)]

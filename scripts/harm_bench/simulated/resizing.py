@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from harm_bench.simulated.pods import Container, Node, Obstacle, Pod, Resize, Resources, Workload, qos_of
+from harm_bench.simulated.tally import Tally
 from recommender.records import CPU, MEMORY, RESOURCES
-from recommender.simulate.pods import Container, Node, Obstacle, Pod, Resize, Resources, Workload, qos_of
-from recommender.simulate.tally import Tally
 
 
 def ask(pod: Pod, wanted: Mapping[str, Resources]) -> bool:

@@ -20,11 +20,10 @@ from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
-from recommender.policies.constraints import Limits, SharedLimits, constrain
+from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
 from recommender.records import ContainerRecommendation, FloatArray, Sample, UsageSeries, amounts_of
-from recommender.simulate.pods import Policy
-from recommender.traces.clock import Trace
-from recommender.traces.told import Told
+from recommender.simulate.clock import Trace
+from recommender.simulate.told import Told
 
 CONTAINER = "main"
 
@@ -81,7 +80,7 @@ class Phasewise:
         classes: Classes,
         fleet: type[Fleet] = Fleet,
     ) -> None:
-        self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), Policy()
+        self._traces, self._limits, self._policy = traces, SharedLimits(maximum=_largest_node(traces)), NoRules()
         self._at_s = np.concatenate([trace.series.timestamps for trace in traces]).astype(np.float64)
         self._begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         self._limits_follow = rules.kills.limits == "follow"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from recommender.records import CPU, RunFacts
-from recommender.traces.clock import Trace
-from recommender.traces.flowcon import FlowConShares, capacity_of
-from recommender.traces.playing import play
-from tests.recommender.traces.worked import GIB, START, STEP_S, rules, trace
+from recommender.simulate.clock import Trace
+from recommender.simulate.flowcon import FlowConShares, capacity_of
+from recommender.simulate.playing import play
+from tests.recommender.simulate.worked import GIB, START, STEP_S, rules, trace
 
 CONVERGED = [1.0, 0.5, *(0.499 - 0.001 * number for number in range(28))]
 LEARNS = [2.0 - 0.06 * number for number in range(20)]

@@ -12,12 +12,12 @@ from recommender.judging import ClusterRules, ReplayOptions, interval_s
 from recommender.model import PhaseModel
 from recommender.policies.schedule import decision_positions
 from recommender.records import Played, UsageSeries
-from recommender.traces.clock import Trace
-from recommender.traces.default import Default
-from recommender.traces.flowcon import FlowConShares
-from recommender.traces.in_force import Kept
-from recommender.traces.phasewise import Phasewise
-from recommender.traces.playing import as_declared, class_peaks, play, played
+from recommender.simulate.clock import Trace
+from recommender.simulate.default import Default
+from recommender.simulate.flowcon import FlowConShares
+from recommender.simulate.in_force import Kept
+from recommender.simulate.phasewise import Phasewise
+from recommender.simulate.playing import as_declared, class_peaks, play, played
 
 STATIC, VPA, CLASS_PEAK, PHASEWISE = "static", "vpa", "class.peak", "phasewise"
 ROWS = (STATIC, VPA, CLASS_PEAK, PHASEWISE)

@@ -15,9 +15,9 @@ from recommender.contention.specon import Move, Watched
 from recommender.contention.stay import StayWorld
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
-from recommender.simulate.workers.default_scheduler import choose
-from recommender.simulate.workers.jobs import Run, TrainingJob
-from recommender.simulate.workers.play import Play
+from thesis_bench.workers.default_scheduler import choose
+from thesis_bench.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.play import Play
 
 MEMORY_MIB = 65_536
 """Of a worker, for a scheduler that looks at pods which request none of it."""

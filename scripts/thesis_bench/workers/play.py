@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from recommender.contention.sharing import NOTHING, limited_shares
 from recommender.contention.specon import Move
-from recommender.simulate.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.jobs import Run, TrainingJob
 
 
 class Worker(NamedTuple):

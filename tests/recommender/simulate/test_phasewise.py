@@ -15,13 +15,13 @@ from recommender.judging import ReplayOptions
 from recommender.model import PhaseModel
 from recommender.policies.schedule import decision_positions
 from recommender.records import MEMORY, RunFacts
-from recommender.traces.clock import Round, Trace
-from recommender.traces.in_force import Kept
-from recommender.traces.phasewise import Phasewise
-from recommender.traces.playing import class_peaks, play
-from recommender.traces.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
-from recommender.traces.told import Told
-from tests.recommender.traces.worked import GIB, START, STEP_S, rules, trace
+from recommender.simulate.clock import Round, Trace
+from recommender.simulate.in_force import Kept
+from recommender.simulate.phasewise import Phasewise
+from recommender.simulate.playing import class_peaks, play
+from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
+from recommender.simulate.told import Told
+from tests.recommender.simulate.worked import GIB, START, STEP_S, rules, trace
 
 
 @pytest.fixture(scope="module")

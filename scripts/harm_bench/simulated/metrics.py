@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.pods import Window
 from recommender.records import MEMORY
-from recommender.simulate.cluster import Cluster
-from recommender.simulate.pods import Window
 
 
 class Usage(NamedTuple):

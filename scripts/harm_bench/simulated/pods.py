@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from harm_bench.simulated.tally import Tally
 from recommender.policies.constraints import NO_LIMITS, Limits
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, ContainerRecommendation
-from recommender.simulate.tally import Tally
 
 Kind = Literal["Job", "Deployment", "StatefulSet", "DaemonSet"]
 UpdateMode = Literal["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace"]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
-from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray
-from recommender.simulate.admission import in_force, resources_for
-from recommender.simulate.controllers import evict
-from recommender.simulate.pods import Autoscaler, Pod, Resources, Workload
-from recommender.simulate.resizing import ask
-from recommender.simulate.tally import Tally
+from harm_bench.simulated.admission import in_force, resources_for
+from harm_bench.simulated.controllers import evict
+from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Workload
+from harm_bench.simulated.resizing import ask
+from harm_bench.simulated.tally import Tally
+from recommender.records import CPU, MEMORY, Amounts
+from recommender.simulate.in_force import outside
 
 INTERVAL_S = 60.0
 MIN_REPLICAS = 2
@@ -160,19 +161,6 @@ def priority_of(pod: Pod, vpa: Autoscaler, now_s: float) -> Priority | None:
     if beyond or (quick_oom and difference != 0.0) or (old and difference >= UPDATE_THRESHOLD):
         return Priority(scale_up, difference)
     return None
-
-
-@overload
-def outside(request: float, lower: float, upper: float) -> bool: ...
-
-
-@overload
-def outside(request: FloatArray, lower: FloatArray, upper: FloatArray) -> BoolArray: ...
-
-
-def outside(request: float | FloatArray, lower: float | FloatArray, upper: float | FloatArray) -> bool | BoolArray:
-    """Whether a request lies strictly outside what is recommended for it."""
-    return (request < lower) | (request > upper)
 
 
 def _difference(totals: Amounts, targets: Amounts) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from recommender.records import ContainerRecommendation, FloatArray
-from recommender.traces.clock import Round
+from recommender.simulate.clock import Round
 
 
 @dataclass(frozen=True, slots=True)

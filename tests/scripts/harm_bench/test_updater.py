@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harm_bench.simulated.pods import NONE, Node, Policy, Resources, UpdateMode, Window
+from harm_bench.simulated.updater import Budget, priority_of
 from recommender.records import MEMORY
-from recommender.simulate.pods import NONE, Node, Policy, Resources, UpdateMode, Window
-from recommender.simulate.updater import Budget, priority_of
-from tests.recommender.simulate.worked import (
+from tests.scripts.harm_bench.worked import (
     GIB,
     HAS,
     MIB,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harm_bench.simulated.admission import resources_for
+from harm_bench.simulated.metrics import Metrics, clock_ahead, negative, silent
+from harm_bench.simulated.pods import NONE, Autoscaler, Node, Policy, Resources, Window
 from harm_bench.usage import noisy, phases, steady, wave
 from recommender.records import CPU, MEMORY, Amounts
-from recommender.simulate.admission import resources_for
-from recommender.simulate.metrics import Metrics, clock_ahead, negative, silent
-from recommender.simulate.pods import NONE, Autoscaler, Node, Policy, Resources, Window
-from tests.recommender.simulate.worked import (
+from tests.scripts.harm_bench.worked import (
     GIB,
     HAS,
     MIDNIGHT_S,

@@ -15,9 +15,9 @@ import numpy as np
 
 from recommender.contention.flowcon import FREE, FlowCon, Measured
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
-from recommender.traces.clock import Trace
-from recommender.traces.playing import declared_of
-from recommender.traces.told import Told
+from recommender.simulate.clock import Trace
+from recommender.simulate.playing import declared_of
+from recommender.simulate.told import Told
 
 LOSS = "loss"
 CONTAINER = "main"

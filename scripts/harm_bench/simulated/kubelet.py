@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from harm_bench.simulated.pods import Container, Phase, Pod, Workload
+from harm_bench.simulated.tally import Tally
 from recommender.records import CPU, MEMORY
-from recommender.simulate.pods import Container, Phase, Pod, Workload
-from recommender.simulate.tally import Tally
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 10.0, 300.0
 BACKOFF_FORGOTTEN_S = 600.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.default import DefaultRecommender, labels_of
+from harm_bench.simulated.kubelet import Kill
+from harm_bench.simulated.metrics import Metrics
+from harm_bench.simulated.pods import Kind, Workload
 from harm_bench.usage import steady
-from recommender.simulate.cluster import Cluster
-from recommender.simulate.default import DefaultRecommender, labels_of
-from recommender.simulate.kubelet import Kill
-from recommender.simulate.metrics import Metrics
-from recommender.simulate.pods import Kind, Workload
-from tests.recommender.simulate.worked import GIB, MIB, MIDNIGHT_S, workload
+from tests.scripts.harm_bench.worked import GIB, MIB, MIDNIGHT_S, workload
 
 MINUTE_S = 60.0
 

@@ -12,9 +12,9 @@ import numpy as np
 from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, judge, judge_run, standing_limits
 from recommender.kernels.cycles import carry_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
-from recommender.traces.clock import Trace, rounds
-from recommender.traces.in_force import InForce, Kept
-from recommender.traces.told import Recommends, Told
+from recommender.simulate.clock import Trace, rounds
+from recommender.simulate.in_force import InForce, Kept
+from recommender.simulate.told import Recommends, Told
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 """Of `class.peak`; a class of fewer runs has what was declared."""

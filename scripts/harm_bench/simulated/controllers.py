@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from recommender.simulate.admission import resources_for
-from recommender.simulate.pods import Container, Pod, Workload
-from recommender.simulate.resizing import fits
-from recommender.simulate.tally import Tally
+from harm_bench.simulated.admission import resources_for
+from harm_bench.simulated.pods import Container, Pod, Workload
+from harm_bench.simulated.resizing import fits
+from harm_bench.simulated.tally import Tally
 
 START_S = 10.0
 """From the making of a pod to the start of its containers."""

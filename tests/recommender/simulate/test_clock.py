@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.traces.clock import rounds
-from tests.recommender.traces.worked import START, trace
+from recommender.simulate.clock import rounds
+from tests.recommender.simulate.worked import START, trace
 
 NAN = float("nan")
 

@@ -1,0 +1,1 @@
+"""A cluster on paper: containers that use, are killed, restarted and resized, and who decides what they get."""

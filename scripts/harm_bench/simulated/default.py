@@ -1,0 +1,105 @@
+"""The default recommender at work in a simulated cluster: one decaying histogram for all pods with the same labels.
+
+Source: kubernetes/autoscaler, vertical-pod-autoscaler, `pkg/recommender`. Flags stand at their defaults. Aggregates
+that nothing was added to for eight days are not dropped: no simulation is as long.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harm_bench.simulated.cluster import Cluster
+from harm_bench.simulated.metrics import Metrics, Usage
+from harm_bench.simulated.pods import Pod, Workload
+from recommender.kernels import histogram as kernel
+from recommender.policies.constraints import SharedLimits, constrain
+from recommender.policies.histogram import HistogramSession, confidence_of, estimate_of
+from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
+from recommender.records import Block
+from recommender.simulate.default import UNDECIDED, bump
+
+FROM_CHECKPOINT = "checkpoint"
+
+
+class Name(NamedTuple):
+    """A container name of a workload."""
+
+    namespace: str
+    workload: str
+    container: str
+
+
+class DefaultRecommender:
+    """Recommends for all workloads of a cluster.
+
+    Parameters
+    ----------
+    metrics
+        Where it learns what containers use.
+    """
+
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        self._cluster, self._metrics = cluster, metrics
+        self._aggregates: defaultdict[Name, dict[str, HistogramAggregate]] = defaultdict(dict)
+        self._checkpoints: dict[Name, Mapping[str, Any]] = {}
+
+    def round(self) -> None:
+        """One loop: samples, kills and statuses."""
+        pods = {(w.namespace, pod.name): (w, pod) for w in self._cluster.workloads for pod in w.pods}
+        for usage in self._metrics.read():
+            if (found := pods.get((usage.namespace, usage.pod))) is not None:
+                self._take(self._session(*found, usage.container), usage)
+        for kill in self._cluster.take_kills():
+            if (found := pods.get((kill.namespace, kill.pod))) is not None:
+                bump(self._session(*found, kill.container), kill.when_s, kill.memory_bytes)
+        for workload in self._cluster.workloads:
+            self._recommend(workload)
+
+    def stop(self) -> None:
+        """The process ends: what stands stays, and so do the checkpoints, which it writes in each loop."""
+        now_s = self._cluster.now_s
+        self._checkpoints = {
+            name: checkpoint_status(_sessions(found.values()), now_s) for name, found in self._aggregates.items()
+        }
+
+    def start(self) -> None:
+        """Another process begins with what the checkpoints hold."""
+        self._aggregates.clear()
+        for name, status in self._checkpoints.items():
+            past = session_of(status, f"{name.namespace}/{name.workload}-{name.container}")
+            self._aggregates[name][FROM_CHECKPOINT] = HistogramAggregate(past)
+
+    def _session(self, workload: Workload, pod: Pod, container: str) -> HistogramSession:
+        found = self._aggregates[Name(workload.namespace, workload.name, container)]
+        return found.setdefault(labels_of(workload, pod), HistogramAggregate()).session(pod.uid)
+
+    def _take(self, session: HistogramSession, usage: Usage) -> None:
+        if min(usage.cpu_cores, usage.memory_bytes) < 0.0 or usage.timestamp_s <= session.state[kernel.LAST_CPU_S]:
+            return
+        used = np.array([[usage.cpu_cores, usage.memory_bytes]])
+        session.advance(Block(used, np.array([usage.timestamp_s], np.int64), UNDECIDED))
+
+    def _recommend(self, workload: Workload) -> None:
+        estimates = {}
+        for spec in workload.containers:
+            found = self._aggregates[Name(workload.namespace, workload.name, spec.name)].values()
+            sessions = _sessions(found)
+            whole = merged(sessions) if len(found) > 1 else next((one.past for one in found), HistogramSession())
+            if workload.pods or any(session.state[kernel.CPU_SAMPLES] for session in sessions):
+                estimates[spec.name] = estimate_of(whole.cpu, whole.memory, confidence_of(sessions), floors=(0.0, 0.0))
+        said = constrain(estimates, lambda name: workload.vpa.policy, SharedLimits())
+        workload.vpa.recommendation = {one.container: one for one in said}
+
+
+def labels_of(workload: Workload, pod: Pod) -> str:
+    """What tells its labels from those of other pods: a StatefulSet names each of its pods, a Job each of its runs."""
+    return f"{pod.revision}/{pod.replica if workload.kind == 'StatefulSet' else ''}"
+
+
+def _sessions(aggregates: Iterable[HistogramAggregate]) -> list[HistogramSession]:
+    return [session for aggregate in aggregates for session in aggregate.sessions]
