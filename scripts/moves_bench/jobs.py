@@ -37,6 +37,9 @@ REQUEST = "100m"
 
 GRACE_S = 60
 
+SURVIVES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+"""An eviction is no failure of a Job."""
+
 
 class Coming(NamedTuple):
     """A job: its name and class, which run of the recorder's plan it is, and when it comes, seconds."""
@@ -74,12 +77,11 @@ def job(coming: Coming, node: RealNode, interpreter: Interpreter, checkpoints: P
     if ours:
         spec |= {"schedulerName": SCHEDULER, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
         metadata["annotations"] = {"phasewise.dev/checkpointable": "true"}
-    survives = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": coming.name},
-        "spec": {"template": {"metadata": metadata, "spec": spec}, "podFailurePolicy": survives, "backoffLimit": 0},
+        "spec": {"template": {"metadata": metadata, "spec": spec}, "podFailurePolicy": SURVIVES, "backoffLimit": 0},
     }
 
 

@@ -91,40 +91,49 @@ class Bench:
 
     cluster: Cluster
     nodes: Sequence[RealNode]
-    interpreter: Interpreter
     checkpoints: Path
     tell: Tell
 
 
 @contextmanager
-def three_nodes(interpreter: Interpreter, tell: Tell, logs_to: Path | None = None) -> Iterator[Bench]:
-    """A cluster with three real nodes that have half a core each for pods, and with what the VPA needs."""
+def three_nodes(tell: Tell, logs_to: Path | None = None) -> Iterator[Bench]:
+    """A cluster with three real nodes that have half a core each for pods."""
     checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
     tell("starting the cluster")
     try:
         with lent_or_own(None, f"moves-{os.getpid()}", logs_to) as cluster:
             nodes = [cluster.real_node(f"worker-{number}", cpu_cores=NODE_CORES) for number in range(NODES)]
-            cluster.metrics_server()
-            cluster.vpa_admission_controller()
-            interpreter.warm_up()
-            yield Bench(cluster, nodes, interpreter, checkpoints, tell)
+            yield Bench(cluster, nodes, checkpoints, tell)
             tell("taking all down")
     finally:
         shutil.rmtree(checkpoints)
 
 
-def run_row(
-    bench: Bench, row: Row, jobs: int, within_s: float, seeds: Sequence[int]
+def run_rows(
+    bench: Bench, keys: Sequence[str], interpreter: Interpreter, jobs: int, within_s: float, seeds: Sequence[int]
+) -> Iterator[tuple[str, int, list[Ran]]]:
+    """The batches of these policies, one after the other, with what the VPA needs."""
+    bench.cluster.metrics_server()
+    bench.cluster.vpa_admission_controller()
+    interpreter.warm_up()
+    for key in keys:
+        for seed, ran in _run_row(bench, ROWS[key], interpreter, jobs, within_s, seeds):
+            yield key, seed, ran
+
+
+def _run_row(
+    bench: Bench, row: Row, interpreter: Interpreter, jobs: int, within_s: float, seeds: Sequence[int]
 ) -> Iterator[tuple[int, list[Ran]]]:
-    """The batches of a policy, one after the other, in a namespace of its own; what teaches ours is not given."""
+    """In a namespace of its own; what teaches ours is not given."""
     with ExitStack() as stack:
         namespace = bench.cluster.namespace(row.key)
         if row.ours:
             _start_ours(bench.cluster, row, stack)
             lessons = [Coming(f"lesson-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(LESSONS)]
-            _run(bench, row, namespace, lessons, "lessons")
+            _run(bench, row, interpreter, namespace, lessons, "lessons")
         for seed in seeds:
-            yield seed, _run(bench, row, namespace, drawn(jobs, seed, within_s, f"s{seed}"), f"seed {seed}")
+            coming = drawn(jobs, seed, within_s, f"s{seed}")
+            yield seed, _run(bench, row, interpreter, namespace, coming, f"seed {seed}")
     bench.cluster.kubectl("delete", "namespace", namespace, "--timeout=180s")
 
 
@@ -144,7 +153,9 @@ def _start_ours(cluster: Cluster, row: Row, stack: ExitStack) -> None:
     stack.callback(controller.stop)
 
 
-def _run(bench: Bench, row: Row, namespace: str, coming: Sequence[Coming], what: str) -> list[Ran]:
+def _run(
+    bench: Bench, row: Row, interpreter: Interpreter, namespace: str, coming: Sequence[Coming], what: str
+) -> list[Ran]:
     """One batch from its first job to its last end."""
     cluster, began_s = bench.cluster, time.monotonic()
     batch, ran = BatchV1Api(cluster.client()), {each.name: Ran(each.name, each.kind, each.at_s) for each in coming}
@@ -159,7 +170,7 @@ def _run(bench: Bench, row: Row, namespace: str, coming: Sequence[Coming], what:
             if row.ours:
                 body = vpa(each.name, row.shares)
                 cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
-            made = job(each, bench.nodes[0], bench.interpreter, bench.checkpoints, ours=row.ours)
+            made = job(each, bench.nodes[0], interpreter, bench.checkpoints, ours=row.ours)
             batch.create_namespaced_job(namespace, made)
         _look(cluster, namespace, ran, time.monotonic() - began_s)
         if now_s - told_s >= TELL_EVERY_S:

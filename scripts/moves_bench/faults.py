@@ -1,0 +1,298 @@
+"""Moves under faults, on three real nodes: was any training lost, or taken twice, and was anybody moved twice?
+
+Jobs count their steps on a volume, and keep the last one when they are told to end. Meanwhile the controller is killed,
+the API server is restarted, nodes are filled up, and saving takes its time. Categories are told by a profile of ours;
+the rest is real: scheduler, extender, controller, kubelets, evictions, pods and volumes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from kubernetes.client import BatchV1Api
+
+from local_cluster.cluster import Cluster
+from local_cluster.moving import SCHEDULER, extender_with_scheduler, mover_account, start_controller
+from local_cluster.processes import Server
+from local_cluster.real_node.kubelet import LABEL
+from local_cluster.waiting import wait_until
+from moves_bench.jobs import SURVIVES
+from moves_bench.real import Bench
+
+Json = dict[str, Any]
+
+CONVERGED, LEARNING = 20, 1
+"""Jobs of a wave: SpeCon moves each that has converged away from the one that learns."""
+
+SLOWEST_SAVE_S, GRACE_S = 8.0, 30
+FAULTS_EVERY_S = (3.0, 8.0)
+FULL_S = 12.0
+GIVE_UP_S = 420.0
+PROFILES = ("phasewise.dev", "v1alpha1")
+AT_ONCE = 8
+
+TRAINING = """\
+me=$(hostname)
+step=$(cat /checkpoints/{name} 2>/dev/null || echo 0)
+told=0
+trap 'told=1' TERM
+while [ ! -e /checkpoints/{wave}.over ]; do
+  if [ $told = 1 ]; then
+    sleep {save_s:.1f}
+    echo $step > /checkpoints/{name}.part && mv /checkpoints/{name}.part /checkpoints/{name}
+    exit 143
+  fi
+  step=$((step + 1))
+  echo "$step $me" >> /checkpoints/{name}.steps
+  sleep 0.2 & wait $!
+done
+"""
+
+
+@dataclass
+class Counted:
+    """What was done to the jobs, and what became of them.
+
+    Attributes
+    ----------
+    faults
+        How many of each kind.
+    moves, jobs
+        Moves that came to their end, and jobs.
+    lost, repeated, moved_twice, late, failed
+        Jobs of which a step is missing, or was taken twice; jobs with more pods than one and its moves; moves that were
+        late; jobs that failed.
+    away_s
+        How long jobs that were moved ran nowhere.
+    """
+
+    faults: Counter[str] = field(default_factory=Counter)
+    moves: int = 0
+    jobs: int = 0
+    lost: int = 0
+    repeated: int = 0
+    moved_twice: int = 0
+    late: int = 0
+    failed: int = 0
+    away_s: list[float] = field(default_factory=list)
+
+
+def run(bench: Bench, moves: int, seed: int) -> Counted:
+    """Waves of jobs until so many were moved."""
+    chance, counted = np.random.default_rng(seed), Counted()
+    namespace = bench.cluster.namespace("faults")
+    with ExitStack() as stack:
+        stack.enter_context(extender_with_scheduler(bench.cluster))
+        limits = ("--moves-at-once", str(AT_ONCE), "--moves-at-once-in-namespace", str(AT_ONCE), "--move-rest", "5s")
+        account = mover_account(bench.cluster).kubeconfig
+        controller = start_controller(bench.cluster, account, "--moves", "act", *limits, name="mover")
+        stack.callback(controller.stop)
+        wave = 0
+        while counted.moves < moves:
+            _Wave(bench, namespace, controller, wave, chance, counted).play()
+            bench.tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
+            wave += 1
+    return counted
+
+
+def told(counted: Counted) -> str:
+    """A row of the table in the documents."""
+    faults = ", ".join(f"{number} x {what}" for what, number in sorted(counted.faults.items()))
+    away_s = np.quantile(counted.away_s or [0.0], [0.5, 1.0])
+    return (
+        f"| {counted.moves} of {counted.jobs} jobs | {faults} | {counted.lost} | {counted.repeated} | "
+        f"{counted.moved_twice} | {counted.late} | {counted.failed} | {away_s[0]:.0f} s, {away_s[1]:.0f} s |"
+    )
+
+
+def as_json(counted: Counted) -> Json:
+    """All of it."""
+    return asdict(counted)
+
+
+def judge(steps: Sequence[tuple[int, str]]) -> tuple[bool, bool, int]:
+    """Whether a step is missing, whether one was taken twice, and how many pods took any.
+
+    Examples
+    --------
+    >>> judge([(1, "a"), (2, "a"), (3, "b")])
+    (False, False, 2)
+    >>> judge([(1, "a"), (2, "a"), (2, "b"), (4, "b")])
+    (True, True, 2)
+    """
+    numbers = [number for number, _ in steps]
+    missing = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
+    return bool(missing), len(set(numbers)) < len(numbers), len({pod for _, pod in steps})
+
+
+def _harm(counted: Counted) -> str:
+    names = ("lost", "repeated", "moved_twice", "late", "failed")
+    return ", ".join(f"{name} {getattr(counted, name)}" for name in names)
+
+
+class _Wave:
+    """Jobs that begin on one node, and leave it while things break."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        namespace: str,
+        controller: Server,
+        number: int,
+        chance: np.random.Generator,
+        counted: Counted,
+    ) -> None:
+        self._bench, self._namespace, self._controller = bench, namespace, controller
+        self._number, self._chance, self._counted = number, chance, counted
+        self._names = [f"w{number}-{place}" for place in range(CONVERGED + LEARNING)]
+        self._next_s = 0.0
+        self._filled: list[tuple[float, str]] = []
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._bench.cluster
+
+    def play(self) -> None:
+        """From the first pod to the last word on it."""
+        self._begin()
+        self._tell_categories()
+        self._next_s = time.monotonic() + 5.0
+        wait_until(self._moved_amid_faults, "all that converged to be moved", timeout_s=GIVE_UP_S, every_s=0.5)
+        for _, filler in self._filled:
+            self._cluster.kubectl("delete", "pod", filler, "-n", self._namespace, "--wait=false")
+        (self._bench.checkpoints / f"{self._number}.over").touch()
+        wait_until(self._over, "the jobs to end", timeout_s=120, every_s=1.0)
+        self._judge()
+        all_of = ("--all", "-n", self._namespace)
+        self._cluster.kubectl("delete", "jobs", *all_of, "--cascade=foreground", "--timeout=120s")
+        self._cluster.kubectl("delete", "phaseprofiles", *all_of)
+
+    def _begin(self) -> None:
+        """All on one node, since the others take nobody for the moment."""
+        here = self._bench.nodes[self._number % len(self._bench.nodes)]
+        others = [node.name for node in self._bench.nodes if node is not here]
+        batch = BatchV1Api(self._cluster.client())
+        self._cluster.kubectl("cordon", *others)
+        for name in self._names:
+            batch.create_namespaced_job(self._namespace, self._job(name))
+        wait_until(lambda: len(self._running()) == len(self._names), "the jobs to run", timeout_s=180, every_s=1.0)
+        self._cluster.kubectl("uncordon", *others)
+
+    def _job(self, name: str) -> Json:
+        save_s = float(self._chance.uniform(0.0, SLOWEST_SAVE_S))
+        pod = self._bench.nodes[0].pod("", TRAINING.format(name=name, wave=self._number, save_s=save_s))
+        spec = pod["spec"] | {
+            "nodeSelector": {LABEL: "true"},
+            "terminationGracePeriodSeconds": GRACE_S,
+            "schedulerName": SCHEDULER,
+            "schedulingGates": [{"name": "phasewise.dev/gang"}],
+            "volumes": [{"name": "checkpoints", "hostPath": {"path": str(self._bench.checkpoints)}}],
+        }
+        spec["containers"][0]["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
+        metadata = {"labels": {"job": name}, "annotations": {"phasewise.dev/checkpointable": "true"}}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name},
+            "spec": {"template": {"metadata": metadata, "spec": spec}, "podFailurePolicy": SURVIVES, "backoffLimit": 0},
+        }
+
+    def _running(self) -> dict[str, Json]:
+        pods = json.loads(self._cluster.core.list_namespaced_pod(self._namespace, _preload_content=False).data)["items"]
+        return {
+            pod["metadata"]["labels"]["job"]: pod["metadata"]
+            for pod in pods
+            if pod["status"].get("phase") == "Running" and pod["metadata"].get("labels", {}).get("job") in self._names
+        }
+
+    def _tell_categories(self) -> None:
+        there = self._running()
+        pods = [
+            {
+                "name": there[name]["name"],
+                "uid": there[name]["uid"],
+                "category": "Progressing" if place < LEARNING else "Converged",
+            }
+            for place, name in enumerate(self._names)
+        ]
+        group, version = PROFILES
+        metadata = {"name": f"wave-{self._number}", "namespace": self._namespace}
+        body = {"apiVersion": f"{group}/{version}", "kind": "PhaseProfile", "metadata": metadata, "spec": {}}
+        self._cluster.custom.create_namespaced_custom_object(*PROFILES, self._namespace, "phaseprofiles", body)
+        where = (*PROFILES, self._namespace, "phaseprofiles", metadata["name"])
+        self._cluster.custom.patch_namespaced_custom_object_status(*where, {"status": {"pods": pods}})
+
+    def _jobs(self) -> dict[str, Json]:
+        made = json.loads(self._cluster.kubectl("get", "jobs", "-n", self._namespace, "-o", "json"))["items"]
+        return {job["metadata"]["name"]: job for job in made}
+
+    def _moved_amid_faults(self) -> bool:
+        if time.monotonic() >= self._next_s:
+            self._fault()
+            self._next_s = time.monotonic() + float(self._chance.uniform(*FAULTS_EVERY_S))
+        for until_s, filler in [each for each in self._filled if each[0] <= time.monotonic()]:
+            self._cluster.kubectl("delete", "pod", filler, "-n", self._namespace, "--grace-period=0", "--force")
+            self._filled.remove((until_s, filler))
+        jobs = self._jobs()
+        return all(_is_over(_records(jobs[name])) for name in self._names[LEARNING:])
+
+    def _fault(self) -> None:
+        kinds: dict[str, Callable[[], object]] = {
+            "controller killed": self._kill_controller,
+            "API server restarted": self._restart_api_server,
+            "node full": self._fill_a_node,
+        }
+        what = str(self._chance.choice(list(kinds), p=[0.6, 0.15, 0.25]))
+        kinds[what]()
+        self._counted.faults[what] += 1
+
+    def _kill_controller(self) -> None:
+        self._controller.kill()
+        self._controller.start().wait_ready()
+
+    def _restart_api_server(self) -> None:
+        self._cluster.restart("kube-apiserver")
+        self._cluster.look_again()
+
+    def _fill_a_node(self) -> None:
+        node = self._bench.nodes[int(self._chance.integers(len(self._bench.nodes)))]
+        name = f"filler-{self._number}-{self._counted.faults['node full']}"
+        filler = node.pod(name, cpu="250m")
+        self._cluster.core.create_namespaced_pod(self._namespace, filler)
+        self._filled.append((time.monotonic() + FULL_S, name))
+
+    def _over(self) -> bool:
+        return all("completionTime" in job["status"] or job["status"].get("failed") for job in self._jobs().values())
+
+    def _judge(self) -> None:
+        counted = self._counted
+        for name, job in self._jobs().items():
+            lines = (self._bench.checkpoints / f"{name}.steps").read_text().split("\n")[:-1]
+            missing, repeated, pods = judge([(int(line.split()[0]), line.split()[1]) for line in lines])
+            records = _records(job)
+            back = [record for record in records if record.get("outcome") == "back"]
+            counted.jobs += 1
+            counted.moves += len(back)
+            counted.lost += missing
+            counted.repeated += repeated
+            made = Counter(record["algorithm"] for record in records if record.get("outcome") != "refused")
+            counted.moved_twice += max(made.values(), default=0) > 1 or pods > 1 + made.total()
+            counted.late += any(record.get("outcome") == "late" for record in records)
+            counted.failed += bool(job["status"].get("failed"))
+            counted.away_s += [float(record["awaySeconds"]) for record in back if "awaySeconds" in record]
+
+
+def _records(job: Json) -> list[Json]:
+    found: list[Json] = json.loads(job["metadata"].get("annotations", {}).get("phasewise.dev/moves", "[]"))
+    return found
+
+
+def _is_over(records: Sequence[Json]) -> bool:
+    return bool(records) and records[-1].get("outcome") in ("back", "late")
