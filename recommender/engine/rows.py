@@ -69,13 +69,6 @@ class Rows(SlotArrays):
         end = self.end[slot]
         return self.usage[slot, end - n : end]
 
-    def latest_of(self, slots: IntArray, numbers: IntArray) -> tuple[FloatArray, IntArray]:
-        """The newest rows of many, as many as each number says, one after the other: float64 (n, 2) and int64 (n,)."""
-        owners = np.repeat(slots, numbers)
-        before = np.cumsum(numbers) - numbers
-        places = np.repeat(self.end[slots] - numbers - before, numbers) + np.arange(len(owners))
-        return self.usage[owners, places], self.labels[owners, places].astype(np.int64)
-
     def told_anew(self, slots: IntArray, tell: Callable[[IntArray, FloatArray], IntArray]) -> IntArray:
         """Label all rows of these again, oldest first; returns the labels of the newest, int64 (m,)."""
         labels = np.full(len(slots), UNKNOWN_PHASE, np.int64)

@@ -11,12 +11,12 @@ from functools import partial
 
 import numpy as np
 
+from quality.plain_features import StageClusters
 from recommender.judging import interval_s
 from recommender.kernels.plan_arrays import LATEST, LONGER, PLAN
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.features import USAGE_FEATURES
 from recommender.phases.sojourns import BUCKETS
-from recommender.phases.stages import StageClusters
 from recommender.policies.phase_demand import AS_IT_COMES, FLOORS, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES, LabelledRun, fit_demand

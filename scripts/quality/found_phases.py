@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import adjusted_mutual_info_score
 
-from recommender.phases.stages import StageClusters
+from quality.plain_features import StageClusters
 from recommender.records import FloatArray
 
 OF_A_CLASS, OF_ALL = 6, 24

@@ -12,7 +12,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import adjusted_mutual_info_score
 
 from quality.cpu import Label, Phases, Row, decided, fixed, folds
-from recommender.phases.stages import stage_features
+from quality.plain_features import stage_features
 from recommender.records import IntArray, UsageSeries
 
 TREES, LEAST_OF_A_LEAF = 200, 5

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
-from recommender.phases.stages import STAY, WEIGHTS, StageClusters, stage_features
+from quality.plain_features import STAY, WEIGHTS, StageClusters, stage_features
 from recommender.records import FloatArray
 
 RECORDINGS = Path(__file__).parents[3] / "recommender" / "data" / "recordings"
