@@ -97,6 +97,32 @@ class Connections:
             next(iter(self.by_silence)).hang_up("too many")
 
 
+class Corked:
+    """A transport that sends what is written in one turn of the loop at once: uvicorn writes head and body one by one,
+    and each would be a system call of ours and a packet that wakes the client."""
+
+    def __init__(self, transport: Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._parts:
+            self._transport.write(b"".join(self._parts))
+            self._parts.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's, with limits of time and size. What it overrides are the callbacks of asyncio and of httptools."""
 
@@ -124,7 +150,7 @@ class Connection(HttpToolsProtocol):
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(transport)
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]  # in all that uvicorn asks of it
         self._connections.heard(self)
 
     def data_received(self, data: bytes) -> None:

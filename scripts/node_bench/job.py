@@ -46,7 +46,7 @@ def stage(name: str) -> None:
 class Job:
     """The job's data and model, and its stages as methods."""
 
-    def __init__(self, seed: int, size: float, pace: float, scale: float, model: Model) -> None:
+    def __init__(self, seed: int, size: float, pace: float, scale: float, waits: int, work: int, model: Model) -> None:
         import numpy as np  # noqa: PLC0415 - `import` is a stage
 
         self._np = np
@@ -54,6 +54,7 @@ class Job:
         self._rows = max(FEWEST_ROWS, round(ROWS * size * scale)) // SHARDS
         self._pace = pace
         self._scale = scale
+        self._waits, self._work = waits, work
         self._model = model
         self._shards: list[NDArray[np.float32]] = []
         self._rows_in_order: NDArray[np.float32]
@@ -62,7 +63,7 @@ class Job:
     def load(self) -> None:
         """Wait for the storage, shard by shard; memory grows by each."""
         for _ in range(SHARDS):
-            time.sleep(SHARD_WAIT_S * self._pace * self._scale)
+            time.sleep(SHARD_WAIT_S * self._pace * self._scale * self._waits)
             self._shards.append(self._chance.standard_normal((self._rows, FEATURES), dtype=self._np.float32))
 
     def preprocess(self) -> None:
@@ -73,7 +74,7 @@ class Job:
         centred = raw - raw.mean(axis=0)
         prepared = np.empty_like(raw)
         block = max(1, len(raw) // 64)
-        for _ in range(PREPROCESS_PASSES):
+        for _ in range(PREPROCESS_PASSES * self._work):
             for start in range(0, len(raw), block):
                 part = slice(start, start + block)
                 ranks = np.sort(centred[part], axis=0)
@@ -85,7 +86,7 @@ class Job:
     def train(self) -> None:
         """One epoch: mostly the accelerator's time."""
         held = round(len(self._rows_in_order) * HELD_OUT)
-        for _ in range(max(2, round(STEPS * self._scale))):
+        for _ in range(max(2, round(STEPS * self._scale)) * self._waits):
             picked = self._chance.integers(held, len(self._rows_in_order), BATCH)
             self._model.step(self._rows_in_order[picked], self._labels[picked])
             time.sleep(STEP_WAIT_S * self._pace)
@@ -94,7 +95,7 @@ class Job:
         """Go through the held-out rows on the CPU."""
         held = round(len(self._rows_in_order) * HELD_OUT)
         losses = []
-        for _ in range(EVALUATION_PASSES):
+        for _ in range(EVALUATION_PASSES * self._work):
             for start in range(0, held, EVALUATION_ROWS):
                 part = slice(start, min(start + EVALUATION_ROWS, held))
                 losses.append(self._model.evaluate(self._rows_in_order[part], self._labels[part]))
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
     from node_bench import models  # noqa: PLC0415 - this is what the stage is about
 
     model = models.new(arguments.workload, FEATURES, CLASSES, arguments.seed)
-    job = Job(arguments.seed, arguments.size, arguments.pace, arguments.scale, model)
+    job = Job(arguments.seed, arguments.size, arguments.pace, arguments.scale, arguments.waits, arguments.work, model)
     stage("load")
     job.load()
     stage("preprocess")
@@ -139,6 +140,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--pace", type=float, default=1.0)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--waits", type=int, default=1)
+    parser.add_argument("--work", type=int, default=1)
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     run(parser.parse_args())
 

@@ -25,6 +25,8 @@ class Plan:
         How long its waits (storage, accelerator) are against a middling job's.
     scale
         1 for a job of about a minute; less makes data, work and waits smaller.
+    waits, work
+        So many times as long are the stages that wait, and those that compute, with the same data.
     """
 
     number: int
@@ -33,14 +35,17 @@ class Plan:
     epochs: int
     pace: float
     scale: float = 1.0
+    waits: int = 1
+    work: int = 1
 
     def arguments(self) -> list[str]:
         """The options of `python -m node_bench.job` for it."""
         sizes = {"seed": self.seed, "size": self.size, "epochs": self.epochs, "pace": self.pace, "scale": self.scale}
+        sizes |= {"waits": self.waits, "work": self.work}
         return [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
 
 
-def draw(count: int, seed: int, scale: float = 1.0) -> list[Plan]:
+def draw(count: int, seed: int, scale: float = 1.0, waits: int = 1, work: int = 1) -> list[Plan]:
     """The first `count` jobs of a batch; the same seed gives the same batch.
 
     A scale below 1 is for trying things out: two epochs are enough there.
@@ -51,5 +56,5 @@ def draw(count: int, seed: int, scale: float = 1.0) -> list[Plan]:
         size, pace = (round(float(factor), 3) for factor in chance.uniform(1 - VARIATION, 1 + VARIATION, 2))
         epochs = int(chance.integers(EPOCHS[0], EPOCHS[1] + 1))
         own = int(chance.integers(1, 2**20))
-        plans.append(Plan(number, own, size, epochs if scale == 1.0 else 2, pace, scale))
+        plans.append(Plan(number, own, size, epochs if scale == 1.0 else 2, pace, scale, waits, work))
     return plans

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from node_bench.figures import Figures
 from recommender.plots.style import INK, SETTINGS, SOFT, TARGET, grid, new_figure, save
 
 GIB = 2.0**30
-_ROW_INCHES = 2.3
+_ROW_INCHES, _TITLE = 2.3, 8
 
 
 def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: float) -> None:
@@ -29,8 +31,10 @@ def draw(rows: Sequence[Figures], path: Path, node_cores: float, node_bytes: flo
             _panel(memory, row, line.memory_bytes, line.memory_request_bytes, node_bytes, GIB)
             killed_s = line.oom_kills_s
             memory.plot(killed_s, [node_bytes / GIB] * len(killed_s), "x", color=TARGET, label="OOM kill")
-            cpu.set(ylabel="CPU, cores", title=row.title)
-            memory.set(ylabel="memory, GiB", title=_facts(row))
+            cpu.set_ylabel("CPU, cores")
+            memory.set_ylabel("memory, GiB")
+            cpu.set_title(row.title, fontsize=_TITLE)
+            memory.set_title(_facts(row), fontsize=_TITLE)
         for axes in panels[-1, :2]:
             axes.set(
                 xlabel="seconds since the first job was submitted", xlim=(0, 1.02 * max(row.batch_s for row in rows))
@@ -61,19 +65,22 @@ def _one_job(axes: Axes, row: Figures, most_cores: float) -> None:
     job = row.one_job
     axes.fill_between(job.since_s, job.cpu_cores, step="post", color=SOFT, alpha=0.5, linewidth=0)
     axes.step(job.since_s, job.cpu_request_cores, where="post", color=INK, linewidth=1.0)
-    for since_s, stage in job.stages:
+    room_s = 0.04 * (job.since_s[-1] if job.since_s else 0.0)
+    for (since_s, stage), (until_s, _) in pairwise([*job.stages, (math.inf, "")]):
         axes.axvline(since_s, color=SOFT, linewidth=0.6, linestyle=":")
-        axes.text(since_s, 1.12 * most_cores, f" {stage}", rotation=90, va="top", fontsize=6, color=SOFT)
-    axes.set(ylim=(0, 1.15 * most_cores), title=_raised(row))
+        if until_s - since_s > room_s:  # else the name would lie upon the next one
+            axes.text(since_s, 1.12 * most_cores, f" {stage}", rotation=90, va="top", fontsize=6, color=SOFT)
+    axes.set_ylim(0, 1.15 * most_cores)
+    axes.set_title(_raised(row), fontsize=_TITLE)
     grid(axes, "y")
 
 
 def _raised(row: Figures) -> str:
     found = row.rises
     if not found.stages:
-        return "the job submitted last"
+        return "the last job"
     ahead_by = f", by {found.lead_s:.0f} s" if found.ahead else ""
-    return f"the last job; of all, {found.ahead} of {found.stages} raised ahead{ahead_by}"
+    return f"the last job; ahead {found.ahead} of {found.stages}{ahead_by}"
 
 
 def _facts(row: Figures) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -16,7 +17,7 @@ import trustme
 from extender.web import server as server_module
 from extender.web.app import ASIDE_BYTES, App, BodyLimits
 from extender.web.pages import create_pages
-from extender.web.server import Server, Serving
+from extender.web.server import Corked, Server, Serving
 from extender.web.telemetry import Telemetry
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
@@ -93,6 +94,35 @@ def test_a_connection_is_kept_and_answers_one_request_after_the_other_at_once(co
     for _ in range(20):
         assert ask(connection) == b"body"
     assert time.monotonic() - began_s < 0.4, "with 40 ms for each of two writes it would be 0.8"
+
+
+def test_head_and_body_of_an_answer_leave_together_and_nothing_is_left_behind_by_who_closes() -> None:
+    sent: list[bytes] = []
+
+    class Wire(asyncio.Transport):
+        def write(self, data: object) -> None:
+            assert isinstance(data, bytes)
+            sent.append(data)
+
+        def close(self) -> None:
+            sent.append(b"closed")
+
+        def get_extra_info(self, name: str, default: object = None) -> object:
+            return name
+
+    async def answers() -> None:
+        corked = Corked(Wire(), asyncio.get_running_loop())
+        corked.write(b"head")
+        corked.write(b"body")
+        assert sent == []
+        await asyncio.sleep(0)
+        assert sent == [b"headbody"]
+        corked.write(b"more")
+        corked.close()
+        assert corked.get_extra_info("peername") == "peername"
+
+    asyncio.run(answers())
+    assert sent == [b"headbody", b"more", b"closed"]
 
 
 def test_who_takes_long_over_a_large_body_keeps_nobody_else_waiting() -> None:
