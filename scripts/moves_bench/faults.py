@@ -29,7 +29,7 @@ from moves_bench.real import Bench
 Json = dict[str, Any]
 
 CONVERGED, LEARNING = 20, 1
-"""Jobs of a wave: SpeCon moves each that has converged away from the one that learns."""
+"""Jobs of a wave, at the most: SpeCon moves each that has converged away from the one that learns."""
 
 SLOWEST_SAVE_S, GRACE_S = 8.0, 30
 FAULTS_EVERY_S = (3.0, 8.0)
@@ -96,7 +96,8 @@ def run(bench: Bench, moves: int, seed: int) -> Counted:
         stack.callback(controller.stop)
         wave = 0
         while counted.moves < moves:
-            _Wave(bench, namespace, controller, wave, chance, counted).play()
+            converged = min(CONVERGED, moves - counted.moves)
+            _Wave(bench, namespace, controller, wave, converged, chance, counted).play()
             bench.tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
             wave += 1
     return counted
@@ -146,12 +147,13 @@ class _Wave:
         namespace: str,
         controller: Server,
         number: int,
+        converged: int,
         chance: np.random.Generator,
         counted: Counted,
     ) -> None:
         self._bench, self._namespace, self._controller = bench, namespace, controller
         self._number, self._chance, self._counted = number, chance, counted
-        self._names = [f"w{number}-{place}" for place in range(CONVERGED + LEARNING)]
+        self._names = [f"w{number}-{place}" for place in range(converged + LEARNING)]
         self._next_s = 0.0
         self._filled: list[tuple[float, str]] = []
 

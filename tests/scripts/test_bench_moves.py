@@ -1,0 +1,35 @@
+"""The bench of moves: what it says of jobs that were moved while things broke, and a few of them on real nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+
+from local_cluster.real_node.node import what_is_missing
+from moves_bench.faults import Counted, judge, told
+from tests.scripts.benches import invoke
+
+
+def test_a_step_that_is_missing_or_was_taken_twice_is_seen_whoever_took_it() -> None:
+    assert judge([(1, "a"), (2, "a"), (3, "b"), (4, "b")]) == (False, False, 2)
+    assert judge([(1, "a"), (2, "a"), (1, "b"), (2, "b")]) == (False, True, 2)
+    assert judge([(1, "a"), (3, "a")]) == (True, False, 1)
+    assert judge([]) == (False, False, 0)
+
+
+def test_the_row_tells_what_was_done_to_the_jobs_and_what_became_of_them() -> None:
+    counted = Counted(Counter({"node full": 2, "controller killed": 3}), moves=20, jobs=21, away_s=[4.0, 6.0, 20.0])
+    assert told(counted) == ("| 20 of 21 jobs | 3 x controller killed, 2 x node full | 0 | 0 | 0 | 0 | 0 | 6 s, 20 s |")
+
+
+@pytest.mark.skipif(bool(what_is_missing()), reason=f"no real node on this machine: {what_is_missing()}")
+@pytest.mark.cluster
+def test_a_few_jobs_are_moved_on_real_nodes_while_things_break_and_lose_nothing(tmp_path: Path) -> None:
+    done = invoke("bench_moves", "--faults", "--moved", 3, "--json", tmp_path / "r.json")
+    assert done.exit_code == 0, done.output
+    counted = orjson.loads((tmp_path / "r.json").read_bytes())
+    assert counted["moves"] >= 3 <= counted["jobs"] - 1
+    assert all(counted[harm] == 0 for harm in ("lost", "repeated", "moved_twice", "late", "failed"))
