@@ -115,7 +115,7 @@ def told(counted: Counted) -> str:
 
 def as_json(counted: Counted) -> Json:
     """All of it."""
-    return asdict(counted)
+    return asdict(counted) | {"faults": dict(counted.faults)}
 
 
 def judge(steps: Sequence[tuple[int, str]]) -> tuple[bool, bool, int]:

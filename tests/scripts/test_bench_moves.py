@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from local_cluster.real_node.node import what_is_missing
-from moves_bench.faults import Counted, judge, told
+from moves_bench.faults import Counted, as_json, judge, told
 from tests.scripts.benches import invoke
 
 
@@ -23,6 +23,7 @@ def test_a_step_that_is_missing_or_was_taken_twice_is_seen_whoever_took_it() -> 
 def test_the_row_tells_what_was_done_to_the_jobs_and_what_became_of_them() -> None:
     counted = Counted(Counter({"node full": 2, "controller killed": 3}), moves=20, jobs=21, away_s=[4.0, 6.0, 20.0])
     assert told(counted) == ("| 20 of 21 jobs | 3 x controller killed, 2 x node full | 0 | 0 | 0 | 0 | 0 | 6 s, 20 s |")
+    assert orjson.loads(orjson.dumps(as_json(counted)))["faults"] == {"node full": 2, "controller killed": 3}
 
 
 @pytest.mark.skipif(bool(what_is_missing()), reason=f"no real node on this machine: {what_is_missing()}")
