@@ -68,6 +68,8 @@ class RunFacts:
         Of the container, where it ended.
     oom_killed_s
         Unix seconds at which it was killed for memory and started again; the last time.
+    input_size
+        Of what it worked on, in a unit that the runs of its class share.
     limits, allocatable
         Cores and bytes: the container's limits, and what its node has for pods.
     """
@@ -76,6 +78,7 @@ class RunFacts:
     finished_s: float = math.nan
     exit_code: float = math.nan
     oom_killed_s: float = math.nan
+    input_size: float = math.nan
     limits: Amounts = (math.nan, math.nan)
     allocatable: Amounts = (math.nan, math.nan)
 

@@ -48,6 +48,21 @@ def parse_duration_s(text: str) -> float:
     return seconds
 
 
+def parse_size(text: str) -> float:
+    """A size in a unit of its own: rows, files, bytes. NaN for what is no positive number.
+
+    Examples
+    --------
+    >>> parse_size("1.2e6"), parse_size("40000"), parse_size("large")
+    (1200000.0, 40000.0, nan)
+    """
+    try:
+        size = float(text)
+    except ValueError:
+        return math.nan
+    return size if size > 0.0 and math.isfinite(size) else math.nan
+
+
 def parse_moment_s(text: str) -> float:
     """Unix seconds of a moment written as such, or by RFC 3339; without a zone it is UTC.
 

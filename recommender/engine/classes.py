@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -82,7 +83,8 @@ class Classes:
         """A run was killed for memory; it is taken to have needed so much, whenever it came to that."""
         rise = needed_bytes / memory.peak_bytes if memory.peak_bytes else 0.0
         rises = np.where(memory.rises > 0.0, np.fmax(memory.rises, rise), 0.0)
-        self._learn_memory(key, container, RunMemory(max(needed_bytes, memory.peak_bytes), rises, True), now_s)
+        needed_bytes = max(needed_bytes, memory.peak_bytes)
+        self._learn_memory(key, container, RunMemory(needed_bytes, rises, True, memory.input_size), now_s)
 
     def _learn_memory(self, key: WorkloadKey, container: str, memory: RunMemory, now_s: float) -> None:
         self.runs(key, container).memory.add(memory)
@@ -147,15 +149,21 @@ def memory_of(content: Mapping[str, Any]) -> list[RunMemory]:
     rises = rises.reshape(-1, AGES)
     if peaks.shape != (len(rises),) or not (np.isfinite(peaks).all() and np.isfinite(rises).all()):
         raise ValueError("what runs left behind does not fit")
-    return [RunMemory(*run) for run in zip(peaks.tolist(), rises, map(bool, content["killed"]), strict=True)]
+    told = content.get("inputs", [None] * len(peaks))
+    sizes = [math.nan if size is None else float(size) for size in told]
+    if any(size <= 0.0 or math.isinf(size) for size in sizes):
+        raise ValueError("the size of an input is not positive")
+    return [RunMemory(*run) for run in zip(peaks.tolist(), rises, map(bool, content["killed"]), sizes, strict=True)]
 
 
 def _memory_content(runs: ClassMemory) -> dict[str, Any]:
     """Ready for JSON, in a few digits, rounded up."""
+    told = {"inputs": runs.input_sizes} if not np.isnan(runs.input_sizes).all() else {}
     return {
         "mib": np.ceil(runs.peaks_bytes / BYTES_PER_MIB * 100.0) / 100.0,
         "rises": np.ceil(runs.rises * 1e4) / 1e4,
         "killed": runs.killed,
+        **told,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -96,16 +97,16 @@ class Expectations:
         stands_bytes = float(self._groups.arrays.standing()[slot, MEMORY])
         waiting = self._waiting(slot)
         asked = [
-            (running.workload, now_s - running.started_s if running.started_s is not None else 0.0)
+            (running.workload, now_s - running.started_s if running.started_s is not None else 0.0, running.input_size)
             for instance in waiting
             if instance not in self._fleet.members and (running := self._running[instance])
         ]
         if not waiting:  # the next run of a CronJob is made with what stands
-            asked = [(self._groups.workload[slot], 0.0)]
-        for workload, age_s in asked:
+            asked = [(self._groups.workload[slot], 0.0, math.nan)]
+        for workload, age_s, input_size in asked:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.expect(runs, age_s)) is not None:
-                memory_bytes, promised = coming_memory(runs, stands_bytes, self._target_kills)
+                memory_bytes, promised = coming_memory(runs, stands_bytes, input_size, self._target_kills)
                 found.append(Coming((expected.cpu_cores, memory_bytes), promised, expected.rule))
         if not found:
             return None

@@ -43,6 +43,8 @@ class ContainerArrays(SlotArrays):
         Which cycle of the clock the latest sample is of; (n, 2): the largest use in that one, and in the one before.
     had, limits
         (n, 2): its requests and limits, NaN where absent.
+    input_size
+        Of what its run works on; NaN where nobody says.
     given
         It has had, at some time, what we published: what it has is ours to answer for.
     pinned
@@ -78,6 +80,7 @@ class ContainerArrays(SlotArrays):
     cycle_cpu_cores: FloatArray
     had: FloatArray
     limits: FloatArray
+    input_size: FloatArray
     given: BoolArray
     pinned: IntArray
     free_cpu_cores: FloatArray
@@ -101,6 +104,7 @@ class ContainerArrays(SlotArrays):
             "class_asked_s": -np.inf,
             "every_s": 0.0,
             "free_cpu_cores": np.nan,
+            "input_size": np.nan,
         }
         super().__init__(
             {**cells, **numbers, **marks, **amounts, **phases, **times, "group": NOBODY, "decided_by": UNDECIDED}

@@ -254,6 +254,7 @@ class Engine:
         arrays.group[slot] = self.groups.slots.get(running.group, NOBODY) if running is not None and lives else NOBODY
         if running is not None:
             arrays.had[slot], arrays.limits[slot] = running.requests, running.limits
+            arrays.input_size[slot] = running.input_size
 
     def _take_samples(self, seen: Seen, now_s: float, report: Report) -> None:
         with report.guard("metrics"):
@@ -317,7 +318,8 @@ class Engine:
         ended = running.ended
         if running.workload is None or ended is None or ended.exit_code != 0 or running.restarts > 0 or running.resumed:
             return False
-        curve, memory = self.fleet.curves.curve(member.slot), self.fleet.memory.run(member.slot)
+        curve = self.fleet.curves.curve(member.slot)
+        memory = self.fleet.memory.run(member.slot)._replace(input_size=running.input_size)
         duration_s = curve.duration_s
         if ended.finished_s is not None and ended.started_s is not None:
             duration_s = ended.finished_s - ended.started_s

@@ -102,6 +102,8 @@ class Running(NamedTuple):
         The node that it runs on where it shares that with others, and the policy; empty where it does not.
     declared_cores
         What its owner requests of CPU for it; NaN where nobody says, or it does not matter.
+    input_size
+        Of what its run works on, in a unit that the runs of its class share; NaN where nobody says.
     """
 
     group: Group
@@ -118,6 +120,7 @@ class Running(NamedTuple):
     shares_node: str = ""
     shares_by: str = ""
     declared_cores: float = math.nan
+    input_size: float = math.nan
 
 
 class Kill(NamedTuple):

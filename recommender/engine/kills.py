@@ -71,7 +71,9 @@ class Kills:
                 workload = None if member is None else member.facts.workload
                 if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
                     continue
-                key, left = WorkloadKey(kill.instance.namespace, workload), self._fleet.memory.run(member.slot)
+                key = WorkloadKey(kill.instance.namespace, workload)
+                input_size = float(self._fleet.arrays.input_size[member.slot])
+                left = self._fleet.memory.run(member.slot)._replace(input_size=input_size)
                 needed_bytes = self._needed_bytes(kill, left.peak_bytes)
                 self._classes.learn_kill(key, kill.instance.container, left, needed_bytes, now_s)
 

@@ -6,6 +6,7 @@ declared, is a rail's business.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -52,26 +53,27 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     arrays.promised[slots] = ~np.isnan(promises.peak_bytes)
 
 
-def coming_memory(runs: ClassRuns, stands_bytes: float, target_kills: float) -> tuple[float, bool]:
+def coming_memory(runs: ClassRuns, stands_bytes: float, input_size: float, target_kills: float) -> tuple[float, bool]:
     """Bytes for a container of a class that has not used anything yet; and whether the class promises that."""
-    bounds = runs.memory.bounds(target_kills)
+    bounds = runs.memory.bounds(target_kills, input_size)
     if np.isnan(bounds.peak_bytes):
         return max(stands_bytes, bounds.least_bytes), False
     return bounds.peak_bytes, True
 
 
-def memory_words(runs: ClassRuns | None, target_kills: float) -> str:
+def memory_words(runs: ClassRuns | None, input_size: float, target_kills: float) -> str:
     """What the memory of a container of a class rests on."""
     if runs is None:
         return "memory follows its own largest use: it has no class"
-    bounds = runs.memory.bounds(target_kills)
+    bounds = runs.memory.bounds(target_kills, input_size)
     if np.isnan(bounds.peak_bytes):
-        return (
-            f"memory follows its own largest use: {bounds.runs} earlier runs of its class are too few to promise more"
-        )
+        few = f"{bounds.runs} earlier runs of its class are too few to promise more"
+        far = f"its input of {input_size:g} is far larger than that of the {bounds.runs} earlier runs of its class"
+        return f"memory follows its own largest use: {far if bounds.by_input else few}"
     chance = bounds.runs / (bounds.runs + 1.0)
+    scaled = f", taken as with its input of {input_size:g}" if bounds.by_input else ""
     return (
-        f"memory by {bounds.runs} earlier runs of its class: the rest of a run stays below its own largest use "
+        f"memory by {bounds.runs} earlier runs of its class{scaled}: the rest of a run stays below its own largest use "
         f"by their rises, and below {format_memory(bounds.peak_bytes)}, with a chance of {chance:.0%} and their margin"
     )
 
@@ -89,16 +91,17 @@ def _largest_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> FloatA
 
 
 def _promises(fleet: Fleet, slots: IntArray, target_kills: float) -> Promises:
-    """Of the classes of these containers, each asked once."""
+    """Of the classes of these containers, each asked once for each size of input."""
     m = len(slots)
     promises = Promises(np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf))
-    members_of: dict[ClassRuns, list[int]] = {}
-    for place, slot in enumerate(slots.tolist()):
+    members_of: dict[tuple[ClassRuns, float | None], list[int]] = {}
+    sizes = fleet.arrays.input_size[slots].tolist()
+    for place, (slot, size) in enumerate(zip(slots.tolist(), sizes, strict=True)):
         runs = fleet.by_slot[slot].runs
         if runs is not None and len(runs.memory):
-            members_of.setdefault(runs, []).append(place)
-    for runs, places in members_of.items():
-        bounds = runs.memory.bounds(target_kills)
+            members_of.setdefault((runs, None if math.isnan(size) else size), []).append(place)
+    for (runs, size), places in members_of.items():
+        bounds = runs.memory.bounds(target_kills, math.nan if size is None else size)
         promises.peak_bytes[places], promises.least_bytes[places] = bounds.peak_bytes, bounds.least_bytes
         promises.rises[places] = bounds.rises
     return promises

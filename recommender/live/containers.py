@@ -61,6 +61,7 @@ class Home(NamedTuple):
             shares_node=pod.node if by else "",
             shares_by=by if pod.node else "",
             declared_cores=self.state.selection.declared.get(container.name, NOTHING)[CPU] if by else math.nan,
+            input_size=pod.input_size,
         )
 
 

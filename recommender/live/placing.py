@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import INPUT_SIZE
 from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
 from recommender.live.rules import shares
@@ -40,7 +42,7 @@ class Placing:
         """The pods of each, as they are now."""
         report.each(states, VpaState.name, self._select)
         if not self._are_placed(states):
-            self._place(states)
+            self._place(states, report)
 
     def _select(self, state: VpaState) -> None:
         """Where they cannot be told now, those known before stay; where none were, that is no word on pods at all."""
@@ -60,17 +62,17 @@ class Placing:
             and all(_same(self._placed.get(one.vpa.key), _placed(one)) for one in states)
         )
 
-    def _place(self, states: Collection[VpaState]) -> None:
+    def _place(self, states: Collection[VpaState], report: Report) -> None:
         """Bring the index up to date."""
         # Of two VPAs for one pod the updater obeys the older one of those that are not Off.
         ordered = sorted(states, key=lambda one: (one.vpa.update_mode == "Off", one.vpa.created_s, one.vpa.key))
         now = {state.vpa.key: _placed(state) for state in ordered}
-        if not self._renew(now):
+        if not self._renew(now, report):
             self.index.clear()
-            self._add(ordered)
+            self._add(ordered, report)
         self._placed = now
 
-    def _renew(self, now: dict[ObjectKey, Placed]) -> bool:
+    def _renew(self, now: dict[ObjectKey, Placed], report: Report) -> bool:
         """Place those anew whose pods are not the same; False when all must be, since one pod has several VPAs."""
         if self.index.contested or not self._placed or self._placed.keys() - now.keys():
             return False
@@ -81,13 +83,15 @@ class Placing:
             if before is not None:
                 for pod in before.selection.pods:
                     self.index.drop(before.state, pod)
-        self._add(now[key].state for key in changed)
+        self._add((now[key].state for key in changed), report)
         return not self.index.contested
 
-    def _add(self, states: Iterable[VpaState]) -> None:
+    def _add(self, states: Iterable[VpaState], report: Report) -> None:
         for state in states:
             for pod in state.selection.pods:
                 self.index.add(state, pod)
+                if INPUT_SIZE in pod.annotations and math.isnan(pod.input_size):
+                    report.refuse(f"pod {pod.key}", f"{INPUT_SIZE} that is no positive number")
 
 
 def _placed(state: VpaState) -> Placed:

@@ -4,10 +4,15 @@ Two facts of each earlier run are kept: its peak, and by how much its memory ros
 within the time that a change takes (`kernels.memory_rises`). The next run is allocated the smaller of the class's peak
 and its own largest use x the class's largest rise. One run in n + 1 exceeds the largest of n others, so both have a
 margin that shrinks with n. Before a class has enough runs, what was declared stays, for ten minutes at least.
+
+Where runs tell the size of their input, a straight line leads from it to the peak (as in Bader et al., "Predicting
+Dynamic Memory Requirements for Scientific Workflow Tasks", 2023): the peaks of earlier runs are taken as they would be
+with the input of the next one, each by the line through the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -30,12 +35,18 @@ FEWEST_RUNS = 3
 MOST_RUNS = 256
 """The latest ones are kept: a class changes with its code."""
 
+MOST_INPUTS = 4096
+"""For so many sizes of input a class remembers what it promised."""
+
 MARGIN, MARGIN_OF_ONE = 0.05, 1.0
 """Above the largest of n runs: this share, and the second one divided by n: so likely is it to be exceeded."""
 
 SLOWER = 1
 """A run may take 2 ** this times as long as the earlier ones to come to the same point: rises count from that much
 earlier on."""
+
+FARTHEST = 4.0
+"""An input more times as large as any known one makes a run a stranger; one more times smaller counts as that small."""
 
 ABOVE_OWN = 1.1
 """A run that comes up to the peak of its class keeps this much above its own largest use."""
@@ -56,11 +67,14 @@ class RunMemory(NamedTuple):
         among decisions from each age on; a ratio, 0 for ages that it did not reach.
     killed
         For memory: nobody knows what it would have come to.
+    input_size
+        Of what it worked on, in a unit that the runs of its class share; NaN where it told none.
     """
 
     peak_bytes: float
     rises: FloatArray
     killed: bool = False
+    input_size: float = math.nan
 
 
 class MemoryBounds(NamedTuple):
@@ -69,7 +83,7 @@ class MemoryBounds(NamedTuple):
     Attributes
     ----------
     runs
-        Earlier runs that came to their end.
+        Earlier runs that came to their end, of those that are compared.
     peak_bytes
         What a run stays below; NaN where nothing is promised.
     rises
@@ -77,12 +91,15 @@ class MemoryBounds(NamedTuple):
         runs became that old.
     least_bytes
         Where nothing is promised: what a killed run showed to be needed; 0 without one.
+    by_input
+        The peak is that of runs with this one's input.
     """
 
     runs: int
     peak_bytes: float
     rises: FloatArray
     least_bytes: float = 0.0
+    by_input: bool = False
 
 
 NOTHING_PROMISED = MemoryBounds(0, np.nan, np.full(AGES, np.inf))
@@ -138,13 +155,14 @@ class ClassMemory:
 
     Attributes
     ----------
-    peaks_bytes, rises, killed
-        float64 (runs,) and (runs, AGES), bool (runs,): see `RunMemory`.
+    peaks_bytes, rises, killed, input_sizes
+        float64 (runs,) and (runs, AGES), bool (runs,), float64 (runs,): see `RunMemory`.
     """
 
     def __init__(self, runs: Iterable[RunMemory] = ()) -> None:
         self.peaks_bytes, self.rises, self.killed = np.zeros(0), np.zeros((0, AGES)), np.zeros(0, bool)
-        self._bounds: dict[float, MemoryBounds] = {}
+        self.input_sizes = np.zeros(0)
+        self._bounds: dict[tuple[float, float | None], MemoryBounds] = {}
         for run in runs:
             self.add(run)
 
@@ -152,28 +170,77 @@ class ClassMemory:
         return len(self.peaks_bytes)
 
     def __iter__(self) -> Iterator[RunMemory]:
-        return map(RunMemory, self.peaks_bytes.tolist(), self.rises, self.killed.tolist())
+        sizes = self.input_sizes.tolist()
+        return map(RunMemory, self.peaks_bytes.tolist(), self.rises, self.killed.tolist(), sizes)
 
     def add(self, run: RunMemory) -> None:
         """A run came to its end, or was killed."""
         self.peaks_bytes = np.append(self.peaks_bytes, run.peak_bytes)[-MOST_RUNS:]
         self.rises = np.concatenate([self.rises, run.rises[np.newaxis]])[-MOST_RUNS:]
         self.killed = np.append(self.killed, run.killed)[-MOST_RUNS:]
+        self.input_sizes = np.append(self.input_sizes, run.input_size)[-MOST_RUNS:]
         self._bounds.clear()
 
-    def bounds(self, target_kills: float) -> MemoryBounds:
-        """What the next run stays below with a chance of all but `target_kills`."""
-        if target_kills not in self._bounds:
-            self._bounds[target_kills] = self._bound(target_kills)
-        return self._bounds[target_kills]
+    def bounds(self, target_kills: float, input_size: float = math.nan) -> MemoryBounds:
+        """What the next run stays below with a chance of all but `target_kills`.
 
-    def _bound(self, target_kills: float) -> MemoryBounds:
-        ended = int(np.count_nonzero(~self.killed))
-        if ended < FEWEST_RUNS:
+        Parameters
+        ----------
+        input_size
+            The next run's; NaN where it tells none, and then all earlier ones are compared as they were.
+        """
+        key = target_kills, None if math.isnan(input_size) else input_size
+        if key not in self._bounds:
+            if len(self._bounds) >= MOST_INPUTS:
+                self._bounds.clear()
+            self._bounds[key] = self._bound(target_kills, input_size)
+        return self._bounds[key]
+
+    def _bound(self, target_kills: float, input_size: float) -> MemoryBounds:
+        told = ~np.isnan(self.input_sizes)
+        by_input = not math.isnan(input_size) and int(np.count_nonzero(told & ~self.killed)) >= FEWEST_RUNS
+        compared = told if by_input else np.ones(len(self), bool)
+        sizes, peaks_bytes = self.input_sizes[compared], self.peaks_bytes[compared]
+        ended = int(np.count_nonzero(compared & ~self.killed))
+        if ended < FEWEST_RUNS or (by_input and input_size > FARTHEST * sizes.max()):
             least_bytes = float(self.peaks_bytes[self.killed].max(initial=0.0))
-            return NOTHING_PROMISED._replace(runs=ended, least_bytes=least_bytes)
+            return NOTHING_PROMISED._replace(runs=ended, least_bytes=least_bytes, by_input=by_input)
+        if by_input:
+            peaks_bytes = peaks_with(max(input_size, float(sizes.min()) / FARTHEST), sizes, peaks_bytes)
         of_ages = np.array([_bound(column[column > 0], target_kills) for column in self.rises.T])
-        return MemoryBounds(ended, _bound(self.peaks_bytes, target_kills), of_ages)
+        return MemoryBounds(ended, _bound(peaks_bytes, target_kills), of_ages, by_input=by_input)
+
+
+def peaks_with(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArray) -> FloatArray:
+    """The peaks of n runs as they would be with another input.
+
+    Of each the ratio to what the line through all others foretells is kept (leave-one-out, as the jackknife+ of Barber,
+    Candes, Ramdas and Tibshirani, 2021): a line through itself would flatter it. Lines neither fall nor start below
+    zero: then the mean, or the line through the origin, is taken.
+
+    Parameters
+    ----------
+    input_size
+        What the other input is.
+    input_sizes, peaks_bytes
+        float64 (n,): of three runs and more; sizes are positive.
+
+    Returns
+    -------
+    float64 (n,)
+        Bytes.
+    """
+    scale, n = float(input_sizes.mean()), len(input_sizes) - 1
+    x, y = input_sizes / scale, peaks_bytes
+    # Of all but one: sums over all, less its own.
+    sum_x, sum_y, sum_xx, sum_xy = (values.sum() - values for values in (x, y, x * x, x * y))
+    spread = n * sum_xx - sum_x**2
+    slope = np.where(spread > 1e-9, (n * sum_xy - sum_x * sum_y) / np.where(spread > 1e-9, spread, 1.0), 0.0)
+    slope = np.maximum(slope, 0.0)
+    start = (sum_y - slope * sum_x) / n
+    slope, start = np.where(start < 0.0, sum_xy / sum_xx, slope), np.maximum(start, 0.0)
+    scaled: FloatArray = (start + slope * (input_size / scale)) * y / (start + slope * x)
+    return scaled
 
 
 def memory_targets(

@@ -122,7 +122,8 @@ class Phasewise:
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
         limits = requests if self._limits_follow else (float("nan"), float("nan"))
-        return Running(self._groups[number], series.workload, started_s(series), requests, limits)
+        group, began_s, size = self._groups[number], started_s(series), series.facts.input_size
+        return Running(group, series.workload, began_s, requests, limits, input_size=size)
 
     def _tell_use(self, told: Told) -> None:
         at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]

@@ -11,7 +11,15 @@ import numpy as np
 from recommender.errors import BadInput, Misuse
 from recommender.records import BoolArray, FloatArray
 from recommender.series import FINEST_STEP_S
-from recommender.sources.base import CPU_COLUMN, FACT_COLUMNS, MEMORY_COLUMN, REQUEST_COLUMNS, Origins, RawSamples
+from recommender.sources.base import (
+    CPU_COLUMN,
+    FACT_COLUMNS,
+    INPUT_COLUMN,
+    MEMORY_COLUMN,
+    REQUEST_COLUMNS,
+    Origins,
+    RawSamples,
+)
 from recommender.units import BYTES_PER_GIB, BYTES_PER_MIB, format_cpu, format_duration, format_memory
 
 YEAR_2100_S = 4_102_444_800.0
@@ -67,6 +75,8 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
             negative = column < 0
             if negative.any():
                 refuse(negative, name, column, "{:g} is negative", "Leave the cell empty where nothing was measured.")
+        if name == INPUT_COLUMN and (column == 0.0).any():
+            refuse(column == 0.0, name, column, "{:g} is no size", "Leave the cell empty where none was told.")
 
 
 def check_step(step_s: float, median_s: float, file: Path) -> None:

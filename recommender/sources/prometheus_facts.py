@@ -13,6 +13,7 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_blocks import ContainerName
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
 from recommender.sources.prometheus_queries import UsageSettings, duration, named_in
+from recommender.units import parse_size
 
 ClassOf = Callable[[Sequence[Owner]], str]
 """The workload class of a pod by its controllers, the nearest first."""
@@ -25,6 +26,9 @@ _BY_POD = {"started_at": "kube_pod_start_time", "finished_at": "kube_pod_complet
 _LIMITS, _ALLOCATABLE = "kube_pod_container_resource_limits", "kube_node_status_allocatable"
 _ENDED = "kube_pod_container_status_terminated_reason"
 _KILLED, _KILLED_AT = (f"kube_pod_container_status_last_terminated_{what}" for what in ("reason", "timestamp"))
+_ANNOTATIONS, _INPUT_SIZE = "kube_pod_annotations", "annotation_phasewise_dev_input_size"
+"""kube-state-metrics tells annotations that it is asked for: `--metric-annotations-allowlist`."""
+
 _EXIT_CODES = {"Completed": 0.0, "OOMKilled": float(OOM_EXIT_CODE)}
 _EXIT_CODE_ELSE = 1.0
 """kube-state-metrics tells reasons of containers that ended, and no codes."""
@@ -63,7 +67,7 @@ class Facts:
 
 
 def told_facts(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> Facts:
-    """What is told about the time between two moments, by six instant queries and three of the index.
+    """What is told about the time between two moments, by seven instant queries and three of the index.
 
     Raises
     ------
@@ -74,6 +78,7 @@ def told_facts(client: PrometheusClient, settings: UsageSettings, start_s: float
     columns: dict[str, dict[Key, float]] = {name: asks.by_pod(metric) for name, metric in _BY_POD.items()}
     columns["exit_code"] = asks.exit_codes()
     columns["oom_killed_at"] = asks.kills()
+    columns["input_size"] = asks.input_sizes()
     for names, amounts in ((LIMIT_COLUMNS, asks.limits()), (NODE_COLUMNS, asks.allocatable())):
         for name, resource in zip(names, RESOURCES, strict=True):
             columns[name] = {key[:-1]: value for key, value in amounts.items() if key[-1] == resource}
@@ -91,6 +96,10 @@ class _Asks:
 
     def by_pod(self, metric: str) -> dict[Key, float]:
         return self._largest(self._last(metric), self._key[:2])
+
+    def input_sizes(self) -> dict[Key, float]:
+        told = self._largest(self._last(_ANNOTATIONS, f'{_INPUT_SIZE}!=""'), (*self._key[:2], _INPUT_SIZE))
+        return {key[:-1]: parse_size(key[-1]) for key in told}
 
     def limits(self) -> dict[Key, float]:
         return self._largest(self._last(_LIMITS, _AMOUNTS), (*self._key, "resource"))

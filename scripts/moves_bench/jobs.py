@@ -61,22 +61,25 @@ def drawn(number: int, seed: int, within_s: float, prefix: str) -> list[Coming]:
     ]
 
 
-def job(coming: Coming, node: RealNode, interpreter: Interpreter, checkpoints: Path, *, ours: bool) -> Json:
-    """A Job that any of the real nodes may run, and that goes on elsewhere from where it was."""
+def job(
+    coming: Coming, node: RealNode, interpreter: Interpreter, checkpoints: Path, longer: float = 1.0, *, moves: bool
+) -> Json:
+    """A Job that any of the real nodes may run, and that goes on elsewhere from where it was; it tells its loss."""
     kind = KINDS[coming.kind]
     command = [
         interpreter.path, "-m", "training.job", "--class", kind.workload, "--run", str(coming.run),
-        "--scale", str(kind.scale), "--checkpoint", f"/checkpoints/{coming.name}",
+        "--scale", str(longer * kind.scale), "--checkpoint", f"/checkpoints/{coming.name}",
     ]  # fmt: skip
     pod = with_host_python(node.pod("", command, cpu=REQUEST, memory="64Mi"), interpreter.prefixes)
     spec = pod["spec"] | {"nodeSelector": {LABEL: "true"}, "terminationGracePeriodSeconds": GRACE_S}
     spec["volumes"] = [*spec["volumes"], {"name": "checkpoints", "hostPath": {"path": str(checkpoints)}}]
     (main,) = spec["containers"]
     main["volumeMounts"] = [*main["volumeMounts"], {"name": "checkpoints", "mountPath": "/checkpoints"}]
-    metadata: Json = {"labels": {"phasewise.dev/workload": coming.kind}}
-    if ours:
+    annotations = {"phasewise.dev/progress-log": "true"}
+    metadata: Json = {"labels": {"phasewise.dev/workload": coming.kind}, "annotations": annotations}
+    if moves:
         spec |= {"schedulerName": SCHEDULER, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
-        metadata["annotations"] = {"phasewise.dev/checkpointable": "true"}
+        annotations["phasewise.dev/checkpointable"] = "true"
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

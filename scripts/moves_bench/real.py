@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubernetes.client import BatchV1Api
 
@@ -28,7 +28,7 @@ NODES, NODE_CORES = 3, 0.5
 LOOK_EVERY_S = 1.0
 TELL_EVERY_S = 20.0
 LESSONS = 2
-"""Runs of each class that ours has seen before the first seed."""
+"""Runs of each class that the recommender has seen before the first seed."""
 GIVE_UP_S = 2400.0
 OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m")
 
@@ -37,24 +37,25 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """A policy: whether jobs are moved, and how they share a node."""
+    """By which policies jobs are moved, and share a node; none where empty.
+
+    Where they are moved the extender places them too, else the default scheduler.
+    """
 
     key: str
     title: str
-    moves: bool = False
+    moves: str = ""
     shares: str = ""
-
-    @property
-    def ours(self) -> bool:
-        return self.moves or bool(self.shares)
 
 
 ROWS = {
     row.key: row
     for row in (
         Row("default", "default scheduler"),
-        Row("moves", "our moves", moves=True),
-        Row("shares", "our moves and shares", moves=True, shares="phasewise"),
+        Row("specon", "SpeCon's score and moves", moves="specon"),
+        Row("flowcon", "FlowCon's shares", shares="flowcon"),
+        Row("moves", "our moves", moves="phasewise"),
+        Row("shares", "our moves and shares", moves="phasewise", shares="phasewise"),
     )
 }
 
@@ -109,36 +110,45 @@ def three_nodes(tell: Tell, logs_to: Path | None = None) -> Iterator[Bench]:
         shutil.rmtree(checkpoints)
 
 
+class Batch(NamedTuple):
+    """How many jobs come, all within so long, each so many times as long as the shortest that make sense."""
+
+    jobs: int
+    within_s: float
+    longer: float
+
+
 def run_rows(
-    bench: Bench, keys: Sequence[str], interpreter: Interpreter, jobs: int, within_s: float, seeds: Sequence[int]
+    bench: Bench, keys: Sequence[str], interpreter: Interpreter, batch: Batch, seeds: Sequence[int]
 ) -> Iterator[tuple[str, int, list[Ran]]]:
     """The batches of these policies, one after the other, with what the VPA needs."""
     bench.cluster.metrics_server()
     bench.cluster.vpa_admission_controller()
     interpreter.warm_up()
     for key in keys:
-        for seed, ran in _run_row(bench, ROWS[key], interpreter, jobs, within_s, seeds):
+        for seed, ran in _run_row(bench, ROWS[key], interpreter, batch, seeds):
             yield key, seed, ran
 
 
 def _run_row(
-    bench: Bench, row: Row, interpreter: Interpreter, jobs: int, within_s: float, seeds: Sequence[int]
+    bench: Bench, row: Row, interpreter: Interpreter, batch: Batch, seeds: Sequence[int]
 ) -> Iterator[tuple[int, list[Ran]]]:
-    """In a namespace of its own; what teaches ours is not given."""
+    """In a namespace of its own; what teaches the recommender is not given."""
     with ExitStack() as stack:
         namespace = bench.cluster.namespace(row.key)
-        if row.ours:
-            _start_ours(bench.cluster, row, stack)
+        if row.moves or row.shares:
+            _start(bench.cluster, row, stack)
             lessons = [Coming(f"lesson-{kind}-{n}", kind, 5 + n, 0.0) for kind in KINDS for n in range(LESSONS)]
-            _run(bench, row, interpreter, namespace, lessons, "lessons")
+            _run(bench, row, interpreter, namespace, lessons, batch.longer, "lessons")
         for seed in seeds:
-            coming = drawn(jobs, seed, within_s, f"s{seed}")
-            yield seed, _run(bench, row, interpreter, namespace, coming, f"seed {seed}")
+            coming = drawn(batch.jobs, seed, batch.within_s, f"s{seed}")
+            yield seed, _run(bench, row, interpreter, namespace, coming, batch.longer, f"seed {seed}")
     bench.cluster.kubectl("delete", "namespace", namespace, "--timeout=180s")
 
 
-def _start_ours(cluster: Cluster, row: Row, stack: ExitStack) -> None:
-    stack.enter_context(extender_with_scheduler(cluster))
+def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
+    if row.moves:
+        stack.enter_context(extender_with_scheduler(cluster))
     if row.shares:
         updater = autoscaling.start_updater(
             cluster, interval_s=5.0, update_within_bounds_after_s=12 * 3600.0, min_replicas=1,
@@ -147,14 +157,15 @@ def _start_ours(cluster: Cluster, row: Row, stack: ExitStack) -> None:
         stack.callback(updater.stop)
     recommender = start_recommender(cluster, install(cluster), *OUR_OPTIONS, name=f"recommender-{row.key}")
     stack.callback(recommender.stop)
-    options = ("--moves", "act", "--moves-policy", "phasewise", "--moves-at-once-in-namespace", "2")
-    options += ("--move-cost", "20s", "--move-rest", "60s")
-    controller = start_controller(cluster, mover_account(cluster).kubeconfig, *options, name=f"mover-{row.key}")
-    stack.callback(controller.stop)
+    if row.moves:
+        options = ("--moves", "act", "--moves-policy", row.moves, "--moves-at-once-in-namespace", "2")
+        options += ("--move-cost", "20s", "--move-rest", "60s")
+        controller = start_controller(cluster, mover_account(cluster).kubeconfig, *options, name=f"mover-{row.key}")
+        stack.callback(controller.stop)
 
 
 def _run(
-    bench: Bench, row: Row, interpreter: Interpreter, namespace: str, coming: Sequence[Coming], what: str
+    bench: Bench, row: Row, interpreter: Interpreter, namespace: str, coming: Sequence[Coming], longer: float, what: str
 ) -> list[Ran]:
     """One batch from its first job to its last end."""
     cluster, began_s = bench.cluster, time.monotonic()
@@ -162,15 +173,15 @@ def _run(
     left, told_s = list(coming), 0.0
     while left or any(each.ended_s != each.ended_s for each in ran.values()):
         now_s = time.monotonic() - began_s
-        if now_s > GIVE_UP_S:
-            raise RuntimeError(f"{row.key}, {what}: not done after {GIVE_UP_S:.0f} s")
+        if now_s > GIVE_UP_S * longer:
+            raise RuntimeError(f"{row.key}, {what}: not done after {GIVE_UP_S * longer:.0f} s")
         while left and left[0].at_s <= now_s:
             each = left.pop(0)
             ran[each.name].came_s = time.monotonic() - began_s
-            if row.ours:
+            if row.moves or row.shares:
                 body = vpa(each.name, row.shares)
                 cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
-            made = job(each, bench.nodes[0], interpreter, bench.checkpoints, ours=row.ours)
+            made = job(each, bench.nodes[0], interpreter, bench.checkpoints, longer, moves=bool(row.moves))
             batch.create_namespaced_job(namespace, made)
         _look(cluster, namespace, ran, time.monotonic() - began_s)
         if now_s - told_s >= TELL_EVERY_S:

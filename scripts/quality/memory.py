@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import orjson
 
 from recommender.engine.options import BandOptions
 from recommender.judging import KillRules, interval_s, judge_run
@@ -49,7 +52,8 @@ class Run:
             memory.observe(slot, series.usage[row : row + 1, MEMORY], RULES.apply_delay + 1)
         step_s = interval_s(series)
         end_s = -np.inf if fitted else float(series.timestamps[-1]) + step_s
-        return cls(series, step_s, ages, largest, memory.run(0), end_s)
+        left = memory.run(0)._replace(input_size=series.facts.input_size)
+        return cls(series, step_s, ages, largest, left, end_s)
 
 
 Rule = Callable[[Run, Sequence[Run]], FloatArray]
@@ -86,8 +90,8 @@ def own_peak(run: Run, _others: Sequence[Run]) -> FloatArray:
     return np.full(len(run.series), run.left.peak_bytes)
 
 
-def memory_by_runs(*, rises: bool = True) -> Rule:
-    """The rule of `policies.memory_runs`, with the rises of earlier runs or their peaks alone.
+def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
+    """The rule of `policies.memory_runs`, with the rises of earlier runs or not, and with the sizes of inputs or not.
 
     A run learns from others of its class as soon as they end, and its target moves as the engine's does.
     """
@@ -95,11 +99,11 @@ def memory_by_runs(*, rises: bool = True) -> Rule:
     def decide(run: Run, others: Sequence[Run]) -> FloatArray:
         ends = np.array([other.end_s for other in others])
         known = np.searchsorted(ends, run.series.timestamps, side="right")
-        declared = declared_of(run)
+        declared, size = declared_of(run), run.left.input_size if inputs else np.nan
         targets = np.empty(len(declared))
         for number in np.unique(known):
             rows = known == number
-            bounds = ClassMemory(other.left for other in others[:number]).bounds(TARGET_KILLS)
+            bounds = ClassMemory(other.left for other in others[:number]).bounds(TARGET_KILLS, size)
             targets[rows] = memory_targets(
                 run.known_age_steps[rows], run.known_largest_bytes[rows], declared[rows],
                 np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NOTHING_PROMISED.rises,
@@ -150,6 +154,22 @@ def judged(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
     )
 
 
+def with_inputs(series: Sequence[UsageSeries], origin: Path) -> list[UsageSeries]:
+    """Recorded runs with the size of their input: the rows that each worked on."""
+    rows = {run["container"]: float(run["rows"]) for run in orjson.loads(origin.read_bytes())["runs"]}
+    return [replace(one, facts=replace(one.facts, input_size=rows[one.container])) for one in series]
+
+
+def by_input(series: Sequence[UsageSeries], fitted: int) -> tuple[list[UsageSeries], list[UsageSeries]]:
+    """To be judged, and fitted before: of each class so many with the smallest inputs are fitted."""
+    judged_series, before = list[UsageSeries](), list[UsageSeries]()
+    for workload in sorted({str(one.workload) for one in series}):
+        ordered = sorted((one for one in series if one.workload == workload), key=lambda one: one.facts.input_size)
+        before += ordered[:fitted]
+        judged_series += ordered[fitted:]
+    return judged_series, before
+
+
 def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries]) -> dict[str, Result]:
     """Our rule and its references on the same runs."""
     runs = [Run.of(series) for series in judged_series]
@@ -162,4 +182,9 @@ def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries])
         "largest so far x 1.15 after ten minutes": largest_so_far,
         "each run's own peak (oracle)": own_peak,
     }
+    if not any(math.isnan(run.left.input_size) for run in runs):
+        rules |= {
+            f"{RULE}, sizes of inputs told": memory_by_runs(inputs=True),
+            f"{RULE}, peaks alone, sizes of inputs told": memory_by_runs(rises=False, inputs=True),
+        }
     return {name: judged(runs, before, rule) for name, rule in rules.items()}

@@ -25,6 +25,9 @@ Arrays = tuple[NDArray[Any], ...]
 STOPPED = 143
 """Exit code of a job that was told to end: 128 and the number of SIGTERM, as a shell has it."""
 
+TELL_EVERY_S = 2.0
+"""The mean loss of so long is printed: that of single batches is mostly noise."""
+
 REPORT_EVERY_S = 0.2
 """Steps come faster than the sampler looks (1 s); writing each would only disturb the job."""
 
@@ -54,7 +57,8 @@ class Job:
         self._stage = "start"
         self._loss = float("nan")
         self._reported_at = 0.0
-        self._started_at = time.monotonic()
+        self._started_at = self._told_at = time.monotonic()
+        self._untold: list[float] = []
 
     def stage(self, name: str) -> None:
         """Enter the stage `name`."""
@@ -67,8 +71,13 @@ class Job:
         """Count one training step and its loss."""
         self.step_count += 1
         self._loss = loss
-        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+        now_s = time.monotonic()
+        if now_s - self._reported_at >= REPORT_EVERY_S:
             self._report()
+        self._untold.append(loss)
+        if now_s - self._told_at >= TELL_EVERY_S:
+            _log.info("step=%d loss=%.6g", self.step_count, np.mean(self._untold))
+            self._told_at, self._untold = now_s, []
         self._end_if_told()
 
     def go_on(self, learner: Learner) -> None:

@@ -14,7 +14,7 @@ from extender.pods.pod import (
     SIZE_ANNOTATION,
     WEIGHTS_ANNOTATION,
 )
-from recommender.cluster.objects.pods import CHECKPOINTABLE
+from recommender.cluster.objects.pods import CHECKPOINTABLE, INPUT_SIZE
 from recommender.cluster.objects.vpa import SHARES
 from recommender.cluster.progress.annotations import PROGRESS, STAGE
 from recommender.cluster.progress.logs import ASKS
@@ -23,7 +23,8 @@ from tests.manifests.reading import MANIFESTS
 
 READ = {
     MODE, MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY, PROGRESS, ASKS, STAGE, WEIGHTS_ANNOTATION, PLACEMENT_ANNOTATION,
-    SHARES, DATA_ANNOTATION, SIZE_ANNOTATION, EXPLAIN_ANNOTATION, GANG_LABEL, SIZE, RESERVED_NODE, CHECKPOINTABLE,
+    INPUT_SIZE, SHARES, DATA_ANNOTATION, SIZE_ANNOTATION, EXPLAIN_ANNOTATION, GANG_LABEL, SIZE, RESERVED_NODE,
+    CHECKPOINTABLE,
 }  # fmt: skip
 
 POLICY, BINDING = yaml.safe_load_all((MANIFESTS / "recommender" / "annotations.yaml").read_text())

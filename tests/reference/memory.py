@@ -23,6 +23,22 @@ def kills_of(
     return kills, reserved, lost
 
 
+def peaks_with(input_size: float, sizes: Sequence[float], peaks: Sequence[float]) -> list[float]:
+    """The peaks as they would be with another input: each by the line through all others, which must not fall."""
+    scaled = []
+    for own in range(len(sizes)):
+        x, y = ([value for at, value in enumerate(values) if at != own] for values in (sizes, peaks))
+        mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+        spread = sum((one - mean_x) ** 2 for one in x)
+        slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread if spread else 0.0
+        start = mean_y - max(slope, 0.0) * mean_x
+        if start < 0.0:
+            start, slope = 0.0, sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)
+        line = [start + max(slope, 0.0) * size for size in (sizes[own], input_size)]
+        scaled.append(peaks[own] * line[1] / line[0])
+    return scaled
+
+
 def rises_of(memory: Sequence[float], lead: int, ages: Sequence[float]) -> list[float]:
     """For each age: the largest ratio of a use to the largest use `lead` samples before, of decisions from then on."""
     largest = [max((m for m in memory[: row + 1] if not math.isnan(m)), default=0.0) for row in range(len(memory))]

@@ -90,3 +90,17 @@ def test_scikit_learn_has_no_checkpoint_and_says_so(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "scikit-learn" in done.stderr
+
+
+def test_a_job_prints_the_mean_loss_of_the_last_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the recommender reads in logs: `step=4 loss=0.3`."""
+    job, clock_s = Job(RUN, tmp_path), [100.0]
+    monkeypatch.setattr("training.stages.time.monotonic", lambda: clock_s[0])
+    job._told_at = clock_s[0]
+    with caplog.at_level("INFO"):
+        for loss in (0.5, 0.25, 0.75, 0.5, 9.0):
+            clock_s[0] += 0.5
+            job.stepped(loss)
+    assert caplog.messages == ["step=4 loss=0.5"]

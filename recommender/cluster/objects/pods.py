@@ -12,6 +12,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_contr
 from recommender.cluster.objects.pair import Pair, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.resizability import Resizability, read_resizability
+from recommender.units import parse_size
 
 RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 """Condition types of a pod whose resources are being changed in place (Kubernetes 1.33)."""
@@ -21,6 +22,9 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 CHECKPOINTABLE = "phasewise.dev/checkpointable"
 """Annotation: `true` where its pod may be moved, as it saves itself on SIGTERM and goes on from that elsewhere."""
+
+INPUT_SIZE = "phasewise.dev/input-size"
+"""Annotation: how much its run works on, in a unit that the runs of its class share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,11 @@ class Pod:
     def finished(self) -> bool:
         """It runs no more and never will."""
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def input_size(self) -> float:
+        """How much its run works on; NaN where it tells nothing, or something else than a positive number."""
+        return parse_size(self.annotations.get(INPUT_SIZE, ""))
 
     def is_boosted(self, container: str) -> bool:
         """Whether it has more CPU for its start than was recommended or asked for, as its VPA's `startupBoost` says."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from recommender.engine.classes import DAY_S, Classes
+from recommender.engine.classes import DAY_S, Classes, memory_of
 from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import WorkloadKey
 from recommender.errors import BadInput
@@ -69,6 +71,22 @@ def test_before_a_class_promises_anything_the_next_run_gets_at_least_what_a_kill
     again = Classes()
     again.load(KEY, classes.status(KEY)["state"], 2.0)
     assert again.runs(KEY, "main").memory.bounds(0.01).least_bytes >= 5e9
+
+
+def test_the_inputs_of_runs_are_kept_and_profiles_of_before_have_none() -> None:
+    classes, again = Classes(), Classes()
+    for size in (1e6, 2e6, math.nan):
+        classes.learn(KEY, "main", CURVE, MEMORY._replace(input_size=size), 30.0, now_s=1.0)
+    classes.learn_kill(KEY, "main", MEMORY._replace(input_size=4e6), 5e9, now_s=2.0)
+    again.load(KEY, classes.status(KEY)["state"], 2.0)
+    np.testing.assert_array_equal(again.runs(KEY, "main").memory.input_sizes, [1e6, 2e6, math.nan, 4e6])
+    content = unpack(classes.status(KEY)["state"], "it")["memory"]["main"]
+    assert memory_of({**content, "inputs": [1.0, 2.0, 3.0, 4.0]})[3].input_size == 4.0
+    del content["inputs"]
+    assert all(math.isnan(run.input_size) for run in memory_of(content))
+    for wrong in ([0.0] * 4, [-1.0] * 4, [1.0]):
+        with pytest.raises(ValueError):
+            memory_of({**content, "inputs": wrong})
 
 
 def test_a_run_of_which_half_was_not_seen_is_not_kept() -> None:

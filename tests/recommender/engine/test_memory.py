@@ -51,6 +51,21 @@ def test_a_run_is_given_what_the_runs_of_its_class_promise() -> None:
     assert world.fleet.arrays.promised[[young, grown, large]].all()
 
 
+def test_two_runs_of_a_class_are_given_what_each_needs_for_its_input() -> None:
+    world, runs = World(), ClassRuns()
+    # Two GiB for each million rows.
+    runs.memory = ClassMemory(RunMemory(2 * m * GIB, np.ones(AGES), input_size=m * 1e6) for m in (1.0, 2.0, 3.0, 4.0))
+    small, large, silent, huge = (a_run(world, runs, 2, 0.5) for _ in range(4))
+    world.fleet.arrays.input_size[[small, large, huge]] = 1e6, 3e6, 50e6
+    assert wanted_gib(world, small) == pytest.approx(2 * MARGIN_OF_FOUR)
+    assert wanted_gib(world, large) == pytest.approx(6 * MARGIN_OF_FOUR)
+    assert wanted_gib(world, silent) == pytest.approx(8 * MARGIN_OF_FOUR)
+    assert wanted_gib(world, huge) == pytest.approx(0.55), "no run of its class was nearly as large"
+    assert world.fleet.arrays.promised[[small, large, silent]].all() and not world.fleet.arrays.promised[huge]
+    assert "taken as with its input of 3e+06: the rest" in memory_words(runs, 3e6, 0.01)
+    assert "its input of 5e+07 is far larger than that of the 4 earlier runs" in memory_words(runs, 50e6, 0.01)
+
+
 def test_without_a_promise_a_container_follows_its_own_largest_use_and_what_killed_its_like() -> None:
     world, killed = World(), ClassRuns()
     killed.memory = ClassMemory([RunMemory(3 * GIB, np.zeros(AGES), True)])
@@ -113,7 +128,7 @@ def test_a_kill_of_one_run_raises_the_others_of_its_class_in_the_same_step() -> 
     played.kills = [Kill(MAIN, instance(), played.now_s, 1.2 * GIB)]
     played.step()
     assert arrays.wanted[slot, MEMORY] > 1.4 * GIB
-    assert "below 1." in memory_words(played.engine.classes.runs(BERT, "main"), 0.01)
+    assert "below 1." in memory_words(played.engine.classes.runs(BERT, "main"), math.nan, 0.01)
     assert played.engine.classes.changed == {BERT}
 
 
@@ -131,8 +146,8 @@ def test_after_a_restart_a_run_goes_on_from_its_largest_use_and_its_rises() -> N
 
 
 def test_what_memory_rests_on_is_told_in_a_sentence() -> None:
-    assert "no class" in memory_words(None, 0.01)
-    assert "0 earlier runs of its class are too few" in memory_words(ClassRuns(), 0.01)
-    told = memory_words(four_runs(), 0.01)
+    assert "no class" in memory_words(None, math.nan, 0.01)
+    assert "0 earlier runs of its class are too few" in memory_words(ClassRuns(), math.nan, 0.01)
+    told = memory_words(four_runs(), math.nan, 0.01)
     assert "4 earlier runs" in told and "80%" in told
     assert not math.isnan(four_runs().memory.bounds(0.01).peak_bytes)

@@ -229,6 +229,23 @@ def test_while_nothing_changes_nothing_is_placed_anew_and_a_change_is_told() -> 
     assert owners(placed, 2) == {"pod-0": None, "pod-1": "a"}
 
 
+def test_the_engine_is_told_the_input_of_a_run_and_one_that_cannot_be_read_is_refused() -> None:
+    records, report = Records(), Report()
+    told, wrong, silent = (
+        replace(a_pod(f"pod-{number}"), annotations=annotations)
+        for number, annotations in enumerate(
+            ({"phasewise.dev/input-size": "1.2e6"}, {"phasewise.dev/input-size": "-3"}, {})
+        )
+    )
+    records.pods = {"a": [told, wrong, silent]}
+    placed = placing(records)
+    placed.select([VpaState(read_vpa(a_vpa("a")))], report)
+    homes = [placed.index.of(instance(f"pod-{number}")) for number in range(3)]
+    sizes = [home.running().input_size for home in homes if home is not None]
+    np.testing.assert_array_equal(sizes, [1.2e6, np.nan, np.nan])
+    assert report.problems == {"pod ns/pod-1": "refused: phasewise.dev/input-size that is no positive number"}
+
+
 def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resumed() -> None:
     """So its run teaches its class nothing: it lacks what the first pod did. One that begins anew does teach."""
     records = Records()

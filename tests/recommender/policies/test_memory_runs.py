@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recommender.policies.memory_runs import (
@@ -18,6 +19,7 @@ from recommender.policies.memory_runs import (
     MemoryOfRuns,
     RunMemory,
     memory_targets,
+    peaks_with,
 )
 from recommender.records import FloatArray
 from tests.reference import memory as slow
@@ -80,6 +82,70 @@ def test_an_age_that_no_run_reached_keeps_the_peak_of_the_class() -> None:
     rises = np.where(np.arange(AGES) <= 2, 1.1, 0.0)
     memory = ClassMemory([RunMemory(10.0, rises)] * 4)
     assert target(200, 3.0, memory) == pytest.approx(10 * MARGIN_OF_FOUR)
+
+
+def with_inputs(sizes: Iterable[float], peaks: Iterable[float]) -> ClassMemory:
+    runs = (RunMemory(peak, np.ones(AGES), input_size=size) for size, peak in zip(sizes, peaks, strict=True))
+    return ClassMemory(runs)
+
+
+def test_the_peak_of_a_run_is_that_of_earlier_ones_taken_as_with_its_input() -> None:
+    # One GiB and three for each million rows.
+    memory = with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, 10.0, 13.0])
+    assert memory.bounds(0.01, 1.5e6).peak_bytes == pytest.approx(5.5 * MARGIN_OF_FOUR)
+    assert memory.bounds(0.01, 8e6).peak_bytes == pytest.approx(25.0 * MARGIN_OF_FOUR)
+    assert memory.bounds(0.01).peak_bytes == pytest.approx(13.0 * MARGIN_OF_FOUR), "a run that tells no input"
+    assert memory.bounds(0.01, 1.0).peak_bytes == pytest.approx(1.75 * MARGIN_OF_FOUR), "as with a fourth of the least"
+
+
+def test_a_run_with_a_far_larger_input_than_any_known_is_promised_nothing() -> None:
+    memory = with_inputs([1e6, 2e6, 3e6], [4.0, 7.0, 10.0])
+    bounds = memory.bounds(0.01, 13e6)
+    assert math.isnan(bounds.peak_bytes) and bounds.by_input
+    assert not math.isnan(memory.bounds(0.01, 12e6).peak_bytes)
+
+
+def test_fewer_than_three_inputs_are_none() -> None:
+    memory = with_inputs([1e6, 2e6, math.nan], [4.0, 7.0, 10.0])
+    assert memory.bounds(0.01, 1e6).peak_bytes == memory.bounds(0.01).peak_bytes
+    memory.add(RunMemory(10.0, np.ones(AGES), input_size=3e6))
+    assert memory.bounds(0.01, 1e6).peak_bytes < memory.bounds(0.01).peak_bytes
+
+
+def test_a_run_whose_memory_does_not_follow_its_input_is_promised_the_more_for_it() -> None:
+    """Of each earlier run is asked how far the line through the others missed it."""
+    straight, apart = (with_inputs([1e6, 2e6, 3e6, 4e6], [4.0, 7.0, more, 13.0]) for more in (10.0, 30.0))
+    assert apart.bounds(0.01, 1.5e6).peak_bytes > 2.0 * straight.bounds(0.01, 1.5e6).peak_bytes
+
+
+AMOUNTS = st.floats(0.5, 1e3)
+
+
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS)
+def test_peaks_with_another_input_agree_with_the_slow_twin(runs: list[tuple[float, float]], size: float) -> None:
+    sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
+    # Where all others have nearly one input, a line through them is chance, and so is what is left of it by rounding.
+    of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
+    assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
+    assert peaks_with(size, sizes, peaks) == pytest.approx(slow.peaks_with(size, sizes, peaks), rel=1e-5)
+
+
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=12), AMOUNTS, st.floats(1e-6, 1e6))
+def test_the_unit_of_inputs_does_not_matter(runs: list[tuple[float, float]], size: float, unit: float) -> None:
+    sizes, peaks = (np.array(values) for values in zip(*runs, strict=True))
+    of_others = [np.ptp(np.delete(sizes, own)) / sizes.mean() for own in range(len(sizes))]
+    assume(all(spread == 0.0 or spread > 1e-2 for spread in of_others))
+    assert peaks_with(size * unit, sizes * unit, peaks) == pytest.approx(peaks_with(size, sizes, peaks), rel=1e-5)
+
+
+def test_of_many_runs_with_inputs_as_many_exceed_the_peak_as_was_said() -> None:
+    generator, exceeded = np.random.default_rng(0), 0
+    for _ in range(1000):
+        sizes = generator.uniform(1.0, 3.0, 40)
+        peaks = (0.5 + sizes) * generator.lognormal(0, 0.5, 40)
+        memory = with_inputs(sizes[:39], peaks[:39])
+        exceeded += peaks[39] > memory.bounds(0.1, float(sizes[39])).peak_bytes
+    assert 0.04 < exceeded / 1000 <= 0.11
 
 
 def test_nothing_is_said_of_a_stranger_that_declares_nothing_before_its_first_sample() -> None:

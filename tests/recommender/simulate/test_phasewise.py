@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_a_run_gets_less_than_was_declared_once_runs_of_its_class_have_ended(bun
     assert engine.problems == {}
     assert min(cpu for cpu, _ in kept[-1].amounts) < 1.0
     assert all(np.isfinite(one.amounts).all() for one in kept)
+
+
+def test_a_run_gets_what_earlier_ones_would_have_needed_for_its_input(bundled: PhaseModel) -> None:
+    """The last of six runs, whose inputs all were of one size, has twice as much to do, and needs that much."""
+    small = [with_facts(one, RunFacts(input_size=1e4 * (1 + number))) for number, one in enumerate(runs(6))]
+    grown = [
+        Trace(replace(one.series, usage=one.series.usage * [1.0, 1 + number]), one.first)
+        for number, one in enumerate(small)
+    ]
+    last = grown.pop()
+    twice, silent = (
+        played([*grown, with_facts(last, RunFacts(input_size=size))], bundled)[0][-1] for size in (6e4, math.nan)
+    )
+    assert max(memory for _, memory in twice.amounts) > max(memory for _, memory in silent.amounts)
 
 
 def with_facts(one: Trace, facts: RunFacts) -> Trace:

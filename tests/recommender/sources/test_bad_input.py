@@ -148,6 +148,13 @@ CASES = {
         "not a moment like the others",
         "unix seconds",
     ),
+    "an input without a size": Bad(
+        csv_text([[*row, 40_000 * (at != 1)] for at, row in enumerate(plain_rows())], HEADER + ",input_size"),
+        2,
+        "input_size",
+        "0 is no size",
+        "Leave the cell empty",
+    ),
     "no container name": Bad(changed(2, 1, ""), 2, "container", "without a name", "Fill the cell"),
     "a step finer than the data": Bad(
         csv_text(plain_rows()), None, "timestamp", "--step 5s is finer", "useful step is 15s", ReadOptions(step_s=5.0)

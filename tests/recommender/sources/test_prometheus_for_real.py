@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -82,6 +83,7 @@ def told_of_runs(end_s: int) -> list[HistorySeries]:
         *(each("kube_pod_start_time", end_s - 7200.0, **pod) for pod in pods),
         *(each("kube_pod_owner", 1.0, **pod, **owner) for pod in pods),
         each("kube_pod_completion_time", float(end_s), **pods[0]),
+        each("kube_pod_annotations", 1.0, annotation_phasewise_dev_input_size="1.2e6", **pods[0]),
         each("kube_pod_container_status_terminated_reason", 1.0, reason="Completed", **ended),
         each("kube_pod_container_status_last_terminated_reason", 1.0, reason="OOMKilled", **ended),
         each("kube_pod_container_status_last_terminated_timestamp", end_s - 600.0, **ended),
@@ -182,6 +184,7 @@ def test_an_export_tells_how_runs_began_and_ended(
     assert (first.workload, second.workload) == ("night", "night")
     assert (first.facts.started_s, second.facts.started_s) == (end_s - 7200, end_s - 7200)
     assert (first.facts.finished_s, first.facts.exit_code, first.facts.oom_killed_s) == (end_s, 0, end_s - 600)
+    assert (first.facts.input_size, math.isnan(second.facts.input_size)) == (1.2e6, True)
     assert (first.facts.limits[MEMORY], first.facts.allocatable[CPU]) == (2.0**31, 16)
     assert (first.facts.over, second.facts.over) == (True, False)
 
