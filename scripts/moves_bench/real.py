@@ -30,7 +30,7 @@ TELL_EVERY_S = 20.0
 LESSONS = 2
 """Runs of each class that the recommender has seen before the first seed."""
 GIVE_UP_S = 2400.0
-OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m")
+OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m", "--progress-interval", "10s")
 
 Tell = Callable[[str], None]
 
