@@ -45,6 +45,9 @@ SLOWER = 1
 """A run may take 2 ** this times as long as the earlier ones to come to the same point: rises count from that much
 earlier on."""
 
+LEAST_INPUT, ROUNDED = 1e-3, 1e-9
+"""An input smaller than this share of the mean one counts as that; inputs whose squares differ by less are the same."""
+
 FARTHEST = 4.0
 """An input more times as large as any known one makes a run a stranger; one more times smaller counts as that small."""
 
@@ -206,7 +209,9 @@ class ClassMemory:
             least_bytes = float(self.peaks_bytes[self.killed].max(initial=0.0))
             return NOTHING_PROMISED._replace(runs=ended, least_bytes=least_bytes, by_input=by_input)
         if by_input:
-            peaks_bytes = peaks_with(max(input_size, float(sizes.min()) / FARTHEST), sizes, peaks_bytes)
+            scaled = peaks_with(max(input_size, float(sizes.min()) / FARTHEST), sizes, peaks_bytes)
+            # A size that is none, as 1e-300, must not have a line foretell next to nothing.
+            peaks_bytes = np.minimum(scaled, FARTHEST * peaks_bytes.max())
         of_ages = np.array([_bound(column[column > 0], target_kills) for column in self.rises.T])
         return MemoryBounds(ended, _bound(peaks_bytes, target_kills), of_ages, by_input=by_input)
 
@@ -216,7 +221,7 @@ def peaks_with(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArr
 
     Of each the ratio to what the line through all others foretells is kept (leave-one-out, as the jackknife+ of Barber,
     Candes, Ramdas and Tibshirani, 2021): a line through itself would flatter it. Lines neither fall nor start below
-    zero: then the mean, or the line through the origin, is taken.
+    zero: then the mean, or the line through the origin, is taken. So it is where the others have one input.
 
     Parameters
     ----------
@@ -231,11 +236,12 @@ def peaks_with(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArr
         Bytes.
     """
     scale, n = float(input_sizes.mean()), len(input_sizes) - 1
-    x, y = input_sizes / scale, peaks_bytes
+    x, y = np.maximum(input_sizes / scale, LEAST_INPUT), peaks_bytes
     # Of all but one: sums over all, less its own.
     sum_x, sum_y, sum_xx, sum_xy = (values.sum() - values for values in (x, y, x * x, x * y))
     spread = n * sum_xx - sum_x**2
-    slope = np.where(spread > 1e-9, (n * sum_xy - sum_x * sum_y) / np.where(spread > 1e-9, spread, 1.0), 0.0)
+    differ = spread > ROUNDED * n * (x * x).sum()
+    slope = np.where(differ, (n * sum_xy - sum_x * sum_y) / np.where(differ, spread, 1.0), 0.0)
     slope = np.maximum(slope, 0.0)
     start = (sum_y - slope * sum_x) / n
     slope, start = np.where(start < 0.0, sum_xy / sum_xx, slope), np.maximum(start, 0.0)

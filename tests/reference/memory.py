@@ -25,7 +25,8 @@ def kills_of(
 
 def peaks_with(input_size: float, sizes: Sequence[float], peaks: Sequence[float]) -> list[float]:
     """The peaks as they would be with another input: each by the line through all others, which must not fall."""
-    scaled = []
+    scaled, mean = [], sum(sizes) / len(sizes)
+    sizes = [max(size, 1e-3 * mean) for size in sizes]
     for own in range(len(sizes)):
         x, y = ([value for at, value in enumerate(values) if at != own] for values in (sizes, peaks))
         mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
