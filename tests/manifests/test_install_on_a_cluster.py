@@ -26,6 +26,7 @@ TYPOS = {
     "phasewise.dev/min-cpu": ("0", "positive quantities"),
     "phasewise.dev/placement": ("packed", "pack or spread"),
     "phasewise.dev/explain": ("events", "an event alone"),
+    "phasewise.dev/input-size": ("12Gi", "a positive number"),
 }
 RIGHT = {
     "phasewise.dev/mode": "InPlaceOrRecreate",
@@ -33,6 +34,7 @@ RIGHT = {
     "phasewise.dev/max-memory": "2Gi",
     "phasewise.dev/placement": "spread",
     "phasewise.dev/explain": "event",
+    "phasewise.dev/input-size": "1.2e6",
     "phasewise.dev/progress-log": r"loss is (?P<loss>\S+)",
     "example.com/min-cpus": "anything",
 }
