@@ -90,7 +90,8 @@ def divided(nodes: Iterable[SharedNode], cpu_cores: FloatArray, most_cores: Floa
     for node in nodes:
         wanted = np.where(node.held_back, node.cpu_cores, np.nan_to_num(cpu_cores[node.groups]))
         cores = np.array(fair_shares(node.cpu_cores, wanted.tolist(), node.weights))
-        np.fmax.at(given, node.groups, cores * min(1.0, node.declared_cores / max(cores.sum(), LEAST_CORES)))
+        in_all = float(cores.sum())
+        np.fmax.at(given, node.groups, cores * (min(1.0, node.declared_cores / in_all) if in_all else 1.0))
     return np.where(np.isnan(given) | np.isnan(cpu_cores), np.minimum(cpu_cores, most_cores), given)
 
 

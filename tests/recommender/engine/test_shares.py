@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recommender.contention.flowcon import FlowConOptions
@@ -176,6 +176,7 @@ def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgot
     assert told.tell({FAST: 1.0}, {}) == []
 
 
+@example([(1.0, 1.0)], 1e-5)
 @given(st.lists(st.tuples(st.floats(0.0, 8.0), st.floats(0.01, 1.0)), min_size=1, max_size=8), st.floats(0.0, 16.0))
 def test_shares_never_exceed_what_is_wanted_nor_what_is_there_and_leave_nothing_idle(
     jobs: list[tuple[float, float]], cpu_cores: float
