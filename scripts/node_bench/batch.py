@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 TELL_EVERY_S = 10.0
 APART_S = 1.0
 """Between one submission and the next."""
-MINUTES_A_JOB = 6.0
+MINUTES_A_JOB = 20.0
 """A batch that takes longer than so much for each of its jobs has gone wrong."""
 
 
