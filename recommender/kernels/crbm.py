@@ -6,8 +6,8 @@ Gaussian visible units v of unit variance, binary hidden units h, both condition
     hidden mean    sigmoid(W v + B c + b_h)
     visible mean   W^T h + A c + b_v          (never sampled)
 
-Kernels are made for one shape at a time: the offsets of a `Layout` are compiled in, so that the compiler can prove that
-what a loop writes is not what it reads, and keeps it in registers. All state is one flat array for the same reason.
+Kernels are made for one shape at a time: the offsets of a `Layout` are compiled in, and what a window needs of hidden
+and visible units is a `Row` each. Parameters and what has to be read lane by lane are in one flat array.
 `functools.cache` keeps one kernel per shape and Numba's own cache keeps them between runs.
 """
 
@@ -21,15 +21,30 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from recommender.kernels.crbm_layout import LANES, Floats, Lanes, Layout, padded
+from recommender.kernels.crbm_layout import Floats, Layout
+from recommender.kernels.rows import (
+    LANES,
+    exponential,
+    number_at,
+    padded,
+    put_row,
+    put_used,
+    row_at,
+    total,
+    used_at,
+    where_less,
+    zeros,
+)
 
 FLAGS = {"nsz", "arcp", "contract", "afn"}
 """What arithmetic may be rearranged: multiply-adds are fused. Not `reassoc`, so that sums keep their order, and not
 `nnan` or `ninf`, so that what is not finite stays visible."""
 
-BLOCK = 128
-"""Windows encoded at a time: 32 rows of 128 float32 fill half of a first-level cache of 32 KiB. Between 64 and 512 the
-speed differs by less than a tenth."""
+TILE = 6
+"""Windows encoded side by side: with 16 hidden lanes of float32 their sums fill 12 of 16 AVX2 registers."""
+
+BLOCK = 16 * TILE
+"""Windows whose sums go through the sigmoid together, all lanes in use: with 10 hidden units 4 KiB of float32."""
 
 SATURATION = np.float32(17.0)
 """Beyond it the float32 sigmoid is 0 or 1 to within 1e-7."""
@@ -44,190 +59,128 @@ Q1, Q2, Q3 = np.float32(0.1156890019774437), np.float32(0.0014915846986696124), 
 ZERO, HALF, ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
 
 
-# Inlined by LLVM. The others need it before, by Numba, for their offsets to be constants; that takes longer to compile.
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def sigmoid(x: Any, exact: bool) -> Any:
     """1 / (1 + exp(-x)), within 0..1; NaN stays NaN.
 
     Parameters
     ----------
-    x : float
+    x : float, or a row
     exact : bool
         True calls the exponential; False is a fraction of polynomials for float32 that fits vector registers, within
         2.5e-7 of the true value everywhere.
     """
     if exact:
         # the exponential of more than 709 is no float64
-        return ZERO if x < -EXPONENT_LIMIT else ONE / (ONE + np.exp(-x))
+        return where_less(x, -EXPONENT_LIMIT, ZERO, ONE / (ONE + exponential(ZERO - x)))
     # comparisons, because min() and max() would lose a NaN
-    y = -SATURATION if x < -SATURATION else (SATURATION if x > SATURATION else x)
+    y = where_less(x, -SATURATION, -SATURATION, where_less(SATURATION, x, SATURATION, x))
     s = y * y
     above = P0 + s * (P1 + s * (P2 + s * (P3 + s * (P4 + s * P5))))
     below = ONE + s * (Q1 + s * (Q2 + s * Q3))
     r = HALF + y * above / below
-    return ZERO if r < ZERO else (ONE if r > ONE else r)
+    return where_less(r, ZERO, ZERO, where_less(ONE, r, ONE, r))
 
 
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _add_rows(work: Floats, out: int, factors: int, rows: int, row: int, stride: int, lanes: int, sign: Any) -> None:
-    """work[out + k] += sign * sum over j of work[factors + j] * work[row + j * stride + k], for k in `lanes`."""
-    for j in range(0, rows, LANES):
-        f, r = factors + j, row + j * stride
-        f0, f1, f2, f3 = sign * work[f], sign * work[f + 1], sign * work[f + 2], sign * work[f + 3]
-        f4, f5, f6, f7 = sign * work[f + 4], sign * work[f + 5], sign * work[f + 6], sign * work[f + 7]
-        r1, r2, r3, r4 = r + stride, r + 2 * stride, r + 3 * stride, r + 4 * stride
-        r5, r6, r7 = r + 5 * stride, r + 6 * stride, r + 7 * stride
-        for k in range(lanes):
-            # two chains of four, so that one multiply-add need not wait for the seven before it
-            work[out + k] += (
-                f0 * work[r + k] + f1 * work[r1 + k] + f2 * work[r2 + k] + f3 * work[r3 + k]
-            ) + (f4 * work[r4 + k] + f5 * work[r5 + k] + f6 * work[r6 + k] + f7 * work[r7 + k])  # fmt: skip
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _plus_product(start: Any, work: Floats, rows: int, stride: int, factors: Floats, first: int, n: int) -> Any:
+    """`start` plus the sum over j < n of factors[first + j] times the row at work[rows + j * stride]."""
+    # two sums, so that one multiply-add need not wait for the one before it
+    even, odd = start, start - start
+    for j in range(0, n, 2):
+        even += number_at(factors, first + j) * row_at(start, work, rows + j * stride)
+    for j in range(1, n, 2):
+        odd += number_at(factors, first + j) * row_at(start, work, rows + j * stride)
+    return even + odd
 
 
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _add_outer(work: Floats, row: int, stride: int, rows: int, left: int, right: int, lanes: int) -> None:
-    """work[row + j * stride + k] += work[left + j] * work[right + k], for j in `rows`, k in `lanes`."""
-    for j in range(0, rows, LANES):
-        f, r = left + j, row + j * stride
-        f0, f1, f2, f3 = work[f], work[f + 1], work[f + 2], work[f + 3]
-        f4, f5, f6, f7 = work[f + 4], work[f + 5], work[f + 6], work[f + 7]
-        r1, r2, r3, r4 = r + stride, r + 2 * stride, r + 3 * stride, r + 4 * stride
-        r5, r6, r7 = r + 5 * stride, r + 6 * stride, r + 7 * stride
-        for k in range(lanes):
-            x = work[right + k]
-            work[r + k] += f0 * x
-            work[r1 + k] += f1 * x
-            work[r2 + k] += f2 * x
-            work[r3 + k] += f3 * x
-            work[r4 + k] += f4 * x
-            work[r5 + k] += f5 * x
-            work[r6 + k] += f6 * x
-            work[r7 + k] += f7 * x
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _drives(values: Floats, at: int, hidden: Any, visible: Any, work: Floats, o: Layout) -> tuple[Any, Any]:
+    """Pre-activations of hidden and visible units for the window that begins at element `at`: W v + B c + b_h, A c + b_v."""
+    p = o.parameters_at
+    h, v = row_at(hidden, work, p), row_at(visible, work, p + o.hidden_lanes)
+    rows = p + o.history_weights
+    h = _plus_product(h, work, rows, o.outputs, values, at, o.n_history)
+    v = _plus_product(v, work, rows + o.hidden_lanes, o.outputs, values, at, o.n_history)
+    return _plus_product(h, work, p + o.visible_weights, o.hidden_lanes, values, at + o.n_history, o.n_visible), v
 
 
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _add_outers(
-    work: Floats, row: int, stride: int, rows: int, left: int, right: int, left2: int, right2: int, lanes: int
-) -> None:
-    """`_add_outer` of `left` and `right` and of `left2` and `right2`, with one visit to each row."""
-    for j in range(0, rows, LANES):
-        f, g, r = left + j, left2 + j, row + j * stride
-        f0, f1, f2, f3 = work[f], work[f + 1], work[f + 2], work[f + 3]
-        f4, f5, f6, f7 = work[f + 4], work[f + 5], work[f + 6], work[f + 7]
-        g0, g1, g2, g3 = work[g], work[g + 1], work[g + 2], work[g + 3]
-        g4, g5, g6, g7 = work[g + 4], work[g + 5], work[g + 6], work[g + 7]
-        r1, r2, r3, r4 = r + stride, r + 2 * stride, r + 3 * stride, r + 4 * stride
-        r5, r6, r7 = r + 5 * stride, r + 6 * stride, r + 7 * stride
-        for k in range(lanes):
-            x, y = work[right + k], work[right2 + k]
-            work[r + k] += f0 * x + g0 * y
-            work[r1 + k] += f1 * x + g1 * y
-            work[r2 + k] += f2 * x + g2 * y
-            work[r3 + k] += f3 * x + g3 * y
-            work[r4 + k] += f4 * x + g4 * y
-            work[r5 + k] += f5 * x + g5 * y
-            work[r6 + k] += f6 * x + g6 * y
-            work[r7 + k] += f7 * x + g7 * y
-
-
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _positive(values: Floats, first: int, work: Floats, o: Layout, lanes: Lanes, exact: bool) -> None:
-    """Copy the window that begins at row `first`; fill `drive_at` and `positive_at`."""
-    at = first * o.n_visible
-    for j in range(o.n_history):
-        work[o.history_at + j] = values[at + j]
-    at += o.n_history
-    for i in range(o.n_visible):
-        work[o.visible_at + i] = values[at + i]
-    for k in range(lanes.outputs):
-        work[o.drive_at + k] = work[o.parameters_at + k]
-    history, visible = o.parameters_at + o.history_weights, o.parameters_at + o.visible_weights
-    _add_rows(work, o.drive_at, o.history_at, o.history_rows, history, o.outputs, lanes.outputs, ONE)
-    _add_rows(work, o.drive_at, o.visible_at, o.visible_lanes, visible, o.hidden_lanes, lanes.hidden, ONE)
-    for k in range(lanes.hidden):
-        work[o.positive_at + k] = sigmoid(work[o.drive_at + k], exact)
-
-
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _residual(work: Floats, o: Layout, lanes: Lanes) -> None:
-    """Fill `residual_at` with v minus the visible mean of the hidden state in `state_at`."""
-    for i in range(lanes.visible):
-        work[o.residual_at + i] = work[o.visible_at + i] - work[o.drive_at + o.hidden_lanes + i]
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _excess(state: Any, start: Any, work: Floats, o: Layout) -> Any:
+    """`start`, which is A c + b_v - v, plus W^T times the hidden state: the visible mean minus v."""
+    put_row(work, o.state_at, state)
     weights = o.parameters_at + o.hidden_weights
-    _add_rows(work, o.residual_at, o.state_at, o.hidden_lanes, weights, o.visible_lanes, lanes.visible, -ONE)
+    return _plus_product(start, work, weights, o.visible_lanes, work, o.state_at, o.n_hidden)
 
 
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _negative(work: Floats, o: Layout, lanes: Lanes, exact: bool) -> None:
-    """Fill `negative_at` with the hidden mean of the reconstruction.
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _add_contrast(
+    values: Floats,
+    at: int,
+    cd_steps: int,
+    draws: Floats,
+    rate: Any,
+    block: int,
+    hidden: Any,
+    visible: Any,
+    work: Floats,
+    o: Layout,
+    exact: bool,
+) -> float:
+    """CD-k for one window: add its gradient, times the rate, to the block of parameters (or of gradients) at `block`.
 
-    W v' is W v minus W times the residual, so that the sum over the history is not done again.
+    With `draws` (cd_steps * n_hidden) the chain's hidden states are 0 or 1. Returns the L2 norm of the reconstruction's
+    miss.
     """
-    for k in range(lanes.hidden):
-        work[o.echo_at + k] = work[o.drive_at + k]
-    weights = o.parameters_at + o.visible_weights
-    _add_rows(work, o.echo_at, o.residual_at, o.visible_lanes, weights, o.hidden_lanes, lanes.hidden, -ONE)
-    for k in range(lanes.hidden):
-        work[o.negative_at + k] = sigmoid(work[o.echo_at + k], exact)
-
-
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _contrast(
-    values: Floats, first: int, cd_steps: int, draws: Floats, work: Floats, o: Layout, lanes: Lanes, exact: bool
-) -> None:
-    """Both phases of CD-k for one window; with `draws` (cd_steps * n_hidden) the chain's hidden states are 0 or 1."""
-    _positive(values, first, work, o, lanes, exact)
-    for k in range(lanes.hidden):
-        work[o.state_at + k] = work[o.positive_at + k]
+    v = used_at(visible, values, at + o.n_history)
+    drive, expected = _drives(values, at, hidden, visible, work, o)
+    start = expected - v
+    positive = sigmoid(drive, exact)
+    negative, excess, weights = positive, start, o.parameters_at + o.visible_weights
     for step in range(cd_steps):
-        if step > 0:
-            for k in range(lanes.hidden):
-                work[o.state_at + k] = work[o.negative_at + k]
+        state = negative
         if draws.size > 0:
-            for k in range(o.n_hidden):
-                fires = draws[step * o.n_hidden + k] < work[o.state_at + k]
-                work[o.state_at + k] = ONE if fires else ZERO
-        _residual(work, o, lanes)
-        _negative(work, o, lanes, exact)
+            state = where_less(used_at(hidden, draws, step * o.n_hidden), state, ONE, ZERO)
+        excess = _excess(state, start, work, o)
+        put_row(work, o.excess_at, excess)
+        # W v' is W v plus W times the excess, so that the sum over the history is not done again
+        echo = _plus_product(drive, work, weights, o.hidden_lanes, work, o.excess_at, o.n_visible)
+        negative = sigmoid(echo, exact)
+    rates = row_at(hidden, work, o.rate_at)
+    push, pull = rates * (positive - negative), (hidden - rates) * negative
+    _add_gradient(values, at, push, pull, v, excess, rate, block, work, o)
+    return math.sqrt(total(excess * excess))
 
 
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _add_gradient(work: Floats, block: int, rate: Any, o: Layout, lanes: Lanes) -> None:
-    """Add `rate` times the window's gradient to the block of parameters (or of gradients) at offset `block`.
-
-    With d = v - v' the gradient of W, h v^T - h' v'^T, is (h - h') v^T + h' d^T: both factors are at hand.
-    """
-    for k in range(lanes.hidden):
-        work[o.push_at + k] = work[o.rate_at + k] * (work[o.positive_at + k] - work[o.negative_at + k])
-        work[o.pull_at + k] = work[o.rate_at + k] * work[o.negative_at + k]
-    for i in range(lanes.visible):
-        work[o.push_at + o.hidden_lanes + i] = rate * work[o.residual_at + i]
-    for k in range(lanes.outputs):
-        work[block + k] += work[o.push_at + k]
-    history, visible, hidden = block + o.history_weights, block + o.visible_weights, block + o.hidden_weights
-    _add_outer(work, history, o.outputs, o.history_rows, o.history_at, o.push_at, lanes.outputs)
-    _add_outers(
-        work, visible, o.hidden_lanes, o.visible_lanes, o.visible_at, o.push_at, o.residual_at, o.pull_at, lanes.hidden
-    )
-    _add_outers(
-        work, hidden, o.visible_lanes, o.hidden_lanes, o.push_at, o.visible_at, o.pull_at, o.residual_at, lanes.visible
-    )
-
-
-@njit(cache=True, nogil=True, fastmath=FLAGS, inline="always", error_model="numpy")
-def _missed(work: Floats, o: Layout) -> float:
-    """L2 norm of v - v'."""
-    total = ZERO
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _add_gradient(
+    values: Floats, at: int, push: Any, pull: Any, v: Any, excess: Any, rate: Any, block: int, work: Floats, o: Layout
+) -> None:
+    """With d = v' - v the gradient of W, h v^T - h' v'^T, is (h - h') v^T - h' d^T: both factors are at hand."""
+    put_row(work, o.push_at, push)
+    put_row(work, o.pull_at, pull)
+    beside, visible_push = o.hidden_lanes, excess * -rate
+    put_row(work, block, row_at(push, work, block) + push)
+    put_row(work, block + beside, row_at(v, work, block + beside) + visible_push)
+    for k in range(o.n_hidden):
+        r = block + o.hidden_weights + k * o.visible_lanes
+        here = row_at(v, work, r) + number_at(work, o.push_at + k) * v
+        put_row(work, r, here + number_at(work, o.pull_at + k) * excess)
     for i in range(o.n_visible):
-        total += work[o.residual_at + i] * work[o.residual_at + i]
-    return math.sqrt(total)
+        r = block + o.visible_weights + i * o.hidden_lanes
+        here = row_at(push, work, r) + number_at(values, at + o.n_history + i) * push
+        put_row(work, r, here + number_at(work, o.excess_at + i) * pull)
+    for j in range(o.n_history):
+        r, c = block + o.history_weights + j * o.outputs, number_at(values, at + j)
+        put_row(work, r, row_at(push, work, r) + c * push)
+        put_row(work, r + beside, row_at(v, work, r + beside) + c * visible_push)
 
 
 @cache
 def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     """The kernel for online CD-k: every window's gradient is applied before the next window is looked at.
 
-    The kernel is ``epoch(values, starts, rate, cd_steps, draws, lanes, work) -> float``: the sum over windows of the
+    The kernel is ``epoch(values, starts, rate, cd_steps, draws, work) -> float``: the sum over windows of the
     L2 norm of the reconstruction's miss, before each window's own update.
 
     Parameters
@@ -241,21 +194,24 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     -----
     values : float (n_samples * n_visible,), contiguous, all finite; starts : int64 (n_windows,), first rows, in the
     order of training; rate : float, of `values`' type; draws : float (n_windows, cd_steps * n_hidden) uniform in 0..1,
-    or (n_windows, 0) for means throughout; lanes : `lanes_of(o)`; work : float, IN and OUT, its first block the
+    or (n_windows, 0) for means throughout; work : float, IN and OUT, its first block the
     parameters.
     """
 
+    n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
+
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
     def epoch(
-        values: Floats, starts: Any, rate: Any, cd_steps: int, draws: Floats, lanes: Lanes, work: Floats
+        values: Floats, starts: Any, rate: Any, cd_steps: int, draws: Floats, work: Floats
     ) -> float:
+        hidden, visible = zeros(work, n_hidden), zeros(work, n_visible)
         missed = 0.0
-        for k in range(o.n_hidden):
+        for k in range(n_hidden):
             work[o.rate_at + k] = rate
         for w in range(starts.shape[0]):
-            _contrast(values, starts[w], cd_steps, draws[w], work, o, lanes, exact)
-            missed += _missed(work, o)
-            _add_gradient(work, o.parameters_at, rate, o, lanes)
+            missed += _add_contrast(
+                values, starts[w] * n_visible, cd_steps, draws[w], rate, o.parameters_at, hidden, visible, work, o, exact
+            )
         return missed
 
     return epoch
@@ -265,11 +221,13 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
 def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     """The kernel for mini-batches, momentum and weight decay.
 
-    The kernel is ``epoch(values, starts, rates, batch_size, cd_steps, draws, lanes, work) -> float`` with
+    The kernel is ``epoch(values, starts, rates, batch_size, cd_steps, draws, work) -> float`` with
     ``rates = (learning rate, momentum, weight decay)``; the rest and the result are as in `online_kernel`. `work` has
     three blocks: parameters, gradient (zero before and after), velocity. After each batch, with g the mean gradient:
     velocity = momentum * velocity + rate * (g - decay * parameters), parameters += velocity. Biases do not decay.
     """
+
+    n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
     def epoch(
@@ -279,9 +237,9 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         batch_size: int,
         cd_steps: int,
         draws: Floats,
-        lanes: Lanes,
         work: Floats,
     ) -> float:
+        hidden, visible = zeros(work, n_hidden), zeros(work, n_visible)
         rate, momentum, decay = rates
         n = starts.shape[0]
         gradient, velocity = o.parameters_at + o.block, o.parameters_at + 2 * o.block
@@ -289,12 +247,12 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         for begin in range(0, n, batch_size):
             end = min(begin + batch_size, n)
             share = work.dtype.type(1.0 / (end - begin))
-            for k in range(o.n_hidden):
+            for k in range(n_hidden):
                 work[o.rate_at + k] = share
             for w in range(begin, end):
-                _contrast(values, starts[w], cd_steps, draws[w], work, o, lanes, exact)
-                missed += _missed(work, o)
-                _add_gradient(work, gradient, share, o, lanes)
+                missed += _add_contrast(
+                    values, starts[w] * n_visible, cd_steps, draws[w], share, gradient, hidden, visible, work, o, exact
+                )
             for k in range(o.block):
                 pull = decay * work[o.parameters_at + k] if k >= o.outputs else ZERO
                 v = momentum * work[velocity + k] + rate * (work[gradient + k] - pull)
@@ -308,78 +266,66 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
 
 @cache
 def miss_kernel(o: Layout, exact: bool) -> Callable[..., None]:
-    """The kernel that measures reconstructions: ``miss(values, starts, lanes, work, out)``.
+    """The kernel that measures reconstructions: ``miss(values, starts, work, out)``.
 
     `out` (float64 (n_windows,), OUT) is the L2 norm of v minus the visible mean of the hidden mean of v.
     """
 
+    n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
+
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
-    def miss(values: Floats, starts: Any, lanes: Lanes, work: Floats, out: Any) -> None:
+    def miss(values: Floats, starts: Any, work: Floats, out: Any) -> None:
+        hidden, visible = zeros(work, n_hidden), zeros(work, n_visible)
         for w in range(starts.shape[0]):
-            _positive(values, starts[w], work, o, lanes, exact)
-            for k in range(lanes.hidden):
-                work[o.state_at + k] = work[o.positive_at + k]
-            _residual(work, o, lanes)
-            out[w] = _missed(work, o)
+            at = starts[w] * n_visible
+            drive, expected = _drives(values, at, hidden, visible, work, o)
+            start = expected - used_at(visible, values, at + o.n_history)
+            excess = _excess(sigmoid(drive, exact), start, work, o)
+            out[w] = math.sqrt(total(excess * excess))
 
     return miss
 
 
 @cache
 def hidden_means_kernel(n_visible: int, n_hidden: int, lag: int, exact: bool) -> Callable[..., None]:
-    """The kernel for codes: ``means(values, taps, hidden_bias, lanes, work, codes)``.
+    """The kernel for codes: ``means(values, taps, hidden_bias, work, codes)``.
 
-    It slides over all rows as if they were one series, eight windows to a register; the caller blanks the rows whose
-    window would cross a border. values : float (n * n_visible,); taps : `taps_of`; lanes : int, `BLOCK`; work : float
-    (`scratch_size`,), OUT; codes : float (n - lag, n_hidden), OUT, row t for the window of rows t..t + lag.
+    It slides over all rows as if they were one series, `TILE` windows side by side; the caller blanks the rows whose
+    window would cross a border. values : float (n * n_visible,); taps : `taps_of`, flat; hidden_bias : (n_hidden,);
+    work : float (`BLOCK` * n_hidden,), OUT; codes : float ((n - lag) * n_hidden,), OUT, the code of the window of rows
+    t..t + lag at t * n_hidden.
     """
-    span, window = BLOCK + padded(lag), lag + 1
-    rows = padded(n_visible * window)
-    row_count = -(-rows // window)
-    drive = row_count * span
+    inputs, stride = n_visible * (lag + 1), padded(n_hidden)
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
-    def means(values: Floats, taps: Floats, hidden_bias: Floats, lanes: int, work: Floats, codes: Floats) -> None:
-        n = codes.shape[0]
+    def means(values: Floats, taps: Floats, hidden_bias: Floats, work: Floats, codes: Floats) -> None:
+        n, whole = codes.size // n_hidden, zeros(work, LANES)
+        bias = used_at(zeros(work, n_hidden), hidden_bias, 0)
         for begin in range(0, n, BLOCK):
-            size = min(BLOCK, n - begin)
-            for t in range(size + lag):
-                at = (begin + t) * n_visible
-                for i in range(n_visible):
-                    work[i * span + t] = values[at + i]
-            for h in range(n_hidden):
-                bias = hidden_bias[h]
-                for t in range(lanes):
-                    work[drive + t] = bias
-                for j in range(0, rows, LANES):
-                    f0, f1, f2, f3 = taps[h, j], taps[h, j + 1], taps[h, j + 2], taps[h, j + 3]
-                    f4, f5, f6, f7 = taps[h, j + 4], taps[h, j + 5], taps[h, j + 6], taps[h, j + 7]
-                    r0, r1 = (j // window) * span + j % window, ((j + 1) // window) * span + (j + 1) % window
-                    r2, r3 = (
-                        ((j + 2) // window) * span + (j + 2) % window,
-                        ((j + 3) // window) * span + (j + 3) % window,
-                    )
-                    r4, r5 = (
-                        ((j + 4) // window) * span + (j + 4) % window,
-                        ((j + 5) // window) * span + (j + 5) % window,
-                    )
-                    r6, r7 = (
-                        ((j + 6) // window) * span + (j + 6) % window,
-                        ((j + 7) // window) * span + (j + 7) % window,
-                    )
-                    for t in range(lanes):
-                        work[drive + t] += (
-                            f0 * work[r0 + t] + f1 * work[r1 + t] + f2 * work[r2 + t] + f3 * work[r3 + t]
-                        ) + (f4 * work[r4 + t] + f5 * work[r5 + t] + f6 * work[r6 + t] + f7 * work[r7 + t])  # fmt: skip
-                for t in range(lanes):
-                    work[drive + t] = sigmoid(work[drive + t], exact)
-                for t in range(size):
-                    codes[begin + t, h] = work[drive + t]
+            end = min(begin + BLOCK, n)
+            for t in range(begin, end, TILE):
+                # a tile's windows beyond the end are the last one again
+                w0, w1, w2 = t, min(t + 1, n - 1), min(t + 2, n - 1)
+                w3, w4, w5 = min(t + 3, n - 1), min(t + 4, n - 1), min(t + 5, n - 1)
+                s0, s1, s2, s3, s4, s5 = bias, bias, bias, bias, bias, bias
+                for j in range(inputs):
+                    tap = row_at(bias, taps, j * stride)
+                    s0 += number_at(values, w0 * n_visible + j) * tap
+                    s1 += number_at(values, w1 * n_visible + j) * tap
+                    s2 += number_at(values, w2 * n_visible + j) * tap
+                    s3 += number_at(values, w3 * n_visible + j) * tap
+                    s4 += number_at(values, w4 * n_visible + j) * tap
+                    s5 += number_at(values, w5 * n_visible + j) * tap
+                put_used(work, (w0 - begin) * n_hidden, s0)
+                put_used(work, (w1 - begin) * n_hidden, s1)
+                put_used(work, (w2 - begin) * n_hidden, s2)
+                put_used(work, (w3 - begin) * n_hidden, s3)
+                put_used(work, (w4 - begin) * n_hidden, s4)
+                put_used(work, (w5 - begin) * n_hidden, s5)
+            first, count = begin * n_hidden, (end - begin) * n_hidden
+            for k in range(0, count, LANES):
+                put_row(work, k, sigmoid(row_at(whole, work, k), exact))
+            for k in range(count):
+                codes[first + k] = work[k]
 
     return means
-
-
-def scratch_size(n_visible: int, lag: int) -> int:
-    """Elements of `work` that the kernel of `hidden_means_kernel` needs."""
-    row_count = -(-padded(n_visible * (lag + 1)) // (lag + 1))
-    return row_count * (BLOCK + padded(lag)) + BLOCK

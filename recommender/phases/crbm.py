@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
-from recommender.kernels.crbm import BLOCK, hidden_means_kernel, miss_kernel, scratch_size
+from recommender.kernels.crbm import BLOCK, hidden_means_kernel, miss_kernel
 from recommender.kernels.crbm_layout import (
     Floats,
     Layout,
     Parameters,
-    lanes_of,
     layout_of,
     pack,
     taps_of,
@@ -260,10 +259,9 @@ class ConditionalRBM:
         if len(data) <= blind:
             return codes
         kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
-        work = np.zeros(scratch_size(data.shape[1], self.lag), dtype=data.dtype)
+        work = np.empty(BLOCK * self.n_hidden, dtype=data.dtype)
         parameters = self._parameters()
-        taps = taps_of(parameters, self.lag)
-        kernel(data.ravel(), taps, parameters.hidden_bias, BLOCK, work, codes[blind:])
+        kernel(data.ravel(), taps_of(parameters).ravel(), parameters.hidden_bias, work, codes[blind:].ravel())
         for age in range(blind):
             row = borders[:-1] + age
             codes[row[row < borders[1:]]] = 0.0
@@ -284,7 +282,7 @@ class ConditionalRBM:
         work = workspace(layout, data.dtype)
         pack(self._parameters(), layout, work)
         misses = np.empty(len(starts))
-        miss_kernel(layout, self._exact)(data.ravel(), starts, lanes_of(layout), work, misses)
+        miss_kernel(layout, self._exact)(data.ravel(), starts, work, misses)
         return float(misses.mean())
 
     def to_state(self) -> dict[str, NDArray[Any]]:

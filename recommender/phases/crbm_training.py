@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.kernels.crbm import batch_kernel, miss_kernel, online_kernel
-from recommender.kernels.crbm_layout import Floats, Layout, Parameters, lanes_of, pack, workspace
+from recommender.kernels.crbm_layout import Floats, Layout, Parameters, pack, workspace
 from recommender.kernels.windows import Ints, window_starts
 
 Schedule = Literal["constant", "inverse", "exponential"]
@@ -155,7 +155,7 @@ class Trainer:
         """Reconstruction error of each of these windows, float64 (n_windows,)."""
         out = np.empty(len(starts))
         kernel = miss_kernel(self.layout, self._exact)
-        kernel(self._values, starts, lanes_of(self.layout), self._work[0], out)
+        kernel(self._values, starts, self._work[0], out)
         return out
 
     @property
@@ -164,7 +164,7 @@ class Trainer:
 
     def _pass(self, shard: int, number: int, rate: float) -> float:
         rng = np.random.default_rng([self._seed, 2, number, shard])
-        starts, work, lanes = self._shards[shard], self._work[shard], lanes_of(self.layout)
+        starts, work = self._shards[shard], self._work[shard]
         order = rng.permutation(starts) if self._shuffle else starts
         scalar = self._values.dtype.type
         rates = (scalar(rate), scalar(self._momentum), scalar(self._weight_decay))
@@ -175,10 +175,10 @@ class Trainer:
             draws = self._draws(rng, len(part))
             if self._plain:
                 kernel = online_kernel(self.layout, self._exact)
-                missed += kernel(self._values, part, rates[0], self._cd_steps, draws, lanes, work)
+                missed += kernel(self._values, part, rates[0], self._cd_steps, draws, work)
             else:
                 kernel = batch_kernel(self.layout, self._exact)
-                missed += kernel(self._values, part, rates, self._batch_size, self._cd_steps, draws, lanes, work)
+                missed += kernel(self._values, part, rates, self._batch_size, self._cd_steps, draws, work)
         return missed
 
     def _draws(self, rng: np.random.Generator, n_windows: int) -> Floats:

@@ -12,7 +12,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from recommender.kernels.crbm import sigmoid
-from recommender.kernels.crbm_layout import LANES, Parameters, layout_of, pack, taps_of, unpack, workspace
+from recommender.kernels.crbm_layout import Parameters, layout_of, pack, taps_of, unpack, workspace
+from recommender.kernels.rows import LANES
 
 
 @njit(cache=True)
@@ -70,8 +71,11 @@ def test_parameters_come_out_as_they_went_in(n_visible: int, n_hidden: int, lag:
     assert np.count_nonzero(work) == sum(p.size for p in parameters) + parameters.W.size  # W is kept both ways round
 
 
-def test_taps_weigh_each_feature_oldest_sample_first_and_the_present_one_last() -> None:
+def test_taps_weigh_the_oldest_sample_first_features_together_and_the_present_one_last() -> None:
     """Two features, lag 2, one hidden unit: B = (a0, a1, b0, b1), W = (a, b)."""
     B, W = np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([[10.0, 20.0]])
     parameters = Parameters(W, np.zeros((2, 4)), B, np.zeros(2), np.zeros(1))
-    assert taps_of(parameters, 2).tolist() == [[1, 2, 10, 3, 4, 20, 0, 0]]
+    taps = taps_of(parameters)
+    assert taps.shape == (6, LANES)
+    assert taps[:, 0].tolist() == [1, 3, 2, 4, 10, 20]
+    assert not taps[:, 1:].any()
