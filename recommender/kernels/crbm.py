@@ -32,8 +32,10 @@ from recommender.kernels.rows import (
     row_at,
     total,
     used_at,
+    used_lanes,
     where_less,
     zeros,
+    zeros_like,
 )
 
 FLAGS = {"nsz", "arcp", "contract", "afn"}
@@ -74,19 +76,21 @@ def sigmoid(x: Any, exact: bool) -> Any:
         # the exponential of more than 709 is no float64
         return where_less(x, -EXPONENT_LIMIT, ZERO, ONE / (ONE + exponential(ZERO - x)))
     # comparisons, because min() and max() would lose a NaN
-    y = where_less(x, -SATURATION, -SATURATION, where_less(SATURATION, x, SATURATION, x))
+    y = where_less(SATURATION, x, SATURATION, x)
+    y = where_less(y, -SATURATION, -SATURATION, y)
     s = y * y
     above = P0 + s * (P1 + s * (P2 + s * (P3 + s * (P4 + s * P5))))
     below = ONE + s * (Q1 + s * (Q2 + s * Q3))
     r = HALF + y * above / below
-    return where_less(r, ZERO, ZERO, where_less(ONE, r, ONE, r))
+    r = where_less(ONE, r, ONE, r)
+    return where_less(r, ZERO, ZERO, r)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _plus_product(start: Any, work: Floats, rows: int, stride: int, factors: Floats, first: int, n: int) -> Any:
     """`start` plus the sum over j < n of factors[first + j] times the row at work[rows + j * stride]."""
     # two sums, so that one multiply-add need not wait for the one before it
-    even, odd = start, start - start
+    even, odd = start, zeros_like(start)
     for j in range(0, n, 2):
         even += number_at(factors, first + j) * row_at(start, work, rows + j * stride)
     for j in range(1, n, 2):
@@ -96,7 +100,7 @@ def _plus_product(start: Any, work: Floats, rows: int, stride: int, factors: Flo
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _drives(values: Floats, at: int, hidden: Any, visible: Any, work: Floats, o: Layout) -> tuple[Any, Any]:
-    """Pre-activations of hidden and visible units for the window that begins at element `at`: W v + B c + b_h, A c + b_v."""
+    """Of the window that begins at element `at` of `values`: W v + B c + b_h, and A c + b_v."""
     p = o.parameters_at
     h, v = row_at(hidden, work, p), row_at(visible, work, p + o.hidden_lanes)
     rows = p + o.history_weights
@@ -114,74 +118,92 @@ def _excess(state: Any, start: Any, work: Floats, o: Layout) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _add_contrast(
-    values: Floats,
-    at: int,
-    cd_steps: int,
-    draws: Floats,
-    rate: Any,
-    block: int,
-    hidden: Any,
-    visible: Any,
-    work: Floats,
-    o: Layout,
-    exact: bool,
-) -> float:
-    """CD-k for one window: add its gradient, times the rate, to the block of parameters (or of gradients) at `block`.
+def _contrast(
+    drives: Any, v: Any, cd_steps: int, draws: Floats, work: Floats, o: Layout, exact: bool
+) -> tuple[Any, Any, Any]:
+    """Both phases of CD-k from a window's `_drives`: hidden means of data and reconstruction, and v' - v.
 
-    With `draws` (cd_steps * n_hidden) the chain's hidden states are 0 or 1. Returns the L2 norm of the reconstruction's
-    miss.
+    With `draws` (cd_steps * n_hidden) the chain's hidden states are 0 or 1. `excess_at` is filled.
     """
-    v = used_at(visible, values, at + o.n_history)
-    drive, expected = _drives(values, at, hidden, visible, work, o)
-    start = expected - v
+    drive, start = drives[0], drives[1] - v
     positive = sigmoid(drive, exact)
     negative, excess, weights = positive, start, o.parameters_at + o.visible_weights
     for step in range(cd_steps):
         state = negative
         if draws.size > 0:
-            state = where_less(used_at(hidden, draws, step * o.n_hidden), state, ONE, ZERO)
+            state = where_less(used_at(drive, draws, step * o.n_hidden), state, ONE, ZERO)
         excess = _excess(state, start, work, o)
         put_row(work, o.excess_at, excess)
         # W v' is W v plus W times the excess, so that the sum over the history is not done again
         echo = _plus_product(drive, work, weights, o.hidden_lanes, work, o.excess_at, o.n_visible)
         negative = sigmoid(echo, exact)
-    rates = row_at(hidden, work, o.rate_at)
-    push, pull = rates * (positive - negative), (hidden - rates) * negative
-    _add_gradient(values, at, push, pull, v, excess, rate, block, work, o)
-    return math.sqrt(total(excess * excess))
+    return positive, negative, excess
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _add_gradient(
-    values: Floats, at: int, push: Any, pull: Any, v: Any, excess: Any, rate: Any, block: int, work: Floats, o: Layout
-) -> None:
-    """With d = v' - v the gradient of W, h v^T - h' v'^T, is (h - h') v^T - h' d^T: both factors are at hand."""
+def _move_history(
+    drives: Any, push: Any, visible_push: Any, first: int, values: Floats, at: int, then: int, n_history: int,
+    block: int, work: Floats, o: Layout,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Every second row of A and B, from `first` on: add the gradient of the window at element `at` of `values`.
+
+    With the same visit to each row, returns `drives` plus the row's part in those of the window at `then`.
+    """
+    h, v = drives
+    for j in range(first, n_history, 2):
+        r, c, d = o.history_weights + j * o.outputs, number_at(values, at + j), number_at(values, then + j)
+        s = r + o.hidden_lanes
+        put_row(work, block + r, row_at(h, work, block + r) + c * push)
+        put_row(work, block + s, row_at(v, work, block + s) + c * visible_push)
+        h += d * row_at(h, work, o.parameters_at + r)
+        v += d * row_at(v, work, o.parameters_at + s)
+    return h, v
+
+
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _learn(
+    values: Floats, at: int, then: int, drives: Any, n_history: int, cd_steps: int, draws: Floats, rate: Any,
+    block: int, work: Floats, o: Layout, exact: bool,
+) -> tuple[float, Any]:  # fmt: skip
+    """CD-k for the window at element `at`: add its gradient, times the rate, to the parameters or gradients at `block`.
+
+    With d = v' - v the gradient of W, h v^T - h' v'^T, is (h - h') v^T - h' d^T: both factors are at hand.
+    Takes the window's `_drives` and returns the L2 norm of its reconstruction's miss, and the `_drives` of the window
+    at `then` by the parameters as they are now.
+    """
+    x = at + o.n_history
+    v = used_at(drives[1], values, x)
+    positive, negative, excess = _contrast(drives, v, cd_steps, draws, work, o, exact)
+    rates = rate * used_lanes(positive)  # the padding's mean is a half; it must not learn
+    push, pull, visible_push = rates * (positive - negative), -rate * used_lanes(positive) * negative, -rate * excess
     put_row(work, o.push_at, push)
     put_row(work, o.pull_at, pull)
-    beside, visible_push = o.hidden_lanes, excess * -rate
-    put_row(work, block, row_at(push, work, block) + push)
-    put_row(work, block + beside, row_at(v, work, block + beside) + visible_push)
     for k in range(o.n_hidden):
         r = block + o.hidden_weights + k * o.visible_lanes
-        here = row_at(v, work, r) + number_at(work, o.push_at + k) * v
-        put_row(work, r, here + number_at(work, o.pull_at + k) * excess)
+        c, d = number_at(work, o.push_at + k), number_at(work, o.pull_at + k)
+        put_row(work, r, row_at(v, work, r) + c * v + d * excess)
+    p, beside = o.parameters_at, o.hidden_lanes
+    put_row(work, block, row_at(push, work, block) + push)
+    put_row(work, block + beside, row_at(v, work, block + beside) + visible_push)
+    # three sums, so that one multiply-add need not wait for the one before it
+    even, odd = (row_at(push, work, p), row_at(v, work, p + beside)), (zeros_like(push), zeros_like(v))
+    even = _move_history(even, push, visible_push, 0, values, at, then, n_history, block, work, o)
+    odd = _move_history(odd, push, visible_push, 1, values, at, then, n_history, block, work, o)
+    here = zeros_like(push)
     for i in range(o.n_visible):
-        r = block + o.visible_weights + i * o.hidden_lanes
-        here = row_at(push, work, r) + number_at(values, at + o.n_history + i) * push
-        put_row(work, r, here + number_at(work, o.excess_at + i) * pull)
-    for j in range(o.n_history):
-        r, c = block + o.history_weights + j * o.outputs, number_at(values, at + j)
-        put_row(work, r, row_at(push, work, r) + c * push)
-        put_row(work, r + beside, row_at(v, work, r + beside) + c * visible_push)
+        r = o.visible_weights + i * o.hidden_lanes
+        c, d = number_at(values, x + i), number_at(work, o.excess_at + i)
+        put_row(work, block + r, row_at(push, work, block + r) + c * push + d * pull)
+        here += number_at(values, then + o.n_history + i) * row_at(push, work, p + r)
+    return math.sqrt(total(excess * excess)), (even[0] + odd[0] + here, even[1] + odd[1])
 
 
 @cache
 def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     """The kernel for online CD-k: every window's gradient is applied before the next window is looked at.
 
-    The kernel is ``epoch(values, starts, rate, cd_steps, draws, work) -> float``: the sum over windows of the
-    L2 norm of the reconstruction's miss, before each window's own update.
+    The kernel is ``epoch(values, starts, rate, n_history, cd_steps, draws, work) -> float``: the sum over windows of
+    the L2 norm of the reconstruction's miss, before each window's own update.
 
     Parameters
     ----------
@@ -192,26 +214,28 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
 
     Notes
     -----
-    values : float (n_samples * n_visible,), contiguous, all finite; starts : int64 (n_windows,), first rows, in the
-    order of training; rate : float, of `values`' type; draws : float (n_windows, cd_steps * n_hidden) uniform in 0..1,
-    or (n_windows, 0) for means throughout; work : float, IN and OUT, its first block the
-    parameters.
+    values : float (n_samples * n_visible,), contiguous, all finite; starts : int64 (n_windows,), first rows, one or
+    more, in the order of training; rate : float, of `values`' type; n_history : int, that of `o`, handed over at run
+    time, since the compiler unrolls a loop whose length it knows and then keeps all rows on the stack until it sums
+    them; draws : float (n_windows, cd_steps * n_hidden) uniform in 0..1, or (n_windows, 0) for means throughout;
+    work : float, IN and OUT, its first block the parameters.
     """
-
     n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
     def epoch(
-        values: Floats, starts: Any, rate: Any, cd_steps: int, draws: Floats, work: Floats
+        values: Floats, starts: Any, rate: Any, n_history: int, cd_steps: int, draws: Floats, work: Floats
     ) -> float:
         hidden, visible = zeros(work, n_hidden), zeros(work, n_visible)
         missed = 0.0
-        for k in range(n_hidden):
-            work[o.rate_at + k] = rate
-        for w in range(starts.shape[0]):
-            missed += _add_contrast(
-                values, starts[w] * n_visible, cd_steps, draws[w], rate, o.parameters_at, hidden, visible, work, o, exact
+        n = starts.shape[0]
+        drives = _drives(values, starts[0] * n_visible, hidden, visible, work, o)
+        for w in range(n):
+            at, then = starts[w] * n_visible, starts[min(w + 1, n - 1)] * n_visible
+            miss, drives = _learn(
+                values, at, then, drives, n_history, cd_steps, draws[w], rate, o.parameters_at, work, o, exact
             )
+            missed += miss
         return missed
 
     return epoch
@@ -221,12 +245,11 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
 def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     """The kernel for mini-batches, momentum and weight decay.
 
-    The kernel is ``epoch(values, starts, rates, batch_size, cd_steps, draws, work) -> float`` with
+    The kernel is ``epoch(values, starts, rates, batch_size, n_history, cd_steps, draws, work) -> float`` with
     ``rates = (learning rate, momentum, weight decay)``; the rest and the result are as in `online_kernel`. `work` has
     three blocks: parameters, gradient (zero before and after), velocity. After each batch, with g the mean gradient:
     velocity = momentum * velocity + rate * (g - decay * parameters), parameters += velocity. Biases do not decay.
     """
-
     n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
@@ -235,6 +258,7 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         starts: Any,
         rates: Any,
         batch_size: int,
+        n_history: int,
         cd_steps: int,
         draws: Floats,
         work: Floats,
@@ -247,17 +271,18 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         for begin in range(0, n, batch_size):
             end = min(begin + batch_size, n)
             share = work.dtype.type(1.0 / (end - begin))
-            for k in range(n_hidden):
-                work[o.rate_at + k] = share
+            drives = _drives(values, starts[begin] * n_visible, hidden, visible, work, o)
             for w in range(begin, end):
-                missed += _add_contrast(
-                    values, starts[w] * n_visible, cd_steps, draws[w], share, gradient, hidden, visible, work, o, exact
+                at, then = starts[w] * n_visible, starts[min(w + 1, end - 1)] * n_visible
+                miss, drives = _learn(
+                    values, at, then, drives, n_history, cd_steps, draws[w], share, gradient, work, o, exact
                 )
+                missed += miss
             for k in range(o.block):
                 pull = decay * work[o.parameters_at + k] if k >= o.outputs else ZERO
-                v = momentum * work[velocity + k] + rate * (work[gradient + k] - pull)
-                work[velocity + k] = v
-                work[o.parameters_at + k] += v
+                moved = momentum * work[velocity + k] + rate * (work[gradient + k] - pull)
+                work[velocity + k] = moved
+                work[o.parameters_at + k] += moved
                 work[gradient + k] = ZERO
         return missed
 
@@ -270,7 +295,6 @@ def miss_kernel(o: Layout, exact: bool) -> Callable[..., None]:
 
     `out` (float64 (n_windows,), OUT) is the L2 norm of v minus the visible mean of the hidden mean of v.
     """
-
     n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
@@ -288,44 +312,46 @@ def miss_kernel(o: Layout, exact: bool) -> Callable[..., None]:
 
 @cache
 def hidden_means_kernel(n_visible: int, n_hidden: int, lag: int, exact: bool) -> Callable[..., None]:
-    """The kernel for codes: ``means(values, taps, hidden_bias, work, codes)``.
+    """The kernel for codes: ``means(values, taps, hidden_bias, n, codes)``.
 
     It slides over all rows as if they were one series, `TILE` windows side by side; the caller blanks the rows whose
-    window would cross a border. values : float (n * n_visible,); taps : `taps_of`, flat; hidden_bias : (n_hidden,);
-    work : float (`BLOCK` * n_hidden,), OUT; codes : float ((n - lag) * n_hidden,), OUT, the code of the window of rows
-    t..t + lag at t * n_hidden.
+    window would cross a border. values : float ((n + lag) * n_visible,); taps : `taps_of`, flat; hidden_bias : float
+    (n_hidden,); n : int, windows; codes : float (n * n_hidden + `LANES`,), OUT, at t * n_hidden the code of the window
+    of rows t..t + lag, and in the last `LANES` elements nothing of use.
     """
     inputs, stride = n_visible * (lag + 1), padded(n_hidden)
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
-    def means(values: Floats, taps: Floats, hidden_bias: Floats, work: Floats, codes: Floats) -> None:
-        n, whole = codes.size // n_hidden, zeros(work, LANES)
-        bias = used_at(zeros(work, n_hidden), hidden_bias, 0)
+    def means(values: Floats, taps: Floats, hidden_bias: Floats, n: int, codes: Floats) -> None:
+        whole, bias = zeros(codes, LANES), used_at(zeros(codes, n_hidden), hidden_bias, 0)
         for begin in range(0, n, BLOCK):
             end = min(begin + BLOCK, n)
-            for t in range(begin, end, TILE):
+            for w in range(begin, end, TILE):
                 # a tile's windows beyond the end are the last one again
-                w0, w1, w2 = t, min(t + 1, n - 1), min(t + 2, n - 1)
-                w3, w4, w5 = min(t + 3, n - 1), min(t + 4, n - 1), min(t + 5, n - 1)
+                w1, w2, w3, w4, w5 = (
+                    min(w + 1, n - 1),
+                    min(w + 2, n - 1),
+                    min(w + 3, n - 1),
+                    min(w + 4, n - 1),
+                    min(w + 5, n - 1),
+                )
                 s0, s1, s2, s3, s4, s5 = bias, bias, bias, bias, bias, bias
                 for j in range(inputs):
                     tap = row_at(bias, taps, j * stride)
-                    s0 += number_at(values, w0 * n_visible + j) * tap
+                    s0 += number_at(values, w * n_visible + j) * tap
                     s1 += number_at(values, w1 * n_visible + j) * tap
                     s2 += number_at(values, w2 * n_visible + j) * tap
                     s3 += number_at(values, w3 * n_visible + j) * tap
                     s4 += number_at(values, w4 * n_visible + j) * tap
                     s5 += number_at(values, w5 * n_visible + j) * tap
-                put_used(work, (w0 - begin) * n_hidden, s0)
-                put_used(work, (w1 - begin) * n_hidden, s1)
-                put_used(work, (w2 - begin) * n_hidden, s2)
-                put_used(work, (w3 - begin) * n_hidden, s3)
-                put_used(work, (w4 - begin) * n_hidden, s4)
-                put_used(work, (w5 - begin) * n_hidden, s5)
-            first, count = begin * n_hidden, (end - begin) * n_hidden
-            for k in range(0, count, LANES):
-                put_row(work, k, sigmoid(row_at(whole, work, k), exact))
-            for k in range(count):
-                codes[first + k] = work[k]
+                put_used(codes, w * n_hidden, s0)
+                put_used(codes, w1 * n_hidden, s1)
+                put_used(codes, w2 * n_hidden, s2)
+                put_used(codes, w3 * n_hidden, s3)
+                put_used(codes, w4 * n_hidden, s4)
+                put_used(codes, w5 * n_hidden, s5)
+            # the lanes of the last row that belong to the next block are overwritten with their own sums
+            for k in range(begin * n_hidden, end * n_hidden, LANES):
+                put_row(codes, k, sigmoid(row_at(whole, codes, k), exact))
 
     return means

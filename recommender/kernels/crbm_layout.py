@@ -43,13 +43,13 @@ class Parameters(NamedTuple):
 class Layout(NamedTuple):
     """Sizes and offsets, in elements, of the workspace of a training kernel.
 
-    The buffers come first, each one row of lanes: the state that the Gibbs chain goes on from (`state_at`), what the
-    reconstruction has too much (`excess_at`), the rate of each hidden unit, zero for the padding, whose mean is a half
-    and which must not learn (`rate_at`), and the rate times the contrast of both phases (`push_at`) and times minus the
-    negative means (`pull_at`). Behind them lie blocks of `block` elements: parameters, gradient, velocity. Offsets
-    within a block: bias (hidden lanes, then visible lanes: `outputs`), then three matrices by rows: history (one row an
-    entry of c, oldest sample first, features together, as a window lies in memory; columns are outputs), W transposed
-    (columns are hidden lanes), and W (columns are visible lanes), which spares the kernels every sum across lanes.
+    The buffers come first, rows that are also read lane by lane: the state that the Gibbs chain goes on from
+    (`state_at`), the reconstruction minus the sample (`excess_at`), and the rate times the contrast of both phases
+    (`push_at`) and times minus the negative means (`pull_at`). Behind them lie blocks of `block` elements: parameters,
+    gradient, velocity. Offsets within a block: bias (hidden lanes, then visible lanes: `outputs`), then three matrices
+    by rows: history (one row an entry of c, oldest sample first, features together, as a window lies in memory; columns
+    are outputs), W transposed (columns are hidden lanes), and W (columns are visible lanes), which spares the kernels
+    every sum across lanes.
     """
 
     n_visible: int
@@ -61,7 +61,6 @@ class Layout(NamedTuple):
     outputs: int
     state_at: int
     excess_at: int
-    rate_at: int
     push_at: int
     pull_at: int
     parameters_at: int
@@ -75,7 +74,7 @@ def layout_of(n_visible: int, n_hidden: int, lag: int) -> Layout:
     """The layout for one shape of CRBM."""
     visible, hidden, history = padded(n_visible), padded(n_hidden), n_visible * lag
     outputs = hidden + visible
-    buffers = accumulate((hidden, visible, hidden, hidden, hidden), initial=0)
+    buffers = accumulate((hidden, visible, hidden, hidden), initial=0)
     weights = accumulate((history * outputs, n_visible * hidden, n_hidden * visible), initial=outputs)
     return Layout(n_visible, n_hidden, lag, history, visible, hidden, outputs, *buffers, *weights)
 
@@ -128,12 +127,13 @@ def taps_of(parameters: Parameters) -> Floats:
     Row ``age * n_visible + feature`` weighs that feature's sample of that age, oldest first, the present one last.
     """
     n_hidden, nv = parameters.W.shape
-    weights = np.concatenate([_by_time(parameters.B, nv), parameters.W.T])
-    return np.ascontiguousarray(np.pad(weights, ((0, 0), (0, padded(n_hidden) - n_hidden))))
+    taps = np.zeros((parameters.B.shape[1] + nv, padded(n_hidden)), dtype=parameters.W.dtype)
+    taps[:-nv, :n_hidden], taps[-nv:, :n_hidden] = _by_time(parameters.B, nv), parameters.W.T
+    return taps
 
 
 def _by_time(weights: Floats, n_visible: int) -> Floats:
-    """Weights of the history (n, n_visible * lag) turned, with entries as a window lies in memory: (lag * n_visible, n)."""
+    """Weights of the history (n, n_visible * lag) as rows in the order in which a window lies in memory, (.., n)."""
     n = len(weights)
     return weights.reshape(n, n_visible, -1).transpose(2, 1, 0).reshape(-1, n)
 

@@ -110,6 +110,19 @@ def zeros(typingctx: Any, array: Any, used: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def zeros_like(typingctx: Any, row: Any) -> Any:
+    """A row of zeros of another row's type."""
+    return row(row), lambda context, builder, sig, args: context.get_constant_null(row)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def used_lanes(typingctx: Any, row: Any) -> Any:
+    """A row of another row's type with one in the used lanes and zero in the padding."""
+    lanes = [1.0] * row.used + [0.0] * (row.lanes - row.used)
+    return row(row), lambda context, builder, sig, args: ir.Constant(context.get_value_type(row), lanes)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def row_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
     """The row of all lanes, padding included, that begins at element `at` of a contiguous array."""
 

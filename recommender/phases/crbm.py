@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
-from recommender.kernels.crbm import BLOCK, hidden_means_kernel, miss_kernel
+from recommender.kernels.crbm import hidden_means_kernel, miss_kernel
 from recommender.kernels.crbm_layout import (
     Floats,
     Layout,
@@ -25,6 +25,7 @@ from recommender.kernels.crbm_layout import (
     unpack,
     workspace,
 )
+from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
 from recommender.phases.crbm_checks import check_options, checked_groups, checked_parameters, checked_rows
 from recommender.phases.crbm_training import SCHEDULES, Schedule, Trainer, hold_out, shards_of
@@ -254,14 +255,15 @@ class ConditionalRBM:
         """
         data, borders = checked_rows(values, segments, self.dtype)
         self._check_width(data)
-        codes = np.zeros((len(data), self.n_hidden), dtype=data.dtype)
+        flat = np.zeros(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel stores whole lanes
+        codes = flat[:-LANES].reshape(len(data), self.n_hidden)
         blind = self.lag + self.delay
         if len(data) <= blind:
             return codes
         kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
-        work = np.empty(BLOCK * self.n_hidden, dtype=data.dtype)
-        parameters = self._parameters()
-        kernel(data.ravel(), taps_of(parameters).ravel(), parameters.hidden_bias, work, codes[blind:].ravel())
+        parameters, n = self._parameters(), len(data) - blind
+        taps = taps_of(parameters).ravel()
+        kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[blind * self.n_hidden :])
         for age in range(blind):
             row = borders[:-1] + age
             codes[row[row < borders[1:]]] = 0.0

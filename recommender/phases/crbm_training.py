@@ -175,10 +175,12 @@ class Trainer:
             draws = self._draws(rng, len(part))
             if self._plain:
                 kernel = online_kernel(self.layout, self._exact)
-                missed += kernel(self._values, part, rates[0], self._cd_steps, draws, work)
+                missed += kernel(self._values, part, rates[0], self.layout.n_history, self._cd_steps, draws, work)
             else:
                 kernel = batch_kernel(self.layout, self._exact)
-                missed += kernel(self._values, part, rates, self._batch_size, self._cd_steps, draws, work)
+                missed += kernel(
+                    self._values, part, rates, self._batch_size, self.layout.n_history, self._cd_steps, draws, work
+                )
         return missed
 
     def _draws(self, rng: np.random.Generator, n_windows: int) -> Floats:
