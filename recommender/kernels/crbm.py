@@ -79,7 +79,8 @@ def sigmoid(x: Any, exact: bool) -> Any:
     y = where_less(SATURATION, x, SATURATION, x)
     y = where_less(y, -SATURATION, -SATURATION, y)
     s = y * y
-    above = P0 + s * (P1 + s * (P2 + s * (P3 + s * (P4 + s * P5))))
+    t = s * s
+    above = (P0 + s * P1) + t * ((P2 + s * P3) + t * (P4 + s * P5))
     below = ONE + s * (Q1 + s * (Q2 + s * Q3))
     r = HALF + y * above / below
     r = where_less(ONE, r, ONE, r)

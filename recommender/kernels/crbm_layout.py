@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,8 +73,8 @@ def layout_of(n_visible: int, n_hidden: int, lag: int) -> Layout:
     """The layout for one shape of CRBM."""
     visible, hidden, history = padded(n_visible), padded(n_hidden), n_visible * lag
     outputs = hidden + visible
-    buffers = accumulate((hidden, visible, hidden, hidden), initial=0)
-    weights = accumulate((history * outputs, n_visible * hidden, n_hidden * visible), initial=outputs)
+    buffers = np.cumsum([0, hidden, visible, hidden, hidden]).tolist()
+    weights = np.cumsum([outputs, history * outputs, n_visible * hidden, n_hidden * visible]).tolist()
     return Layout(n_visible, n_hidden, lag, history, visible, hidden, outputs, *buffers, *weights)
 
 

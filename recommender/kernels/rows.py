@@ -8,6 +8,7 @@ whole groups of `LANES`, and those beyond the used ones are padding. Operators t
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -18,6 +19,11 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 
 LANES = 8
 """One AVX2 register of float32, two of float64; other widths are LLVM's business."""
+
+
+def _emitted(**options: bool) -> Callable[[Callable[..., Any]], Any]:
+    """Numba's `intrinsic`, for type checkers: its functions lack the first argument of what makes them."""
+    return lambda made_by: intrinsic(**options)(made_by) if options else intrinsic(made_by)
 
 
 def padded(n: int) -> int:
@@ -34,7 +40,7 @@ class Row(types.Type):
 
 
 @register_model(Row)
-class _RowModel(models.PrimitiveModel):  # type: ignore[misc]
+class _RowModel(models.PrimitiveModel):
     def __init__(self, manager: Any, row: Row) -> None:
         super().__init__(manager, row, ir.VectorType(manager.lookup(row.dtype).get_value_type(), row.lanes))
 
@@ -51,13 +57,13 @@ def _filled(context: Any, builder: Any, value: Any, kind: types.Type, result: ty
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), result.lanes), None))
 
 
-def _common(kinds: tuple[types.Type, ...]) -> types.Type | None:
+def _common(kinds: tuple[types.Type, ...]) -> Any:
     """The row among these types, or else the widest number."""
     rows = [kind for kind in kinds if isinstance(kind, Row)]
     return rows[0] if rows else max(kinds, key=lambda kind: getattr(kind, "bitwidth", 0))
 
 
-class _Elementwise(AbstractTemplate):  # type: ignore[misc]
+class _Elementwise(AbstractTemplate):
     def generic(self, args: Any, kws: Any) -> Any:
         if len(args) == 2 and any(isinstance(kind, Row) for kind in args):
             return signature(_common(args), *args)
@@ -100,7 +106,7 @@ def _lanes_mask(count: int, used: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(index, count), [ir.Constant(index, min(lane, used)) for lane in range(count)])
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@_emitted(prefer_literal=True)
 def zeros(typingctx: Any, array: Any, used: Any) -> Any:
     """A row of zeros of the array's element and of `used` lanes (a constant); the pattern of other rows."""
     if not isinstance(used, types.IntegerLiteral):
@@ -109,20 +115,20 @@ def zeros(typingctx: Any, array: Any, used: Any) -> Any:
     return row(array, used), lambda context, builder, sig, args: context.get_constant_null(row)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def zeros_like(typingctx: Any, row: Any) -> Any:
     """A row of zeros of another row's type."""
     return row(row), lambda context, builder, sig, args: context.get_constant_null(row)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def used_lanes(typingctx: Any, row: Any) -> Any:
     """A row of another row's type with one in the used lanes and zero in the padding."""
     lanes = [1.0] * row.used + [0.0] * (row.lanes - row.used)
     return row(row), lambda context, builder, sig, args: ir.Constant(context.get_value_type(row), lanes)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def row_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
     """The row of all lanes, padding included, that begins at element `at` of a contiguous array."""
 
@@ -133,7 +139,7 @@ def row_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
     return like(like, array, at), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def used_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
     """The row whose used lanes begin at element `at` of a contiguous array; the padding is zero."""
 
@@ -145,7 +151,7 @@ def used_at(typingctx: Any, like: Any, array: Any, at: Any) -> Any:
     return like(like, array, at), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def put_row(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     """Store all lanes, padding included, from element `at` of a contiguous array (OUT) on."""
 
@@ -157,7 +163,7 @@ def put_row(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     return types.void(array, at, row), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def put_used(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     """Store the used lanes from element `at` of a contiguous array (OUT) on."""
 
@@ -169,7 +175,7 @@ def put_used(typingctx: Any, array: Any, at: Any, row: Any) -> Any:
     return types.void(array, at, row), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def number_at(typingctx: Any, array: Any, at: Any) -> Any:
     """Element `at`, not below zero, of a contiguous array: no test for counting from the end."""
 
@@ -179,7 +185,7 @@ def number_at(typingctx: Any, array: Any, at: Any) -> Any:
     return array.dtype(array, at), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def where_less(typingctx: Any, a: Any, b: Any, then: Any, other: Any) -> Any:
     """`then` where a < b, else `other`, also where one is no number; rows and numbers, in any mixture."""
     kinds = (a, b, then, other)
@@ -203,13 +209,13 @@ def _call(builder: Any, name: str, result: Any, *args: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, wanted, f"llvm.{name}.{suffix}"), args)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def exponential(typingctx: Any, x: Any) -> Any:
     """e to the power of a number or of each lane."""
     return x(x), lambda context, builder, sig, args: _call(builder, "exp", args[0].type, args[0])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_emitted()
 def total(typingctx: Any, row: Any) -> Any:
     """The sum of all lanes, in their order."""
 
