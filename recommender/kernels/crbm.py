@@ -25,6 +25,7 @@ from recommender.kernels.crbm_layout import Floats, Layout
 from recommender.kernels.rows import (
     LANES,
     exponential,
+    group,
     number_at,
     padded,
     put_row,
@@ -32,7 +33,6 @@ from recommender.kernels.rows import (
     row_at,
     total,
     used_at,
-    used_lanes,
     where_less,
     zeros,
     zeros_like,
@@ -100,103 +100,136 @@ def _plus_product(start: Any, work: Floats, rows: int, stride: int, factors: Flo
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _drives(values: Floats, at: int, hidden: Any, visible: Any, work: Floats, o: Layout) -> tuple[Any, Any]:
-    """Of the window that begins at element `at` of `values`: W v + B c + b_h, and A c + b_v."""
+def _drives(values: Floats, at: int, hidden: Any, visible: Any, work: Floats, o: Layout) -> None:
+    """Fill `drive_at` for the window that begins at element `at` of `values`: W v + B c + b_h, and A c + b_v."""
     p = o.parameters_at
-    h, v = row_at(hidden, work, p), row_at(visible, work, p + o.hidden_lanes)
-    rows = p + o.history_weights
-    h = _plus_product(h, work, rows, o.outputs, values, at, o.n_history)
-    v = _plus_product(v, work, rows + o.hidden_lanes, o.outputs, values, at, o.n_history)
-    return _plus_product(h, work, p + o.visible_weights, o.hidden_lanes, values, at + o.n_history, o.n_visible), v
+    rows, visible_rows, present = p + o.history_weights, p + o.visible_weights, at + o.n_history
+    for g in range(0, o.hidden_lanes, o.hidden_group):
+        h = _plus_product(row_at(hidden, work, p + g), work, rows + g, o.outputs, values, at, o.n_history)
+        h = _plus_product(h, work, visible_rows + g, o.hidden_lanes, values, present, o.n_visible)
+        put_row(work, o.drive_at + g, h)
+    for g in range(o.hidden_lanes, o.outputs, o.visible_group):
+        v = _plus_product(row_at(visible, work, p + g), work, rows + g, o.outputs, values, at, o.n_history)
+        put_row(work, o.drive_at + g, v)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _excess(state: Any, start: Any, work: Floats, o: Layout) -> Any:
-    """`start`, which is A c + b_v - v, plus W^T times the hidden state: the visible mean minus v."""
-    put_row(work, o.state_at, state)
-    weights = o.parameters_at + o.hidden_weights
-    return _plus_product(start, work, weights, o.visible_lanes, work, o.state_at, o.n_hidden)
+def _positive(sample: Any, hidden: Any, work: Floats, o: Layout, exact: bool) -> None:
+    """Take the window's sample, and fill `positive_at` and `state_at` with the hidden means."""
+    put_row(work, o.visible_at, sample)
+    for g in range(0, o.hidden_lanes, o.hidden_group):
+        positive = sigmoid(row_at(hidden, work, o.drive_at + g), exact)
+        put_row(work, o.positive_at + g, positive)
+        put_row(work, o.state_at + g, positive)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
-def _contrast(
-    drives: Any, v: Any, cd_steps: int, draws: Floats, work: Floats, o: Layout, exact: bool
-) -> tuple[Any, Any, Any]:
-    """Both phases of CD-k from a window's `_drives`: hidden means of data and reconstruction, and v' - v.
+def _excess(visible: Any, work: Floats, o: Layout) -> None:
+    """Fill `excess_at` with v' - v: the visible mean of the hidden state minus the sample."""
+    for g in range(0, o.visible_lanes, o.visible_group):
+        start = row_at(visible, work, o.drive_at + o.hidden_lanes + g) - row_at(visible, work, o.visible_at + g)
+        rows = o.parameters_at + o.hidden_weights + g
+        excess = _plus_product(start, work, rows, o.visible_lanes, work, o.state_at, o.n_hidden)
+        put_row(work, o.excess_at + g, excess)
 
-    With `draws` (cd_steps * n_hidden) the chain's hidden states are 0 or 1. `excess_at` is filled.
+
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _missed(visible: Any, work: Floats, o: Layout) -> float:
+    """L2 norm of v' - v."""
+    squares = zeros_like(visible)
+    for g in range(0, o.visible_lanes, o.visible_group):
+        excess = row_at(visible, work, o.excess_at + g)
+        squares += excess * excess
+    return math.sqrt(total(squares))
+
+
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _negative(
+    cd_steps: int, draws: Floats, all_hidden: Any, hidden: Any, visible: Any, work: Floats, o: Layout, exact: bool
+) -> None:
+    """The Gibbs chain: fill `excess_at`, and `negative_at` with the hidden means of the reconstruction.
+
+    With `draws` (cd_steps * n_hidden) the chain's hidden states are 0 or 1.
     """
-    drive, start = drives[0], drives[1] - v
-    positive = sigmoid(drive, exact)
-    negative, excess, weights = positive, start, o.parameters_at + o.visible_weights
+    rows = o.parameters_at + o.visible_weights
     for step in range(cd_steps):
-        state = negative
         if draws.size > 0:
-            state = where_less(used_at(drive, draws, step * o.n_hidden), state, ONE, ZERO)
-        excess = _excess(state, start, work, o)
-        put_row(work, o.excess_at, excess)
-        # W v' is W v plus W times the excess, so that the sum over the history is not done again
-        echo = _plus_product(drive, work, weights, o.hidden_lanes, work, o.excess_at, o.n_visible)
-        negative = sigmoid(echo, exact)
-    return positive, negative, excess
+            state = row_at(all_hidden, work, o.state_at)
+            state = where_less(used_at(all_hidden, draws, step * o.n_hidden), state, ONE, ZERO)
+            put_row(work, o.state_at, state)
+        _excess(visible, work, o)
+        for g in range(0, o.hidden_lanes, o.hidden_group):
+            # W v' is W v plus W times the excess, so that the sum over the history is not done again
+            drive = row_at(hidden, work, o.drive_at + g)
+            echo = _plus_product(drive, work, rows + g, o.hidden_lanes, work, o.excess_at, o.n_visible)
+            negative = sigmoid(echo, exact)
+            put_row(work, o.negative_at + g, negative)
+            put_row(work, o.state_at + g, negative)
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _move_history(
-    drives: Any, push: Any, visible_push: Any, first: int, values: Floats, at: int, then: int, n_history: int,
-    block: int, work: Floats, o: Layout,
-) -> tuple[Any, Any]:  # fmt: skip
-    """Every second row of A and B, from `first` on: add the gradient of the window at element `at` of `values`.
+    sums: Any, column: int, push: Any, first: int, values: Floats, at: int, then: int, n_history: int, block: int,
+    work: Floats, o: Layout,
+) -> Any:  # fmt: skip
+    """Columns of every second row of A and B, from `first` on: add the gradient of the window at `at`, which is `push`.
 
-    With the same visit to each row, returns `drives` plus the row's part in those of the window at `then`.
+    With the same visit to each row, returns `sums` plus the row's part in the `_drives` of the window at `then`.
     """
-    h, v = drives
     for j in range(first, n_history, 2):
-        r, c, d = o.history_weights + j * o.outputs, number_at(values, at + j), number_at(values, then + j)
-        s = r + o.hidden_lanes
-        put_row(work, block + r, row_at(h, work, block + r) + c * push)
-        put_row(work, block + s, row_at(v, work, block + s) + c * visible_push)
-        h += d * row_at(h, work, o.parameters_at + r)
-        v += d * row_at(v, work, o.parameters_at + s)
-    return h, v
+        r = o.history_weights + j * o.outputs + column
+        put_row(work, block + r, row_at(sums, work, block + r) + number_at(values, at + j) * push)
+        sums += number_at(values, then + j) * row_at(sums, work, o.parameters_at + r)
+    return sums
+
+
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _move_outputs(
+    column: int, push: Any, values: Floats, at: int, then: int, n_history: int, block: int, work: Floats, o: Layout
+) -> Any:
+    """Biases and history's weights of some columns; returns their part in the `_drives` of the window at `then`."""
+    put_row(work, block + column, row_at(push, work, block + column) + push)
+    # two sums, so that one multiply-add need not wait for the one before it
+    even = row_at(push, work, o.parameters_at + column)
+    even = _move_history(even, column, push, 0, values, at, then, n_history, block, work, o)
+    odd = _move_history(zeros_like(push), column, push, 1, values, at, then, n_history, block, work, o)
+    return even + odd
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _learn(
-    values: Floats, at: int, then: int, drives: Any, n_history: int, cd_steps: int, draws: Floats, rate: Any,
-    block: int, work: Floats, o: Layout, exact: bool,
-) -> tuple[float, Any]:  # fmt: skip
-    """CD-k for the window at element `at`: add its gradient, times the rate, to the parameters or gradients at `block`.
+    values: Floats, at: int, then: int, n_history: int, rate: Any, block: int, hidden: Any, visible: Any,
+    work: Floats, o: Layout,
+) -> None:  # fmt: skip
+    """Add the gradient of the window at element `at`, times the rate, to the parameters (or gradients) at `block`.
 
     With d = v' - v the gradient of W, h v^T - h' v'^T, is (h - h') v^T - h' d^T: both factors are at hand.
-    Takes the window's `_drives` and returns the L2 norm of its reconstruction's miss, and the `_drives` of the window
-    at `then` by the parameters as they are now.
+    Leaves the `_drives` of the window at `then` by the parameters as they are now.
     """
-    x = at + o.n_history
-    v = used_at(drives[1], values, x)
-    positive, negative, excess = _contrast(drives, v, cd_steps, draws, work, o, exact)
-    rates = rate * used_lanes(positive)  # the padding's mean is a half; it must not learn
-    push, pull, visible_push = rates * (positive - negative), -rate * used_lanes(positive) * negative, -rate * excess
-    put_row(work, o.push_at, push)
-    put_row(work, o.pull_at, pull)
-    for k in range(o.n_hidden):
-        r = block + o.hidden_weights + k * o.visible_lanes
-        c, d = number_at(work, o.push_at + k), number_at(work, o.pull_at + k)
-        put_row(work, r, row_at(v, work, r) + c * v + d * excess)
-    p, beside = o.parameters_at, o.hidden_lanes
-    put_row(work, block, row_at(push, work, block) + push)
-    put_row(work, block + beside, row_at(v, work, block + beside) + visible_push)
-    # three sums, so that one multiply-add need not wait for the one before it
-    even, odd = (row_at(push, work, p), row_at(v, work, p + beside)), (zeros_like(push), zeros_like(v))
-    even = _move_history(even, push, visible_push, 0, values, at, then, n_history, block, work, o)
-    odd = _move_history(odd, push, visible_push, 1, values, at, then, n_history, block, work, o)
-    here = zeros_like(push)
-    for i in range(o.n_visible):
-        r = o.visible_weights + i * o.hidden_lanes
-        c, d = number_at(values, x + i), number_at(work, o.excess_at + i)
-        put_row(work, block + r, row_at(push, work, block + r) + c * push + d * pull)
-        here += number_at(values, then + o.n_history + i) * row_at(push, work, p + r)
-    return math.sqrt(total(excess * excess)), (even[0] + odd[0] + here, even[1] + odd[1])
+    present, p = at + o.n_history, o.parameters_at
+    for g in range(0, o.hidden_lanes, o.hidden_group):
+        rates, negative = row_at(hidden, work, o.rate_at + g), row_at(hidden, work, o.negative_at + g)
+        put_row(work, o.push_at + g, rates * (row_at(hidden, work, o.positive_at + g) - negative))
+        put_row(work, o.pull_at + g, (zeros_like(rates) - rates) * negative)
+    for g in range(0, o.visible_lanes, o.visible_group):
+        v, excess = row_at(visible, work, o.visible_at + g), row_at(visible, work, o.excess_at + g)
+        for k in range(o.n_hidden):
+            r = block + o.hidden_weights + k * o.visible_lanes + g
+            c, d = number_at(work, o.push_at + k), number_at(work, o.pull_at + k)
+            put_row(work, r, row_at(v, work, r) + c * v + d * excess)
+        column = o.hidden_lanes + g
+        then_v = _move_outputs(column, -rate * excess, values, at, then, n_history, block, work, o)
+        put_row(work, o.drive_at + column, then_v)
+    for g in range(0, o.hidden_lanes, o.hidden_group):
+        push, pull = row_at(hidden, work, o.push_at + g), row_at(hidden, work, o.pull_at + g)
+        then_h = _move_outputs(g, push, values, at, then, n_history, block, work, o)
+        here = zeros_like(push)
+        for i in range(o.n_visible):
+            r = o.visible_weights + i * o.hidden_lanes + g
+            c, d = number_at(values, present + i), number_at(work, o.excess_at + i)
+            put_row(work, block + r, row_at(push, work, block + r) + c * push + d * pull)
+            here += number_at(values, then + o.n_history + i) * row_at(push, work, p + r)
+        put_row(work, o.drive_at + g, then_h + here)
 
 
 @cache
@@ -221,22 +254,26 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     them; draws : float (n_windows, cd_steps * n_hidden) uniform in 0..1, or (n_windows, 0) for means throughout;
     work : float, IN and OUT, its first block the parameters.
     """
-    n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
+    # whole numbers by themselves are constants to Numba
+    n_visible, n_hidden, visible_lanes, hidden_lanes = o.n_visible, o.n_hidden, o.visible_group, o.hidden_group
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
     def epoch(
         values: Floats, starts: Any, rate: Any, n_history: int, cd_steps: int, draws: Floats, work: Floats
     ) -> float:
-        hidden, visible = zeros(work, n_hidden), zeros(work, n_visible)
+        hidden, visible = zeros(work, hidden_lanes), zeros(work, visible_lanes)
+        all_hidden, all_visible = zeros(work, n_hidden), zeros(work, n_visible)
+        for k in range(n_hidden):
+            work[o.rate_at + k] = rate
         missed = 0.0
         n = starts.shape[0]
-        drives = _drives(values, starts[0] * n_visible, hidden, visible, work, o)
+        _drives(values, starts[0] * n_visible, hidden, visible, work, o)
         for w in range(n):
             at, then = starts[w] * n_visible, starts[min(w + 1, n - 1)] * n_visible
-            miss, drives = _learn(
-                values, at, then, drives, n_history, cd_steps, draws[w], rate, o.parameters_at, work, o, exact
-            )
-            missed += miss
+            _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
+            _negative(cd_steps, draws[w], all_hidden, hidden, visible, work, o, exact)
+            missed += _missed(visible, work, o)
+            _learn(values, at, then, n_history, rate, o.parameters_at, hidden, visible, work, o)
         return missed
 
     return epoch
@@ -251,7 +288,8 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     three blocks: parameters, gradient (zero before and after), velocity. After each batch, with g the mean gradient:
     velocity = momentum * velocity + rate * (g - decay * parameters), parameters += velocity. Biases do not decay.
     """
-    n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
+    # whole numbers by themselves are constants to Numba
+    n_visible, n_hidden, visible_lanes, hidden_lanes = o.n_visible, o.n_hidden, o.visible_group, o.hidden_group
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
     def epoch(
@@ -264,7 +302,8 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         draws: Floats,
         work: Floats,
     ) -> float:
-        hidden, visible = zeros(work, n_hidden), zeros(work, n_visible)
+        hidden, visible = zeros(work, hidden_lanes), zeros(work, visible_lanes)
+        all_hidden, all_visible = zeros(work, n_hidden), zeros(work, n_visible)
         rate, momentum, decay = rates
         n = starts.shape[0]
         gradient, velocity = o.parameters_at + o.block, o.parameters_at + 2 * o.block
@@ -272,13 +311,15 @@ def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         for begin in range(0, n, batch_size):
             end = min(begin + batch_size, n)
             share = work.dtype.type(1.0 / (end - begin))
-            drives = _drives(values, starts[begin] * n_visible, hidden, visible, work, o)
+            for k in range(n_hidden):
+                work[o.rate_at + k] = share
+            _drives(values, starts[begin] * n_visible, hidden, visible, work, o)
             for w in range(begin, end):
                 at, then = starts[w] * n_visible, starts[min(w + 1, end - 1)] * n_visible
-                miss, drives = _learn(
-                    values, at, then, drives, n_history, cd_steps, draws[w], share, gradient, work, o, exact
-                )
-                missed += miss
+                _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
+                _negative(cd_steps, draws[w], all_hidden, hidden, visible, work, o, exact)
+                missed += _missed(visible, work, o)
+                _learn(values, at, then, n_history, share, gradient, hidden, visible, work, o)
             for k in range(o.block):
                 pull = decay * work[o.parameters_at + k] if k >= o.outputs else ZERO
                 moved = momentum * work[velocity + k] + rate * (work[gradient + k] - pull)
@@ -296,19 +337,45 @@ def miss_kernel(o: Layout, exact: bool) -> Callable[..., None]:
 
     `out` (float64 (n_windows,), OUT) is the L2 norm of v minus the visible mean of the hidden mean of v.
     """
-    n_visible, n_hidden = o.n_visible, o.n_hidden  # whole numbers by themselves are constants to Numba
+    n_visible, visible_lanes, hidden_lanes = o.n_visible, o.visible_group, o.hidden_group
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
     def miss(values: Floats, starts: Any, work: Floats, out: Any) -> None:
-        hidden, visible = zeros(work, n_hidden), zeros(work, n_visible)
+        hidden, visible, all_visible = zeros(work, hidden_lanes), zeros(work, visible_lanes), zeros(work, n_visible)
         for w in range(starts.shape[0]):
             at = starts[w] * n_visible
-            drive, expected = _drives(values, at, hidden, visible, work, o)
-            start = expected - used_at(visible, values, at + o.n_history)
-            excess = _excess(sigmoid(drive, exact), start, work, o)
-            out[w] = math.sqrt(total(excess * excess))
+            _drives(values, at, hidden, visible, work, o)
+            _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
+            _excess(visible, work, o)
+            out[w] = _missed(visible, work, o)
 
     return miss
+
+
+@njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
+def _tile(
+    like: Any, column: int, values: Floats, taps: Floats, hidden_bias: Floats, w: int, n: int, codes: Floats,
+    n_visible: int, n_hidden: int, lanes: int, inputs: int,
+) -> None:  # fmt: skip
+    """Pre-activations of `TILE` windows from `w` on for the hidden units from `column` on, as many as `like` uses."""
+    # a tile's windows beyond the end are the last one again
+    w1, w2, w3, w4, w5 = min(w + 1, n - 1), min(w + 2, n - 1), min(w + 3, n - 1), min(w + 4, n - 1), min(w + 5, n - 1)
+    bias = used_at(like, hidden_bias, column)
+    s0, s1, s2, s3, s4, s5 = bias, bias, bias, bias, bias, bias
+    for j in range(inputs):
+        tap = row_at(bias, taps, j * lanes + column)
+        s0 += number_at(values, w * n_visible + j) * tap
+        s1 += number_at(values, w1 * n_visible + j) * tap
+        s2 += number_at(values, w2 * n_visible + j) * tap
+        s3 += number_at(values, w3 * n_visible + j) * tap
+        s4 += number_at(values, w4 * n_visible + j) * tap
+        s5 += number_at(values, w5 * n_visible + j) * tap
+    put_used(codes, w * n_hidden + column, s0)
+    put_used(codes, w1 * n_hidden + column, s1)
+    put_used(codes, w2 * n_hidden + column, s2)
+    put_used(codes, w3 * n_hidden + column, s3)
+    put_used(codes, w4 * n_hidden + column, s4)
+    put_used(codes, w5 * n_hidden + column, s5)
 
 
 @cache
@@ -320,39 +387,21 @@ def hidden_means_kernel(n_visible: int, n_hidden: int, lag: int, exact: bool) ->
     (n_hidden,); n : int, windows; codes : float (n * n_hidden + `LANES`,), OUT, at t * n_hidden the code of the window
     of rows t..t + lag, and in the last `LANES` elements nothing of use.
     """
-    inputs, stride = n_visible * (lag + 1), padded(n_hidden)
+    inputs, lanes, columns = n_visible * (lag + 1), padded(n_hidden), group(n_hidden)
+    last = (n_hidden - 1) // columns * columns
+    last_columns = n_hidden - last
 
     @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
     def means(values: Floats, taps: Floats, hidden_bias: Floats, n: int, codes: Floats) -> None:
-        whole, bias = zeros(codes, LANES), used_at(zeros(codes, n_hidden), hidden_bias, 0)
+        whole, some, flat = zeros(codes, columns), zeros(codes, last_columns), zeros(codes, LANES)
         for begin in range(0, n, BLOCK):
             end = min(begin + BLOCK, n)
             for w in range(begin, end, TILE):
-                # a tile's windows beyond the end are the last one again
-                w1, w2, w3, w4, w5 = (
-                    min(w + 1, n - 1),
-                    min(w + 2, n - 1),
-                    min(w + 3, n - 1),
-                    min(w + 4, n - 1),
-                    min(w + 5, n - 1),
-                )
-                s0, s1, s2, s3, s4, s5 = bias, bias, bias, bias, bias, bias
-                for j in range(inputs):
-                    tap = row_at(bias, taps, j * stride)
-                    s0 += number_at(values, w * n_visible + j) * tap
-                    s1 += number_at(values, w1 * n_visible + j) * tap
-                    s2 += number_at(values, w2 * n_visible + j) * tap
-                    s3 += number_at(values, w3 * n_visible + j) * tap
-                    s4 += number_at(values, w4 * n_visible + j) * tap
-                    s5 += number_at(values, w5 * n_visible + j) * tap
-                put_used(codes, w * n_hidden, s0)
-                put_used(codes, w1 * n_hidden, s1)
-                put_used(codes, w2 * n_hidden, s2)
-                put_used(codes, w3 * n_hidden, s3)
-                put_used(codes, w4 * n_hidden, s4)
-                put_used(codes, w5 * n_hidden, s5)
+                for g in range(0, last, columns):
+                    _tile(whole, g, values, taps, hidden_bias, w, n, codes, n_visible, n_hidden, lanes, inputs)
+                _tile(some, last, values, taps, hidden_bias, w, n, codes, n_visible, n_hidden, lanes, inputs)
             # the lanes of the last row that belong to the next block are overwritten with their own sums
             for k in range(begin * n_hidden, end * n_hidden, LANES):
-                put_row(codes, k, sigmoid(row_at(whole, codes, k), exact))
+                put_row(codes, k, sigmoid(row_at(flat, codes, k), exact))
 
     return means

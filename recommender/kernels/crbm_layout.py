@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.kernels.rows import padded
+from recommender.kernels.rows import group, padded
 
 Floats = NDArray[np.floating[Any]]
 
@@ -42,24 +42,34 @@ class Parameters(NamedTuple):
 class Layout(NamedTuple):
     """Sizes and offsets, in elements, of the workspace of a training kernel.
 
-    The buffers come first, rows that are also read lane by lane: the state that the Gibbs chain goes on from
-    (`state_at`), the reconstruction minus the sample (`excess_at`), and the rate times the contrast of both phases
-    (`push_at`) and times minus the negative means (`pull_at`). Behind them lie blocks of `block` elements: parameters,
-    gradient, velocity. Offsets within a block: bias (hidden lanes, then visible lanes: `outputs`), then three matrices
-    by rows: history (one row an entry of c, oldest sample first, features together, as a window lies in memory; columns
-    are outputs), W transposed (columns are hidden lanes), and W (columns are visible lanes), which spares the kernels
-    every sum across lanes.
+    The buffers come first: the sample to be reconstructed (`visible_at`), the pre-activations of all outputs
+    (`drive_at`: hidden lanes, then visible lanes), the hidden means of data and reconstruction (`positive_at`,
+    `negative_at`), the state that the Gibbs chain goes on from (`state_at`), the reconstruction minus the sample
+    (`excess_at`), the rate of each hidden unit, zero for the padding, whose mean is a half and which must not learn
+    (`rate_at`), the rate times the contrast of both phases (`push_at`) and times minus the negative means
+    (`pull_at`). Behind them lie blocks of `block` elements: parameters, gradient, velocity. Offsets within a block:
+    bias (hidden lanes, then visible lanes: `outputs`), then three matrices by rows: history (one row an entry of c,
+    oldest sample first, features together, as a window lies in memory; columns are outputs), W transposed (columns are
+    hidden lanes), and W (columns are visible lanes), which spares the kernels every sum across lanes. Columns are
+    worked on in groups of `hidden_group` and `visible_group`.
     """
 
     n_visible: int
     n_hidden: int
     lag: int
     n_history: int
+    visible_group: int
+    hidden_group: int
     visible_lanes: int
     hidden_lanes: int
     outputs: int
+    visible_at: int
+    drive_at: int
+    positive_at: int
+    negative_at: int
     state_at: int
     excess_at: int
+    rate_at: int
     push_at: int
     pull_at: int
     parameters_at: int
@@ -73,9 +83,21 @@ def layout_of(n_visible: int, n_hidden: int, lag: int) -> Layout:
     """The layout for one shape of CRBM."""
     visible, hidden, history = padded(n_visible), padded(n_hidden), n_visible * lag
     outputs = hidden + visible
-    buffers = np.cumsum([0, hidden, visible, hidden, hidden]).tolist()
+    buffers = np.cumsum([0, visible, outputs, hidden, hidden, hidden, visible, hidden, hidden, hidden]).tolist()
     weights = np.cumsum([outputs, history * outputs, n_visible * hidden, n_hidden * visible]).tolist()
-    return Layout(n_visible, n_hidden, lag, history, visible, hidden, outputs, *buffers, *weights)
+    return Layout(
+        n_visible,
+        n_hidden,
+        lag,
+        history,
+        group(n_visible),
+        group(n_hidden),
+        visible,
+        hidden,
+        outputs,
+        *buffers,
+        *weights,
+    )
 
 
 def workspace(o: Layout, dtype: Any, blocks: int = 1) -> Floats:

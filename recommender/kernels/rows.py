@@ -26,9 +26,14 @@ def _emitted(**options: bool) -> Callable[[Callable[..., Any]], Any]:
     return lambda made_by: intrinsic(**options)(made_by) if options else intrinsic(made_by)
 
 
+def group(n: int) -> int:
+    """Lanes of the rows in which `n` columns are worked on: few enough for several sums to stay in registers."""
+    return LANES if n <= LANES else 2 * LANES
+
+
 def padded(n: int) -> int:
-    """`n` rounded up to whole groups of `LANES`."""
-    return -(-n // LANES) * LANES
+    """`n` rounded up to whole groups."""
+    return -(-n // group(n)) * group(n)
 
 
 class Row(types.Type):
@@ -119,13 +124,6 @@ def zeros(typingctx: Any, array: Any, used: Any) -> Any:
 def zeros_like(typingctx: Any, row: Any) -> Any:
     """A row of zeros of another row's type."""
     return row(row), lambda context, builder, sig, args: context.get_constant_null(row)
-
-
-@_emitted()
-def used_lanes(typingctx: Any, row: Any) -> Any:
-    """A row of another row's type with one in the used lanes and zero in the padding."""
-    lanes = [1.0] * row.used + [0.0] * (row.lanes - row.used)
-    return row(row), lambda context, builder, sig, args: ir.Constant(context.get_value_type(row), lanes)
 
 
 @_emitted()

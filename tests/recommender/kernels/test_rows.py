@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from recommender.kernels.rows import (
     LANES,
     exponential,
+    group,
     number_at,
     padded,
     put_row,
@@ -17,14 +18,15 @@ from recommender.kernels.rows import (
     row_at,
     total,
     used_at,
-    used_lanes,
     where_less,
     zeros,
     zeros_like,
 )
 
 USED = 10
-"""Two of a second group of lanes."""
+"""Two lanes beyond a first register."""
+
+PADDED = padded(USED)
 
 
 @njit(cache=True)
@@ -34,8 +36,8 @@ def _combined(a: NDArray[np.floating], b: NDArray[np.floating], out: NDArray[np.
     z = (x + y) * (x - number_at(b, 2)) / (y + 2.0)
     z += 1.0
     z = exponential(zeros_like(z) - where_less(x, y, z, 0.5))
-    put_row(out, 0, z * used_lanes(z))
-    put_used(out, padded(USED), z)
+    put_row(out, 0, used_at(like, a, 0))
+    put_used(out, PADDED, z)
     return total(row_at(like, out, 0))
 
 
@@ -43,15 +45,15 @@ def _combined(a: NDArray[np.floating], b: NDArray[np.floating], out: NDArray[np.
 def test_rows_do_what_numpy_does(dtype: type, rel: float) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.uniform(0, 1, USED + 1).astype(dtype), rng.uniform(0, 1, USED).astype(dtype)
-    out = np.full(padded(USED) + USED + 1, -1.0, dtype=dtype)
+    out = np.full(PADDED + USED + 1, -1.0, dtype=dtype)
     summed = _combined(a, b, out)
     x = a[1:]
     expected = np.exp(-np.where(x < b, (x + b) * (x - b[2]) / (b + 2) + 1, 0.5))
-    assert out[:USED] == pytest.approx(expected, rel=rel)
-    assert not out[USED : padded(USED)].any()
-    assert out[padded(USED) : -1] == pytest.approx(expected, rel=rel)
+    assert np.array_equal(out[:USED], a[:USED])
+    assert not out[USED:PADDED].any()
+    assert out[PADDED:-1] == pytest.approx(expected, rel=rel)
     assert out[-1] == -1.0
-    assert summed == pytest.approx(expected.sum(), rel=10 * rel)
+    assert summed == pytest.approx(a[:USED].sum(), rel=10 * rel)
 
 
 @njit(cache=True)
@@ -69,4 +71,5 @@ def test_a_comparison_keeps_what_is_no_number() -> None:
 
 
 def test_lanes_come_in_whole_groups() -> None:
-    assert [padded(n) for n in (1, LANES, LANES + 1, 17)] == [LANES, LANES, 2 * LANES, 24]
+    assert [padded(n) for n in (1, LANES, LANES + 1, 4 * LANES + 1)] == [LANES, LANES, 2 * LANES, 6 * LANES]
+    assert [group(n) for n in (1, LANES, LANES + 1, 4 * LANES + 1)] == [LANES, LANES, 2 * LANES, 2 * LANES]
