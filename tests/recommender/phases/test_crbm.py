@@ -155,6 +155,19 @@ def test_codes_agree_with_the_slow_twin_across_blocks_and_segments(delay: int) -
         assert codes[start:stop] == pytest.approx(twin.codes(values[start:stop], delay), abs=1e-12)
 
 
+def test_a_machine_wider_than_a_group_of_columns_agrees_with_the_slow_twin() -> None:
+    """Visible and hidden units each take several groups, the last of them in part."""
+    values, segments = walk(20, 19), np.array([0, 20])
+    encoder = untrained(19, n_hidden=35, lag=2, learning_rate=0.01, dtype="float64")
+    twin = twin_of(encoder)
+    encoder.partial_fit(values, segments)
+    error = twin.epoch(windows_of(values, segments, 2), 0.01) / 18
+    assert encoder.errors_ == pytest.approx([error], rel=1e-12)
+    for name, slow in zip(NAMES, twin.parameters(), strict=True):
+        assert getattr(encoder, name) == pytest.approx(slow, rel=1e-9, abs=1e-12), name
+    assert encoder.transform(values, segments) == pytest.approx(twin.codes(values, 0), abs=1e-12)
+
+
 def test_float32_codes_and_training_stay_near_float64() -> None:
     """In the shape that detectors have by default, near the slow twin."""
     values, segments = walk(60, 4), np.array([0, 60])
