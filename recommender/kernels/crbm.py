@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from recommender.kernels.crbm_layout import Floats, Layout
+from recommender.kernels.crbm_layout import CACHE_LINE, Floats, Layout
 from recommender.kernels.rows import (
     exponential,
     number_at,
+    prefetch,
     put_row,
     row_at,
     total,
@@ -37,6 +38,9 @@ from recommender.kernels.rows import (
 FLAGS = {"nsz", "arcp", "contract", "afn"}
 """What arithmetic may be rearranged: multiply-adds are fused. Not `reassoc`, so that sums keep their order, and not
 `nnan` or `ninf`, so that what is not finite stays visible."""
+
+AHEAD = 8
+"""Windows by which samples are asked for before they are read; in random order nothing else brings them in time."""
 
 SATURATION = np.float32(17.0)
 """Beyond it the float32 sigmoid is 0 or 1 to within 1e-7."""
@@ -260,6 +264,9 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
         _drives(values, starts[0] * n_visible, hidden, visible, work, o)
         for w in range(n):
             at, then = starts[w] * n_visible, starts[min(w + 1, n - 1)] * n_visible
+            later = starts[min(w + AHEAD, n - 1)] * n_visible
+            for j in range(0, o.n_history + n_visible, CACHE_LINE // work.itemsize):
+                prefetch(values, later + j)
             _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
             _negative(cd_steps, draws[w], all_hidden, hidden, visible, work, o, exact)
             missed += _missed(visible, work, o)

@@ -222,3 +222,18 @@ def total(typingctx: Any, row: Any) -> Any:
         return _call(builder, "vector.reduce.fadd", element, ir.Constant(element, 0.0), args[0])
 
     return row.dtype(row), generate
+
+
+@_emitted()
+def prefetch(typingctx: Any, array: Any, at: Any) -> Any:
+    """Ask for the cache line of element `at` of a contiguous array, which will soon be read."""
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        address, kind = _address(context, builder, array, *args), ir.IntType(32)
+        to_read, keep, data = kind(0), kind(3), kind(1)
+        wanted = ir.FunctionType(ir.VoidType(), [address.type, kind, kind, kind])
+        function = cgutils.get_or_insert_function(builder.module, wanted, "llvm.prefetch.p0")
+        builder.call(function, [address, to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, at), generate
