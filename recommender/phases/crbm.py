@@ -256,16 +256,15 @@ class ConditionalRBM:
         """
         data, borders = checked_rows(values, segments, self.dtype)
         self._check_width(data)
-        flat = np.zeros(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel stores whole lanes
+        flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel stores whole lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)
         blind = self.lag + self.delay
-        if len(data) <= blind:
-            return codes
-        kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
-        parameters, n = self._parameters(), len(data) - blind
-        taps = taps_of(parameters).ravel()
-        kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[blind * self.n_hidden :])
-        for age in range(blind):
+        if len(data) > blind:
+            kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
+            parameters, n = self._parameters(), len(data) - blind
+            taps = taps_of(parameters).ravel()
+            kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[blind * self.n_hidden :])
+        for age in range(min(blind, len(data))):
             row = borders[:-1] + age
             codes[row[row < borders[1:]]] = 0.0
         return codes
