@@ -70,6 +70,8 @@ class RunFacts:
         Unix seconds at which it was killed for memory and started again; the last time.
     input_size
         Of what it worked on, in a unit that the runs of its class share.
+    devices
+        How many it asked for, such as GPUs.
     limits, allocatable
         Cores and bytes: the container's limits, and what its node has for pods.
     """
@@ -79,6 +81,7 @@ class RunFacts:
     exit_code: float = math.nan
     oom_killed_s: float = math.nan
     input_size: float = math.nan
+    devices: float = math.nan
     limits: Amounts = (math.nan, math.nan)
     allocatable: Amounts = (math.nan, math.nan)
 

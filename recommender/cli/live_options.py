@@ -88,7 +88,8 @@ RAIL_OPTIONS = (
         "--target-kills",
         default=_RAIL.target_kills,
         type=click.FloatRange(0, 0.5),
-        help="Share of runs that may be killed for memory: earlier runs of a class promise so much to the next.",
+        help="Share of runs that may be killed for memory: earlier runs of a class promise so much to the next. "
+        "A tenth of it where a pod asks for devices such as GPUs, or says that it cannot resume.",
     ),
     _rail("--widen", default=_RAIL.widen, type=click.FloatRange(1), help="By how much it is widened: a factor."),
     _rail(

@@ -128,7 +128,8 @@ class Advising:
                 policy, rule = "class.runs", expected.rule()
             runs = self._coming.runs_of(group, self._groups.workload[slot])
             input_size = math.nan if leading is None else float(self._fleet.arrays.input_size[leading.slot])
-            rule = f"{rule}; {memory_words(runs, input_size, self._options.rails.target_kills)}"
+            target_kills = self._options.rails.may_be_killed(costly=bool(self._groups.arrays.costly[slot]))
+            rule = f"{rule}; {memory_words(runs, input_size, target_kills)}"
         notes = notes_of(rails.acted, slot, situation, self._options.rails)
         default = amounts_of(situation.estimate[slot, TARGET])
         return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes, default)

@@ -13,6 +13,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Group, Instance, Running, WorkloadKey
 from recommender.engine.memory import coming_memory
+from recommender.engine.options import RailOptions
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from recommender.records import CPU, MEMORY, Amounts, BoolArray, FloatArray
@@ -33,8 +34,8 @@ class Expectations:
     ----------
     fleet, groups, classes, running
         The engine's own, which change while it lives.
-    target_kills
-        See `RailOptions`.
+    rails
+        What may be killed of the runs of a class.
 
     Attributes
     ----------
@@ -48,10 +49,10 @@ class Expectations:
         groups: Groups,
         classes: Classes,
         running: Mapping[Instance, Running],
-        target_kills: float,
+        rails: RailOptions,
     ) -> None:
         self._fleet, self._groups, self._classes, self._running = fleet, groups, classes, running
-        self._target_kills = target_kills
+        self._rails = rails
         self._asked: set[int] = set()
         self.expected: dict[int, Coming] = {}
 
@@ -97,16 +98,17 @@ class Expectations:
         stands_bytes = float(self._groups.arrays.standing()[slot, MEMORY])
         waiting = self._waiting(slot)
         asked = [
-            (running.workload, now_s - running.started_s if running.started_s is not None else 0.0, running.input_size)
+            (one.workload, now_s - one.started_s if one.started_s is not None else 0.0, one.input_size, one.costly)
             for instance in waiting
-            if instance not in self._fleet.members and (running := self._running[instance])
+            if instance not in self._fleet.members and (one := self._running[instance])
         ]
         if not waiting:  # the next run of a CronJob is made with what stands
-            asked = [(self._groups.workload[slot], 0.0, math.nan)]
-        for workload, age_s, input_size in asked:
+            asked = [(self._groups.workload[slot], 0.0, math.nan, bool(self._groups.arrays.costly[slot]))]
+        for workload, age_s, input_size, costly in asked:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.expect(runs, age_s)) is not None:
-                memory_bytes, promised = coming_memory(runs, stands_bytes, input_size, self._target_kills)
+                target_kills = self._rails.may_be_killed(costly=costly)
+                memory_bytes, promised = coming_memory(runs, stands_bytes, input_size, target_kills)
                 found.append(Coming((expected.cpu_cores, memory_bytes), promised, expected.rule))
         if not found:
             return None

@@ -45,6 +45,8 @@ class ContainerArrays(SlotArrays):
         (n, 2): its requests and limits, NaN where absent.
     input_size
         Of what its run works on; NaN where nobody says.
+    costly
+        A kill costs it more than others.
     given
         It has had, at some time, what we published: what it has is ours to answer for.
     pinned
@@ -81,6 +83,7 @@ class ContainerArrays(SlotArrays):
     had: FloatArray
     limits: FloatArray
     input_size: FloatArray
+    costly: BoolArray
     given: BoolArray
     pinned: IntArray
     free_cpu_cores: FloatArray
@@ -96,7 +99,7 @@ class ContainerArrays(SlotArrays):
     def __init__(self) -> None:
         cells = dict.fromkeys(("first_cell", "start_cell", "last_cell", "since_cell"), 0)
         numbers = dict.fromkeys(("undecided", "unremembered", "samples", "pinned", "cycle", "table"), 0)
-        marks = dict.fromkeys(("alive", "given", "promised"), False)
+        marks = dict.fromkeys(("alive", "given", "promised", "costly"), False)
         amounts = dict.fromkeys(("used", "had", "limits", "wanted", "cycle_cpu_cores"), _NOTHING)
         phases = dict.fromkeys(("phase", "previous_phase"), UNKNOWN_PHASE)
         times = {

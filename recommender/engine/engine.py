@@ -79,7 +79,7 @@ class Engine:
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.running: dict[Instance, Running] = {}
         self._waiting_for_room: set[Instance] = set()
-        self._coming = Expectations(self.fleet, self.groups, self.classes, self.running, options.rails.target_kills)
+        self._coming = Expectations(self.fleet, self.groups, self.classes, self.running, options.rails)
         self._report = Report()  # of the running step, for what the fleet asks
         self._shares, self._began_s = Shares(self._work_of), math.inf
         self._kills = Kills(self.fleet, self.groups, self.classes, options.rails.memory_margin)
@@ -254,7 +254,7 @@ class Engine:
         arrays.group[slot] = self.groups.slots.get(running.group, NOBODY) if running is not None and lives else NOBODY
         if running is not None:
             arrays.had[slot], arrays.limits[slot] = running.requests, running.limits
-            arrays.input_size[slot] = running.input_size
+            arrays.input_size[slot], arrays.costly[slot] = running.input_size, running.costly
 
     def _take_samples(self, seen: Seen, now_s: float, report: Report) -> None:
         with report.guard("metrics"):

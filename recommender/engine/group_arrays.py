@@ -68,6 +68,8 @@ class GroupArrays(SlotArrays):
         How old a container was when it had reached the most that is known: before, a run may still come to it.
     taught
         A container that is no stranger any more has said what it needs.
+    costly
+        A kill costs one of its containers, or the last that it had, more than others.
     had, deferred_since_s, last_deferred_s
         (n, 2) and (n,): the most that one of its containers requests, since when a resize has waited for room, and
         since when the last one did that had to.
@@ -103,6 +105,7 @@ class GroupArrays(SlotArrays):
     peak_day: IntArray
     peak_age_s: FloatArray
     taught: BoolArray
+    costly: BoolArray
     had: FloatArray
     deferred_since_s: FloatArray
     last_deferred_s: FloatArray
@@ -116,7 +119,7 @@ class GroupArrays(SlotArrays):
     said_wide: BoolArray
 
     def __init__(self) -> None:
-        marks = ("alive", "applied", "evicts", "limits_follow", "repeats", "taught", "said_wide")
+        marks = ("alive", "applied", "evicts", "limits_follow", "repeats", "taught", "costly", "said_wide")
         super().__init__(
             {
                 **dict.fromkeys(marks, False),

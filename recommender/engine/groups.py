@@ -110,6 +110,8 @@ class Groups:
         live = [one for one in running if not one.finished]
         requests = np.array([one.requests for one in live]).reshape(-1, 2)
         self.arrays.had[slot] = np.fmax.reduce(requests, axis=0, initial=math.nan)
+        if running:
+            self.arrays.costly[slot] = any(one.costly for one in running)
         deferred_s = [one.deferred_since_s for one in live if one.deferred_since_s < math.inf]
         self.arrays.deferred_since_s[slot] = min(deferred_s, default=math.inf)
         self.arrays.last_deferred_s[slot] = max([*deferred_s, float(self.arrays.last_deferred_s[slot])])
@@ -149,7 +151,8 @@ class Groups:
         """What must survive a restart, ready for JSON; the history has its checkpoint."""
         content = {name: getattr(self.arrays, name)[slot].tolist() for name in _KEPT}
         content["changed_s"] = [at_s for at_s in content["changed_s"] if math.isfinite(at_s)]
-        return {name: _without_nan(value) for name, value in content.items()} | {"class": self.workload[slot]}
+        told = {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
+        return {name: _without_nan(value) for name, value in content.items()} | told
 
     def _restore(self, slot: int, kept: Mapping[str, Any]) -> None:
         """Go on with what `kept` said.
@@ -171,6 +174,7 @@ class Groups:
             self.arrays.peak_bytes[slot, 0] = most_bytes
         workload = kept.get("class")
         self.workload[slot] = workload if isinstance(workload, str) else None
+        self.arrays.costly[slot] = kept.get("costly") is True
 
 
 def _without_nan(value: Any) -> Any:

@@ -104,6 +104,8 @@ class Running(NamedTuple):
         What its owner requests of CPU for it; NaN where nobody says, or it does not matter.
     input_size
         Of what its run works on, in a unit that the runs of its class share; NaN where nobody says.
+    costly
+        A kill costs it more than others: it asks for devices such as GPUs, or says that it cannot resume.
     """
 
     group: Group
@@ -121,6 +123,7 @@ class Running(NamedTuple):
     shares_by: str = ""
     declared_cores: float = math.nan
     input_size: float = math.nan
+    costly: bool = False
 
 
 class Kill(NamedTuple):

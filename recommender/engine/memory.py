@@ -44,7 +44,7 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     """What memory all live containers are to have from now on."""
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
-    promises = _promises(fleet, slots, options.target_kills)
+    promises = _promises(fleet, slots, options)
     targets = memory_targets(
         runs.age_steps[slots], _largest_bytes(fleet, groups, slots), arrays.had[slots, MEMORY],
         promises.peak_bytes, promises.rises, 0.0, 1.0 + options.memory_margin,
@@ -90,17 +90,18 @@ def _largest_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> FloatA
     return np.where(unseen_s > UNSEEN_S, of_group, np.fmin(own, of_group))
 
 
-def _promises(fleet: Fleet, slots: IntArray, target_kills: float) -> Promises:
-    """Of the classes of these containers, each asked once for each size of input."""
+def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> Promises:
+    """Of the classes of these containers, each asked once for each size of input and price of a kill."""
     m = len(slots)
     promises = Promises(np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf))
-    members_of: dict[tuple[ClassRuns, float | None], list[int]] = {}
-    sizes = fleet.arrays.input_size[slots].tolist()
-    for place, (slot, size) in enumerate(zip(slots.tolist(), sizes, strict=True)):
+    members_of: dict[tuple[ClassRuns, float | None, bool], list[int]] = {}
+    told = zip(slots.tolist(), fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist(), strict=True)
+    for place, (slot, size, costly) in enumerate(told):
         runs = fleet.by_slot[slot].runs
         if runs is not None and len(runs.memory):
-            members_of.setdefault((runs, None if math.isnan(size) else size), []).append(place)
-    for (runs, size), places in members_of.items():
+            members_of.setdefault((runs, None if math.isnan(size) else size, costly), []).append(place)
+    for (runs, size, costly), places in members_of.items():
+        target_kills = options.may_be_killed(costly=costly)
         bounds = runs.memory.bounds(target_kills, math.nan if size is None else size)
         promises.peak_bytes[places], promises.least_bytes[places] = bounds.peak_bytes, bounds.least_bytes
         promises.rises[places] = bounds.rises

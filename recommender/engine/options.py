@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
+COSTLY = 0.1
+"""Of runs that ask for devices or cannot resume, so much fewer may be killed than of others."""
+
+
 @dataclass(frozen=True, slots=True)
 class RailOptions:
     """The rails'.
@@ -18,7 +22,8 @@ class RailOptions:
     target_violation
         Share of samples above allocation x 1.05 that is accepted, per resource.
     target_kills
-        Share of runs that may be killed for memory: what earlier runs of a class promise holds for all others.
+        Share of runs that may be killed for memory: what earlier runs of a class promise holds for all others. Of
+        those that a kill costs more, `COSTLY` times this share.
     widen
         What is allocated is multiplied by this while a container's violations are above the target.
     resizes_per_hour
@@ -36,6 +41,10 @@ class RailOptions:
     widen: float = 1.25
     resizes_per_hour: int = 12
     wait_for_room_s: float = 180.0
+
+    def may_be_killed(self, *, costly: bool) -> float:
+        """Share of the runs that may be killed, of those that a kill costs more or of the others."""
+        return self.target_kills * (COSTLY if costly else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

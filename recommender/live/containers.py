@@ -62,6 +62,7 @@ class Home(NamedTuple):
             shares_by=by if pod.node else "",
             declared_cores=self.state.selection.declared.get(container.name, NOTHING)[CPU] if by else math.nan,
             input_size=pod.input_size,
+            costly=container.uses_devices or pod.annotations.get(CHECKPOINTABLE) == "false",
         )
 
 

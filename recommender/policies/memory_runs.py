@@ -30,7 +30,7 @@ MOST_LEAD = 40
 """A change that takes more samples is looked back at by so many."""
 
 FEWEST_RUNS = 3
-"""A class with fewer runs promises nothing, nor does an age that fewer runs reached."""
+"""A class with fewer runs promises nothing, nor does an age that fewer runs reached: for one kill in a hundred runs."""
 
 MOST_RUNS = 256
 """The latest ones are kept: a class changes with its code."""
@@ -40,6 +40,9 @@ MOST_INPUTS = 4096
 
 MARGIN, MARGIN_OF_ONE = 0.05, 1.0
 """Above the largest of n runs: this share, and the second one divided by n: so likely is it to be exceeded."""
+
+LOOSE, STRICTEST = 0.1, 3.0
+"""For one kill in ten runs the first margin is none; for each tenth of that it is one `MARGIN` more, up to three."""
 
 SLOWER = 1
 """A run may take 2 ** this times as long as the earlier ones to come to the same point: rises count from that much
@@ -205,7 +208,7 @@ class ClassMemory:
         compared = told if by_input else np.ones(len(self), bool)
         sizes, peaks_bytes = self.input_sizes[compared], self.peaks_bytes[compared]
         ended = int(np.count_nonzero(compared & ~self.killed))
-        if ended < FEWEST_RUNS or (by_input and input_size > FARTHEST * sizes.max()):
+        if ended < _fewest(target_kills) or (by_input and input_size > FARTHEST * sizes.max()):
             least_bytes = float(self.peaks_bytes[self.killed].max(initial=0.0))
             return NOTHING_PROMISED._replace(runs=ended, least_bytes=least_bytes, by_input=by_input)
         if by_input:
@@ -297,7 +300,20 @@ def _bound(values: FloatArray, target: float) -> float:
     With n values the k-th smallest is not exceeded with a chance of k / (n + 1), whatever their distribution.
     """
     n = len(values)
-    if n < FEWEST_RUNS:
+    if n < _fewest(target):
         return np.inf
     place = min(int(np.ceil((n + 1) * (1.0 - target))), n)
-    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN + MARGIN_OF_ONE / n)
+    return float(np.sort(values)[place - 1]) * (1.0 + MARGIN * _strictness(target) + MARGIN_OF_ONE / n)
+
+
+def _strictness(target: float) -> float:
+    """How many times a tenth was taken of `LOOSE` to come to this share of the runs: 1 for one in a hundred.
+
+    What the largest of n runs promises is n / (n + 1), whatever is asked for: beyond that only a margin can go.
+    """
+    return float(np.clip(np.log10(LOOSE / max(target, LOOSE / 10.0**STRICTEST)), 0.0, STRICTEST))
+
+
+def _fewest(target: float) -> int:
+    """So many runs a class must have shown."""
+    return max(FEWEST_RUNS, round(FEWEST_RUNS * _strictness(target)))

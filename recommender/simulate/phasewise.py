@@ -122,8 +122,11 @@ class Phasewise:
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
         limits = requests if self._limits_follow else (float("nan"), float("nan"))
-        group, began_s, size = self._groups[number], started_s(series), series.facts.input_size
-        return Running(group, series.workload, began_s, requests, limits, input_size=size)
+        group, began_s, facts = self._groups[number], started_s(series), series.facts
+        costly = facts.devices > 0.0
+        return Running(
+            group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly
+        )
 
     def _tell_use(self, told: Told) -> None:
         at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]

@@ -17,8 +17,8 @@ CPU_COLUMN, MEMORY_COLUMN = "cpu_cores", "memory_bytes"
 REQUEST_COLUMNS = ("cpu_request_cores", "memory_request_bytes")
 LIMIT_COLUMNS = ("cpu_limit_cores", "memory_limit_bytes")
 NODE_COLUMNS = ("node_cpu_cores", "node_memory_bytes")
-INPUT_COLUMN = "input_size"
-RUN_COLUMNS = ("started_at", "finished_at", "exit_code", "oom_killed_at", INPUT_COLUMN)
+INPUT_COLUMN, DEVICE_COLUMN = "input_size", "devices"
+RUN_COLUMNS = ("started_at", "finished_at", "exit_code", "oom_killed_at", INPUT_COLUMN, DEVICE_COLUMN)
 FACT_COLUMNS = (*LIMIT_COLUMNS, *NODE_COLUMNS, *RUN_COLUMNS)
 """What a cluster tells of a run as a whole, see `records.RunFacts`; moments in unix seconds."""
 

@@ -26,6 +26,9 @@ _BY_POD = {"started_at": "kube_pod_start_time", "finished_at": "kube_pod_complet
 _LIMITS, _ALLOCATABLE = "kube_pod_container_resource_limits", "kube_node_status_allocatable"
 _ENDED = "kube_pod_container_status_terminated_reason"
 _KILLED, _KILLED_AT = (f"kube_pod_container_status_last_terminated_{what}" for what in ("reason", "timestamp"))
+_REQUESTS, _DEVICES = "kube_pod_container_resource_requests", 'unit="integer"'
+"""What is counted in whole numbers are extended resources, such as GPUs."""
+
 _ANNOTATIONS, _INPUT_SIZE = "kube_pod_annotations", "annotation_phasewise_dev_input_size"
 """kube-state-metrics tells annotations that it is asked for: `--metric-annotations-allowlist`."""
 
@@ -67,7 +70,7 @@ class Facts:
 
 
 def told_facts(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> Facts:
-    """What is told about the time between two moments, by seven instant queries and three of the index.
+    """What is told about the time between two moments, by eight instant queries and three of the index.
 
     Raises
     ------
@@ -79,6 +82,7 @@ def told_facts(client: PrometheusClient, settings: UsageSettings, start_s: float
     columns["exit_code"] = asks.exit_codes()
     columns["oom_killed_at"] = asks.kills()
     columns["input_size"] = asks.input_sizes()
+    columns["devices"] = asks.devices()
     for names, amounts in ((LIMIT_COLUMNS, asks.limits()), (NODE_COLUMNS, asks.allocatable())):
         for name, resource in zip(names, RESOURCES, strict=True):
             columns[name] = {key[:-1]: value for key, value in amounts.items() if key[-1] == resource}
@@ -100,6 +104,9 @@ class _Asks:
     def input_sizes(self) -> dict[Key, float]:
         told = self._largest(self._last(_ANNOTATIONS, f'{_INPUT_SIZE}!=""'), (*self._key[:2], _INPUT_SIZE))
         return {key[:-1]: parse_size(key[-1]) for key in told}
+
+    def devices(self) -> dict[Key, float]:
+        return self._largest(self._last(_REQUESTS, _DEVICES), self._key)
 
     def limits(self) -> dict[Key, float]:
         return self._largest(self._last(_LIMITS, _AMOUNTS), (*self._key, "resource"))

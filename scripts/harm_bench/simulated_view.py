@@ -224,6 +224,7 @@ def _container_of(pod: Pod, container: Container) -> ContainerState:
         command=(),
         requests=container.has.requests,
         limits=container.has.limits,
+        uses_devices=False,
         restart_count=container.restarts,
         running=container.running,
         started_s=container.started_s if container.running else None,

@@ -21,7 +21,8 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation: which of the pods of an Indexed Job it is."""
 
 CHECKPOINTABLE = "phasewise.dev/checkpointable"
-"""Annotation: `true` where its pod may be moved, as it saves itself on SIGTERM and goes on from that elsewhere."""
+"""Annotation: `true` where its pod may be moved, as it saves itself on SIGTERM and goes on from that elsewhere; `false`
+where a run that is interrupted begins anew."""
 
 INPUT_SIZE = "phasewise.dev/input-size"
 """Annotation: how much its run works on, in a unit that the runs of its class share."""
@@ -47,6 +48,8 @@ class ContainerState:
         From the spec; `command` is command and arguments.
     requests, limits
         (cpu_cores, memory_bytes), NaN where absent: the actual ones once the kubelet tells them, until then the spec's.
+    uses_devices
+        It asks for an extended resource, as GPUs are.
     running, started_s
         Whether it runs, and since when (unix seconds).
     waiting
@@ -60,6 +63,7 @@ class ContainerState:
     command: tuple[str, ...]
     requests: Pair
     limits: Pair
+    uses_devices: bool
     restart_count: int
     running: bool
     started_s: float | None
@@ -192,6 +196,7 @@ def _read_container(spec: Fields, told: Fields) -> ContainerState:
         command=spec.texts("command") + spec.texts("args"),
         requests=read_pair((actual if actual.raw.get("requests") else wanted).child("requests")),
         limits=read_pair((actual if actual.raw else wanted).child("limits")),
+        uses_devices=any("/" in name for name in (*wanted.child("requests").raw, *wanted.child("limits").raw)),
         restart_count=told.integer("restartCount"),
         running="running" in state,
         started_s=running.time_s("startedAt"),

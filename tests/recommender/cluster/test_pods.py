@@ -106,6 +106,12 @@ def test_the_rest_of_a_pod_is_read() -> None:
     assert (read.containers[0].image, read.containers[0].command) == ("pytorch", ("python", "train.py"))
 
 
+def test_a_container_that_asks_for_an_extended_resource_uses_devices() -> None:
+    asked = ({"cpu": "1", "nvidia.com/gpu": "2"}, {"cpu": "1", "hugepages-2Mi": "1Gi"}, {})
+    containers = [{"name": f"c{at}", "resources": {"limits": limits}} for at, limits in enumerate(asked)]
+    assert [one.uses_devices for one in read_pod(pod(containers)).containers] == [True, False, False]
+
+
 def test_reading_the_same_pod_twice_gives_equal_pods() -> None:
     """NaN stands for what is absent and must not make a pod differ from itself."""
     raw = pod([{"name": "app", "resources": {"requests": {"cpu": "1"}}}])

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from recommender.engine.keeping import keep, restore
+from recommender.engine.groups import Groups
 from recommender.engine.keys import Kill, Rules, WorkloadKey
 from recommender.engine.memory import decide_memory, memory_words
 from recommender.engine.options import RailOptions
+from recommender.engine.seen import GroupStart
 from recommender.policies.class_runs import ClassRuns
+from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.memory_runs import AGES, MARGIN, MARGIN_OF_ONE, ClassMemory, RunMemory
 from recommender.records import MEMORY
 from tests.recommender.engine.playing import Played
@@ -20,6 +23,7 @@ from tests.recommender.engine.worked import GIB, MAIN, NOW_S, World, instance, r
 BERT = WorkloadKey("ns", "bert")
 MARGIN_OF_FOUR = 1.0 + MARGIN + MARGIN_OF_ONE / 4
 OPTIONS = RailOptions()
+NOTHING = (math.nan, math.nan)
 
 
 def four_runs(peak_gib: float = 4.0, rise: float = 1.2) -> ClassRuns:
@@ -64,6 +68,27 @@ def test_two_runs_of_a_class_are_given_what_each_needs_for_its_input() -> None:
     assert world.fleet.arrays.promised[[small, large, silent]].all() and not world.fleet.arrays.promised[huge]
     assert "taken as with its input of 3e+06: the rest" in memory_words(runs, 3e6, 0.01)
     assert "its input of 5e+07 is far larger than that of the 4 earlier runs" in memory_words(runs, 50e6, 0.01)
+
+
+def test_a_run_that_a_kill_costs_more_is_promised_more_and_later() -> None:
+    world, runs = World(), four_runs()
+    plain, costly = (a_run(world, runs, 2, 0.5) for _ in range(2))
+    world.fleet.arrays.costly[costly] = True
+    assert wanted_gib(world, costly) == pytest.approx(0.55), "four runs are too few for one kill in a thousand"
+    for _ in range(2):
+        runs.memory.add(RunMemory(4 * GIB, np.full(AGES, 1.2)))
+    assert wanted_gib(world, plain) == pytest.approx(4 * (1 + MARGIN + MARGIN_OF_ONE / 6))
+    assert wanted_gib(world, costly) == pytest.approx(4 * (1 + 2 * MARGIN + MARGIN_OF_ONE / 6))
+
+
+def test_the_next_run_of_a_group_is_taken_to_be_as_costly_as_its_last() -> None:
+    played, after = Played(workload="bert", costly=True), Groups()
+    played.step()
+    played.containers = {instance(): None}
+    played.step()
+    groups = played.engine.groups
+    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, played.engine.kept_of(MAIN)), played.now_s, 0.1)
+    assert groups.arrays.costly[groups.slots[MAIN]] and after.arrays.costly[after.slots[MAIN]]
 
 
 def test_without_a_promise_a_container_follows_its_own_largest_use_and_what_killed_its_like() -> None:

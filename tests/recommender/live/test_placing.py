@@ -246,6 +246,19 @@ def test_the_engine_is_told_the_input_of_a_run_and_one_that_cannot_be_read_is_re
     assert report.problems == {"pod ns/pod-1": "refused: phasewise.dev/input-size that is no positive number"}
 
 
+def test_the_engine_is_told_whom_a_kill_costs_more() -> None:
+    records = Records()
+    plain, stubborn, movable, training = (a_pod(f"pod-{number}") for number in range(4))
+    stubborn = replace(stubborn, annotations={"phasewise.dev/checkpointable": "false"})
+    movable = replace(movable, annotations={"phasewise.dev/checkpointable": "true"})
+    training = replace(training, containers=(replace(training.containers[0], uses_devices=True),))
+    records.pods = {"a": [plain, stubborn, movable, training]}
+    placed = placing(records)
+    placed.select([VpaState(read_vpa(a_vpa("a")))], Report())
+    homes = [placed.index.of(instance(f"pod-{number}")) for number in range(4)]
+    assert [home.running().costly for home in homes if home is not None] == [False, True, False, True]
+
+
 def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resumed() -> None:
     """So its run teaches its class nothing: it lacks what the first pod did. One that begins anew does teach."""
     records = Records()

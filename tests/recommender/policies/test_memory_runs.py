@@ -70,6 +70,17 @@ def test_what_was_declared_stays_until_a_class_has_three_runs() -> None:
     assert target(40, 3.0, two) < 10
 
 
+def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_promise_takes() -> None:
+    # One in a hundred: three runs, a margin of 5 % and one nth. One in a thousand: six runs, and 10 %.
+    memory = ClassMemory([RunMemory(10.0, np.ones(AGES))] * 5)
+    assert memory.bounds(0.01).peak_bytes == pytest.approx(10 * (1 + 0.05 + 1 / 5))
+    assert math.isnan(memory.bounds(0.001).peak_bytes)
+    memory.add(RunMemory(10.0, np.ones(AGES)))
+    assert memory.bounds(0.001).peak_bytes == pytest.approx(10 * (1 + 0.10 + 1 / 6))
+    assert memory.bounds(0.5).peak_bytes == pytest.approx(10 * (1 + 1 / 6))
+    assert math.isnan(memory.bounds(0.0).peak_bytes), "none at all: nine runs"
+
+
 def test_a_slow_run_still_expects_the_rise_that_quicker_ones_have_behind_them() -> None:
     # The others rose by half at an age below 32 and never again; this one is 40 samples old.
     rises = np.where(np.arange(AGES) <= 2, 1.5, 1.0)

@@ -88,6 +88,7 @@ def told_of_runs(end_s: int) -> list[HistorySeries]:
         each("kube_pod_container_status_last_terminated_reason", 1.0, reason="OOMKilled", **ended),
         each("kube_pod_container_status_last_terminated_timestamp", end_s - 600.0, **ended),
         each("kube_pod_container_resource_limits", 2.0**31, resource="memory", unit="byte", **ended),
+        each("kube_pod_container_resource_requests", 4.0, resource="nvidia_com_gpu", unit="integer", **ended),
         each("kube_node_status_allocatable", 16.0, node="node-0", resource="cpu", unit="core"),
     ]
 
@@ -185,6 +186,7 @@ def test_an_export_tells_how_runs_began_and_ended(
     assert (first.facts.started_s, second.facts.started_s) == (end_s - 7200, end_s - 7200)
     assert (first.facts.finished_s, first.facts.exit_code, first.facts.oom_killed_s) == (end_s, 0, end_s - 600)
     assert (first.facts.input_size, math.isnan(second.facts.input_size)) == (1.2e6, True)
+    assert (first.facts.devices, math.isnan(second.facts.devices)) == (4.0, True)
     assert (first.facts.limits[MEMORY], first.facts.allocatable[CPU]) == (2.0**31, 16)
     assert (first.facts.over, second.facts.over) == (True, False)
 
