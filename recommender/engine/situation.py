@@ -134,7 +134,7 @@ class Situation:
     shared: Sequence[SharedNode]
     most_cores: FloatArray
 
-    @property
+    @cached_property
     def guesses(self) -> BoolArray:
         """bool (n,): what is published is a guess, and says so."""
         guesses: BoolArray = self.doubt != SURE
