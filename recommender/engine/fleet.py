@@ -46,7 +46,7 @@ class Fleet(Containers):
         return [
             member
             for member, forecast_due in zip(members, due.tolist(), strict=True)
-            if forecast_due or (member.runs and self._class_due(member, now_s))
+            if forecast_due or self._class_due(member, now_s)
         ]
 
     def decide(self, members: Sequence[Member], now_s: float) -> int:
@@ -59,7 +59,7 @@ class Fleet(Containers):
         -------
         How many decisions were made.
         """
-        of_class = [member for member in members if member.runs and self._class_due(member, now_s)]
+        of_class = [member for member in members if self._class_due(member, now_s)]
         made = sum(self._ask_class(member, now_s) for member in of_class)
         slots = slots_of(members)
         slots = slots[self.arrays.decided_by[slots] != BY_CLASS]
@@ -84,7 +84,9 @@ class Fleet(Containers):
         return min(max(runs.typical_s / DECISIONS_IN_A_RUN, self.step_s), self.cycle_samples * self.step_s)
 
     def _class_due(self, member: Member, now_s: float) -> bool:
-        return bool(member.runs) and now_s - self.arrays.class_asked_s.item(member.slot) >= self.hold_s(member.runs)
+        if not (runs := member.runs):
+            return False
+        return bool(now_s - self.arrays.class_asked_s[member.slot] >= self.hold_s(runs))
 
     def _forecast_due(self, slots: IntArray) -> BoolArray:
         """Whether the forecast is to be asked for these, bool (m,)."""
