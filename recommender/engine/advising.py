@@ -123,7 +123,7 @@ class Advising:
             expected = self._coming.expected.get(slot)
             if leading is not None:
                 policy = POLICIES[self._fleet.arrays.decided_by[leading.slot]]
-                rule = leading.rule() if leading.rule is not None else ""
+                rule = self._fleet.rule(leading)
             elif expected is not None:
                 policy, rule = "class.runs", expected.rule()
             runs = self._coming.runs_of(group, self._groups.workload[slot])

@@ -110,6 +110,8 @@ def published(
     before, before_as_default
         What was advised last, and whether it was within such bounds.
     """
-    last = np.where(before_as_default[:, np.newaxis, np.newaxis], before, np.nan)
-    narrow = around(held(in_whole_units(target), applied, options), options)
-    return np.where(as_default[:, np.newaxis, np.newaxis], wide(target, evicts, estimate, last, options), narrow)
+    advised = around(held(in_whole_units(target), applied, options), options)
+    if len(rows := np.flatnonzero(as_default)):
+        last = np.where(before_as_default[rows, np.newaxis, np.newaxis], before[rows], np.nan)
+        advised[rows] = wide(target[rows], evicts[rows], estimate[rows], last, options)
+    return advised

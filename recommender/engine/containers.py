@@ -228,6 +228,8 @@ class Containers:
         arrays = self.arrays
         ahead = arrays.last_cell - int((now_s + max(AHEAD_S, 2.0 * self.step_s)) // self.step_s)
         late = np.flatnonzero(arrays.alive & (ahead > 0))
+        if not len(late):
+            return
         for cells in (arrays.first_cell, arrays.start_cell, arrays.last_cell, arrays.since_cell):
             cells[late] -= ahead[late] + int(AHEAD_S // self.step_s) + 2
         arrays.sampled_s[late] = arrays.last_cell[late] * self.step_s
@@ -244,14 +246,16 @@ class Containers:
             np.maximum.at(self.memory.largest_bytes, slots[again], usage[again, MEMORY])
         if not len(opens):
             return []
-        members, usage, at_s = [members[at] for at in opens.tolist()], usage[opens], told[opens, 0]
-        slots, first, which = np.unique(slots[opens], return_index=True, return_inverse=True)
-        if len(slots) < len(members):  # several of one container: each resource is that of the largest
+        members, slots = [members[at] for at in opens.tolist()], slots[opens]
+        usage, at_s = usage[opens], told[opens, 0]
+        if len(set(slots.tolist())) < len(slots):  # several of one container: each resource is that of the largest
+            _, first, which = np.unique(slots, return_index=True, return_inverse=True)
             np.maximum.at(usage, first[which], usage.copy())
-        order = np.sort(first)
-        members, slots = [members[at] for at in order.tolist()], slots[np.argsort(first)]
+            order = np.sort(first)
+            members, slots = [members[at] for at in order.tolist()], slots[order]
+            usage, at_s = usage[order], at_s[order]
         self._fill_gaps(slots, cell)
-        self._append(slots, usage[order], at_s[order], cell)
+        self._append(slots, usage, at_s, cell)
         return members
 
     def _members_of(self, instances: Sequence[Instance], cell: int) -> list[Member]:
@@ -323,16 +327,16 @@ class Containers:
         since_s = at_s - arrays.sampled_s[slots]
         arrays.every_s[slots] = np.where(np.isfinite(since_s), 0.7 * arrays.every_s[slots] + 0.3 * since_s, self.step_s)
         arrays.sampled_s[slots] = at_s
-        changed = labels != arrays.phase[slots]
-        self._enter(slots[changed], labels[changed])
+        if (changed := labels != arrays.phase[slots]).any():
+            self._enter(slots[changed], labels[changed])
 
     def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
         """Note the largest CPU of this cycle of the clock, and of the one before."""
         arrays = self.arrays
         passed = cycle - arrays.cycle[slots]
-        for after, kept in ((passed == 1, arrays.cycle_cpu_cores[slots, 0]), (passed > 1, np.nan)):
-            arrays.cycle_cpu_cores[slots[after], 1] = kept[after] if isinstance(kept, np.ndarray) else kept
-        arrays.cycle_cpu_cores[slots[passed >= 1], 0] = np.nan
+        if len(later := np.flatnonzero(passed > 0)):
+            before = np.where(passed[later] == 1, arrays.cycle_cpu_cores[slots[later], 0], np.nan)
+            arrays.cycle_cpu_cores[slots[later], 1], arrays.cycle_cpu_cores[slots[later], 0] = before, np.nan
         arrays.cycle_cpu_cores[slots, 0] = np.fmax(arrays.cycle_cpu_cores[slots, 0], cpu_cores)
         arrays.cycle[slots] = cycle
 

@@ -41,11 +41,12 @@ class Fleet(Containers):
     def due(self, now_s: float) -> list[Member]:
         """Members whose decision is due: those of which there is a sample, and those whose class is to be asked."""
         slots = np.flatnonzero(self.arrays.alive)
-        due = set(slots[self._forecast_due(slots) & (self.arrays.decided_by[slots] != BY_CLASS)].tolist())
+        due = self._forecast_due(slots) & (self.arrays.decided_by[slots] != BY_CLASS)
+        members = map(self.by_slot.__getitem__, slots.tolist())
         return [
             member
-            for slot, member in self.by_slot.items()
-            if slot in due or (member.runs is not None and self._class_due(member, now_s))
+            for member, forecast_due in zip(members, due.tolist(), strict=True)
+            if forecast_due or self._class_due(member, now_s)
         ]
 
     def decide(self, members: Sequence[Member], now_s: float) -> int:
@@ -58,29 +59,34 @@ class Fleet(Containers):
         -------
         How many decisions were made.
         """
-        made, silent = 0, []
-        for member in members:
-            if self._class_due(member, now_s):
-                made += self._ask_class(member, now_s)
-            if self.arrays.decided_by[member.slot] != BY_CLASS:
-                silent.append(member)
-        slots = slots_of(silent)
-        asked = [silent[at] for at in np.flatnonzero(self._forecast_due(slots)).tolist()]
-        self._ask_forecast(asked)
-        return made + len(asked)
+        of_class = [member for member in members if self._class_due(member, now_s)]
+        made = sum(self._ask_class(member, now_s) for member in of_class)
+        slots = slots_of(members)
+        slots = slots[self.arrays.decided_by[slots] != BY_CLASS]
+        slots = slots[self._forecast_due(slots)]
+        self._ask_forecast(slots)
+        return made + len(slots)
 
     def expect(self, runs: ClassRuns | None, age_s: float) -> Expectation | None:
         """What a container that nothing is known of but its class and age is to have; None when nobody knows."""
         return self._from_class(runs, Progress(None, 0.0, max(0.0, age_s)))
+
+    def rule(self, member: Member) -> str:
+        """What the last decision for a container was made by, in words; empty before there was one."""
+        if self.arrays.decided_by[member.slot] == BY_CLASS:
+            return member.class_rule()
+        if self.arrays.decided_by[member.slot] == BY_FORECAST:
+            return self.foresight.words(member.slot, int(self.arrays.table[member.slot]))
+        return ""
 
     def hold_s(self, runs: ClassRuns) -> float:
         """How long a decision by the runs of a class holds."""
         return min(max(runs.typical_s / DECISIONS_IN_A_RUN, self.step_s), self.cycle_samples * self.step_s)
 
     def _class_due(self, member: Member, now_s: float) -> bool:
-        if not member.runs:
+        if not (runs := member.runs):
             return False
-        return bool(now_s - self.arrays.class_asked_s[member.slot] >= self.hold_s(member.runs))
+        return bool(now_s - self.arrays.class_asked_s[member.slot] >= self.hold_s(runs))
 
     def _forecast_due(self, slots: IntArray) -> BoolArray:
         """Whether the forecast is to be asked for these, bool (m,)."""
@@ -103,7 +109,7 @@ class Fleet(Containers):
                 arrays.undecided[slot] = max(1, arrays.undecided[slot])
             return False
         arrays.decided_by[slot], arrays.wanted[slot, CPU] = BY_CLASS, found.cpu_cores
-        member.rule = found.rule
+        member.class_rule = found.rule
         return True
 
     def _from_class(self, runs: ClassRuns | None, progress: Progress) -> Expectation | None:
@@ -113,19 +119,14 @@ class Fleet(Containers):
         found = runs.forecast(progress, ahead_s)
         return None if found is None else Expectation(found.cpu_cores, partial(_why, found, ahead_s))
 
-    def _ask_forecast(self, members: Sequence[Member]) -> None:
-        """Ask the forecast for what comes after the latest sample of each."""
-        if not members:
+    def _ask_forecast(self, slots: IntArray) -> None:
+        """Ask the forecast for what comes after the latest sample of each, int64 (m,)."""
+        arrays = self.arrays
+        if not len(slots):
             return
-        slots, arrays = slots_of(members), self.arrays
         cpu_cores = self.foresight.decide(slots, arrays.table[slots], self.lead_s)
         arrays.undecided[slots] = 0
         arrays.decided_by[slots], arrays.wanted[slots, CPU] = BY_FORECAST, cpu_cores
-        for member in members:
-            member.rule = partial(self._rule, member.slot)
-
-    def _rule(self, slot: int) -> str:
-        return self.foresight.words(slot, int(self.arrays.table[slot]))
 
 
 class ClassesAlone(Fleet):

@@ -211,6 +211,8 @@ class PhaseForesight:
             self._lead_samples, stale = lead_samples, list(range(len(self._visits)))
         else:
             stale = sorted(stale, key=lambda table: -self._news[table])[:TABLES_A_STEP]
+        if not stale:
+            return
         for table in stale:
             self._rests_on[table], self._news[table] = self._rests_on[table] + self._news[table], 0
             self._seen[table] = self._foresee(table)

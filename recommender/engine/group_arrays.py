@@ -156,13 +156,13 @@ class GroupArrays(SlotArrays):
     def see_memory(self, groups: IntArray, used_bytes: FloatArray, ages_s: FloatArray, now_s: float) -> None:
         """Note what containers of these ages use, float64 (m,) each. Groups may repeat."""
         today = int(now_s // DAY_S)
-        for slot in np.unique(groups[self.peak_day[groups] < today]).tolist():
+        for slot in set(groups[self.peak_day[groups] < today].tolist()):
             passed = min(today - int(self.peak_day[slot]), PEAK_DAYS)
             self.peak_bytes[slot] = np.concatenate([np.zeros(passed), self.peak_bytes[slot, : PEAK_DAYS - passed]])
             self.peak_day[slot] = today
         for turn in _turns(groups):
             slots, used, age_s = groups[turn], used_bytes[turn], ages_s[turn]
-            higher = used > self.peak()[slots] * ABOUT
+            higher = used > self.peak_bytes[slots].max(axis=1) * ABOUT
             self.peak_age_s[slots[higher]] = age_s[higher]
             self.peak_bytes[slots, 0] = np.maximum(self.peak_bytes[slots, 0], used)
 

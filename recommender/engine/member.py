@@ -55,8 +55,8 @@ class Member:
     ----------
     runs
         The finished runs of its class.
-    rule
-        Tells in words what the last decision was made by. Asked when somebody wants to know.
+    class_rule
+        Tells in words what the last decision by its class was made by. Asked when somebody wants to know.
     """
 
     instance: Instance
@@ -64,7 +64,7 @@ class Member:
     facts: ContainerFacts
     history: HistogramSession
     runs: ClassRuns | None
-    rule: Callable[[], str] | None = None
+    class_rule: Callable[[], str] = str
 
 
 def slots_of(members: Sequence[Member]) -> IntArray:

@@ -134,7 +134,7 @@ class Situation:
     shared: Sequence[SharedNode]
     most_cores: FloatArray
 
-    @property
+    @cached_property
     def guesses(self) -> BoolArray:
         """bool (n,): what is published is a guess, and says so."""
         guesses: BoolArray = self.doubt != SURE
@@ -186,15 +186,17 @@ def look(
     expected: BoolArray = np.logical_not(np.isnan(coming).any(axis=1))
     silent = np.where(runs > 0, _silent(fleet, slots, owner, n, now_s), ~expected)
     spent, by_far = _spent(groups, options)
-    youngest_s = -np.nan_to_num(_most(-fleet.ages_s(slots, now_s), owner, n), nan=-np.inf)
+    youngest_s = np.full(n, np.inf)
+    np.fmin.at(youngest_s, owner, fleet.ages_s(slots, now_s))
+    most = _most(wanted, owner, n)
     promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
     promised &= np.where(expected, coming_promised, runs > 0)
     evicts = groups.evicts | groups.lacks_room(now_s)
     class_says = (np.bincount(owner, by_class, minlength=n) > 0) | expected
     return Situation(
         now_s=now_s,
-        wanted=np.fmax(_most(wanted, owner, n), coming),
-        leading=_leading(slots, owner, wanted[:, CPU], coming[:, CPU]),
+        wanted=np.fmax(most, coming),
+        leading=_leading(slots, owner, wanted[:, CPU], most[:, CPU], coming[:, CPU]),
         doubt=_doubt(runs, says, unknown, expected, silent, by_far),
         silent=silent,
         working_set_bytes=_most(arrays.used[slots, MEMORY], owner, n),
@@ -305,12 +307,10 @@ def _most(amounts: FloatArray, owner: IntArray, n: int) -> FloatArray:
     return most
 
 
-def _leading(slots: IntArray, owner: IntArray, cpu_cores: FloatArray, coming: FloatArray) -> IntArray:
+def _leading(slots: IntArray, owner: IntArray, cpu_cores: FloatArray, most: FloatArray, coming: FloatArray) -> IntArray:
     """int64 (n,): of each group the slot that wants most CPU, the first of equal ones; -1 where nobody running does."""
     leading = np.full(len(coming), -1)
-    known = np.flatnonzero(~np.isnan(cpu_cores))
-    order = known[np.lexsort((-slots[known], cpu_cores[known], owner[known]))]
-    leading[owner[order]] = slots[order]
-    most = _most(cpu_cores, owner, len(coming))
+    leads = np.flatnonzero(cpu_cores == most[owner])[::-1]
+    leading[owner[leads]] = slots[leads]
     leading[coming > most] = -1
     return leading

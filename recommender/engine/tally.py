@@ -137,7 +137,7 @@ class Report:
     def changed(self, changes: Sequence[PhaseChange], graph: PhaseGraph | None) -> None:
         """Count changes of phase, and of those that were foretold which came true."""
         self.phase_changes += len(changes)
-        if graph is None:
+        if graph is None or not changes:
             return
         before, phases, samples, following = np.array(changes, np.int64).reshape(-1, 4).T
         known = (phases >= 0) & (phases < graph.n_phases)

@@ -112,8 +112,9 @@ class PhaseTracker:
         """
         state = self.state
         present = ~np.isnan(usage[:, 0])
-        state.gapped[slots[~present]] |= state.seen[slots[~present]] > 0
-        state.in_row[slots[~present]] = 0
+        if len(gone := slots[~present]):
+            state.gapped[gone] |= state.seen[gone] > 0
+            state.in_row[gone] = 0
         here, used = slots[present], usage[present]
         self._take_row(here, used)
         position = state.in_row[here] - 1

@@ -282,8 +282,8 @@ def memory_targets(
         NaN where nothing was declared, promised or seen.
     """
     doublings = np.floor(np.log2(np.maximum(age_steps, 1) / FIRST_AGE_STEPS)).astype(np.int64)
-    column = np.clip(doublings - SLOWER, 0, AGES - 1)
-    rise = np.take_along_axis(np.broadcast_to(rises, (len(column), AGES)), column[:, np.newaxis], axis=1)[:, 0]
+    column = np.minimum(np.maximum(doublings - SLOWER, 0), AGES - 1)
+    rise = np.broadcast_to(rises, (len(column), AGES))[np.arange(len(column)), column]
     known = (doublings >= 0) & (largest_bytes > 0)
     # 0 x infinity where nothing is known yet: replaced by the class's peak.
     following = np.where(known, np.where(known, largest_bytes, 1.0) * rise, np.inf)

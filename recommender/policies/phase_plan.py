@@ -13,7 +13,7 @@ from recommender.kernels.plan_advice import FOLLOWED, MARGIN
 from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATE, LONGER, Expected, PlanArrays, Weights
 from recommender.kernels.plan_steps import MOST_SAVED, decide_each, follow_run, hold_each, observe_each
 from recommender.policies.phase_demand import FLOORS
-from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.records import CPU, MEMORY, RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 RESIZE = 0.1
@@ -74,8 +74,7 @@ class PlanState(SlotArrays):
         return self._of_chosen(self.correction, slots)
 
     def _of_chosen(self, of_experts: FloatArray, slots: IntArray) -> FloatArray:
-        chosen = self.chosen[slots][:, np.newaxis]
-        found: FloatArray = np.take_along_axis(of_experts[slots], chosen, axis=1)[:, 0]
+        found: FloatArray = of_experts[slots[:, np.newaxis], self.chosen[slots], [CPU, MEMORY]]
         return found
 
 
