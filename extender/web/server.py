@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 95
 """A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
 
-LARGEST_HEAD_BYTES = 64 << 10
-"""Those of schedulers have a fifth of a kilobyte."""
+LARGEST_HEAD_BYTES = 16 << 10
+"""Those of schedulers have a fifth of a kilobyte, those of browsers seldom more than four."""
 
 SWITCH_S = 0.0005
 """How long a thread that reads a watch may hold the interpreter: ten times shorter than usual, since a call lasts about

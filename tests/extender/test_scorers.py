@@ -87,6 +87,14 @@ def test_of_workers_of_equal_s_the_one_in_less_use_is_taken_whichever_resource_i
     assert world.place(pod_json("new", cpu="0", memory="0")) == "idle", "25 against 75 % of memory, 10m of CPU or not"
 
 
+def test_a_tie_break_never_outweighs_another_scorer_however_little_that_counts() -> None:
+    world = World(None, node_json("idle"), node_json("busy", labels={"data.phasewise.dev/coco": ""}))
+    world.put(pod_json("there", cpu="7", memory="24Gi", node="busy", scheduler="default-scheduler"))
+    assert world.place(pod_json("new", cpu="0", memory="0")) == "idle"
+    wish = {"phasewise.dev/data": "coco", "phasewise.dev/weights": "data=0.001"}
+    assert world.place(pod_json("new", cpu="0", memory="0", annotations=wish)) == "busy"
+
+
 def test_a_job_of_which_nothing_is_told_counts_as_learning_and_a_stranger_not_at_all() -> None:
     world = World(None, node_json("a")).put(
         pod_json("ours", node="a"), pod_json("theirs", node="a", scheduler="default-scheduler")
