@@ -16,7 +16,7 @@ from kubernetes.client.exceptions import ConflictException
 
 from extender.cli.controller import LEASE as CONTROLLER_LEASE
 from extender.cli.main import cli
-from extender.gangs.names import GROUPS, RESERVED_NODE
+from extender.gangs.names import GANG_LABEL, GATE, GROUPS, RESERVED_NODE
 from extender.gangs.waking import ANNOTATION as RETRY
 from extender.pods.reservations import CONFIG_MAP
 from extender.web.service import LEASE as EXTENDER_LEASE
@@ -158,6 +158,16 @@ def test_the_annotations_that_nobody_else_may_write_are_those_that_the_controlle
         bound = next(each["spec"] for each in OBJECTS if each["kind"] == f"{POLICY}Binding" and named_as(each, name))
         assert (bound["policyName"], bound["validationActions"]) == (name, ["Deny"])
         assert spec["failurePolicy"] == "Fail"
+
+
+def test_a_pod_of_a_gang_is_refused_without_the_very_gate_that_the_controller_opens() -> None:
+    """What the API server makes of it is tried on a cluster."""
+    (policy,) = [o["spec"] for o in OBJECTS if o["kind"] == POLICY and named_as(o, "phasewise-gang-gate")]
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE", "UPDATE"])
+    refuses = policy["validations"][0]["expression"]
+    assert refuses.startswith(f"!has(object.metadata.labels) || !('{GANG_LABEL}' in object.metadata.labels) ||")
+    assert f"object.spec.schedulingGates.exists(gate, gate.name == '{GATE}')" in refuses
 
 
 def named_as(found: Mapping[str, Any], name: str) -> bool:

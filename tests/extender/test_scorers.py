@@ -244,6 +244,15 @@ def test_a_job_that_asks_to_be_packed_takes_the_fuller_node_from_its_first_pod_o
     assert world.place(pod_json("other", workload="k")) == "a-empty"
 
 
+def test_a_peak_keeps_a_job_that_asks_to_be_packed_from_no_node_that_it_does_not_overload() -> None:
+    """A tenth of the fuller node is asked for, and four fifths of it will be used."""
+    world = World(None, node_json("a-empty"), node_json("b-fuller"), class_json("k", [6.4], [25.6]))
+    world.put(pod_json("there", cpu="800m", memory="3200Mi", node="b-fuller", workload="k"))
+    assert world.place(pod_json("new")) == "a-empty"
+    packs = {"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=0"}
+    assert world.place(pod_json("first", annotations=packs)) == "b-fuller"
+
+
 def test_spread_keeps_the_pods_of_a_job_apart_and_is_silent_on_the_first() -> None:
     job = {"jobset.sigs.k8s.io/jobset-name": "j"}
     world = World(None, node_json("a"), node_json("b"))
