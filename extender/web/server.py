@@ -53,6 +53,9 @@ BACKLOG = 2048
 SPARE_FILES = 500
 """Of those that the process may open: for watches, logs and handshakes."""
 
+SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
+"""For what a client has `request_s`: each by itself, as it may ask again before it has taken an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -115,9 +118,9 @@ class Corked:
         self._transport.close()
 
     def _send(self) -> None:
-        if self._parts:
+        if self._parts and not self._transport.is_closing():
             self._transport.write(b"".join(self._parts))
-            self._parts.clear()
+        self._parts.clear()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -129,7 +132,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
         self._connections = connections
-        self._deadline: TimerHandle | None = None
+        self._deadlines: dict[str, TimerHandle] = {}
         self._head_bytes: int | None = None
 
     def hang_up(self, reason: str) -> None:
@@ -139,13 +142,13 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _within(self, reason: str) -> None:
-        self._in_time()
-        self._deadline = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
+        self._in_time(reason)
+        self._deadlines[reason] = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
 
-    def _in_time(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _in_time(self, *reasons: str) -> None:
+        for reason in reasons:
+            if (deadline := self._deadlines.pop(reason, None)) is not None:
+                deadline.cancel()
 
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
@@ -162,14 +165,14 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._within("answer not taken")
+        self._within(NOT_TAKEN)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._in_time()
+        self._in_time(NOT_TAKEN)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time()
+        self._in_time(SLOW_HEAD, NOT_TAKEN)
         self._connections.by_silence.pop(self, None)
         super().connection_lost(exc)
 
@@ -178,10 +181,10 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self._within("slow head")
+        self._within(SLOW_HEAD)
 
     def on_headers_complete(self) -> None:
-        self._in_time()  # the body's time is the application's, which can answer
+        self._in_time(SLOW_HEAD)  # the body's time is the application's, which can answer
         self._head_bytes = None
         self._connections.heard(self)
         super().on_headers_complete()

@@ -107,6 +107,9 @@ def test_head_and_body_of_an_answer_leave_together_and_nothing_is_left_behind_by
         def close(self) -> None:
             sent.append(b"closed")
 
+        def is_closing(self) -> bool:
+            return b"closed" in sent
+
         def get_extra_info(self, name: str, default: object = None) -> object:
             return name
 
@@ -120,6 +123,8 @@ def test_head_and_body_of_an_answer_leave_together_and_nothing_is_left_behind_by
         corked.write(b"more")
         corked.close()
         assert corked.get_extra_info("peername") == "peername"
+        corked.write(b"too late")
+        await asyncio.sleep(0)
 
     asyncio.run(answers())
     assert sent == [b"headbody", b"more", b"closed"]
@@ -190,6 +195,17 @@ def test_an_answer_that_nobody_takes_is_given_up(connect: Connect) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.sendall(WHOLE.replace(b"/echo", b"/large"))
     time.sleep(1.0)
+    assert hung_up(connect, "answer not taken") == 1.0
+
+
+def test_nor_is_it_kept_for_who_asks_again_before_it_was_taken(connect: Connect) -> None:
+    connection = connect()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.sendall(WHOLE.replace(b"/echo", b"/large"))
+    with contextlib.suppress(OSError):
+        for _ in range(10):
+            time.sleep(0.1)
+            connection.sendall(WHOLE)
     assert hung_up(connect, "answer not taken") == 1.0
 
 
