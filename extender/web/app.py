@@ -148,7 +148,7 @@ class App:
         """Part of a body is held. When that is too much together, the one begun first has had its time."""
         self._reading[deadline] = self._reading.get(deadline, 0) + more_bytes
         self._held_bytes += more_bytes
-        while self._held_bytes > self._limits.together_bytes:
+        while self._held_bytes > max(self._limits.together_bytes, self._limits.largest_bytes):
             first = next(iter(self._reading))
             self._held_bytes -= self._reading.pop(first)
             if not first.expired():

@@ -72,7 +72,7 @@ class Serving:
     request_s
         The longest time for a head to come, for an answer to be taken, and for a TLS handshake.
     most_connections
-        At a time.
+        At a time; with TLS each takes some 40 KiB.
     """
 
     address: str
@@ -80,7 +80,7 @@ class Serving:
     key: Path | None = None
     client_authority: Path | None = None
     request_s: float = 5.0
-    most_connections: int = 10_000
+    most_connections: int = 2_000
 
 
 @dataclass(slots=True)

@@ -19,10 +19,13 @@ from extender.cli.main import cli
 from extender.gangs.names import GANG_LABEL, GATE, GROUPS, RESERVED_NODE
 from extender.gangs.waking import ANNOTATION as RETRY
 from extender.pods.reservations import CONFIG_MAP
+from extender.web.app import BodyLimits
+from extender.web.server import Serving
 from extender.web.service import LEASE as EXTENDER_LEASE
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
 from local_cluster.rights import rights_in, roles_in
+from recommender.cluster.objects.quantities import parse_quantity
 
 FOLDER = MANIFESTS / "extender"
 OBJECTS = documents()
@@ -79,6 +82,14 @@ def test_nothing_may_become_root_and_what_is_ours_has_a_limit_of_memory(containe
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
     assert container["resources"].get("limits", {}).keys() <= {"memory"}
     assert "limits" in container["resources"] or container["name"] == "scheduler"
+
+
+@pytest.mark.parametrize("name", ["webhook", "controller", "extender"])
+def test_what_connections_and_bodies_may_take_fits_into_the_limit_of_memory(name: str) -> None:
+    """Beside 100 MiB for all else; whoever reaches the webhook may open as many connections as there may be."""
+    limit_bytes = parse_quantity(CONTAINERS[name]["resources"]["limits"]["memory"])
+    connections, bodies = Serving("").most_connections, BodyLimits()
+    assert connections * (40 << 10) + max(bodies.together_bytes, bodies.largest_bytes) + (100 << 20) < limit_bytes
 
 
 @pytest.mark.parametrize("name", PODS)
