@@ -190,6 +190,30 @@ def test_a_silent_connection_is_kept_until_there_are_too_many_and_the_longest_si
         assert ended_after_s(each) < 3.0
 
 
+@pytest.mark.parametrize("encrypted", [False, True], ids=["as the extender and the controller", "as the webhook"])
+def test_a_thousand_who_say_nothing_or_not_all_keep_nobody_waiting(
+    encrypted: bool, authority: trustme.CA, tmp_path: Path
+) -> None:
+    shown = written(authority, tmp_path / "shown.pem") if encrypted else None
+    with serving(app(), Serving("127.0.0.1:0", shown, request_s=60.0)) as server, contextlib.ExitStack() as opened:
+        slow = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5.0)) for _ in range(1000)
+        ]
+        for connection in slow[::2]:
+            connection.sendall(b"\x16\x03\x01\x02\x00\x01" if encrypted else HALF_A_HEAD)
+        caller: socket.socket = socket.create_connection(("127.0.0.1", server.port), timeout=5.0)
+        if encrypted:
+            caller = trusting(authority).wrap_socket(caller, server_hostname="127.0.0.1")
+        opened.enter_context(caller)
+        began_s = time.monotonic()
+        for call in range(100):
+            slow[2 * call].sendall(b"\x00" if encrypted else b"X")
+            assert ask(caller) == b"body"
+        assert time.monotonic() - began_s < 5.0
+        if not encrypted:
+            assert [ask(each) for each in slow[1::200]] == [b"body"] * 5
+
+
 def test_an_answer_that_nobody_takes_is_given_up(connect: Connect) -> None:
     connection = connect()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
