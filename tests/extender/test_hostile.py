@@ -34,7 +34,12 @@ def test_pods_that_ask_for_more_than_there_is_anywhere_take_nothing_of_others_wi
     world.put(pod_json("good", cpu="2.5", node="a"), pod_json("learned", node="a", workload="restless"))
     before = world.state.snapshot()
     for number in range(3):
-        world.put(pod_json(f"endless-{number}", **ENDLESS, extended=gpu, node="a", limits=ENDLESS))
+        endless = pod_json(f"endless-{number}", **ENDLESS, extended=gpu, node="a", limits=ENDLESS)
+        if number:  # beside a container that was learned, each counts by itself
+            learned = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+            endless["spec"]["containers"] = [learned, endless["spec"]["containers"][0] | {"name": "other"}]
+            endless["metadata"]["labels"] = {"phasewise.dev/workload": "restless"}
+        world.put(endless)
     assert world.prioritize(pod_json("new")) == {"a": 0, "b": 10}
     assert world.filter(pod_json("new")) == {"a": NO_MEMORY}
     for uid in ("uid-new", *(f"uid-endless-{number}" for number in range(3))):
