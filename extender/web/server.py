@@ -53,6 +53,9 @@ BACKLOG = 2048
 SPARE_FILES = 500
 """Of those that the process may open: for watches, logs and handshakes."""
 
+HANDSHAKE_S = 2.0
+"""TLS handshakes that are not over by then are ended: they are no connections yet, and count among none."""
+
 SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
 """For what a client has `request_s`: each by itself, as it may ask again before it has taken an answer."""
 
@@ -70,7 +73,7 @@ class Serving:
     client_authority
         PEM file: only clients with a certificate of this authority are let in.
     request_s
-        The longest time for a head to come, for an answer to be taken, and for a TLS handshake.
+        The longest time for a head to come, and for an answer to be taken.
     most_connections
         At a time; with TLS each takes some 40 KiB.
     """
@@ -255,7 +258,7 @@ class Server:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)  # uvicorn raises it once more when it has ended
-        with asyncio.Runner(loop_factory=partial(_Loop, self._serving.request_s)) as runner:
+        with asyncio.Runner(loop_factory=partial(_Loop, min(HANDSHAKE_S, self._serving.request_s))) as runner:
             runner.run(self._server.serve(sockets=[self._bound]))
 
     def stop(self) -> None:

@@ -207,7 +207,8 @@ def test_a_thousand_who_say_nothing_or_not_all_keep_nobody_waiting(
         opened.enter_context(caller)
         began_s = time.monotonic()
         for call in range(100):
-            slow[2 * call].sendall(b"\x00" if encrypted else b"X")
+            with contextlib.suppress(OSError):  # a handshake may have had its time
+                slow[2 * call].sendall(b"\x00" if encrypted else b"X")
             assert ask(caller) == b"body"
         assert time.monotonic() - began_s < 5.0
         if not encrypted:
@@ -276,7 +277,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
 
 
 def test_a_handshake_that_never_ends_is_ended(authority: trustme.CA, tmp_path: Path) -> None:
-    tls = Serving("127.0.0.1:0", written(authority, tmp_path / "shown.pem"), request_s=1.0)
+    tls = Serving("127.0.0.1:0", written(authority, tmp_path / "shown.pem"), request_s=60.0)
     with serving(app(), tls) as server, contextlib.ExitStack() as opened:
         plain = [
             opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5.0)) for _ in range(5)
