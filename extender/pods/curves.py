@@ -18,6 +18,10 @@ DOUBT = 0.5
 """How uncertain use is: half as much as that of a pod which is either at its peak or idle, and as often as its mean use
 says. Runs of a class are alike in what they do, and not in when."""
 
+MOST_CORES, MOST_BYTES = 2.0**20, 2.0**50
+"""No pod needs more. Beside an amount without bound, which anyone may ask for, a sum in double precision would hold
+nothing of the others, and when that pod is gone the node would look idle."""
+
 LONGEST = 4096
 """Cells of a curve; beyond them (a week of 150 s) the last value holds."""
 
@@ -117,7 +121,7 @@ def resampled(step_s: float, cpu_cores: Sequence[float], memory_bytes: Sequence[
     """
     length = min(len(cpu_cores), len(memory_bytes))
     told = np.array([cpu_cores[:length], memory_bytes[:length]], dtype=np.float64)
-    if not length or not np.isfinite(step_s) or step_s <= 0 or not np.isfinite(told).all() or (told < 0).any():
+    if not 0.0 < length * step_s < math.inf or not ((told >= 0.0) & (told <= [[MOST_CORES], [MOST_BYTES]])).all():
         return None
     edges = np.arange(length + 1) * step_s
     whole = max(1, math.ceil(edges[-1] / grid.step_s - 1e-9))

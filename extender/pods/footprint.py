@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.pods.curves import Curve, added, flat
+from extender.pods.curves import MOST_BYTES, MOST_CORES, Curve, added, flat
 from extender.pods.pod import SIZE_ANNOTATION, Container, Pair, Pod
 from extender.pods.sizes import UNTOLD, Sizes
 
@@ -96,4 +96,5 @@ def _declared(containers: Sequence[Container], pod: Pod, use: Use, sizes: Sizes,
         told[resource] += math.fsum(seen)
         measured = measured or bool(seen)
     source = MEASURED if measured else REQUESTS if not any(guessed) else SIZE if size else GUESS
-    return Footprint(flat(told[0] + guessed[0], told[1] + guessed[1]), (guessed[0], guessed[1]), source)
+    curve = flat(min(told[0] + guessed[0], MOST_CORES), min(told[1] + guessed[1], MOST_BYTES))
+    return Footprint(curve, (guessed[0], guessed[1]), source)

@@ -17,6 +17,9 @@ ClassKey = tuple[str, str]
 PodName = tuple[str, str]
 """Namespace and name."""
 
+PodKey = tuple[str, str]
+"""Namespace and UID: a profile tells of pods of its own namespace alone."""
+
 SAME_USE = 0.1
 """Use that has changed by less than this share, or by less than `SMALL` altogether, is what it was."""
 
@@ -33,7 +36,7 @@ class Learned:
         self._sizes = sizes
         self._footprints: dict[Hashable, tuple[Known, Use, Footprint]] = {}
         self._classes: dict[ClassKey, Known] = {}
-        self._of_pod: dict[str, Profile] = {}
+        self._of_pod: dict[PodKey, Profile] = {}
         self._known_of: dict[tuple[str, str], tuple[Known, Known]] = {}
         self._named_by: dict[tuple[str, str], frozenset[str]] = {}
         self._use: dict[PodName, Use] = {}
@@ -43,7 +46,7 @@ class Learned:
         if profile.workload:
             self._classes[profile.namespace, profile.workload] = Known(profile.curves, HISTORY)
         named_before = self._forget(profile)
-        self._of_pod.update(dict.fromkeys(profile.categories, profile))
+        self._of_pod.update({(profile.namespace, uid): profile for uid in profile.categories})
         name = (profile.namespace, profile.name)
         self._known_of[name] = Known(profile.curves, HISTORY), Known(profile.forecasts, FORECAST)
         self._named_by[name] = frozenset(profile.categories)
@@ -61,9 +64,9 @@ class Learned:
         self._known_of.pop(name, None)
         uids = self._named_by.pop(name, frozenset())
         for uid in uids:
-            held = self._of_pod.get(uid)
-            if held is not None and (held.namespace, held.name) == name:
-                del self._of_pod[uid]
+            held = self._of_pod.get((profile.namespace, uid))
+            if held is not None and held.name == profile.name:
+                del self._of_pod[profile.namespace, uid]
         return uids
 
     def put_use(self, use: Mapping[PodName, Use]) -> Set[PodName]:
@@ -82,7 +85,7 @@ class Learned:
 
     def knows(self, pod: Pod) -> bool:
         """Whether there is a history of the pod or its class."""
-        return (pod.namespace, pod.workload) in self._classes or pod.uid in self._of_pod
+        return (pod.namespace, pod.workload) in self._classes or (pod.namespace, pod.uid) in self._of_pod
 
     def footprint(self, pod: Pod, largest: Pair) -> Footprint:
         """As `footprint_of`, by its own demand where it has one, else that of its class, else what it needs next."""
@@ -100,7 +103,7 @@ class Learned:
 
     def _known(self, pod: Pod) -> Known:
         """What is learned of it; the same object until it changes."""
-        own = self._of_pod.get(pod.uid)
+        own = self._of_pod.get((pod.namespace, pod.uid))
         demand, forecast = NOTHING, NOTHING
         if own is not None:
             demand, forecast = self._known_of[own.namespace, own.name]
@@ -109,7 +112,7 @@ class Learned:
 
     def category(self, pod: Pod) -> int | None:
         """The number of its category; None while nothing is told of it."""
-        profile = self._of_pod.get(pod.uid)
+        profile = self._of_pod.get((pod.namespace, pod.uid))
         return profile.categories.get(pod.uid) if profile is not None else None
 
 

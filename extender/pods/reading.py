@@ -9,7 +9,7 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from extender.pods.curves import Curve, flat, resampled
+from extender.pods.curves import MOST_BYTES, MOST_CORES, Curve, flat, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.grid import Grid
 from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
@@ -213,7 +213,7 @@ def _forecast_of(why: Mapping[str, Any]) -> Curve | None:
     cpu_cores, memory_bytes = why.get("forecastCpuCores"), why.get("forecastMemoryBytes")
     if not isinstance(cpu_cores, int | float) or not isinstance(memory_bytes, int | float):
         return None
-    known = 0.0 <= cpu_cores < math.inf and 0.0 <= memory_bytes < math.inf
+    known = 0.0 <= cpu_cores <= MOST_CORES and 0.0 <= memory_bytes <= MOST_BYTES
     return flat(float(cpu_cores), float(memory_bytes)) if known else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from extender.pods.curves import MOST_BYTES, MOST_CORES
 from recommender.cluster.objects.reading import Fields
 
 Amounts = Mapping[str, float]
@@ -34,8 +35,9 @@ def requests_of(spec: Fields) -> dict[str, float]:
 
 
 def amounts(resources: Fields) -> dict[str, float]:
-    """A resource map, such as a node's `allocatable`."""
-    return {name: max(0.0, resources.quantity(name) or 0.0) for name in resources.raw}
+    """A resource map, such as a node's `allocatable`; nothing negative, and no more than can be added up."""
+    told = ((name, resources.quantity(name) or 0.0) for name in resources.raw)
+    return {name: min(max(0.0, amount), MOST_CORES if name == "cpu" else MOST_BYTES) for name, amount in told}
 
 
 def extended_of(needs: Amounts) -> dict[str, float]:

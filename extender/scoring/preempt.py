@@ -19,12 +19,12 @@ Victims = Mapping[str, Sequence[str]]
 
 
 def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True) -> list[Resident]:
-    """Whom of a node the pod may push out for the forecast alone: ours, and of lower priority.
+    """Whom of a node the pod may push out for the forecast alone: one of our scheduler, and of lower priority.
 
     Those of the lowest priority first, and of these the one that needs most memory. Only those seen there, unless told
     otherwise.
     """
-    there = [one for one in residents.values() if one.ours and (one.seen or not seen)]
+    there = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
     there = [one for one in there if one.pod.priority < pod.priority]
     return sorted(there, key=lambda one: (one.pod.priority, -one.use[MEMORY].max(), one.pod.uid))
 

@@ -14,13 +14,17 @@ PLACED = 5.0
 overload."""
 
 
+MOST_WEIGHT = 1e6
+"""A weight without bound would leave nothing to be told apart."""
+
+
 def parse_weights(text: str) -> dict[str, float]:
     """From `complement=3,specon=1`.
 
     Raises
     ------
     Misuse
-        A scorer is not known, or a weight is not a number of at least 0.
+        A scorer is not known, or a weight is not a number of 0 to a million.
     """
     weights = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -29,8 +33,8 @@ def parse_weights(text: str) -> dict[str, float]:
             weight = float(number)
         except ValueError:
             weight = math.nan
-        if name not in SCORERS or not 0.0 <= weight < math.inf:
-            raise Misuse(f"weight {part[:60]!r}: write scorer=number, of {', '.join(SCORERS)}, and at least 0.")
+        if name not in SCORERS or not 0.0 <= weight <= MOST_WEIGHT:
+            raise Misuse(f"weight {part[:60]!r}: write scorer=number, of {', '.join(SCORERS)}, and 0 to a million.")
         weights[name] = weight
     return weights
 

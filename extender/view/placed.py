@@ -41,7 +41,7 @@ class Placed:
         self.entries[pod.uid] = entry
         self._on[entry.node].add(pod.uid)
         self._of_class[pod.namespace, pod.workload].add(pod.uid)
-        if entry.ours:
+        if pod.of_our_scheduler:
             self._ours[pod.priority][entry.node] += 1
         if (end_cell := entry.end_cell) is not None:
             self._ends[end_cell].add(pod.uid)
@@ -58,7 +58,7 @@ class Placed:
         pod = entry.pod
         _discard(self._on, entry.node, uid)
         _discard(self._of_class, (pod.namespace, pod.workload), uid)
-        if entry.ours:
+        if pod.of_our_scheduler:
             _uncount(self._ours[pod.priority], entry.node)
         if (end_cell := entry.end_cell) is not None:
             _discard(self._ends, end_cell, uid)
@@ -93,7 +93,7 @@ class Placed:
         return [uid for end_cell, uids in self._ends.items() if end_cell <= cell for uid in uids]
 
     def below(self, priority: int) -> set[str]:
-        """The nodes on which something of ours has a lower priority."""
+        """The nodes on which a pod of our scheduler has a lower priority."""
         return {node for each, nodes in self._ours.items() if each < priority for node in nodes}
 
 

@@ -36,7 +36,6 @@ class Resident(NamedTuple):
 
     pod: Pod
     use: Floats
-    ours: bool
     seen: bool
 
 
@@ -202,14 +201,12 @@ class ClusterState:
         with self._lock:
             cell, cells = self._settings.grid.cell(self._clock()), self._settings.grid.cells
             return {
-                entry.pod.uid: Resident(
-                    entry.pod, entry.use(cell, cells), entry.ours, entry.pod.uid not in self._overlay
-                )
+                entry.pod.uid: Resident(entry.pod, entry.use(cell, cells), entry.pod.uid not in self._overlay)
                 for entry in self._placed.on(node)
             }
 
     def evictable_on(self, pod: Pod) -> set[str]:
-        """The nodes that hold something of ours which the pod may push out."""
+        """The nodes that hold a pod of our scheduler which the pod may push out."""
         with self._lock:
             return self._placed.below(pod.priority) if pod.preempts else set()
 

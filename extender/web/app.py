@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import orjson
 from flask import Flask
@@ -27,7 +28,7 @@ Post = Callable[[bytes], bytes]
 
 
 class BodyLimits(NamedTuple):
-    """The largest body, and the longest time in which it must have come.
+    """The largest body, the longest time in which it must have come, and how much of bodies is held while they come.
 
     16 MiB hold a pod of etcd's limit and a hundred thousand node names, but not whole nodes of a large cluster
     (`nodeCacheCapable: false`), which nobody should send.
@@ -35,6 +36,7 @@ class BodyLimits(NamedTuple):
 
     largest_bytes: int = 16 << 20
     within_s: float = 5.0
+    together_bytes: int = 64 << 20
 
 
 ASIDE_BYTES = 1 << 20
@@ -79,13 +81,15 @@ class App:
     ) -> None:
         self._pages, self._posts, self._not_ready, self._limits = pages, posts, not_ready, limits or BodyLimits()
         self.telemetry = telemetry
+        self._reading: dict[asyncio.Timeout, int] = {}
+        self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever happens; posts and what is refused are counted."""
         path, began_s = f"/{scope['path'].strip('/')}", time.perf_counter()
         post = self._posts.get(path)
         try:
-            body = await _read(receive, self._limits)
+            body = await self._read(receive)
             began_s = time.perf_counter()
             if post is None:
                 answer = await asyncio.to_thread(self._page, scope, body)
@@ -112,25 +116,40 @@ class App:
         """Whole, so that no thread waits for somebody who reads slowly."""
         query = scope["query_string"].decode("latin-1")
         heads = [(name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]]
-        asked = EnvironBuilder(scope["path"], method=scope["method"], query_string=query, data=body, headers=heads)
+        asked = EnvironBuilder(
+            quote(scope["path"]), method=scope["method"], query_string=query, data=body, headers=heads
+        )
         told = Response.from_app(self._pages, asked.get_environ(), buffered=True)
         return Answer(told.status_code, told.get_data(), dict(told.headers))
 
+    async def _read(self, receive: Receive) -> bytes:
+        """The whole body. One too large is read to its end as well: closed amid it, nobody would see our answer."""
+        parts, size, more, limits = [], 0, True, self._limits
+        try:
+            async with asyncio.timeout(limits.within_s) as deadline:
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise BadRequest("the request ended before its body was whole")
+                    size, more = size + len(message["body"]), message["more_body"]
+                    if size <= limits.largest_bytes:
+                        parts.append(message["body"])
+                        if more:
+                            self._hold(deadline, len(message["body"]))
+        except TimeoutError as error:
+            raise TooSlow(f"the body took longer than {limits.within_s:g} s, or than too many others") from error
+        finally:
+            self._held_bytes -= self._reading.pop(deadline, 0)
+        if size > limits.largest_bytes:
+            raise TooLarge(f"the body is larger than {limits.largest_bytes} bytes")
+        return b"".join(parts)
 
-async def _read(receive: Receive, limits: BodyLimits) -> bytes:
-    """The whole body. One too large is read to its end all the same: closed amid it, nobody would see our answer."""
-    parts, size, more = [], 0, True
-    try:
-        async with asyncio.timeout(limits.within_s):
-            while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise BadRequest("the request ended before its body was whole")
-                size, more = size + len(message["body"]), message["more_body"]
-                if size <= limits.largest_bytes:
-                    parts.append(message["body"])
-    except TimeoutError as error:
-        raise TooSlow(f"the body took longer than {limits.within_s:g} s") from error
-    if size > limits.largest_bytes:
-        raise TooLarge(f"the body is larger than {limits.largest_bytes} bytes")
-    return b"".join(parts)
+    def _hold(self, deadline: asyncio.Timeout, more_bytes: int) -> None:
+        """Part of a body is held. When that is too much together, the one begun first has had its time."""
+        self._reading[deadline] = self._reading.get(deadline, 0) + more_bytes
+        self._held_bytes += more_bytes
+        while self._held_bytes > max(self._limits.together_bytes, self._limits.largest_bytes):
+            first = next(iter(self._reading))
+            self._held_bytes -= self._reading.pop(first)
+            if not first.expired():
+                first.reschedule(asyncio.get_running_loop().time())

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 95
 """A scheduler keeps an idle connection for 90 s and does not repeat a call on one that is closed under it."""
 
-LARGEST_HEAD_BYTES = 64 << 10
-"""Those of schedulers have a fifth of a kilobyte."""
+LARGEST_HEAD_BYTES = 16 << 10
+"""Those of schedulers have a fifth of a kilobyte, those of browsers seldom more than four."""
 
 SWITCH_S = 0.0005
 """How long a thread that reads a watch may hold the interpreter: ten times shorter than usual, since a call lasts about
@@ -53,6 +53,12 @@ BACKLOG = 2048
 SPARE_FILES = 500
 """Of those that the process may open: for watches, logs and handshakes."""
 
+HANDSHAKE_S = 2.0
+"""TLS handshakes that are not over by then are ended: they are no connections yet, and count among none."""
+
+SLOW_HEAD, NOT_TAKEN = "slow head", "answer not taken"
+"""For what a client has `request_s`: each by itself, as it may ask again before it has taken an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -67,9 +73,9 @@ class Serving:
     client_authority
         PEM file: only clients with a certificate of this authority are let in.
     request_s
-        The longest time for a head to come, for an answer to be taken, and for a TLS handshake.
+        The longest time for a head to come, and for an answer to be taken.
     most_connections
-        At a time.
+        At a time; with TLS each takes some 40 KiB.
     """
 
     address: str
@@ -77,7 +83,7 @@ class Serving:
     key: Path | None = None
     client_authority: Path | None = None
     request_s: float = 5.0
-    most_connections: int = 10_000
+    most_connections: int = 2_000
 
 
 @dataclass(slots=True)
@@ -115,9 +121,9 @@ class Corked:
         self._transport.close()
 
     def _send(self) -> None:
-        if self._parts:
+        if self._parts and not self._transport.is_closing():
             self._transport.write(b"".join(self._parts))
-            self._parts.clear()
+        self._parts.clear()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -129,7 +135,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
         self._connections = connections
-        self._deadline: TimerHandle | None = None
+        self._deadlines: dict[str, TimerHandle] = {}
         self._head_bytes: int | None = None
 
     def hang_up(self, reason: str) -> None:
@@ -139,13 +145,13 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
     def _within(self, reason: str) -> None:
-        self._in_time()
-        self._deadline = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
+        self._in_time(reason)
+        self._deadlines[reason] = self.loop.call_later(self._connections.request_s, self.hang_up, reason)
 
-    def _in_time(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _in_time(self, *reasons: str) -> None:
+        for reason in reasons:
+            if (deadline := self._deadlines.pop(reason, None)) is not None:
+                deadline.cancel()
 
     # -- called by asyncio -------------------------------------------------------------------------------------------
 
@@ -162,14 +168,14 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._within("answer not taken")
+        self._within(NOT_TAKEN)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._in_time()
+        self._in_time(NOT_TAKEN)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time()
+        self._in_time(SLOW_HEAD, NOT_TAKEN)
         self._connections.by_silence.pop(self, None)
         super().connection_lost(exc)
 
@@ -178,10 +184,10 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
-        self._within("slow head")
+        self._within(SLOW_HEAD)
 
     def on_headers_complete(self) -> None:
-        self._in_time()  # the body's time is the application's, which can answer
+        self._in_time(SLOW_HEAD)  # the body's time is the application's, which can answer
         self._head_bytes = None
         self._connections.heard(self)
         super().on_headers_complete()
@@ -252,7 +258,7 @@ class Server:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)  # uvicorn raises it once more when it has ended
-        with asyncio.Runner(loop_factory=partial(_Loop, self._serving.request_s)) as runner:
+        with asyncio.Runner(loop_factory=partial(_Loop, min(HANDSHAKE_S, self._serving.request_s))) as runner:
             runner.run(self._server.serve(sockets=[self._bound]))
 
     def stop(self) -> None:

@@ -49,7 +49,7 @@ class Client:
     """Asks an application as an ASGI server would."""
 
     def __init__(self, app: App) -> None:
-        self._app = app
+        self.app = app
 
     def get(self, target: str, **headers: str) -> Told:
         return self.ask("GET", target, headers=headers)
@@ -71,7 +71,7 @@ class Client:
         async def send(message: Mapping[str, Any]) -> None:
             sent.append(message)
 
-        asyncio.run(self._app(scope, receive, send))
+        asyncio.run(self.app(scope, receive, send))
         begun, whole = sent
         headers = {name.decode(): text.decode() for name, text in begun["headers"]}
         assert int(headers["content-length"]) == len(whole["body"])

@@ -146,6 +146,8 @@ def test_a_node_that_is_named_twice_is_answered_once(face: Face, scheduler: str)
     assert face.post("filter", question).get_json()["NodeNames"] == ["b", "x", "a"]
     told = face.post("prioritize", question).get_json()
     assert sorted(entry["Host"] for entry in told) == ["a", "b", "x"]
+    some = face.post("prioritize", asked(pod_json("new", scheduler=scheduler), ["b", "b"])).get_json()
+    assert [entry["Host"] for entry in some] == ["b"]
 
 
 def test_explain_tells_what_was_decided(face: Face) -> None:

@@ -22,7 +22,7 @@ def changed(at: str, *more: str, **node: str) -> Json:
 
 
 def test_it_is_when_somebody_wrote_last_or_made_it_and_an_older_object_changes_nothing() -> None:
-    dated = Dated(read_node)
+    dated = Dated(read_node, lambda: NOON_S)
     assert math.isnan(dated.newest_s)
     assert dated(changed(NOON)).name == "a"
     assert dated.newest_s == NOON_S
@@ -33,7 +33,7 @@ def test_it_is_when_somebody_wrote_last_or_made_it_and_an_older_object_changes_n
 
 
 def test_what_cannot_be_read_does_not_count() -> None:
-    dated = Dated(read_node)
+    dated = Dated(read_node, lambda: NOON_S)
     dated(changed(NOON))
     with pytest.raises(BadObject):
         dated(changed(AFTER, cpu="eight"))

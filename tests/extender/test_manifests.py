@@ -16,13 +16,16 @@ from kubernetes.client.exceptions import ConflictException
 
 from extender.cli.controller import LEASE as CONTROLLER_LEASE
 from extender.cli.main import cli
-from extender.gangs.names import GROUPS, RESERVED_NODE
+from extender.gangs.names import GANG_LABEL, GATE, GROUPS, RESERVED_NODE
 from extender.gangs.waking import ANNOTATION as RETRY
 from extender.pods.reservations import CONFIG_MAP
+from extender.web.app import BodyLimits
+from extender.web.server import Serving
 from extender.web.service import LEASE as EXTENDER_LEASE
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS, ROOT, configuration, documents
 from local_cluster.rights import rights_in, roles_in
+from recommender.cluster.objects.quantities import parse_quantity
 
 FOLDER = MANIFESTS / "extender"
 OBJECTS = documents()
@@ -79,6 +82,14 @@ def test_nothing_may_become_root_and_what_is_ours_has_a_limit_of_memory(containe
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
     assert container["resources"].get("limits", {}).keys() <= {"memory"}
     assert "limits" in container["resources"] or container["name"] == "scheduler"
+
+
+@pytest.mark.parametrize("name", ["webhook", "controller", "extender"])
+def test_what_connections_and_bodies_may_take_fits_into_the_limit_of_memory(name: str) -> None:
+    """Beside 100 MiB for all else; whoever reaches the webhook may open as many connections as there may be."""
+    limit_bytes = parse_quantity(CONTAINERS[name]["resources"]["limits"]["memory"])
+    connections, bodies = Serving("").most_connections, BodyLimits()
+    assert connections * (40 << 10) + max(bodies.together_bytes, bodies.largest_bytes) + (100 << 20) < limit_bytes
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -158,6 +169,16 @@ def test_the_annotations_that_nobody_else_may_write_are_those_that_the_controlle
         bound = next(each["spec"] for each in OBJECTS if each["kind"] == f"{POLICY}Binding" and named_as(each, name))
         assert (bound["policyName"], bound["validationActions"]) == (name, ["Deny"])
         assert spec["failurePolicy"] == "Fail"
+
+
+def test_a_pod_of_a_gang_is_refused_without_the_very_gate_that_the_controller_opens() -> None:
+    """What the API server makes of it is tried on a cluster."""
+    (policy,) = [o["spec"] for o in OBJECTS if o["kind"] == POLICY and named_as(o, "phasewise-gang-gate")]
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["CREATE", "UPDATE"])
+    refuses = policy["validations"][0]["expression"]
+    assert refuses.startswith(f"!has(object.metadata.labels) || !('{GANG_LABEL}' in object.metadata.labels) ||")
+    assert f"object.spec.schedulingGates.exists(gate, gate.name == '{GATE}')" in refuses
 
 
 def named_as(found: Mapping[str, Any], name: str) -> bool:

@@ -87,6 +87,14 @@ def test_of_workers_of_equal_s_the_one_in_less_use_is_taken_whichever_resource_i
     assert world.place(pod_json("new", cpu="0", memory="0")) == "idle", "25 against 75 % of memory, 10m of CPU or not"
 
 
+def test_a_tie_break_never_outweighs_another_scorer_however_little_that_counts() -> None:
+    world = World(None, node_json("idle"), node_json("busy", labels={"data.phasewise.dev/coco": ""}))
+    world.put(pod_json("there", cpu="7", memory="24Gi", node="busy", scheduler="default-scheduler"))
+    assert world.place(pod_json("new", cpu="0", memory="0")) == "idle"
+    wish = {"phasewise.dev/data": "coco", "phasewise.dev/weights": "data=0.001"}
+    assert world.place(pod_json("new", cpu="0", memory="0", annotations=wish)) == "busy"
+
+
 def test_a_job_of_which_nothing_is_told_counts_as_learning_and_a_stranger_not_at_all() -> None:
     world = World(None, node_json("a")).put(
         pod_json("ours", node="a"), pod_json("theirs", node="a", scheduler="default-scheduler")
@@ -234,6 +242,15 @@ def test_a_job_that_asks_to_be_packed_takes_the_fuller_node_from_its_first_pod_o
     where = {world.place(pod_json(f"j-{pod}", workload="k", labels=job, annotations=packs)) for pod in range(3)}
     assert where == {"b-half"}
     assert world.place(pod_json("other", workload="k")) == "a-empty"
+
+
+def test_a_peak_keeps_a_job_that_asks_to_be_packed_from_no_node_that_it_does_not_overload() -> None:
+    """A tenth of the fuller node is asked for, and four fifths of it will be used."""
+    world = World(None, node_json("a-empty"), node_json("b-fuller"), class_json("k", [6.4], [25.6]))
+    world.put(pod_json("there", cpu="800m", memory="3200Mi", node="b-fuller", workload="k"))
+    assert world.place(pod_json("new")) == "a-empty"
+    packs = {"phasewise.dev/placement": "pack", "phasewise.dev/weights": "specon=0"}
+    assert world.place(pod_json("first", annotations=packs)) == "b-fuller"
 
 
 def test_spread_keeps_the_pods_of_a_job_apart_and_is_silent_on_the_first() -> None:

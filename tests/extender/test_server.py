@@ -107,6 +107,9 @@ def test_head_and_body_of_an_answer_leave_together_and_nothing_is_left_behind_by
         def close(self) -> None:
             sent.append(b"closed")
 
+        def is_closing(self) -> bool:
+            return b"closed" in sent
+
         def get_extra_info(self, name: str, default: object = None) -> object:
             return name
 
@@ -120,6 +123,8 @@ def test_head_and_body_of_an_answer_leave_together_and_nothing_is_left_behind_by
         corked.write(b"more")
         corked.close()
         assert corked.get_extra_info("peername") == "peername"
+        corked.write(b"too late")
+        await asyncio.sleep(0)
 
     asyncio.run(answers())
     assert sent == [b"headbody", b"more", b"closed"]
@@ -185,11 +190,47 @@ def test_a_silent_connection_is_kept_until_there_are_too_many_and_the_longest_si
         assert ended_after_s(each) < 3.0
 
 
+@pytest.mark.parametrize("encrypted", [False, True], ids=["as the extender and the controller", "as the webhook"])
+def test_a_thousand_who_say_nothing_or_not_all_keep_nobody_waiting(
+    encrypted: bool, authority: trustme.CA, tmp_path: Path
+) -> None:
+    shown = written(authority, tmp_path / "shown.pem") if encrypted else None
+    with serving(app(), Serving("127.0.0.1:0", shown, request_s=60.0)) as server, contextlib.ExitStack() as opened:
+        slow = [
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5.0)) for _ in range(1000)
+        ]
+        for connection in slow[::2]:
+            connection.sendall(b"\x16\x03\x01\x02\x00\x01" if encrypted else HALF_A_HEAD)
+        caller: socket.socket = socket.create_connection(("127.0.0.1", server.port), timeout=5.0)
+        if encrypted:
+            caller = trusting(authority).wrap_socket(caller, server_hostname="127.0.0.1")
+        opened.enter_context(caller)
+        began_s = time.monotonic()
+        for call in range(100):
+            with contextlib.suppress(OSError):  # a handshake may have had its time
+                slow[2 * call].sendall(b"\x00" if encrypted else b"X")
+            assert ask(caller) == b"body"
+        assert time.monotonic() - began_s < 5.0
+        if not encrypted:
+            assert [ask(each) for each in slow[1::200]] == [b"body"] * 5
+
+
 def test_an_answer_that_nobody_takes_is_given_up(connect: Connect) -> None:
     connection = connect()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.sendall(WHOLE.replace(b"/echo", b"/large"))
     time.sleep(1.0)
+    assert hung_up(connect, "answer not taken") == 1.0
+
+
+def test_nor_is_it_kept_for_who_asks_again_before_it_was_taken(connect: Connect) -> None:
+    connection = connect()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.sendall(WHOLE.replace(b"/echo", b"/large"))
+    with contextlib.suppress(OSError):
+        for _ in range(10):
+            time.sleep(0.1)
+            connection.sendall(WHOLE)
     assert hung_up(connect, "answer not taken") == 1.0
 
 
@@ -236,7 +277,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
 
 
 def test_a_handshake_that_never_ends_is_ended(authority: trustme.CA, tmp_path: Path) -> None:
-    tls = Serving("127.0.0.1:0", written(authority, tmp_path / "shown.pem"), request_s=1.0)
+    tls = Serving("127.0.0.1:0", written(authority, tmp_path / "shown.pem"), request_s=60.0)
     with serving(app(), tls) as server, contextlib.ExitStack() as opened:
         plain = [
             opened.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5.0)) for _ in range(5)

@@ -188,6 +188,17 @@ def test_the_lists_are_read_as_published(tmp_path: Path) -> None:
     assert trace.gpus.tolist() == [2, 0]
 
 
+def test_the_same_lists_as_parquet_are_read_alike_and_first(tmp_path: Path) -> None:
+    published = read_trace(lists_in(tmp_path))
+    for name, file in (("pods", "openb_pod_list_default.csv"), ("nodes", "openb_node_list_all_node.csv")):
+        pd.read_csv(tmp_path / file).to_parquet(tmp_path / f"openb_{name}.parquet")
+        (tmp_path / file).write_text("nonsense")
+    same = read_trace(tmp_path)
+    assert same.kind_of.tolist() == published.kind_of.tolist()
+    assert np.array_equal(same.runs_s, published.runs_s)
+    assert same.gpus.tolist() == published.gpus.tolist()
+
+
 def test_a_list_that_is_missing_or_lacks_a_column_is_named_with_where_to_have_it_from(tmp_path: Path) -> None:
     done = invoke("bench_placement", "--rows", "gpus", "--gpu-trace", tmp_path)
     assert done.exit_code == 2

@@ -15,12 +15,10 @@ from typing import Any
 
 import click
 import pytest
-import trustme
 import urllib3
 from click.testing import CliRunner
 from cryptography import x509
 
-from extender.cli import controller, serve, web, webhook
 from extender.cli.main import cli
 from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import INCOMPLETE
@@ -41,71 +39,13 @@ from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
 from tests.extender.options.every_scoring_option import scores
-from tests.fakes.served_commands import PlayedApi, kubeconfig, played, run_until
-
-COMMANDS = {
-    "serve": (serve.command, ("extender", "serve")),
-    "controller": (controller.command, ("controller",)),
-    "webhook": (webhook.command, ("webhook",)),
-    "web": (web.command, ("web",)),
-}
-SOON_S = 1.5
-"""What has not happened by then does not happen at once."""
-
-
-class Stage:
-    """One command with one set of options, beside the others it always gets."""
-
-    def __init__(self, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.name, self.folder, self._monkeypatch = name, folder, monkeypatch
-        self.authority = trustme.CA()
-
-    def run(self, probe: Callable[[Server, PlayedApi], Any], *options: str | Path, **objects: Any) -> Any:
-        """What the probe found; the API server has these objects."""
-        found: list[Any] = []
-        with played(**objects) as api:
-            given = ["--kubeconfig", kubeconfig(self.folder, here=api)] if "--kubeconfig" not in options else []
-            address = ["--address", "127.0.0.1:0"] if "--address" not in options else []
-            command = (*COMMANDS[self.name][1], *given, *address, *options)
-            run_until(self._monkeypatch, lambda server: found.append(probe(server, api)), *command)
-        return found[0]
-
-    def certificate(self, name: str = "127.0.0.1") -> tuple[Path, Path]:
-        shown = self.authority.issue_cert(name)
-        chain, key = self.folder / "chain.pem", self.folder / "key.pem"
-        shown.cert_chain_pems[0].write_to_path(chain)
-        shown.private_key_pem.write_to_path(key)
-        return chain, key
-
-    def get(self, server: Server, path: str = "/healthz", *, client: str = "", tls: bool = False) -> int:
-        """The status; 0 where there is none."""
-        context = ssl.create_default_context()
-        self.authority.configure_trust(context)
-        if client:
-            self.authority.issue_cert(client).configure_cert(context)
-        url = f"{'https' if tls else 'http'}://127.0.0.1:{server.port}{path}"
-        try:
-            with urllib3.PoolManager(ssl_context=context) as pool:
-                return pool.request("GET", url, timeout=5.0, retries=False).status
-        except urllib3.exceptions.HTTPError:
-            return 0
+from tests.extender.options.stage import COMMANDS, SOON_S, Stage, asked, which_server
+from tests.fakes.served_commands import PlayedApi
 
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(request.param, tmp_path, monkeypatch)
-
-
-def asked(method: str, part: str, within_s: float = SOON_S) -> Callable[[Server, PlayedApi], bool]:
-    """Whether the API server is soon asked for something."""
-
-    def probe(_: Server, api: PlayedApi) -> bool:
-        until_s = time.monotonic() + within_s
-        while not (found := api.was_asked(method, part)) and time.monotonic() < until_s:
-            time.sleep(0.02)
-        return found
-
-    return probe
 
 
 # -- of all of them ----------------------------------------------------------------------------------------------------
@@ -115,19 +55,6 @@ def address(stage: Stage) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     assert stage.run(lambda server, _: server.port, "--address", f"127.0.0.1:{port}") == port
-
-
-def which_server(stage: Stage, *more: str) -> tuple[bool, bool]:
-    """Whether the first API server of a kubeconfig of two was asked, and the second."""
-    with played() as one, played() as two:
-        file = kubeconfig(stage.folder, one=one, two=two)
-
-        def probe(_: Server, __: PlayedApi) -> tuple[bool, bool]:
-            wait_until(lambda: one.asked or two.asked, "somebody to be asked", every_s=0.02)
-            return bool(one.asked), bool(two.asked)
-
-        found: tuple[bool, bool] = stage.run(probe, "--kubeconfig", file, *more)
-    return found
 
 
 def kubeconfig_(stage: Stage) -> None:

@@ -1,0 +1,163 @@
+"""What somebody who may make pods and profiles, or open connections, can do to others: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from extender.errors import TooSlow
+from extender.pods.reading import read_node
+from extender.protocol.wire import Asked, AskedVictims
+from extender.settings import Limits, Settings
+from extender.view.lag import AHEAD_S, Dated
+from extender.web.app import App, BodyLimits
+from extender.web.pages import create_pages
+from extender.web.telemetry import Telemetry
+from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
+from tests.extender.asgi import Client, app_over
+
+ENDLESS = {"cpu": "1e300", "memory": "1e300"}
+
+
+@pytest.mark.parametrize("settings", [None, Settings(limits=Limits(cpu_overload=0.01))])
+def test_pods_that_ask_for_more_than_there_is_anywhere_take_nothing_of_others_with_them(
+    settings: Settings | None,
+) -> None:
+    """Put on a node by its name, past every scheduler; and gone again, refused by its kubelet."""
+    gpu = {"nvidia.com/gpu": "1e300", "nvidia.com/gpucores": "1e300"}
+    world = World(settings, node_json("a", extended={"nvidia.com/gpu": "8"}), node_json("b"))
+    world.put(class_json("restless", RESTLESS, [1.0] * 120))
+    world.put(pod_json("good", cpu="2.5", node="a"), pod_json("learned", node="a", workload="restless"))
+    before = world.state.snapshot()
+    for number in range(3):
+        endless = pod_json(f"endless-{number}", **ENDLESS, extended=gpu, node="a", limits=ENDLESS)
+        if number:  # beside a container that was learned, each counts by itself
+            learned = {"name": "main", "resources": {"requests": {"cpu": "1"}}}
+            endless["spec"]["containers"] = [learned, endless["spec"]["containers"][0] | {"name": "other"}]
+            endless["metadata"]["labels"] = {"phasewise.dev/workload": "restless"}
+        world.put(endless)
+    assert world.prioritize(pod_json("new")) == {"a": 0, "b": 10}
+    assert world.filter(pod_json("new")) == {"a": NO_MEMORY}
+    for uid in ("uid-new", *(f"uid-endless-{number}" for number in range(3))):
+        world.state.drop_pod(uid)
+    after = world.state.snapshot()
+    for one, other in ((before.load, after.load), (before.requested, after.requested)):
+        assert np.allclose(one, other, rtol=1e-6, atol=1e-6)
+    assert world.prioritize(pod_json("new"), ["a"]) == {"a": 10}
+
+
+def test_weights_that_no_sum_can_hold_are_none() -> None:
+    world = World(None, node_json("a"), node_json("b")).put(pod_json("there", node="a"))
+    greedy = {"phasewise.dev/weights": "complement=1e308,specon=1e308"}
+    assert world.prioritize(pod_json("new", annotations=greedy)) == world.prioritize(pod_json("new"))
+
+
+def test_a_profile_says_nothing_of_pods_of_other_namespaces() -> None:
+    world = World(None, node_json("a")).put(profile_json("own", {"uid-p": "watching"}), pod_json("p", node="a"))
+    other = profile_json("own", {"uid-p": "converged", "uid-stranger": "converged"})
+    other["metadata"]["namespace"] = "somebody"
+    demand = class_json("x", [7.0], [30.0])["status"]["containers"]
+    other["status"]["containers"] = demand
+    for _ in range(2):
+        world.put(other)
+        snapshot = world.state.snapshot()
+        assert snapshot.categories[:, 0].tolist() == [0.0, 1.0, 0.0]
+        assert snapshot.load[0, 0, 0] == 1.0
+        assert not world.state.is_ours(world.read_pod(pod_json("stranger", scheduler="default-scheduler")))
+        world.state.drop_profile(world.read_profile(other))
+    assert world.state.snapshot().categories[:, 0].tolist() == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "cpu_cores"), [(1e308, 1.0), (1e308, 1e308), (1.0, 1e308), (10**30, 1e300), (1e-320, 1e300)]
+)
+def test_a_demand_beyond_all_measure_is_left_out_and_what_else_the_profile_says_counts(
+    step_s: float, cpu_cores: float
+) -> None:
+    raw = class_json("k", [cpu_cores] * 3, [1.0] * 3, step_s)
+    raw["status"]["containers"].append({"name": "other", "why": {"forecastCpuCores": 1e300, "forecastMemoryBytes": 1}})
+    raw["status"]["pods"] = [{"name": "p", "uid": "uid-p", "category": "converged"}]
+    read = World().read_profile(raw)
+    assert (read.curves, read.forecasts, read.categories) == ({}, {}, {"uid-p": 2})
+
+
+def test_pods_of_other_schedulers_are_not_evicted_for_a_forecast() -> None:
+    """Its class is known, so that it is judged; its owner has not chosen this scheduler all the same."""
+    world = World(None, node_json("a", memory="10Gi"), class_json("eater", [1.0], [8.0]))
+    world.put(pod_json("theirs", node="a", workload="eater", scheduler="default-scheduler"))
+    urgent = pod_json("urgent", memory="5Gi", priority=1000)
+    assert world.placer.filter(Asked(urgent, ["a"], None)).resolvable == ""
+    assert world.placer.preempt(AskedVictims(urgent, {"a": ()}, {"a": 0})) == {}
+
+
+def test_who_writes_a_time_to_come_into_its_object_does_not_hide_that_the_watch_is_behind() -> None:
+    dated = Dated(read_node, lambda: NOON_S)
+    raw = node_json("a")
+    times = ("2027-01-15T08:00:00Z", "9999-12-31T23:59:59Z", "2027-01-15T08:01:01Z", None)
+    raw["metadata"]["managedFields"] = [{"time": each} for each in times]
+    dated(raw)
+    assert dated.newest_s == NOON_S
+    raw["metadata"]["managedFields"] = [{"time": "2027-01-15T08:01:00Z"}]
+    dated(raw)
+    assert dated.newest_s == NOON_S + AHEAD_S, "clocks differ by a little"
+
+
+@pytest.mark.parametrize("path", ["/explain/a?b", "/explain/a/b?c", "/explain/%zz/x#y", "//metrics", "/explain/a/\x00"])
+def test_a_path_with_anything_in_it_is_not_found(path: str) -> None:
+    client = Client(app_over(World(None, node_json("a"))))
+    assert client.ask("GET", path.replace("?", "%3F")).status_code == 404
+    told = asyncio.run(_asked(client.app, path))
+    assert told["status"] == 404
+
+
+async def _asked(app: App, path: str) -> Mapping[str, Any]:
+    """The beginning of the answer; `path` as a server gives it, decoded."""
+    sent: list[Mapping[str, Any]] = []
+
+    async def receive() -> Mapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Mapping[str, Any]) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}, receive, send)
+    return sent[0]
+
+
+def test_bodies_that_are_kept_coming_hold_no_more_memory_than_agreed_and_a_quick_one_is_answered() -> None:
+    """Twelve clients keep nine tenths of the largest body each and say no more; there is room for four at a time."""
+    telemetry, limits = Telemetry("extender"), BodyLimits(largest_bytes=1000, within_s=20.0, together_bytes=4000)
+    app = App(
+        create_pages("extender", telemetry, lambda: ""), {"/echo": lambda body: body}, telemetry, lambda: "", limits
+    )
+    statuses: list[int] = []
+
+    async def post(pieces: list[bytes], rest: asyncio.Event) -> None:
+        async def receive() -> Mapping[str, Any]:
+            if not pieces:
+                await rest.wait()
+            return {"type": "http.request", "body": pieces.pop(0) if pieces else b"", "more_body": not rest.is_set()}
+
+        async def send(message: Mapping[str, Any]) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        scope = {"type": "http", "method": "POST", "path": "/echo", "query_string": b"", "headers": []}
+        await app(scope, receive, send)
+
+    async def attacked() -> None:
+        rest, whole = asyncio.Event(), asyncio.Event()
+        whole.set()
+        slow = [asyncio.create_task(post([b"x" * 300] * 3, rest)) for _ in range(12)]
+        await asyncio.sleep(0.1)
+        assert statuses == [TooSlow.status] * 8, "those that began first"
+        await post([b"x" * 500], whole)
+        assert statuses[8:] == [200]
+        rest.set()
+        await asyncio.gather(*slow)
+        assert statuses[9:] == [200] * 4
+
+    asyncio.run(attacked())
