@@ -14,6 +14,7 @@ from rich.table import Table
 
 from moves_bench.jobs import KINDS
 from moves_bench.real import NODES, ROWS, Ran
+from moves_bench.validate import Compared, Watched
 from recommender.plots.style import INK, SETTINGS, TARGET, grid, new_figure, save
 
 Batches = Mapping[str, Mapping[int, Sequence[Ran]]]
@@ -76,6 +77,31 @@ def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
         for key, seeds in batches.items()
     }
     path.write_bytes(orjson.dumps({**facts, "rows": rows}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+
+
+def validation(rows: Sequence[Compared]) -> list[str]:
+    """The table of the documents: jobs that ran together, on paper and on the real node."""
+    lines = ["| together | job | simulated | real | error | CPU of alone |", "| --- | --- " + "| ---: " * 4 + "|"]
+    last = ""
+    for row in rows:
+        together, last = row.batch if row.batch != last else "", row.batch
+        times = f"{row.predicted_s:.1f} s | {row.measured_s:.1f} s | {100.0 * row.error:+.1f} %"
+        lines.append(f"| {together} | {row.name} | {times} | {row.cpu_of_alone:.2f} |")
+    if rows:
+        errors = np.abs([100.0 * row.error for row in rows])
+        lines += [
+            "",
+            f"error: {errors.mean():.1f} % in the mean, {errors.max():.1f} % at the most, of {len(rows)} jobs",
+        ]
+    return lines
+
+
+def write_validation(
+    path: Path, facts: Mapping[str, Any], batches: Sequence[Sequence[Watched]], rows: Sequence[Compared]
+) -> None:
+    """Who used how much CPU time by when, and the table."""
+    told = {**facts, "batches": batches, "compared": [row._asdict() for row in rows]}
+    path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
 
 
 def draw(path: Path, batches: Batches) -> None:
