@@ -121,7 +121,7 @@ def told(name: str, moves: str = "[]", **status: int) -> dict[str, object]:
 
 
 def look(cluster: Answers, seen: dict[str, Ran], now_s: float) -> None:
-    real._look(cluster, "jobs", seen, now_s)  # type: ignore[arg-type]  # noqa: SLF001
+    real._look(cluster, "jobs", seen, now_s)  # type: ignore[arg-type]
 
 
 def test_a_stay_goes_on_while_the_pod_runs_there_and_another_begins_elsewhere() -> None:
