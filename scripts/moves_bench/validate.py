@@ -6,6 +6,7 @@ second from then on. When jobs end that run together is then foretold, and measu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,15 +34,17 @@ JOBS = {
 }
 """Kind and run of each."""
 
+_ALONE: Sequence[Mapping[str, float]] = [{name: 0.0} for name in JOBS]
 BATCHES: Sequence[Mapping[str, float]] = (
-    *({name: 0.0} for name in JOBS),
+    *_ALONE,
     {"small-1": 0.0, "middle-1": 0.0},
     {"middle-1": 0.0, "middle-2": 0.0},
     {"large-1": 0.0, "small-2": 15.0},
     {"small-1": 0.0, "small-2": 0.0, "middle-1": 0.0, "middle-2": 0.0},
     {"large-1": 0.0, "middle-1": 10.0, "small-1": 20.0, "middle-2": 30.0},
+    *_ALONE,
 )
-"""Who runs together, and when each comes, seconds. The first are alone."""
+"""Who runs together, and when each comes, seconds. First and last they are alone: a machine may become slower."""
 
 LOOK_EVERY_S = 0.1
 ASK_EVERY_S = 1.0
@@ -95,39 +98,67 @@ class Watched:
 
 
 class Compared(NamedTuple):
-    """A job of a batch: how long it takes on paper and on the real node, and its CPU time there of that alone."""
+    """A job of a batch on paper and on the real node.
+
+    Attributes
+    ----------
+    cpu_of_alone
+        Its CPU time beside others, of that alone: above one where they get in each other's way, and where the machine
+        has become slower since.
+    predicted_s, told_cpu_s
+        How long it takes on paper, by its CPU time alone and by the one it then took: the second is in error only
+        where cores are shared otherwise than on paper.
+    """
 
     batch: str
     name: str
-    predicted_s: float
     measured_s: float
+    predicted_s: float
     cpu_of_alone: float
+    told_cpu_s: float
 
     @property
-    def error(self) -> float:
-        return self.predicted_s / self.measured_s - 1.0
+    def errors(self) -> tuple[float, float]:
+        """Of both, as shares of what was measured."""
+        return self.predicted_s / self.measured_s - 1.0, self.told_cpu_s / self.measured_s - 1.0
 
 
 def predicted_s(
-    alone: Mapping[str, Watched], comes_s: Mapping[str, float], cores: float, overhead: float
+    alone: Mapping[str, Watched],
+    comes_s: Mapping[str, float],
+    cores: float,
+    overhead: float = 0.0,
+    work: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """How long each job of a batch takes on the simulated worker, from the creation of its pod.
+
+    Parameters
+    ----------
+    overhead
+        As in `thesis_bench.workers.play.Rules`.
+    work
+        How much CPU time each takes, of that alone; 1 where nothing is said.
 
     Examples
     --------
     Two jobs that each take a core for ten seconds, once their pods have begun, after one:
 
     >>> ten = Watched("a", 0.0, [(1.0, 0.0), (11.0, 10.0)])
-    >>> predicted_s({"a": ten, "b": ten}, {"a": 0.0, "b": 0.0}, 1.0, 0.0)
+    >>> predicted_s({"a": ten, "b": ten}, {"a": 0.0, "b": 0.0}, 1.0)
     {'a': 21.0, 'b': 21.0}
     """
     jobs = [
-        TrainingJob(name, name, at_s + alone[name].begins_s, alone[name].stages(), losses=(1.0,))
+        TrainingJob(name, name, at_s + alone[name].begins_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
         for name, at_s in comes_s.items()
     ]
     played = Play([Worker(cores)], jobs, Default(), Rules(overhead=overhead)).until_all_ended()
     ended_s = {run.name: run.ended_s for run in played.ended}
     return {name: round(ended_s[name] - at_s, 6) for name, at_s in comes_s.items()}
+
+
+def _scaled(stages: Sequence[Stage], name: str, work: Mapping[str, float] | None) -> list[Stage]:
+    times = 1.0 if work is None else work.get(name, 1.0)
+    return [stage._replace(core_s=times * stage.core_s) for stage in stages]
 
 
 def compared(batches: Sequence[Sequence[Watched]], cores: float, overhead: float) -> list[Compared]:
@@ -136,9 +167,11 @@ def compared(batches: Sequence[Sequence[Watched]], cores: float, overhead: float
     found = []
     for batch in batches:
         if len(batch) > 1:
-            foretold = predicted_s(alone, {job.name: job.at_s for job in batch}, cores, overhead)
+            comes_s = {job.name: job.at_s for job in batch}
+            work = {job.name: job.cpu_s / alone[job.name].cpu_s for job in batch}
+            foretold, told = predicted_s(alone, comes_s, cores, overhead), predicted_s(alone, comes_s, cores, work=work)
             found += [
-                Compared(title(batch), job.name, foretold[job.name], job.takes_s, job.cpu_s / alone[job.name].cpu_s)
+                Compared(title(batch), job.name, job.takes_s, foretold[job.name], work[job.name], told[job.name])
                 for job in batch
             ]
     return found
@@ -176,8 +209,9 @@ def _run(
             made = bench.cluster.core.create_namespaced_pod(namespace, pod)
             groups[coming.pop(0).name] = bench.nodes[0].pod_cgroup(made)
         for name, job in batch.items():
-            if not job.over and groups[name].exists:
-                job.seen.append((time.monotonic() - began_s - job.at_s, groups[name].cpu_usage_s))
+            with contextlib.suppress(OSError):  # the kubelet has not made it yet, or takes it down
+                used_s = groups[name].cpu_usage_s
+                job.seen.append((time.monotonic() - began_s - job.at_s, used_s))
         if now_s - asked_s >= ASK_EVERY_S:
             asked_s = now_s
             _ask_who_is_over(bench, namespace, batch)

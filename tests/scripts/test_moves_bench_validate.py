@@ -31,13 +31,13 @@ def test_a_job_on_paper_uses_what_it_was_seen_to_use_alone() -> None:
 
 def test_alone_on_the_simulated_worker_a_job_takes_what_it_took() -> None:
     job = seen("a", 1.5, [0.3, 0.5, 0.01, 0.5, 0.45])
-    assert predicted_s({"a": job}, {"a": 0.0}, 0.5, 0.0) == {"a": pytest.approx(job.takes_s)}
+    assert predicted_s({"a": job}, {"a": 0.0}, 0.5) == {"a": pytest.approx(job.takes_s)}
 
 
 def test_jobs_that_share_a_worker_are_foretold_from_when_each_comes() -> None:
     """`b` comes at 4 s and is there at 5: then both have half a core, until `a` has done 10 core seconds at 15 s."""
     alone = {"a": seen("a", 1.0, [1.0] * 9), "b": seen("b", 1.0, [1.0] * 9)}
-    foretold = predicted_s(alone, {"a": 0.0, "b": 4.0}, 1.0, 0.0)
+    foretold = predicted_s(alone, {"a": 0.0, "b": 4.0}, 1.0)
     assert foretold == {"a": pytest.approx(15.0), "b": pytest.approx(15.0)}
     slower = predicted_s(alone, {"a": 0.0, "b": 4.0}, 1.0, 0.1)
     assert slower["a"] == pytest.approx(5.0 + 1.1 * 10.0)
@@ -50,18 +50,21 @@ def test_jobs_together_are_compared_with_what_they_were_alone() -> None:
     assert (first.batch, first.name) == ("a, b (+1 s)", "a")
     assert first.measured_s == pytest.approx(21.0)
     assert first.predicted_s == pytest.approx(20.0)
-    assert first.error == pytest.approx(-1.0 / 21.0)
+    assert first.errors[0] == pytest.approx(-1.0 / 21.0)
     assert (first.cpu_of_alone, second.cpu_of_alone) == (pytest.approx(1.1), pytest.approx(1.0))
+    assert first.told_cpu_s == pytest.approx(22.0)  # ten core seconds are left at 2 s, and half a core for them
     assert compared(alone, 1.0, 0.0) == []
 
 
 def test_the_table_tells_errors_and_the_json_what_they_were_made_of(tmp_path: Path) -> None:
-    rows = [Compared("a, b", "a", 20.0, 25.0, 1.25), Compared("a, b", "b", 21.0, 20.0, 1.0)]
+    rows = [Compared("a, b", "a", 25.0, 20.0, 1.25, 24.5), Compared("a, b", "b", 20.0, 21.0, 1.0, 20.0)]
     assert output.validation(rows)[2:] == [
-        "| a, b | a | 20.0 s | 25.0 s | -20.0 % | 1.25 |",
-        "|  | b | 21.0 s | 20.0 s | +5.0 % | 1.00 |",
+        "| a, b | a | 25.0 s | 20.0 s | -20.0 % | 1.25 | 24.5 s | -2.0 % |",
+        "|  | b | 20.0 s | 21.0 s | +5.0 % | 1.00 | 20.0 s | +0.0 % |",
         "",
-        "error: 12.5 % in the mean, 20.0 % at the most, of 2 jobs",
+        "error: 12.5 % in the mean, 20.0 % at the most",
+        "",
+        "with the CPU time that each took: 1.0 % in the mean, 2.0 % at the most",
     ]
     output.write_validation(tmp_path / "all.json", {"cores": 1.0}, [[seen("a", 0.0, [1.0])]], rows)
     written = orjson.loads((tmp_path / "all.json").read_bytes())
