@@ -79,8 +79,14 @@ def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
     path.write_bytes(orjson.dumps({**facts, "rows": rows}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
 
 
-def validation(rows: Sequence[Compared]) -> list[str]:
-    """The table of the documents: jobs that ran together, on the real node and on paper."""
+def validation(rows: Sequence[Compared], alone_s: Mapping[str, Sequence[float]]) -> list[str]:
+    """The table of the documents: jobs that ran together, on the real node and on paper, and how steady the machine is.
+
+    Parameters
+    ----------
+    alone_s
+        CPU seconds of each job each time that it was alone.
+    """
     columns = ("real", "simulated", "error", "CPU of alone", "simulated with it", "error")
     lines = [f"| together | job | {' | '.join(columns)} |", "| --- | --- " + "| ---: " * len(columns) + "|"]
     last = ""
@@ -93,6 +99,11 @@ def validation(rows: Sequence[Compared]) -> list[str]:
         errors = 100.0 * np.abs([row.errors for row in rows])
         for what, of_all in zip(("error", "with the CPU time that each took"), errors.T, strict=True):
             lines += ["", f"{what}: {of_all.mean():.1f} % in the mean, {of_all.max():.1f} % at the most"]
+    if again := [max(each) / min(each) - 1.0 for each in alone_s.values() if len(each) > 1]:
+        lines += [
+            "",
+            f"the same job alone, twice: {100 * np.mean(again):.1f} % apart, {100 * max(again):.1f} % at the most",
+        ]
     return lines
 
 

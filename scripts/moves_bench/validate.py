@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +137,7 @@ def predicted_s(
     Parameters
     ----------
     overhead
-        As in `thesis_bench.workers.play.Rules`.
+        Speed that each further job costs those that run at the same time, up to the cores of this machine.
     work
         How much CPU time each takes, of that alone; 1 where nothing is said.
 
@@ -151,7 +153,7 @@ def predicted_s(
         TrainingJob(name, name, at_s + alone[name].begins_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
         for name, at_s in comes_s.items()
     ]
-    played = Play([Worker(cores)], jobs, Default(), Rules(overhead=overhead)).until_all_ended()
+    played = Play([Worker(cores)], jobs, Default(), Rules(overhead, at_a_time=os.cpu_count() or 1)).until_all_ended()
     ended_s = {run.name: run.ended_s for run in played.ended}
     return {name: round(ended_s[name] - at_s, 6) for name, at_s in comes_s.items()}
 
@@ -162,18 +164,31 @@ def _scaled(stages: Sequence[Stage], name: str, work: Mapping[str, float] | None
 
 
 def compared(batches: Sequence[Sequence[Watched]], cores: float, overhead: float) -> list[Compared]:
-    """The batches of more than one job beside what those of one foretell."""
-    alone = {batch[0].name: batch[0] for batch in batches if len(batch) == 1}
+    """The batches of more than one job beside what those of one foretell, by the CPU time of all that were alone."""
+    together = [batch for batch in batches if len(batch) > 1]
+    alone = {batch[0].name: batch[0] for batch in reversed(batches) if len(batch) == 1}
+    cpu_s = {name: fmean(each) for name, each in cpu_s_alone(batches).items()}
     found = []
+    for batch in together:
+        comes_s = {job.name: job.at_s for job in batch}
+        usual = {job.name: cpu_s[job.name] / alone[job.name].cpu_s for job in batch}
+        taken = {job.name: job.cpu_s / alone[job.name].cpu_s for job in batch}
+        foretold = predicted_s(alone, comes_s, cores, overhead, usual)
+        told = predicted_s(alone, comes_s, cores, work=taken)
+        found += [
+            Compared(title(batch), name, job.takes_s, foretold[name], job.cpu_s / cpu_s[name], told[name])
+            for job in batch
+            for name in (job.name,)
+        ]
+    return found
+
+
+def cpu_s_alone(batches: Sequence[Sequence[Watched]]) -> dict[str, list[float]]:
+    """CPU seconds of each job each time that it was alone."""
+    found: dict[str, list[float]] = {}
     for batch in batches:
-        if len(batch) > 1:
-            comes_s = {job.name: job.at_s for job in batch}
-            work = {job.name: job.cpu_s / alone[job.name].cpu_s for job in batch}
-            foretold, told = predicted_s(alone, comes_s, cores, overhead), predicted_s(alone, comes_s, cores, work=work)
-            found += [
-                Compared(title(batch), job.name, job.takes_s, foretold[job.name], work[job.name], told[job.name])
-                for job in batch
-            ]
+        if len(batch) == 1:
+            found.setdefault(batch[0].name, []).append(batch[0].cpu_s)
     return found
 
 

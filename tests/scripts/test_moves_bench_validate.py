@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from moves_bench import output
-from moves_bench.validate import BATCHES, JOBS, Compared, Watched, compared, predicted_s, title
+from moves_bench.validate import BATCHES, JOBS, Compared, Watched, compared, cpu_s_alone, predicted_s, title
 from recommender.contention.sharing import Stage
 
 
@@ -56,15 +56,27 @@ def test_jobs_together_are_compared_with_what_they_were_alone() -> None:
     assert compared(alone, 1.0, 0.0) == []
 
 
+def test_a_job_that_was_alone_twice_takes_the_mean_of_both() -> None:
+    alone = [[seen("a", 1.0, [1.0] * 10)], [seen("b", 1.0, [1.0] * 10)]]
+    again = [[seen("a", 1.0, [1.0] * 12)], [seen("b", 1.0, [1.0] * 10)]]
+    pair = [seen("a", 1.0, [0.5] * 21), seen("b", 1.0, [0.5] * 21)]
+    first, second = compared([*alone, pair, *again], 1.0, 0.0)
+    assert (first.predicted_s, second.predicted_s) == (pytest.approx(22.0), pytest.approx(21.0))
+    assert first.cpu_of_alone == pytest.approx(10.5 / 11.0)
+    assert cpu_s_alone([*alone, pair, *again]) == {"a": [10.0, 12.0], "b": [10.0, 10.0]}
+
+
 def test_the_table_tells_errors_and_the_json_what_they_were_made_of(tmp_path: Path) -> None:
     rows = [Compared("a, b", "a", 25.0, 20.0, 1.25, 24.5), Compared("a, b", "b", 20.0, 21.0, 1.0, 20.0)]
-    assert output.validation(rows)[2:] == [
+    assert output.validation(rows, {"a": [10.0, 12.0], "b": [10.0, 10.0], "c": [9.0]})[2:] == [
         "| a, b | a | 25.0 s | 20.0 s | -20.0 % | 1.25 | 24.5 s | -2.0 % |",
         "|  | b | 20.0 s | 21.0 s | +5.0 % | 1.00 | 20.0 s | +0.0 % |",
         "",
         "error: 12.5 % in the mean, 20.0 % at the most",
         "",
         "with the CPU time that each took: 1.0 % in the mean, 2.0 % at the most",
+        "",
+        "the same job alone, twice: 10.0 % apart, 20.0 % at the most",
     ]
     output.write_validation(tmp_path / "all.json", {"cores": 1.0}, [[seen("a", 0.0, [1.0])]], rows)
     written = orjson.loads((tmp_path / "all.json").read_bytes())
@@ -72,7 +84,9 @@ def test_the_table_tells_errors_and_the_json_what_they_were_made_of(tmp_path: Pa
     assert written["batches"][0][0]["seen"][-1] == [1.0, 1.0]
 
 
-def test_five_jobs_run_alone_before_any_pair_or_four() -> None:
-    assert [list(batch) for batch in BATCHES[:5]] == [[name] for name in JOBS]
-    assert {len(batch) for batch in BATCHES[5:]} == {2, 4}
+def test_five_jobs_run_alone_before_pairs_and_fours_and_after_them() -> None:
+    assert (
+        [list(batch) for batch in BATCHES[:5]] == [list(batch) for batch in BATCHES[-5:]] == [[name] for name in JOBS]
+    )
+    assert {len(batch) for batch in BATCHES[5:-5]} == {2, 4}
     assert title([Watched("a", 0.0), Watched("b", 15.0)]) == "a, b (+15 s)"
