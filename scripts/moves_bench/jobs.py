@@ -61,16 +61,21 @@ def drawn(number: int, seed: int, within_s: float, prefix: str) -> list[Coming]:
     ]
 
 
+def training_pod(coming: Coming, node: RealNode, interpreter: Interpreter, longer: float, *options: str) -> Json:
+    """A pod for one node that trains, with further options of `training.job`."""
+    kind = KINDS[coming.kind]
+    command = [
+        interpreter.path, "-m", "training.job", "--class", kind.workload, "--run", str(coming.run),
+        "--scale", str(longer * kind.scale), *options,
+    ]  # fmt: skip
+    return with_host_python(node.pod(coming.name, command, cpu=REQUEST, memory="64Mi"), interpreter.prefixes)
+
+
 def job(
     coming: Coming, node: RealNode, interpreter: Interpreter, checkpoints: Path, longer: float = 1.0, *, moves: bool
 ) -> Json:
     """A Job that any of the real nodes may run, and that goes on elsewhere from where it was; it tells its loss."""
-    kind = KINDS[coming.kind]
-    command = [
-        interpreter.path, "-m", "training.job", "--class", kind.workload, "--run", str(coming.run),
-        "--scale", str(longer * kind.scale), "--checkpoint", f"/checkpoints/{coming.name}",
-    ]  # fmt: skip
-    pod = with_host_python(node.pod("", command, cpu=REQUEST, memory="64Mi"), interpreter.prefixes)
+    pod = training_pod(coming, node, interpreter, longer, "--checkpoint", f"/checkpoints/{coming.name}")
     spec = pod["spec"] | {"nodeSelector": {LABEL: "true"}, "terminationGracePeriodSeconds": GRACE_S}
     spec["volumes"] = [*spec["volumes"], {"name": "checkpoints", "hostPath": {"path": str(checkpoints)}}]
     (main,) = spec["containers"]

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from moves_bench.jobs import KINDS
 from moves_bench.real import NODES, ROWS, Ran
+from moves_bench.validate import Compared, Watched
 from recommender.plots.style import INK, SETTINGS, TARGET, grid, new_figure, save
 
 Batches = Mapping[str, Mapping[int, Sequence[Ran]]]
@@ -76,6 +77,42 @@ def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
         for key, seeds in batches.items()
     }
     path.write_bytes(orjson.dumps({**facts, "rows": rows}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+
+
+def validation(rows: Sequence[Compared], alone_s: Mapping[str, Sequence[float]]) -> list[str]:
+    """The table of the documents: jobs that ran together, on the real node and on paper, and how steady the machine is.
+
+    Parameters
+    ----------
+    alone_s
+        CPU seconds of each job each time that it was alone.
+    """
+    columns = ("real", "simulated", "error", "CPU of alone", "simulated with it", "error")
+    lines = [f"| together | job | {' | '.join(columns)} |", "| --- | --- " + "| ---: " * len(columns) + "|"]
+    last = ""
+    for row in rows:
+        together, last = row.batch if row.batch != last else "", row.batch
+        first, second = (f"{100.0 * error:+.1f} %" for error in row.errors)
+        foretold = f"{row.predicted_s:.1f} s | {first} | {row.cpu_of_alone:.2f} | {row.told_cpu_s:.1f} s | {second}"
+        lines.append(f"| {together} | {row.name} | {row.measured_s:.1f} s | {foretold} |")
+    if rows:
+        errors = 100.0 * np.abs([row.errors for row in rows])
+        for what, of_all in zip(("error", "with the CPU time that each took"), errors.T, strict=True):
+            lines += ["", f"{what}: {of_all.mean():.1f} % in the mean, {of_all.max():.1f} % at the most"]
+    if again := [max(each) / min(each) - 1.0 for each in alone_s.values() if len(each) > 1]:
+        lines += [
+            "",
+            f"the same job alone, twice: {100 * np.mean(again):.1f} % apart, {100 * max(again):.1f} % at the most",
+        ]
+    return lines
+
+
+def write_validation(
+    path: Path, facts: Mapping[str, Any], batches: Sequence[Sequence[Watched]], rows: Sequence[Compared]
+) -> None:
+    """Who used how much CPU time by when, and the table."""
+    told = {**facts, "batches": batches, "compared": [row._asdict() for row in rows]}
+    path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
 
 
 def draw(path: Path, batches: Batches) -> None:

@@ -97,13 +97,15 @@ class Bench:
 
 
 @contextmanager
-def three_nodes(tell: Tell, logs_to: Path | None = None) -> Iterator[Bench]:
-    """A cluster with three real nodes that have half a core each for pods."""
+def real_nodes(
+    tell: Tell, logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES
+) -> Iterator[Bench]:
+    """A cluster with real nodes that have so many cores each for pods, by default three and half of one."""
     checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
     tell("starting the cluster")
     try:
         with lent_or_own(None, f"moves-{os.getpid()}", logs_to) as cluster:
-            nodes = [cluster.real_node(f"worker-{number}", cpu_cores=NODE_CORES) for number in range(NODES)]
+            nodes = [cluster.real_node(f"worker-{place}", cpu_cores=cpu_cores) for place in range(number)]
             yield Bench(cluster, nodes, checkpoints, tell)
             tell("taking all down")
     finally:

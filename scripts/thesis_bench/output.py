@@ -41,8 +41,8 @@ def tables(played: Played) -> list[Table]:
         settings = [(ROWS[row][number], plays) for (name, number), plays in sorted(played.items()) if name == row]
         if settings:
             on = f"{min(len(plays) for _, plays in settings)} seeds, 95 % intervals"
-            table = _sensitivity if row.endswith("sensitivity") else _compared
-            made.append(table(settings, f"{settings[0][0].system}: {on}"))
+            kinds = (_sensitivity,) if row.endswith("sensitivity") else (_compared, _who_wins)
+            made += [table(settings, f"{settings[0][0].system}: {on}") for table in kinds]
     return made
 
 
@@ -82,27 +82,58 @@ def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]]
     return table
 
 
+def _who_wins(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
+    """Which share of the jobs end earlier, and what those win and the others lose."""
+    table = Table(title=f"{title}; who wins and who loses")
+    for heading in ("setting", "who", "faster", "thesis", "win", "thesis", "lose", "thesis"):
+        table.add_column(heading, justify="left" if heading in ("setting", "who") else "right")
+    for heading in ("worst job", "thesis", "first job", "last job", "thesis"):
+        table.add_column(heading, justify="right")
+    for setting, plays in settings:
+        told = setting.told
+        for who in list(plays[0])[1:]:
+            results, theirs = [play[who] for play in plays], who == setting.system
+            table.add_row(
+                setting.name if theirs else "",
+                who,
+                f"{_mean(results, 'faster'):.0f} %",
+                f"{told.faster:.0f} %" if theirs and told.faster else "",
+                f"{_mean(results, 'won_s', 1.0):.0f} s",
+                f"{told.won_s:g} s" if theirs and told.won_s else "",
+                f"{_mean(results, 'lost_s', 1.0):.0f} s",
+                f"{told.lost_s:g} s" if theirs and told.lost_s else "",
+                f"{_mean(results, 'worst'):+.1f} %",
+                _told(told.worst) if theirs else "",
+                f"{_mean(results, 'first'):+.1f} %",
+                f"{_mean(results, 'last'):+.1f} %",
+                _told(told.last) if theirs else "",
+            )
+        table.add_section()
+    return table
+
+
 def _sensitivity(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
-    """Alpha and interval: of FlowCon the job that comes last (table 6.2), of SpeCon the mean of all."""
+    """Alpha and interval: of FlowCon the job that comes last (table 6.2), of SpeCon the mean of all, and the first."""
     table = Table(title=f"{title}; alpha and interval")
     system = settings[0][0].system
-    judged = LAST if system == "FlowCon" else "mean completion"
-    for heading in ("setting", "alpha", "interval", judged, "thesis", "makespan", "ours", "ours: makespan"):
+    judged, *further = ("last",) if system == "FlowCon" else ("mean", "first")
+    words = {"last": LAST, "mean": "mean completion", "first": "first job"}
+    for heading in ("setting", "alpha", "interval"):
         table.add_column(heading, justify="left" if heading == "setting" else "right")
+    for name in (judged, *further, "makespan"):
+        table.add_column(words.get(name, name), justify="right")
+        table.add_column("thesis", justify="right")
+    table.add_column("ours", justify="right")
+    table.add_column("ours: makespan", justify="right")
     for setting, plays in settings:
         theirs, ours = [play[system] for play in plays], [play["phasewise"] for play in plays]
-        name = "last" if system == "FlowCon" else "mean"
-        told = setting.told.best if system == "FlowCon" else setting.told.mean
-        table.add_row(
-            setting.name,
-            f"{setting.alpha:g}",
-            f"{setting.interval_s:g} s",
-            percent(theirs, name),
-            _told(told),
-            percent(theirs, "makespan"),
-            percent(ours, name),
-            percent(ours, "makespan"),
-        )
+        beside = [
+            cell
+            for name in (judged, *further, "makespan")
+            for cell in (percent(theirs, name), _told(getattr(setting.told, name)))
+        ]
+        alpha, interval_s = f"{setting.alpha:g}", f"{setting.interval_s:g} s"
+        table.add_row(setting.name, alpha, interval_s, *beside, percent(ours, judged), percent(ours, "makespan"))
     return table
 
 

@@ -19,6 +19,8 @@ BASELINE = "default"
 SLOWER = 0.10
 """Nobody shall be slower than the baseline by more than this share."""
 
+ROUNDING_S = 1e-6
+
 DRAWS = 10
 """How often the baseline places the jobs anew, drawing otherwise among equal nodes: which job is lucky is chance."""
 
@@ -50,8 +52,10 @@ class Result:
 
     Attributes
     ----------
-    best, worst, last
-        Change of the job that won most, of the one that lost most, and of the job that came last.
+    best, worst, first, last
+        Change of the job that won most, of the one that lost most, and of the jobs that came first and last.
+    won_s, lost_s
+        What the jobs that end earlier win in the mean, and those that end later lose.
     faster, slower
         Shares of the jobs: those that end earlier, and those that take longer by more than `SLOWER`.
     slower_than_mean
@@ -64,7 +68,10 @@ class Result:
     makespan: float
     best: float
     worst: float
+    first: float
     last: float
+    won_s: float
+    lost_s: float
     faster: float
     slower: float
     slower_than_mean: float
@@ -84,6 +91,7 @@ def deciders(task: Task) -> Mapping[str, Decider]:
         "SpeCon": SpeCon(GrowthOptions(setting.interval_s, setting.alpha)),
         "phasewise, moves alone": Phasewise(classes, sharing=False),
         "phasewise": Phasewise(classes),
+        "phasewise, placing too": Phasewise(classes, placing=True),
     }
 
 
@@ -107,7 +115,10 @@ def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
             makespan=played.now_s / makespan_s - 1.0,
             best=float(change.min()),
             worst=float(change.max()),
+            first=float(change[0]),
             last=float(change[-1]),
+            won_s=_mean_of(baseline_s - completion_s),
+            lost_s=_mean_of(completion_s - baseline_s),
             faster=float((change < -1e-9).mean()),
             slower=float((change > SLOWER).mean()),
             slower_than_mean=float((completion_s > (1.0 + SLOWER) * usual_s).mean()),
@@ -119,6 +130,12 @@ def play(task: Task) -> tuple[Task, Mapping[str, Result]]:
 def _played(task: Task, jobs: Sequence[TrainingJob], decider: Decider) -> Play:
     workers = [Worker(task.setting.cores)] * task.setting.workers
     return Play(workers, jobs, decider, Rules(overhead=task.overhead)).until_all_ended()
+
+
+def _mean_of(seconds: np.ndarray) -> float:
+    """Of those above zero; zero where none is."""
+    above = seconds[seconds > ROUNDING_S]
+    return float(above.mean()) if above.size else 0.0
 
 
 def _completion_s(played: Play, jobs: Sequence[TrainingJob]) -> np.ndarray:

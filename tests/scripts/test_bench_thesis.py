@@ -38,11 +38,23 @@ def test_the_interval_is_students() -> None:
 
 def test_ours_wins_more_than_specon_where_jobs_come_one_by_one_and_the_makespan_does_not_pay() -> None:
     _, results = play(Task("specon", 0, seed=1, history=4, overhead=0.0))
-    assert list(results) == ["default", "SpeCon", "phasewise, moves alone", "phasewise"]
+    assert list(results) == ["default", "SpeCon", "phasewise, moves alone", "phasewise", "phasewise, placing too"]
     assert (results["default"].mean, results["default"].moves) == (0.0, 0)
     assert results["phasewise"].mean < results["SpeCon"].mean - 0.05
     assert results["phasewise"].makespan <= 0.0
     assert results["SpeCon"].moves > 0
+    assert results["phasewise, placing too"].mean < results["SpeCon"].mean - 0.05
+    assert results["phasewise, placing too"].slower == 0.0
+    assert results["phasewise, placing too"].moves < results["phasewise"].moves
+
+
+def test_what_winners_win_and_losers_lose_is_told_apart() -> None:
+    """FlowCon's last job wins, and the two before it lose or stay as they are."""
+    _, results = play(Task("flowcon", 0, seed=0, history=0, overhead=0.0))
+    flowcon, default = results["FlowCon"], results["default"]
+    assert (default.won_s, default.lost_s, default.first) == (0.0, 0.0, 0.0)
+    assert flowcon.last == flowcon.best < 0.0 <= flowcon.first <= flowcon.worst
+    assert flowcon.won_s > 0.0 < flowcon.lost_s
 
 
 def test_nobody_is_slower_for_the_shares_of_one_worker() -> None:
@@ -61,6 +73,7 @@ def test_it_prints_the_tables_beside_the_thesis_and_writes_every_play(tmp_path: 
     assert done.exit_code == 0
     assert "FlowCon: 2 seeds" in done.output
     assert "-42.06 %" in done.output
+    assert "who wins and who loses" in done.output
     written = orjson.loads((tmp_path / "all.json").read_bytes())
     assert [setting["setting"] for setting in written["settings"]] == [setting.name for setting in ROWS["flowcon"]]
     first = written["settings"][0]

@@ -168,9 +168,13 @@ class RealNode:
     def cgroup_in(self, pod: V1Pod, container: str = "main") -> Cgroup:
         """The control group of a container that runs according to a pod as read."""
         status = next(status for status in pod.status.container_statuses if status.name == container)
-        quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod.status.qos_class]
         identity = status.container_id.removeprefix("containerd://")
-        return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}/{identity}")
+        return Cgroup(f"{self.pod_cgroup(pod).name}/{identity}")
+
+    def pod_cgroup(self, pod: V1Pod) -> Cgroup:
+        """The control group of a pod, around those of its containers; there once the kubelet has seen it."""
+        quality = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod.status.qos_class]
+        return Cgroup(f"{self.cgroup.name}/kubepods/{quality}pod{pod.metadata.uid}")
 
     def log(self, namespace: str, pod: str, *, previous: bool = False) -> str:
         """What the pod's container has written, through the API server."""

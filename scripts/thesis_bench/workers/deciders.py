@@ -127,14 +127,15 @@ class Shares(Default):
 
 @dataclass(slots=True)
 class Phasewise:
-    """Ours: the default scheduler's places, moves that pay, and shares by who would be first.
+    """Ours: moves that pay, shares by who would be first, and places where a new job adds least.
 
     Attributes
     ----------
     classes
         Earlier runs by workload class.
-    moving, sharing
-        Which of the two it does.
+    moving, sharing, placing
+        Which of the three it does. Where it does not place, jobs come where the default scheduler would put them if
+        nobody had been moved.
     interval_s
         How long it goes by what it decided last, where nothing happens.
     """
@@ -142,6 +143,7 @@ class Phasewise:
     classes: Mapping[str, RunsOfClass]
     moving: MoveOptions | None = field(default_factory=MoveOptions)
     sharing: bool = True
+    placing: bool = False
     interval_s: float = 30.0
     _stay: StayWorld | None = None
     _whole: dict[str, list[Stage]] = field(default_factory=dict)
@@ -151,11 +153,21 @@ class Phasewise:
         return self._due_s
 
     def place(self, play: Play, job: TrainingJob) -> int:
-        """Where the default scheduler would put it if nobody had been moved."""
         stay = self._advance(play)
         worker = place_as_default(play, job, stay.held())
         stay.arrive(job.name, worker)
-        return worker
+        return self._best_place(play, job, worker, stay) if self.placing else worker
+
+    def _best_place(self, play: Play, job: TrainingJob, default: int, stay: StayWorld) -> int:
+        """Where the job adds least; of equal workers the default scheduler's, or the first that it would try."""
+        cores = [worker.cores for worker in play.workers]
+        self._whole[job.name] = whole = self.classes.get(job.workload, RunsOfClass()).whole_job(0.0, max(cores))
+        ends_s = stay.ends_s(self._whole)
+        new = Sharing(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
+        running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
+        added_s = phasewise.added_s(new, running, cores, play.now_s)
+        tries = [default, *(job.ties or range(len(cores)))]
+        return min(tries, key=lambda worker: round(added_s[worker], 3))
 
     def decide(self, play: Play) -> Iterable[Move]:
         stay = self._advance(play)

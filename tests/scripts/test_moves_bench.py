@@ -1,0 +1,157 @@
+"""The bench of moves on real nodes, without them: which jobs come, what their objects say, and what is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from local_cluster.real_node.node import RealNode
+from moves_bench import output, real
+from moves_bench.jobs import KINDS, Coming, drawn, job, vpa
+from moves_bench.real import ROWS, Ran
+from node_bench.interpreter import Interpreter
+from tests.scripts.benches import invoke
+
+TORCH = Interpreter("/opt/env/bin/python", "torch", ("/usr", "/usr"))
+NODE = RealNode(SimpleNamespace(), SimpleNamespace(name="worker-0", cgroup="group"))  # type: ignore[arg-type]
+
+
+def ran(name: str, kind: str, came_s: float, ended_s: float, *stays: tuple[str, float, float], **told: object) -> Ran:
+    return Ran(name, kind, came_s, ended_s, list(stays), **told)  # type: ignore[arg-type]
+
+
+DEFAULT = [
+    ran("a", "small", 0.0, 100.0, ("worker-0", 1.0, 100.0)),
+    ran("b", "large", 10.0, 210.0, ("worker-0", 11.0, 210.0)),
+]
+MOVED = [
+    ran("a", "small", 0.0, 120.0, ("worker-0", 1.0, 120.0)),
+    ran(
+        "b", "large", 10.0, 110.0, ("worker-0", 11.0, 50.0), ("worker-2", 60.0, 110.0),
+        moves=[{"outcome": "back"}, {"outcome": "late"}],
+    ),
+]  # fmt: skip
+BATCHES = {"default": {1: DEFAULT}, "moves": {1: MOVED}}
+
+
+def test_as_many_jobs_of_each_class_come_at_random_and_the_same_for_every_policy() -> None:
+    coming = drawn(12, 3, 120.0, "s3")
+    assert coming == drawn(12, 3, 120.0, "s3") != drawn(12, 4, 120.0, "s3")
+    assert sorted(each.kind for each in coming) == sorted([*KINDS] * 4)
+    assert [each.at_s for each in coming] == sorted(each.at_s for each in coming)
+    assert all(0.0 <= each.at_s <= 120.0 and 1 <= each.run <= 4 for each in coming)
+    assert len({each.name for each in coming}) == 12
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_job_may_run_on_any_of_the_nodes_and_survives_an_eviction(moves: bool) -> None:
+    made = job(Coming("s1-small-0", "small", 2, 5.0), NODE, TORCH, Path("/kept"), 2.0, moves=moves)
+    spec, metadata = made["spec"]["template"]["spec"], made["spec"]["template"]["metadata"]
+    (main,) = spec["containers"]
+    assert main["command"][:3] == ["/opt/env/bin/python", "-m", "training.job"]
+    told = dict(zip(main["command"][3::2], main["command"][4::2], strict=True))
+    assert told == {"--class": "rnn-torch", "--run": "2", "--scale": "0.3", "--checkpoint": "/checkpoints/s1-small-0"}
+    assert {"name": "checkpoints", "mountPath": "/checkpoints"} in main["volumeMounts"]
+    assert {"name": "checkpoints", "hostPath": {"path": "/kept"}} in spec["volumes"]
+    assert "kubernetes.io/hostname" not in spec["nodeSelector"]
+    assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    assert metadata["labels"] == {"phasewise.dev/workload": "small"}
+    assert ("schedulingGates" in spec, "phasewise.dev/checkpointable" in metadata["annotations"]) == (moves, moves)
+
+
+@pytest.mark.parametrize(("shares", "mode"), [("", "Off"), ("flowcon", "InPlaceOrRecreate")])
+def test_a_vpa_changes_cpu_requests_alone_and_only_for_shares(shares: str, mode: str) -> None:
+    made = vpa("s1-small-0", shares)
+    assert made["spec"]["updatePolicy"]["updateMode"] == mode
+    assert made["metadata"]["annotations"] == ({"phasewise.dev/shares": shares} if shares else {})
+    (policy,) = made["spec"]["resourcePolicy"]["containerPolicies"]
+    assert (policy["controlledResources"], policy["controlledValues"]) == (["cpu"], "RequestsOnly")
+
+
+def cells(batches: output.Batches) -> list[list[str]]:
+    table = output.table(batches)
+    return [list(row) for row in zip(*(column.cells for column in table.columns), strict=True)]  # type: ignore[arg-type]
+
+
+def test_the_table_compares_the_same_jobs_with_the_default_scheduler() -> None:
+    """Means 150 and 110 s, ends 210 and 120 s; the small one takes 120 s instead of 100."""
+    default, moved = cells(BATCHES)
+    assert default == [ROWS["default"].title, "150 s", "1.00 (1.00)", "1.00", "0 of 2", "0", "0"]
+    assert moved == [ROWS["moves"].title, "110 s", "0.73 (0.73)", "0.57", "1 of 2", "2", "1"]
+
+
+def test_a_policy_that_was_run_alone_is_compared_with_nothing() -> None:
+    assert cells({"moves": {1: MOVED}}) == [[ROWS["moves"].title, "110 s", "", "", "0 of 0", "2", "1"]]
+
+
+def test_stays_and_moves_are_written_and_drawn(tmp_path: Path) -> None:
+    output.write_json(tmp_path / "all.json", {"jobs": 2}, BATCHES)
+    written = orjson.loads((tmp_path / "all.json").read_bytes())
+    assert written["jobs"] == 2
+    assert written["rows"]["moves"]["1"][1]["stays"] == [["worker-0", 11.0, 50.0], ["worker-2", 60.0, 110.0]]
+    output.draw(tmp_path / "all.png", BATCHES)
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
+
+
+class Answers:
+    """A cluster that answers with pods and Jobs that were written down."""
+
+    def __init__(self, pods: list[tuple[str, str, str]], jobs: list[dict[str, object]]) -> None:
+        items = [
+            {
+                "metadata": {"labels": {"batch.kubernetes.io/job-name": name}},
+                "spec": {"nodeName": node},
+                "status": {"phase": phase},
+            }
+            for name, node, phase in pods
+        ]
+        self._jobs = jobs
+        pods_told = SimpleNamespace(data=orjson.dumps({"items": items}))
+        self.core = SimpleNamespace(list_namespaced_pod=lambda namespace, **_: pods_told)
+
+    def kubectl(self, *_: str) -> str:
+        return orjson.dumps({"items": self._jobs}).decode()
+
+
+def told(name: str, moves: str = "[]", **status: int) -> dict[str, object]:
+    return {"metadata": {"name": name, "annotations": {"phasewise.dev/moves": moves}}, "status": status}
+
+
+def look(cluster: Answers, seen: dict[str, Ran], now_s: float) -> None:
+    real._look(cluster, "jobs", seen, now_s)  # type: ignore[arg-type]
+
+
+def test_a_stay_goes_on_while_the_pod_runs_there_and_another_begins_elsewhere() -> None:
+    seen = {"a": Ran("a", "small", 0.0)}
+    for now_s, node in ((1.0, "worker-0"), (2.0, "worker-0"), (9.0, "worker-1"), (10.0, "worker-1")):
+        look(Answers([("a", node, "Running"), ("other", node, "Running")], [told("a")]), seen, now_s)
+    look(Answers([("a", "worker-1", "Pending")], [told("a", '[{"outcome": "back"}]', succeeded=1)]), seen, 12.0)
+    look(Answers([], [told("a", succeeded=1)]), seen, 13.0)
+    assert seen["a"].stays == [("worker-0", 1.0, 2.0), ("worker-1", 9.0, 10.0)]
+    assert seen["a"].ended_s == 12.0
+
+
+def test_a_job_that_fails_ends_the_bench() -> None:
+    with pytest.raises(RuntimeError, match="a failed"):
+        look(Answers([], [told("a", failed=1)]), {"a": Ran("a", "small", 0.0)}, 1.0)
+
+
+def test_a_row_that_is_not_there_is_misuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local_cluster.real_node.node.what_is_missing", lambda: "")
+    monkeypatch.setattr("node_bench.interpreter.find", lambda *_: TORCH)
+    done = invoke("bench_moves", "--real", "--rows", "default,specom")
+    assert done.exit_code == 2
+    assert "no row specom" in done.output
+
+
+@pytest.mark.parametrize("mode", ["--real", "--validate"])
+def test_an_interpreter_without_pytorch_is_told_of_before_anything_starts(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("local_cluster.real_node.node.what_is_missing", lambda: "")
+    done = invoke("bench_moves", mode, "--python", "/nowhere/python")
+    assert done.exit_code == 1
+    assert "does not run as a Python interpreter" in done.output
