@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.records import FloatArray, IntArray, UsageSeries
-from recommender.series import FINEST_STEP_S, ContainerSamples, grid_is_absurd, median_interval_s, to_series
+from recommender.records import UsageSeries
+from recommender.series import FINEST_STEP_S, grid_is_absurd, median_interval_s, to_series
 from recommender.sources.base import Origins, Progress, RawSamples, ReadOptions
 from recommender.sources.checks import UnitsWatch, check_samples, check_step
 from recommender.sources.paths import access, find
 from recommender.sources.prometheus import AnswersReader
-from recommender.sources.readers import CsvReader, ParquetReader, Reader
-from recommender.sources.spill import available_memory_bytes, spill
-from recommender.sources.table import build
+from recommender.sources.readers import CsvReader, ParquetReader
+from recommender.sources.spill import SpilledTable, available_memory_bytes, spill
+from recommender.sources.table import SampleTable, build
 from recommender.units import BYTES_PER_MIB
 
 __all__ = ["ReadOptions", "SeriesSource", "open_source"]
@@ -33,6 +33,9 @@ SORTING_FACTOR = 3
 """Reading and sorting hold about three times the rows' own size for a moment."""
 
 NAMED_AT_MOST = 5
+
+Reader = ParquetReader | CsvReader | AnswersReader
+Samples = SampleTable | SpilledTable
 
 
 def open_source(
@@ -125,29 +128,6 @@ class _Intake:
         if self._progress is not None:
             of_mib = max(1, math.ceil(self.total_bytes / BYTES_PER_MIB))
             self._progress("reading (MiB)", math.ceil(of_mib * done_bytes / max(self.total_bytes, 1)), of_mib)
-
-
-class Samples(Protocol):
-    """Sorted samples, in memory or on disk."""
-
-    @property
-    def duplicates(self) -> int: ...
-
-    @property
-    def relabelled(self) -> tuple[tuple[str, str], ...]: ...
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    def intervals(self) -> list[tuple[IntArray, IntArray]]: ...
-
-    def extents(self) -> tuple[FloatArray, FloatArray, IntArray]: ...
-
-    def digests(self) -> list[tuple[str, bytes]]: ...
-
-    def samples(self, at: int, features: Sequence[str]) -> ContainerSamples: ...
-
-    def close(self) -> None: ...
 
 
 def _table_notes(table: Samples) -> list[str]:

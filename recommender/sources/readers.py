@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -17,110 +16,84 @@ _GZIP_EXPANDS = 8
 """Metrics as text shrink to about an eighth."""
 
 
-class Reader(Protocol):
-    """A file (or several that make sense together only) whose columns are understood but not yet read."""
+@dataclass(frozen=True, slots=True)
+class _FileReader:
+    """A file whose columns are understood but not yet read."""
 
-    @property
-    def file(self) -> Path:
-        """The file that messages name."""
+    file: Path
+    roles: Roles
 
     @property
     def value_columns(self) -> tuple[str, ...]:
         """Names of the numeric columns that will come."""
+        return tuple(self.roles.values)
 
     @property
     def label_columns(self) -> tuple[str, ...]:
         """Names of the text columns that will come beside the container."""
-
-    @property
-    def estimated_bytes(self) -> int:
-        """About how much memory all its rows take in normal form."""
-
-    def samples(self, origins: Origins, *, batched: bool) -> Iterator[RawSamples]:
-        """The rows, at once or in batches of bounded size."""
+        return tuple(self.roles.labels)
 
     def raw_name(self, column: str) -> str:
         """What the file calls a column of ours."""
+        return self.roles.raw_name(column)
 
-    def numeric_columns(self) -> set[str]:
-        """Every column that could serve as a feature."""
+    def _features(self, numeric: set[str]) -> set[str]:
+        return numeric - set(self.roles.keys) | set(self.roles.values)
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetReader:
+class ParquetReader(_FileReader):
     """Parquet."""
 
-    file: Path
     schema: pa.Schema
     n_rows: int
-    roles: Roles
 
     @classmethod
     def open(cls, file: Path, options: ReadOptions) -> ParquetReader:
         schema, n_rows = parquet.schema_of(file)
-        return cls(file, schema, n_rows, resolve(file, schema.names, options))
-
-    @property
-    def value_columns(self) -> tuple[str, ...]:
-        return tuple(self.roles.values)
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        return tuple(self.roles.labels)
+        return cls(file, resolve(file, schema.names, options), schema, n_rows)
 
     @property
     def estimated_bytes(self) -> int:
+        """About how much memory all its rows take in normal form."""
         return self.n_rows * row_bytes(self.roles)
 
     def samples(self, origins: Origins, *, batched: bool) -> Iterator[RawSamples]:
+        """The rows, at once or in batches of bounded size."""
         for table in parquet.read(self.file, self.roles.raw, batched):
             yield normalise(table, self.roles, origins)
 
-    def raw_name(self, column: str) -> str:
-        return self.roles.raw_name(column)
-
     def numeric_columns(self) -> set[str]:
-        return {field.name for field in self.schema if is_number(field.type)} - set(self.roles.keys) | set(
-            self.roles.values
-        )
+        """Every column that could serve as a feature."""
+        return self._features({field.name for field in self.schema if is_number(field.type)})
 
 
 @dataclass(frozen=True, slots=True)
-class CsvReader:
+class CsvReader(_FileReader):
     """CSV, plain or gzipped."""
 
-    file: Path
     header: delimited.Header
-    roles: Roles
 
     @classmethod
     def open(cls, file: Path, options: ReadOptions) -> CsvReader:
         header = delimited.read_header(file)
-        return cls(file, header, resolve(file, header.columns, options))
-
-    @property
-    def value_columns(self) -> tuple[str, ...]:
-        return tuple(self.roles.values)
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        return tuple(self.roles.labels)
+        return cls(file, resolve(file, header.columns, options), header)
 
     @property
     def estimated_bytes(self) -> int:
+        """See ParquetReader."""
         text_bytes = self.file.stat().st_size * (_GZIP_EXPANDS if delimited.is_gzip(self.file) else 1)
         n_rows = text_bytes / max(len(",".join(self.header.first_row)) + 1, 2 * len(self.header.columns))
         return int(n_rows * row_bytes(self.roles))
 
     def samples(self, origins: Origins, *, batched: bool) -> Iterator[RawSamples]:
+        """See ParquetReader."""
         for table in delimited.read(self.file, self.header, self.roles, batched):
             yield normalise(table, self.roles, origins)
 
-    def raw_name(self, column: str) -> str:
-        return self.roles.raw_name(column)
-
     def numeric_columns(self) -> set[str]:
-        return delimited.numeric_columns(self.file, self.header) - set(self.roles.keys) | set(self.roles.values)
+        """See ParquetReader."""
+        return self._features(delimited.numeric_columns(self.file, self.header))
 
 
 def row_bytes(roles: Roles) -> int:
