@@ -29,6 +29,7 @@ from recommender.cli.common import DURATION, STEP, map_option, names, progress_b
 from recommender.decisions import DecisionWriter, decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
+from recommender.files import write_bytes_aside
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases.contexts import runs_of
@@ -322,12 +323,11 @@ def _write(
     graph = None if model is None else model.graph
     table = None if model is None else model.statistics
     if outputs.html is not None:
-        from recommender.report.page import write_page  # noqa: PLC0415  jinja2 is needed here only
+        from recommender.report.page import render_page  # noqa: PLC0415  jinja2 is needed here only
 
-        write_page(
+        page = render_page(
             result,
             result.timelines,
-            outputs.html,
             generated_at=datetime.now(UTC),
             version=__version__,
             prices=prices,
@@ -335,6 +335,7 @@ def _write(
             sequences=runs,
             phase_table=table,
         )
+        write_bytes_aside(outputs.html, page.encode())
         written.append(("page", str(outputs.html)))
     if outputs.plots is not None:
         from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import

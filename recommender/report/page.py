@@ -8,14 +8,12 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import orjson
 from markupsafe import Markup
 
-from recommender.files import write_bytes_aside
 from recommender.phases.contexts import Run
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.prototypes import Prototype, prototypes
@@ -45,10 +43,9 @@ MOST_LEFT_OUT = 500
 MOST_PROTOTYPES = 12
 
 
-def write_page(
+def render_page(
     result: ReplayResult,
     timelines: Sequence[Timeline],
-    path: str | Path,
     *,
     generated_at: datetime,
     version: str,
@@ -56,8 +53,8 @@ def write_page(
     phase_graph: PhaseGraph | None = None,
     sequences: Iterable[Sequence[Run]] = (),
     phase_table: PhaseStatistics | None = None,
-) -> None:
-    """Write the page, whole or not at all.
+) -> str:
+    """The page as text.
 
     Parameters
     ----------
@@ -72,31 +69,6 @@ def write_page(
     phase_table
         What each phase looks like.
     """
-    page = render_page(
-        result,
-        timelines,
-        generated_at=generated_at,
-        version=version,
-        prices=prices,
-        phase_graph=phase_graph,
-        sequences=sequences,
-        phase_table=phase_table,
-    )
-    write_bytes_aside(path, page.encode())
-
-
-def render_page(
-    result: ReplayResult,
-    timelines: Sequence[Timeline],
-    *,
-    generated_at: datetime,
-    version: str,
-    prices: Prices | None = None,
-    phase_graph: PhaseGraph | None = None,
-    sequences: Iterable[Sequence[Run]] = (),
-    phase_table: PhaseStatistics | None = None,
-) -> str:
-    """The page as text; see `write_page`."""
     summary = summarise(result, prices) if result.containers else None
     shown = [timeline for timeline in timelines if len(timeline.timestamps)][:MOST_TIMELINES]
     paths = prototypes(sequence for sequence in sequences if sequence)[:MOST_PROTOTYPES]

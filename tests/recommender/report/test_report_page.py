@@ -6,8 +6,6 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -16,7 +14,7 @@ import pytest
 from recommender.records import ContainerReplay, ReplayResult, Tally
 from recommender.report import page as page_module
 from recommender.report.money import Prices
-from recommender.report.page import embedded, render_page, write_page
+from recommender.report.page import embedded, render_page
 from recommender.report.page_words import model_facts
 from recommender.report.timeline_data import MOST_POINTS, explained, timeline_data
 from tests.recommender.report.simulation import HOSTILE, Simulated, page_of, simulated_run
@@ -166,13 +164,6 @@ def test_timelines_without_phases_or_reasons_are_drawn(run: Simulated) -> None:
     text = render_page(run.result, plain, generated_at=WHEN, version="0")
     read(text)
     assert '"phases":[]' in text
-
-
-def test_the_file_is_the_page(run: Simulated, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"generated_at": WHEN, "version": "0"}
-    write_page(run.result, run.timelines, tmp_path / "report.html", **options)
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert text == render_page(run.result, run.timelines, **options)
 
 
 def test_explanations_become_words_with_units() -> None:
