@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from recommender.errors import Misuse, PhasewiseError
-from recommender.sources.mapping import ColumnMap, parse_map
+from recommender.sources.mapping import parse_map
 from recommender.units import parse_duration_s, parse_moment_s
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -22,58 +22,29 @@ INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 
 
-class DurationType(click.ParamType[float, Any]):
-    """`15s`, `10m`, `1h30m`, or bare seconds; the value is seconds."""
+class Parsed(click.ParamType[Any, Any]):
+    """What a function makes of a text; a text that it raises Misuse of is refused with its words."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return parse_duration_s(value)
+            return self._parse(value) if isinstance(value, str) else value
         except Misuse as error:
             self.fail(str(error), param, ctx)
 
 
-class StepType(DurationType):
-    """A duration, or `none` for samples as they come; the value is seconds, 0 for none."""
+DURATION = Parsed("duration", parse_duration_s)
+"""`15s`, `10m`, `1h30m`, or bare seconds; the value is seconds."""
 
-    name = "duration|none"
+STEP = Parsed("duration|none", lambda text: 0.0 if text == "none" else parse_duration_s(text))
+"""A duration, or `none` for samples as they come; the value is seconds, 0 for none."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        return 0.0 if value == "none" else super().convert(value, param, ctx)
+MOMENT = Parsed("moment", parse_moment_s)
+"""RFC 3339 or unix seconds; the value is unix seconds."""
 
-
-class MomentType(click.ParamType[float, Any]):
-    """RFC 3339 or unix seconds; the value is unix seconds."""
-
-    name = "moment"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            return parse_moment_s(value)
-        except Misuse as error:
-            self.fail(str(error), param, ctx)
-
-
-class MapType(click.ParamType[ColumnMap, Any]):
-    """`new=old` or `new=old:unit`."""
-
-    name = "new=old[:unit]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ColumnMap:
-        if isinstance(value, ColumnMap):
-            return value
-        try:
-            return parse_map(value)
-        except Misuse as error:
-            self.fail(str(error), param, ctx)
-
-
-DURATION, STEP, MOMENT, MAP = DurationType(), StepType(), MomentType(), MapType()
+MAP = Parsed("new=old[:unit]", parse_map)
 
 
 def names(text: str | None) -> tuple[str, ...]:

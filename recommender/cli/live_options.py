@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, Parsed
 from recommender.cli.grouped import GroupedOption
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
@@ -29,23 +29,18 @@ RAILS, BAND, LIMITS, OPERATION = (
 )
 
 
-class QuantityType(click.ParamType[float, Any]):
+def _parse_amount(text: str) -> float:
     """Cores or bytes as Kubernetes writes them: `250m`, `4Gi`."""
-
-    name = "quantity"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            parsed = parse_quantity(value)
-        except BadQuantity as error:
-            self.fail(f"{error}. Write 4, 250m or 8Gi", param, ctx)
-        if parsed <= 0:
-            self.fail(f"{value!r} is not above zero", param, ctx)
-        return parsed
+    try:
+        parsed = parse_quantity(text)
+    except BadQuantity as error:
+        raise Misuse(f"{error}. Write 4, 250m or 8Gi") from error
+    if parsed <= 0:
+        raise Misuse(f"{text!r} is not above zero")
+    return parsed
 
 
-QUANTITY = QuantityType()
-
+QUANTITY = Parsed("quantity", _parse_amount)
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 

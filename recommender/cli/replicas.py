@@ -8,11 +8,8 @@ import secrets
 import socket
 import threading
 from dataclasses import dataclass
-from typing import Any
 
-import click
-
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, Parsed
 from recommender.cli.live_options import grouped
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
@@ -31,20 +28,6 @@ log = logging.getLogger(__name__)
 
 _lease = grouped("Several replicas")
 _LEASE = LeaseTimes()
-
-
-class ShardType(click.ParamType[Shard, Any]):
-    """`I/N`."""
-
-    name = "I/N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:
-        if isinstance(value, Shard):
-            return value
-        try:
-            return parse_shard(str(value))
-        except Misuse as error:
-            self.fail(str(error), param, ctx)
 
 
 LEASE_OPTIONS = (
@@ -85,7 +68,7 @@ LEASE_OPTIONS = (
     ),
     _lease(
         "--shard",
-        type=ShardType(),
+        type=Parsed("I/N", parse_shard),
         default="0/1",
         help="Of N groups of namespaces only the I-th, counted from 0; each of 0/3, 1/3, 2/3 elects its own leader.",
     ),

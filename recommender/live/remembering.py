@@ -35,11 +35,12 @@ class Remembered:
         key = ObjectKey(group.namespace, group.scaler)
         state = self._states[key]
         history = HistogramAggregate(self._view.history(key, group.container))
-        return GroupStart(history, _standing(state, group.container), state.kept_group(group.container))
+        return GroupStart(history, _standing(state, group.container), state.kept_once("groups", group.container))
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
         """What the profile kept of a container."""
-        return self._states[ObjectKey(group.namespace, group.scaler)].kept_member(instance)
+        state = self._states[ObjectKey(group.namespace, group.scaler)]
+        return state.kept_once("members", f"{instance.pod_uid}/{instance.container}")
 
 
 def _standing(state: VpaState, container: str) -> Amounts:

@@ -161,7 +161,7 @@ class Service:
     def _turn(self) -> None:
         """One round, if it is ours to do and all is known that it takes."""
         leads = self._leads()
-        self._telemetry.leading(leads)
+        self._telemetry.leads.set(leads)
         if not leads:
             self._recommender = None
             self._finished_s = time.monotonic()
@@ -195,9 +195,9 @@ class Service:
         timing = self._timing
         self._keep(recommender, timing.checkpoints_within_s, timing.checkpoint_interval_s, timing.checkpoints_a_round)
         self._clear_away()
-        self._telemetry.unreadable_objects(self._view.unreadable)
+        self._telemetry.unreadable.set(self._view.unreadable)
         self._unserved.look(recommender.vpas.values(), time.monotonic())
-        self._telemetry.lead_time(recommender.engine.lead_time.seconds)
+        self._telemetry.lead_s.set(recommender.engine.lead_time.seconds)
         self._telemetry.round_done(report, recommender.vpas.values(), recommender.engine)
         self._say(report)
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE
 from recommender.engine.keys import Instance
 from recommender.engine.tally import Report
 from recommender.live.rules import shares
+from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
-
-
-class Nodes(Protocol):
-    """Where pods run."""
-
-    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
-        """What is left of the CPU of these nodes by the requests of all pods but those of these UIDs; only of nodes
-        that are known."""
 
 
 class Sharing:
     """What the engine is told of nodes that are shared."""
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+    def __init__(self, view: View) -> None:
+        self._view = view
         self._told: Mapping[str, float] = {}
 
     def look(self, states: Iterable[VpaState], report: Report) -> tuple[dict[str, float | None], dict[Instance, float]]:
@@ -38,7 +30,7 @@ class Sharing:
                 words = f"{SHARES}: {said[:40]!r} is none of {', '.join(WAYS_TO_SHARE)}"
                 report.problems[f"VPA {state.vpa.key}"] = words
         pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
-        now = self._nodes.spare_cores({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
+        now = self._view.spare_cores({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
         changed: dict[str, float | None] = {name: cores for name, cores in now.items() if self._told.get(name) != cores}
         changed |= dict.fromkeys(self._told.keys() - now.keys())
         self._told = now

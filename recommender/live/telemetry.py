@@ -188,18 +188,6 @@ class Telemetry:
         self.checkpoints.labels("failed").inc(failed)
         self.waiting.set(waiting)
 
-    def leading(self, leads: bool) -> None:
-        """Whether this process is the one that acts."""
-        self.leads.set(leads)
-
-    def lead_time(self, seconds: float) -> None:
-        """How long ahead targets are published now."""
-        self.lead_s.set(seconds)
-
-    def unreadable_objects(self, number: int) -> None:
-        """How many watched objects have a wrong form now."""
-        self.unreadable.set(number)
-
     def model(self, loaded: Loaded | None, problem: str) -> None:
         """A model is in use from now on; or one was refused, for a reason."""
         self.refused.set(1 if problem else 0)

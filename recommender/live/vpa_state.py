@@ -9,7 +9,7 @@ from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
-from recommender.engine.keys import Group, Instance
+from recommender.engine.keys import Group
 from recommender.engine.target import Target
 from recommender.growth import Growth
 from recommender.live.view.view import SelectedPods
@@ -82,18 +82,6 @@ class VpaState:
             if isinstance(kept.get(part), dict):
                 self.kept[part] = dict(kept[part])
 
-    def kept_group(self, container: str) -> Mapping[str, Any] | None:
-        """What was kept of a group, once."""
-        return self.kept.get("groups", {}).pop(container, None)
-
-    def kept_member(self, instance: Instance) -> Mapping[str, Any] | None:
-        """What was kept of a container, once."""
-        return self.kept.get("members", {}).pop(f"{instance.pod_uid}/{instance.container}", None)
-
-    def kept_stages(self, pod_uid: str) -> Mapping[str, Any]:
-        """What was kept of what a pod said that it does, once."""
-        return self.kept.get("stages", {}).pop(pod_uid, {})
-
-    def kept_growth(self, pod_uid: str) -> Mapping[str, Any] | None:
-        """What was kept of a pod's progress, once."""
-        return self.kept.get("growth", {}).pop(pod_uid, None)
+    def kept_once(self, part: str, name: str) -> Mapping[str, Any] | None:
+        """What was kept of one thing in a part of `kept`; None where nothing was, or when asked again."""
+        return self.kept.get(part, {}).pop(name, None)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
-from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.made import WantedVpa, is_as_wanted, is_edited, is_made_by, names_for
 from recommender.cluster.workloads.namespaces import Namespace
@@ -18,22 +16,10 @@ from recommender.cluster.workloads.targets import TRAINING_JOBS
 from recommender.cluster.workloads.training_jobs import KINDS
 from recommender.live.auto.harmless import harmless
 from recommender.live.auto.settings import AUTO, read_wish
+from recommender.live.auto.view import AutoView
 
 COVERED = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")}
 """(group, kind) of the workloads that get a VPA; well-known kinds have no group here."""
-
-
-class Surroundings(Protocol):
-    """What else must be known of a cluster. Where a call raises an ApiError, that workload's VPA stays as it is."""
-
-    def is_scalable(self, api_version: str, kind: str) -> bool:
-        """Whether objects of a kind can be scaled: else the VPA's updater knows nothing of them."""
-
-    def has_in_place(self, namespace: str) -> bool:
-        """Whether VPAs may have the update mode `InPlace`."""
-
-    def live_pods(self, workload: Workload) -> Collection[Resizability]:
-        """What the live pods of a workload say of resizing."""
 
 
 MADE_OF_JOBS = "JobSet"
@@ -70,7 +56,7 @@ def plan(
     workloads: Mapping[Ref, Workload],
     vpas: Mapping[ObjectKey, Vpa],
     recommender: str,
-    around: Surroundings,
+    around: AutoView,
 ) -> VpaChanges:
     """What is to be done so that each labelled workload has one VPA, and none beside a VPA that a person made.
 
@@ -80,6 +66,8 @@ def plan(
         All that are known in this namespace.
     recommender
         Our name: what made VPAs say in `recommenders` and in their label.
+    around
+        What else must be known. Where a call raises an ApiError, that workload's VPA stays as it is.
     """
     return _Planning(namespace, workloads, vpas, recommender, around).done()
 
@@ -91,7 +79,7 @@ class _Planning:
         workloads: Mapping[Ref, Workload],
         vpas: Mapping[ObjectKey, Vpa],
         recommender: str,
-        around: Surroundings,
+        around: AutoView,
     ) -> None:
         self._namespace, self._workloads, self._vpas = namespace, workloads, vpas
         self._recommender, self._around = recommender, around

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from recommender import artifacts
 from recommender import model as models
@@ -55,12 +56,14 @@ class Refusal(NamedTuple):
     since_s: float
 
 
-class ModelSource(Protocol):
+class ModelSource(ABC):
     """A place that holds a model, and may hold another one later."""
 
+    @abstractmethod
     def version(self) -> Hashable | None:
         """What changes when the model does; None while there is none, or it cannot be known."""
 
+    @abstractmethod
     def load(self) -> Loaded:
         """The model as it is now.
 
@@ -70,14 +73,14 @@ class ModelSource(Protocol):
             It is missing or damaged.
         """
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027
         """Begin to watch, where it takes that."""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027
         """End that."""
 
 
-class BundledModel:
+class BundledModel(ModelSource):
     """The model that ships with Phasewise. It does not change."""
 
     def version(self) -> Hashable | None:
@@ -87,12 +90,8 @@ class BundledModel:
         manifest = resources.files("recommender.data") / "model" / artifacts.MANIFEST
         return Loaded(models.load(models.BUNDLED), sha256(manifest.read_bytes()).hexdigest(), None)
 
-    def start(self) -> None: ...
 
-    def stop(self) -> None: ...
-
-
-class ModelFolder:
+class ModelFolder(ModelSource):
     """A model folder, looked at anew each time: it may be written again, renamed, or be reached by another link.
 
     The kubelet changes a mounted ConfigMap by turning a link: the files reached by the same names are then others.
@@ -116,12 +115,8 @@ class ModelFolder:
         except OSError as error:
             raise BadArtifact(f"{manifest}: {error.strerror}. It went while it was read.") from error
 
-    def start(self) -> None: ...
 
-    def stop(self) -> None: ...
-
-
-class ModelConfigMap:
+class ModelConfigMap(ModelSource):
     """A model in a ConfigMap, watched."""
 
     def __init__(self, api: Api, key: ObjectKey) -> None:

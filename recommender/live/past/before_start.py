@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
-from recommender.live.past.histories import Histories, PodOwners, Remembering
+from recommender.live.outside.cluster_view import ClusterView
+from recommender.live.past.histories import Histories, PodOwners
 from recommender.live.view.view import Place
 from recommender.policies.histogram import HistogramSession
 from recommender.records import FloatArray, Sample
 from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_faults import QueryRefused
-from recommender.sources.prometheus_past import Owners
+from recommender.sources.prometheus_past import Owners, PrometheusPast
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +33,6 @@ containers at 15 s, or six minutes of ten thousand."""
 
 WITHIN_S = 300.0
 """What has not come until then is left out."""
-
-
-class Past(Protocol):
-    """Where the past is asked for. Every call may raise a `PhasewiseError`."""
-
-    def owners(self, namespaces: Collection[str], start_s: float, end_s: float) -> Owners:
-        """Who controlled which pod."""
-
-    def stretches(
-        self, namespaces: Collection[str], start_s: float, end_s: float, stretch_s: float
-    ) -> Iterator[UsageBlock]:
-        """Mean cores and most bytes of each container in stretches that end at start_s, ... end_s; oldest first."""
-
-    def samples(self, namespaces: Collection[str], start_s: float, end_s: float, step_s: float) -> Iterator[UsageBlock]:
-        """Samples at start_s, start_s + step_s, ... end_s; oldest first."""
 
 
 class Told(NamedTuple):
@@ -73,7 +59,7 @@ class PriorHistory:
 
     def __init__(
         self,
-        past: Past,
+        past: PrometheusPast,
         length_s: float,
         resolution_s: float,
         step_s: float,
@@ -87,7 +73,7 @@ class PriorHistory:
         self._until_s = -math.inf
         self._left: tuple[set[str], float, float] | None = None
 
-    def load(self, view: Remembering) -> Told:
+    def load(self, view: ClusterView) -> Told:
         """Give the view the histories; where they fail, that is said, and those of checkpoints stay."""
         self._until_s, self._left = self._stopwatch() + WITHIN_S, None
         now_s = math.floor(self._clock() / self._step_s) * self._step_s

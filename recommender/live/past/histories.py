@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
-from recommender.live.view.view import SelectedPods
+from recommender.live.outside.cluster_view import ClusterView
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
@@ -26,19 +24,6 @@ from recommender.sources.prometheus_past import Owner, Owners
 log = logging.getLogger(__name__)
 
 NO_DECISIONS = np.empty(0, np.int64)
-
-
-class Remembering(Protocol):
-    """The part of a cluster's view that histories are about."""
-
-    def vpas(self) -> Sequence[Vpa]: ...
-
-    def select(self, vpa: Vpa) -> SelectedPods: ...
-
-    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None: ...
-
-    def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
-        """Histories that take the place of what checkpoints knew."""
 
 
 @dataclass(slots=True)
@@ -64,7 +49,7 @@ class PodOwners:
     owners: Owners = field(default_factory=lambda: Owners({}, {}))
 
     @classmethod
-    def of(cls, view: Remembering) -> PodOwners:
+    def of(cls, view: ClusterView) -> PodOwners:
         """As they are now."""
         homes = cls()
         for vpa in view.vpas():

@@ -112,9 +112,9 @@ def _said(state: VpaState, pod: Pod, stages: Sequence[Stage]) -> None:
 
 def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str, str]:
     """Go on with what the profile kept of a pod, or with the curve of the one before it."""
-    if (said := Stages.restored(state.kept_stages(pod.uid))) is not None:
+    if (said := Stages.restored(state.kept_once("stages", pod.uid) or {})) is not None:
         state.stages.setdefault(pod.uid, said)
-    kept, run = state.kept_growth(pod.uid), run_of(pod)
+    kept, run = state.kept_once("growth", pod.uid), run_of(pod)
     if pod.uid in state.growth:
         return {}
     if kept is None:

@@ -82,7 +82,7 @@ def an_engine(containers: int) -> Any:
 
 def test_a_round_is_told_in_full(telemetry: Telemetry, clock: Clock) -> None:
     telemetry.round_done(a_report(), [], an_engine(9))
-    telemetry.lead_time(85.0)
+    telemetry.lead_s.set(85.0)
     clock.now_s += 12.0
     told = values(telemetry)
     assert told["phasewise_rounds_total",] == 1
