@@ -52,11 +52,11 @@ class PastQueries(UsageQueries):
         """Most bytes by container and node."""
         return f"max by ({self.key}, {self.settings.labels.node}) ({self._peak(batch)})"
 
-    def containers(self, batch: str = "") -> str:
+    def containers(self) -> str:
         """How many containers each namespace had."""
-        return f"count by ({self.settings.labels.namespace}) (max by ({self.key}) ({self._peak(batch)}))"
+        return f"count by ({self.settings.labels.namespace}) (max by ({self.key}) ({self._peak()}))"
 
-    def _peak(self, batch: str) -> str:
+    def _peak(self, batch: str = "") -> str:
         series = selected(self.settings.memory_metric, self.settings, batch)
         return f"max_over_time({series}[{duration(self.staleness_s)}])"
 

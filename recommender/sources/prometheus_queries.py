@@ -135,9 +135,9 @@ class UsageQueries:
         series = f"{self.settings.requests_metric}{{{', '.join(matchers)}}}"
         return f"max by ({', '.join((*labels.key, 'resource'))}) ({series})"
 
-    def containers(self, batch: str = "") -> str:
+    def containers(self) -> str:
         """How many containers each namespace has."""
-        counted = f"max by ({self.key}) ({self._fresh(selected(self.settings.memory_metric, self.settings, batch))})"
+        counted = f"max by ({self.key}) ({self._fresh(memory_series(self.settings))})"
         return f"count by ({self.settings.labels.namespace}) ({counted})"
 
     def doubled(self) -> str:

@@ -89,7 +89,7 @@ class UsageQuery:
         return found
 
     def blocks(
-        self, start_s: float, end_s: float, step_s: float, batch: str = "", *, with_requests: bool = True
+        self, start_s: float, end_s: float, step_s: float, *, with_requests: bool = True
     ) -> Iterator[UsageBlock]:
         """Everything between two moments, the ends included, in blocks of bounded size, one after another in time.
 
@@ -97,17 +97,15 @@ class UsageQuery:
         ----------
         step_s
             Whole seconds; moments are start_s, start_s + step_s, ...
-        batch
-            A matcher of namespaces that narrows the settings.
         with_requests
             False asks for use alone, a third less.
         """
         queries = self.queries(start_s, end_s)
         n_points = _points(start_s, end_s, step_s)
         coarse_s = step_s * max(1, math.ceil(n_points / _COUNTS_PER_BLOCK))
-        containers = self.containers(start_s, end_s, coarse_s, batch)
+        containers = self.containers(start_s, end_s, coarse_s)
         total = max(1, round(sum(containers.values())))
-        parts = [batch] if batch else batches(containers, self.settings.series_per_query, self.settings)
+        parts = batches(containers, self.settings.series_per_query, self.settings)
         at_once = max(1, SAMPLES_PER_ANSWER // total)
         asked = (queries.cpu, queries.memory, queries.requests)[: 3 if with_requests else 2]
         for first in range(0, n_points, at_once):
@@ -144,10 +142,10 @@ class UsageQuery:
             return None
         return MEASURED_OVER_S / float(np.rint(counts.max()))
 
-    def containers(self, start_s: float, end_s: float, step_s: float, batch: str = "") -> dict[str, float]:
+    def containers(self, start_s: float, end_s: float, step_s: float) -> dict[str, float]:
         """The most containers that each namespace had at any of the moments start_s, start_s + step_s, ..."""
         queries = self.queries(start_s, end_s)
-        return _by_namespace(self.client.range(queries.containers(batch), start_s, end_s, step_s), self.settings)
+        return _by_namespace(self.client.range(queries.containers(), start_s, end_s, step_s), self.settings)
 
     def _latest(self, query: str, at_s: float) -> dict[ContainerName, float]:
         """Container by container; the largest where there are several series."""

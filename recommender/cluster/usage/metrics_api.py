@@ -37,7 +37,7 @@ ANSWERED_WITHIN_S = 5.0
 """Between two pieces of the answer: a metrics server that hangs must not hold up a round, or its end."""
 
 
-def read_usage(api: Api, namespace: str | None = None, label_selector: str = "") -> UsageReport:
+def read_usage(api: Api, namespace: str | None = None) -> UsageReport:
     """The usage of every container of a namespace, or of all, in one request (the API knows no pages).
 
     Raises
@@ -45,8 +45,7 @@ def read_usage(api: Api, namespace: str | None = None, label_selector: str = "")
     ApiError
         The metrics API does not answer: `NotFound` where it is not installed, `ServerFailed` while it is down.
     """
-    query = {"labelSelector": label_selector} if label_selector else None
-    return usage_of(api.get(path_of(POD_METRICS, namespace), query, timeout_s=ANSWERED_WITHIN_S))
+    return usage_of(api.get(path_of(POD_METRICS, namespace), timeout_s=ANSWERED_WITHIN_S))
 
 
 def usage_of(answer: dict[str, Any]) -> UsageReport:

@@ -114,11 +114,6 @@ class Reflector(Generic[T]):
         """The objects that cannot be read, and why; they are not in the snapshot."""
         return self._store.broken
 
-    @property
-    def parse_failures(self) -> int:
-        """How often an object could not be read, since the start."""
-        return self._store.parse_failures
-
     def staleness_s(self) -> float:
         """Seconds since the server last told us anything; infinite before the first time.
 

@@ -35,8 +35,6 @@ class Store(Generic[T]):
         self._snapshot: Mapping[ObjectKey, T] | None = None
         self.version = 0
         """Rises with every change of the snapshot: equal to that of your last look means that nothing changed."""
-        self.parse_failures = 0
-        """How often an object could not be read, since the start."""
 
     def snapshot(self) -> Mapping[ObjectKey, T]:
         """All objects as they are now; later changes do not show in it. Free while nothing changes."""
@@ -73,7 +71,6 @@ class Store(Generic[T]):
         try:
             found = self._parse(raw)
         except Exception as error:  # noqa: BLE001  # whatever is wrong with one object must not stop the others
-            self.parse_failures += 1
             problem = str(error) if isinstance(error, ClusterError) else f"{type(error).__name__} while reading it"
             if self._broken.get(key) != problem:
                 log.warning("%s %s cannot be read: %s", self._kind, key, problem)

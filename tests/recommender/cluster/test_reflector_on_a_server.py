@@ -125,7 +125,6 @@ def test_a_broken_object_is_named_and_stops_nobody(api: Api, maps: str, start: A
     api.patch(f"{maps}/bad", {"data": {"text": "mended"}})
     wait_until(lambda: "bad" in texts(reflector), "the mended one", timeout_s=5)
     assert not reflector.broken
-    assert reflector.parse_failures == 1
 
 
 def test_what_changed_and_went_while_the_server_was_away_is_seen_afterwards(
