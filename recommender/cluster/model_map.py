@@ -42,13 +42,7 @@ class ModelMap:
 
 @reads("ConfigMap")
 def read_model_map(raw: Fields) -> ModelMap:
-    """The files from a ConfigMap's JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """The files from a ConfigMap's JSON."""
     metadata = raw.child("metadata")
     key = read_key(metadata)
     files: dict[str, bytes] = {}

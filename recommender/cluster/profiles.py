@@ -56,13 +56,7 @@ class Kept:
 
 @reads("PhaseProfile")
 def read_profile(raw: Fields) -> Profile:
-    """Whose a PhaseProfile is, from its JSON, or from its metadata alone.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """Whose a PhaseProfile is, from its JSON, or from its metadata alone."""
     metadata = raw.child("metadata")
     owners = [owner.text("uid") for owner in metadata.children("ownerReferences")]
     return Profile(read_key(metadata), owners[0] if owners else "")
@@ -70,13 +64,7 @@ def read_profile(raw: Fields) -> Profile:
 
 @reads("PhaseProfile")
 def read_kept(raw: Fields) -> Kept:
-    """What a PhaseProfile keeps, from its JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """What a PhaseProfile keeps, from its JSON."""
     profile, status = read_profile(raw.raw), raw.child("status").raw
     state, updated = status.get("state"), status.get("updated")
     return Kept(

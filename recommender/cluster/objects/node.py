@@ -30,13 +30,7 @@ class Node:
 
 @reads("Node")
 def read_node(raw: Fields) -> Node:
-    """A node from its JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """A node from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     return Node(
         name=metadata.required("name"),

@@ -152,13 +152,7 @@ class Pod:
 
 @reads("Pod")
 def read_pod(raw: Fields) -> Pod:
-    """A pod from its JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """A pod from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     created_s = metadata.time_s("creationTimestamp")
     statuses = {told.text("name"): told for told in status.children("containerStatuses")}

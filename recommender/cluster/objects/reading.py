@@ -142,7 +142,10 @@ class Fields:
 
 
 def reads(kind: str) -> Callable[[Callable[[Fields], Read]], Callable[[Json], Read]]:
-    """Make of a function that reads `Fields` one that reads plain JSON and raises `BadObject`."""
+    """Make of a function that reads `Fields` one that reads plain JSON.
+
+    It raises `BadObject`, with the field named, where one has the wrong form.
+    """
 
     def decorate(read: Callable[[Fields], Read]) -> Callable[[Json], Read]:
         @wraps(read)

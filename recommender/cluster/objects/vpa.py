@@ -141,13 +141,7 @@ def _read_policy(policy: Fields) -> ContainerPolicy:
 
 @reads("VerticalPodAutoscaler")
 def read_vpa(raw: Fields) -> Vpa:
-    """A VPA from its JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """A VPA from its JSON."""
     metadata, spec = raw.child("metadata"), raw.child("spec")
     target, update = spec.child("targetRef"), spec.child("updatePolicy")
     return Vpa(

@@ -95,13 +95,7 @@ class Eviction(NamedTuple):
 
 @reads("Event")
 def read_eviction(raw: Fields) -> Eviction | None:
-    """The kills in an `Evicted` event; None when the node was short of something else, or says nothing usable.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """The kills in an `Evicted` event; None when the node was short of something else, or says nothing usable."""
     metadata, about = raw.child("metadata"), raw.child("involvedObject")
     if raw.text("reason") != EVICTED or about.text("kind") != "Pod":
         return None

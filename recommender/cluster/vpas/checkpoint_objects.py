@@ -56,13 +56,7 @@ class Checkpoint:
 
 @reads("VerticalPodAutoscalerCheckpoint")
 def read_checkpoint(raw: Fields) -> Checkpoint:
-    """A checkpoint from its JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """A checkpoint from its JSON."""
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     here = read_key(metadata)
     return Checkpoint(

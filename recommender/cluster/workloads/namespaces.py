@@ -31,13 +31,7 @@ class Namespace:
 
 @reads("Namespace")
 def read_namespace(raw: Fields) -> Namespace:
-    """A namespace from its JSON.
-
-    Raises
-    ------
-    BadObject
-        A field has the wrong form; named.
-    """
+    """A namespace from its JSON."""
     metadata = raw.child("metadata")
     return Namespace(
         name=metadata.required("name"),
