@@ -52,8 +52,8 @@ class LivePrometheus:
         def samples(now_s: float) -> Iterable[tuple[Place, Sample]]:
             if prior is not None:
                 yield from prior.samples()
-            for place, used in query.current_usage(now_s).items():
-                yield Place(*place), Sample(used.timestamp_s, used.cpu_cores, used.memory_bytes)
+            for place, sample in query.current_usage(now_s).items():
+                yield Place(*place), sample
 
         return lambda now_s: Used(samples(now_s))
 

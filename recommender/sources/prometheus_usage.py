@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
+from recommender.records import Sample
 from recommender.sources.prometheus_api import SAMPLES_PER_ANSWER, PrometheusClient
 from recommender.sources.prometheus_blocks import ContainerName, UsageBlock, block_of, container_name
 from recommender.sources.prometheus_numbers import Answered
@@ -31,14 +31,6 @@ MEASURED_AGAIN_S = 3600.0
 """A Prometheus may be told to scrape less often: a window that has become too short finds nothing any more."""
 
 
-class UsageSample(NamedTuple):
-    """The latest sample of a container: when it was taken (unix seconds), cores and bytes."""
-
-    timestamp_s: float
-    cpu_cores: float
-    memory_bytes: float
-
-
 class UsageQuery:
     """Use of all containers that settings choose, by a number of queries that does not grow with containers.
 
@@ -57,8 +49,8 @@ class UsageQuery:
         self._known = queries
         self._measured_s = math.inf if queries is not None else -math.inf
 
-    def current_usage(self, at_s: float) -> dict[ContainerName, UsageSample]:
-        """What each container used lately, by four queries.
+    def current_usage(self, at_s: float) -> dict[ContainerName, Sample]:
+        """The latest sample of each container, by four queries.
 
         A container whose latest sample is older than the settings allow, or that has no rate yet, is left out.
 
@@ -77,7 +69,7 @@ class UsageQuery:
         if at_s - self._measured_s > MEASURED_AGAIN_S:
             self._known = None
         queries = self.queries(at_s, at_s)
-        found: dict[ContainerName, UsageSample] = {}
+        found: dict[ContainerName, Sample] = {}
         counted = _by_namespace(self.client.instant(queries.containers(), at_s), self.settings)
         for batch in batches(counted, self.settings.series_per_query, self.settings):
             cpu, memory, sampled_at = (
@@ -85,7 +77,7 @@ class UsageQuery:
             )
             for name in cpu.keys() & memory.keys() & sampled_at.keys():
                 if at_s - sampled_at[name] <= queries.staleness_s:
-                    found[name] = UsageSample(sampled_at[name], cpu[name], memory[name])
+                    found[name] = Sample(sampled_at[name], cpu[name], memory[name])
         return found
 
     def blocks(

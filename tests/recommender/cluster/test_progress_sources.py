@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,6 @@ def a_pod(name: str, asks: str | None = "true", *, running: bool = True, **annot
             "status": {"containerStatuses": [{"name": "main", "state": state}, {"name": "side", "state": state}]},
         }
     )
-
-
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    fake = FakeServer()
-    yield fake
-    fake.server.shutdown()
-    fake.server.server_close()
 
 
 @pytest.fixture

@@ -12,17 +12,15 @@ import pytest
 
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod
-from recommender.engine.fleet import Fleet
 from recommender.engine.keeping import pack, unpack
 from recommender.engine.moments import moment
-from recommender.engine.options import Options
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
-from recommender.policies.constraints import SharedLimits
 from recommender.readings import PodName, Reading, Stage, Told
-from tests.fakes.records import MODEL, Records, a_pod, a_vpa, rounds
+from tests.fakes import records
+from tests.fakes.records import Records, a_pod, a_vpa, rounds
 
 LOSSES = [2.0, 1.4, 1.1, 1.09, 1.088, 1.087, 1.0864]
 """Thirty seconds apart: progressing up to the third, then watching, then converged (see test_growth)."""
@@ -50,22 +48,14 @@ class Says:
 
 @pytest.fixture
 def cluster() -> Records:
-    records = Records()
-    records.raw["job"] = a_vpa()
-    records.pods["job"] = [a_pod("job-1"), a_pod("job-2")]
-    return records
+    made = Records()
+    made.raw["job"] = a_vpa()
+    made.pods["job"] = [a_pod("job-1"), a_pod("job-2")]
+    return made
 
 
 def recommender(cluster: Records, *sources: ProgressSource) -> Recommender:
-    return Recommender(
-        cluster,
-        lambda *asks: Fleet(MODEL, 1.0, 30, *asks),
-        Options(),
-        SharedLimits(),
-        clock=lambda: cluster.now_s,
-        stopwatch=lambda: cluster.now_s,
-        progress=Progress(sources, GrowthOptions()),
-    )
+    return records.recommender(cluster, progress=Progress(sources, GrowthOptions()))
 
 
 def train(ours: Recommender, cluster: Records, source: Says, losses: Sequence[float], pod: str = "job-1") -> None:
