@@ -11,13 +11,7 @@ _NAMED_AT_MOST = 12
 
 
 def what_is_there(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> str:
-    """That no container was found, and the likeliest reason, with what to change.
-
-    Raises
-    ------
-    PrometheusError
-        No answer.
-    """
+    """That no container was found, and the likeliest reason, with what to change."""
     metric, labels = settings.memory_metric, settings.labels
     nothing = (
         f"no use of containers between {moment(start_s)} and {moment(end_s)}: {memory_series(settings)} has no sample "

@@ -54,7 +54,7 @@ _PATIENCE = 1.1
 
 
 class PrometheusClient:
-    """Asks one Prometheus; for one thread.
+    """Asks one Prometheus; for one thread. Whatever asks it raises a `PrometheusError` where no answer comes.
 
     Parameters
     ----------
@@ -90,13 +90,7 @@ class PrometheusClient:
         self._session = requests.Session()
 
     def instant(self, query: str, at_s: float) -> Answered:
-        """The vector of a query at a moment.
-
-        Raises
-        ------
-        PrometheusError
-            No answer; see prometheus_faults.
-        """
+        """The vector of a query at a moment."""
         return self._samples("query", {"query": query, "time": _moment(at_s)})
 
     def range(self, query: str, start_s: float, end_s: float, step_s: float, *, series: int = 1) -> Answered:

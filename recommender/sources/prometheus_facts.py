@@ -70,13 +70,7 @@ class Facts:
 
 
 def told_facts(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> Facts:
-    """What is told about the time between two moments, by eight instant queries and three of the index.
-
-    Raises
-    ------
-    PrometheusError
-        No answer.
-    """
+    """What is told about the time between two moments, by eight instant queries and three of the index."""
     asks = _Asks(client, settings, end_s + TOLD_WITHIN_S, end_s - start_s + TOLD_WITHIN_S)
     columns: dict[str, dict[Key, float]] = {name: asks.by_pod(metric) for name, metric in _BY_POD.items()}
     columns["exit_code"] = asks.exit_codes()

@@ -70,11 +70,6 @@ def past_blocks(
     ----------
     start_s, end_s
         Unix seconds, whole stretches apart; stretches end at start_s, start_s + stretch_s, ... end_s.
-
-    Raises
-    ------
-    PrometheusError
-        No answer.
     """
     interval_s = UsageQuery(client, settings).scrape_interval_s(start_s, end_s) or UNKNOWN_SCRAPE_INTERVAL_S
     queries = PastQueries(settings, stretch_s, stretch_s, interval_s)
@@ -129,11 +124,6 @@ def past_owners(client: PrometheusClient, settings: UsageSettings, start_s: floa
 
     Not by the labels of pods, as the default recommender does: kube-state-metrics leaves them out unless it is told
     otherwise, and in the names of Prometheus' labels the dots and slashes of Kubernetes' are lost.
-
-    Raises
-    ------
-    PrometheusError
-        No answer.
     """
     labels = settings.request_labels
 

@@ -33,7 +33,8 @@ class Quota:
 def read_quota(raw: Fields) -> Quota | None:
     """None when it bounds neither requests nor limits, or is for BestEffort pods, which have none.
 
-    One of another scope is taken to be for all: at worst less is asked for than there is."""
+    One of another scope is taken to be for all: at worst less is asked for than there is.
+    """
     spec, status = raw.child("spec"), raw.child("status")
     hard, used = spec.child("hard"), status.child("used")
     requests = _left(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same

@@ -63,7 +63,7 @@ class WriteReport:
 
 
 class Checkpoints:
-    """The checkpoint objects of the VPAs that name us.
+    """The checkpoint objects of the VPAs that name us; an `ApiError` where they cannot be listed.
 
     Parameters
     ----------
@@ -85,13 +85,7 @@ class Checkpoints:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def load(self, vpas: Collection[ObjectKey]) -> list[Checkpoint]:
-        """The checkpoints of these VPAs: at the start, and of those that come to us later. Of several the latest.
-
-        Raises
-        ------
-        ApiError
-            They cannot be listed.
-        """
+        """The checkpoints of these VPAs: at the start, and of those that come to us later. Of several the latest."""
         wanted, latest = frozenset(vpas), dict[CheckpointKey, Checkpoint]()
         namespaces = sorted({vpa.namespace for vpa in wanted})
         apart = self._namespace is None and len(namespaces) <= LISTED_APART
@@ -263,11 +257,6 @@ class Checkpoints:
             Unix seconds.
         covers
             Whether what lies in a namespace is our business.
-
-        Raises
-        ------
-        ApiError
-            They cannot be listed.
         """
         gone = []
         for checkpoint in list(self._listed(self._namespace)):

@@ -34,6 +34,8 @@ class _Known:
 class Discovery:
     """Kinds looked up once and remembered; asking again costs nothing for five minutes.
 
+    An `ApiError` is raised where the server could not say.
+
     Parameters
     ----------
     clock
@@ -45,13 +47,7 @@ class Discovery:
         self._known: dict[str, _Known] = {}
 
     def find(self, api_version: str, kind: str) -> Resource | None:
-        """The resource of a kind, of this version or else of the one its group prefers; None when there is none.
-
-        Raises
-        ------
-        ApiError
-            The server could not say.
-        """
+        """The resource of a kind, of this version or else of the one its group prefers; None when there is none."""
         found = self._kinds(api_version).get(kind) if api_version else None
         if found is not None or "/" not in api_version:
             return found
@@ -86,11 +82,6 @@ def served(api: Api, kinds: Collection[tuple[str, str]]) -> dict[tuple[str, str]
     """Those of the kinds, given as (group, kind), that the server has now; nothing is remembered.
 
     A kind that is served in several versions is given in the one that its group prefers, else in the first.
-
-    Raises
-    ------
-    ApiError
-        The server could not say.
     """
     groups = {group for group, _ in kinds}
     found: dict[tuple[str, str], Resource] = {}

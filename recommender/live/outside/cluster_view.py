@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class ClusterView:
-    """What a round sees of a real cluster.
+    """What a round sees of a real cluster. As in `View`, every call may raise a `ClusterError`.
 
     Parameters
     ----------
@@ -136,11 +136,6 @@ class ClusterView:
         """Read checkpoints and profiles of the VPAs that have come since the last call; broken ones are left out.
 
         Until theirs are read, `vpas` does not name them: what we knew of them would be written over what stands there.
-
-        Raises
-        ------
-        ApiError
-            They cannot be listed.
         """
         ours = {vpa.key: vpa.uid for vpa in self._ours()}
         for gone in [key for key, uid in self._loaded.items() if ours.get(key) != uid]:
@@ -226,7 +221,8 @@ class ClusterView:
 
     def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
         """What is left of the CPU of these nodes by the requests of all pods but those of these UIDs; only of nodes
-        that are known."""
+        that are known.
+        """
         return self._rooms.spare_cores(nodes, (pod for pod in self._pods.everywhere() if pod.uid not in but))
 
     def publish(
@@ -286,13 +282,7 @@ class ClusterView:
         return self._histories.keep(statuses, self._vpas.snapshot(), within_s, every_s, at_most)
 
     def clear_away(self) -> list[str]:
-        """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went.
-
-        Raises
-        ------
-        ApiError
-            They cannot be listed.
-        """
+        """Delete checkpoints of ours whose VPA or container is gone; returns the names of those that went."""
         if self._observe_only or not self._leads():
             return []
         ours = {vpa.key for vpa in self._ours()}

@@ -23,7 +23,7 @@ Statuses = Mapping[ObjectKey, Callable[[], Mapping[str, Mapping[str, object]]]]
 
 
 class Histories:
-    """The histograms of containers, as they were when their VPA came to us.
+    """The histograms of containers, as they were when their VPA came to us; an `ApiError` where they cannot be listed.
 
     Parameters
     ----------
@@ -37,13 +37,7 @@ class Histories:
         self._known: dict[CheckpointKey, HistogramSession] = {}
 
     def load(self, fresh: Collection[ObjectKey], others: Collection[ObjectKey]) -> None:
-        """Read those of VPAs that have come, and keep those of others; broken ones are left out.
-
-        Raises
-        ------
-        ApiError
-            They cannot be listed.
-        """
+        """Read those of VPAs that have come, and keep those of others; broken ones are left out."""
         self._known = {key: past for key, past in self._known.items() if key.vpa in others}
         for checkpoint in self._checkpoints.load(fresh):
             try:
@@ -78,11 +72,5 @@ class Histories:
         return self._checkpoints.write(ready, time.monotonic() + within_s, at_most, every_s)
 
     def clear_away(self, existing: Set[ObjectKey], ours: Set[ObjectKey]) -> list[str]:
-        """Delete checkpoints whose VPA or container is gone; returns the names of those that went.
-
-        Raises
-        ------
-        ApiError
-            They cannot be listed.
-        """
+        """Delete checkpoints whose VPA or container is gone; returns the names of those that went."""
         return self._checkpoints.collect(existing, ours, self._clock(), self._scope.covers)

@@ -59,13 +59,7 @@ class ProfileStore:
         return kept.state if kept is not None and kept.owner_uid == vpa.uid else None
 
     def classes(self, now_s: float) -> dict[ObjectKey, tuple[str, float]]:
-        """The state of each workload class by namespace and name, and when it was used last (unix seconds).
-
-        Raises
-        ------
-        ApiError
-            They cannot be listed.
-        """
+        """The state of each workload class by namespace and name, and when it was used last (unix seconds)."""
         found = {}
         for kept in self._listed(self._scope.namespace):
             if kept.is_class and kept.state is not None and kept.key.name.startswith(CLASS_PREFIX):
