@@ -6,11 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import click
 
-from recommender.cli.common import DURATION
+from recommender.cli.common import DURATION, Command
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, KillRules, Limits, interval_s
@@ -19,7 +18,6 @@ from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
 from recommender.units import format_duration
 
 RAILS = RailOptions()
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 QUICK_DELAY_S, QUICK_RESIZES_PER_HOUR = 2.0, 120
 """The bundled runs do in minutes what others do in hours: their updater is as much quicker, and acts oftener."""

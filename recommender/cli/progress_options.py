@@ -12,6 +12,7 @@ import click
 
 from recommender.cli.common import DURATION
 from recommender.cli.live_options import grouped
+from recommender.cli.prometheus import labels_of
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.progress.annotations import AnnotationProgress
@@ -25,7 +26,6 @@ from recommender.readings import METRICS
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_progress import ProgressQuery, PrometheusProgress
-from recommender.sources.prometheus_queries import Labels
 from recommender.units import format_duration
 
 LOG_QPS, LOG_BURST = 50.0, 100
@@ -38,6 +38,7 @@ QUERY_WITHIN_S = 5.0
 
 _progress = grouped("Progress: how the training of each pod comes along")
 _GROWTH = GrowthOptions()
+_OURS = ("namespace", "pod"), "namespace or pod"
 
 PROGRESS_OPTIONS = (
     _progress(
@@ -124,7 +125,7 @@ def make_progress(
         raise Misuse(f"--progress-log-pattern: {problem}. Write a regular expression such as 'loss=(?P<loss>\\S+)'.")
     return ProgressSettings(
         GrowthOptions(interval_s, alpha, normalise),
-        None if query is None else ProgressQuery(query, metric, _labels(labels)),
+        None if query is None else ProgressQuery(query, metric, labels_of("--progress-label", labels, *_OURS)),
         logs,
         pattern,
         token_file,
@@ -156,13 +157,3 @@ def sources_of(
         client = PrometheusClient(url, access, timeout_s=QUERY_WITHIN_S, retries=0)
         sources.append(PrometheusProgress(client, settings.query))
     return Progress(sources, settings.growth), pushed
-
-
-def _labels(given: tuple[str, ...]) -> Labels:
-    named = {}
-    for text in given:
-        ours, equals, theirs = (part.strip() for part in text.partition("="))
-        if not equals or ours not in ("namespace", "pod"):
-            raise Misuse(f"--progress-label {text!r}: write OURS=THEIRS, where OURS is namespace or pod.")
-        named[ours] = theirs
-    return Labels(**named)

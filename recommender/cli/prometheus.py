@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -104,30 +105,13 @@ def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def called(
-        *,
-        namespaces: tuple[str, ...],
-        selector: str,
-        usage_selector: str,
-        labels: tuple[str, ...],
-        request_labels: tuple[str, ...],
-        cpu_metric: str,
-        memory_metric: str,
-        rate_window_s: float | None,
-        staleness_s: float | None,
-        requests_metric: str = REQUESTS_METRIC,
-        **given: Any,
+        *, namespaces: tuple[str, ...], labels: tuple[str, ...], request_labels: tuple[str, ...], **given: Any
     ) -> Any:
         settings = UsageSettings(
             tuple(sorted(set(namespaces))),
-            selector,
-            usage_selector,
-            _labels("--label", labels),
-            _labels("--request-label", request_labels),
-            cpu_metric,
-            memory_metric,
-            requests_metric,
-            rate_window_s,
-            staleness_s,
+            labels=labels_of("--label", labels),
+            request_labels=labels_of("--request-label", request_labels),
+            **{field.name: given.pop(field.name) for field in fields(UsageSettings) if field.name in given},
         )
         return command(settings=settings, **given)
 
@@ -136,11 +120,23 @@ def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _labels(option: str, given: tuple[str, ...]) -> Labels:
+def labels_of(
+    option: str,
+    given: tuple[str, ...],
+    ours_are: tuple[str, ...] = _LABELS,
+    words: str = f"one of {', '.join(_LABELS)}",
+) -> Labels:
+    """What labels are called, from texts OURS=THEIRS.
+
+    Raises
+    ------
+    Misuse
+        A text is none, or OURS is none of those that the option is about.
+    """
     named = {}
     for text in given:
         ours, equals, theirs = (part.strip() for part in text.partition("="))
-        if not equals or ours not in _LABELS:
-            raise Misuse(f"{option} {text!r}: write OURS=THEIRS, where OURS is one of {', '.join(_LABELS)}.")
+        if not equals or ours not in ours_are:
+            raise Misuse(f"{option} {text!r}: write OURS=THEIRS, where OURS is {words}.")
         named[ours] = theirs
     return Labels(**named)

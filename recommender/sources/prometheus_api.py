@@ -9,7 +9,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -144,9 +143,7 @@ class PrometheusClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _words(self, path: str, match: str, start_s: float, end_s: float) -> list[str]:
