@@ -101,7 +101,7 @@ def cluster_options(command: Command) -> Command:
             type=click.FloatRange(0.0, 0.5),
             default=RAILS.target_kills,
             show_default=True,
-            help=f"Share of runs that `{PHASEWISE}` may let be killed for memory; a tenth of it where runs ask for devices.",
+            help=f"Share of runs that `{PHASEWISE}` may let be killed for memory; of those with devices a tenth of it.",
         ),
     )
     for option in reversed(options):

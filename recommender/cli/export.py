@@ -88,8 +88,8 @@ def command(
 
     Where kube-state-metrics is scraped there are also what the dry run knows runs by: cpu_limit_cores,
     memory_limit_bytes, node_cpu_cores, node_memory_bytes (what the node has for pods), started_at, finished_at and
-    oom_killed_at (unix seconds), exit_code; devices (such as GPUs); input_size, where it tells the annotation phasewise.dev/input-size; and,
-    where no label is named for it, workload by who controls the pod.
+    oom_killed_at (unix seconds), exit_code; devices (such as GPUs); input_size, where it tells the annotation
+    phasewise.dev/input-size; and, where no label is named for it, workload by who controls the pod.
 
     CPU is the rate of a counter over four scrape intervals (--rate-window), so stages of a job shorter than that blur.
     Where the labels have other names: --label pod=pod_name. Where two jobs scrape the same containers the larger

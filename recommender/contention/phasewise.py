@@ -18,9 +18,6 @@ from recommender.contention.specon import Move
 LATE_S = 1.0
 """A forecast is not so exact that less would matter."""
 
-LATE_COUNTS = 3.0
-"""A second after it is due counts so much more than one before."""
-
 ROUNDING_S = 1e-6
 
 MOST_MOVES = 2
@@ -140,36 +137,6 @@ def _without_late_ends(jobs: Sequence[Sharing], order: list[int], capacity_cores
     return order
 
 
-def added_s(new: Sharing, jobs: Sequence[Sharing], capacity_cores: Sequence[float], now_s: float) -> list[float]:
-    """What a new job adds on each worker to the time until completion, summed over the jobs there: best where least.
-
-    Seconds after a job is due count `LATE_COUNTS` times more, so that a job which would be alone where everybody stays
-    finds a worker that leaves it nearly so. Workers serve by `order_of`.
-
-    Examples
-    --------
-    One worker is idle, the other has ten seconds of work left before that is due:
-
-    >>> ten = [Stage(10.0, 1.0)]
-    >>> added_s(Sharing("new", 1, ten, due_s=20.0), [Sharing("old", 0, ten, due_s=10.0)], [1.0, 1.0], 0.0)
-    [20.0, 10.0]
-    """
-
-    def counted_s(there: Sequence[Sharing], worker: int) -> float:
-        ends_s = _ends(there, capacity_cores[worker], ordered=True)
-        late_s = [max(0.0, now_s + end_s - job.due_s) for job, end_s in zip(there, ends_s, strict=True)]
-        return sum(ends_s) + LATE_COUNTS * sum(late_s)
-
-    held = [[job for job in jobs if job.worker == worker] for worker in range(len(capacity_cores))]
-    return [counted_s([*there, new], worker) - counted_s(there, worker) for worker, there in enumerate(held)]
-
-
-def _ends(jobs: Sequence[Sharing], capacity_cores: float, *, ordered: bool) -> list[float]:
-    """Seconds until each has ended on one worker."""
-    order = order_of(jobs) if ordered else None
-    return finish_times(capacity_cores, [job.left for job in jobs], [job.delay_s for job in jobs], order)
-
-
 def moves(
     jobs: Sequence[Sharing], capacity_cores: Sequence[float], now_s: float, options: MoveOptions, *, ordered: bool
 ) -> list[Move]:
@@ -266,7 +233,10 @@ class _Search:
         )
 
     def _ends(self, jobs: Sequence[Sharing], worker: int) -> list[float]:
-        return _ends(jobs, self._capacity_cores[worker], ordered=self._ordered)
+        order = order_of(jobs) if self._ordered else None
+        return finish_times(
+            self._capacity_cores[worker], [job.left for job in jobs], [job.delay_s for job in jobs], order
+        )
 
     def _harmless(self, jobs: Sequence[Sharing], before_s: Sequence[float], after_s: Sequence[float]) -> bool:
         return all(

@@ -95,7 +95,9 @@ def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> Promises:
     m = len(slots)
     promises = Promises(np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf))
     members_of: dict[tuple[ClassRuns, float | None, bool], list[int]] = {}
-    told = zip(slots.tolist(), fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist(), strict=True)
+    told = zip(
+        slots.tolist(), fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist(), strict=True
+    )
     for place, (slot, size, costly) in enumerate(told):
         runs = fleet.by_slot[slot].runs
         if runs is not None and len(runs.memory):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-
 COSTLY = 0.1
 """Of runs that ask for devices or cannot resume, so much fewer may be killed than of others."""
 

@@ -124,9 +124,7 @@ class Phasewise:
         limits = requests if self._limits_follow else (float("nan"), float("nan"))
         group, began_s, facts = self._groups[number], started_s(series), series.facts
         costly = facts.devices > 0.0
-        return Running(
-            group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly
-        )
+        return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)
 
     def _tell_use(self, told: Told) -> None:
         at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]

@@ -88,9 +88,9 @@ class SampleTable:
         def most(name: str) -> float:
             return float(np.fmax.reduce(self.values[name][rows])) if name in self.values else math.nan
 
-        of_run = map(most, RUN_COLUMNS)
+        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(most, RUN_COLUMNS)
         limits, allocatable = ((most(cpu), most(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
-        return RunFacts(*of_run, limits, allocatable)
+        return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def intervals(self) -> list[tuple[IntArray, IntArray]]:
         """Interval counts in one part, as `median_interval_s` takes them."""

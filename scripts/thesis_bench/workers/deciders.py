@@ -17,6 +17,7 @@ from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.default_scheduler import choose
 from thesis_bench.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.placing import added_s
 from thesis_bench.workers.play import Play
 
 MEMORY_MIB = 65_536
@@ -165,9 +166,9 @@ class Phasewise:
         ends_s = stay.ends_s(self._whole)
         new = Sharing(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
         running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
-        added_s = phasewise.added_s(new, running, cores, play.now_s)
+        added = added_s(new, running, cores, play.now_s)
         tries = [default, *(job.ties or range(len(cores)))]
-        return min(tries, key=lambda worker: round(added_s[worker], 3))
+        return min(tries, key=lambda worker: round(added[worker], 3))
 
     def decide(self, play: Play) -> Iterable[Move]:
         stay = self._advance(play)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention.forecast import RunsOfClass
-from recommender.contention.phasewise import MoveOptions, Sharing, added_s, moves, weights
+from recommender.contention.phasewise import MoveOptions, Sharing, moves, weights
 from recommender.contention.sharing import Stage, finish_times
 from recommender.contention.stay import StayWorld
 
@@ -46,18 +46,6 @@ def test_jobs_that_want_cores_at_different_times_stay_together() -> None:
     """One that mostly waits leaves the core to the other: apart they would end little sooner."""
     waiting = Sharing("waits", 0, [Stage(10.0, 0.1)], due_s=100.0)
     assert plan([waiting, job("works", 0, 90.0, 100.0, cores=0.9)]) == []
-
-
-def test_a_new_job_adds_least_where_it_waits_for_nobody() -> None:
-    """Before it on the first worker are 100 core seconds, on the second 20, and on the third one waits for the new."""
-    running = [job("a", 0, 100.0, 100.0), job("b", 1, 20.0, 20.0), job("c", 2, 200.0, 300.0)]
-    assert added_s(job("new", 0, 50.0, 200.0), running, [1.0] * 3, 0.0) == pytest.approx([150.0, 70.0, 100.0])
-
-
-def test_a_second_after_the_new_job_or_another_is_due_counts_more() -> None:
-    """The new one is due at 60: 10 s late behind 20 s of `b`. Served first it ends in time, and makes `c` late."""
-    running = [job("b", 0, 20.0, 20.0), job("c", 1, 30.0, 70.0)]
-    assert added_s(job("new", 0, 50.0, 60.0), running, [1.0] * 2, 0.0) == pytest.approx([100.0, 130.0])
 
 
 @given(SIZES)

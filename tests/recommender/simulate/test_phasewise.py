@@ -73,7 +73,8 @@ def test_a_run_gets_what_earlier_ones_would_have_needed_for_its_input(bundled: P
 
 def test_a_run_that_asks_for_devices_keeps_more_memory(bundled: PhaseModel) -> None:
     with_devices, without = (
-        played([with_facts(one, RunFacts(devices=devices)) for one in runs(9)], bundled)[0][-1] for devices in (8.0, 0.0)
+        played([with_facts(one, RunFacts(devices=devices)) for one in runs(9)], bundled)[0][-1]
+        for devices in (8.0, 0.0)
     )
     assert min(memory for _, memory in with_devices.amounts) > min(memory for _, memory in without.amounts)
 
