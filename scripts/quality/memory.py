@@ -27,6 +27,9 @@ RULES = KillRules(apply_delay=2)
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 TARGET_KILLS = 0.01
 RULE = "memory by runs"
+QUANTILE, ORACLE = "95 % quantile of the others' peaks", "each run's own peak (oracle)"
+STRANGER_FOLDS, STRANGER_KILLS = 5, 0.02
+"""Of runs without classes: a share of kills at which the latest 256 of the others do not all count."""
 BAND = BandOptions()
 
 
@@ -154,6 +157,45 @@ def judged(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Strangers:
+    """Slack of memory, floors after kills included, and the share of the runs that were killed."""
+
+    slack: float
+    killed_run_share: float
+
+
+def compare_strangers(series: Sequence[UsageSeries], seed: int) -> dict[str, Strangers]:
+    """Runs that name no class, judged as if the runs of the other folds had been of one with them."""
+    runs = [Run.of(one, fitted=True) for one in series]
+    fold_of = np.random.default_rng(seed).permutation(len(runs)) % STRANGER_FOLDS
+    decided: dict[str, list[FloatArray]] = {RULE: [], QUANTILE: [], ORACLE: []}
+    for run, fold in zip(runs, fold_of, strict=True):
+        others = [other.left for other, of in zip(runs, fold_of, strict=True) if of != fold]
+        bounds, unknown = ClassMemory(others).bounds(STRANGER_KILLS), np.full(len(run.series), np.nan)
+        wanted = memory_targets(
+            run.known_age_steps, run.known_largest_bytes, unknown, np.full(len(unknown), bounds.peak_bytes),
+            bounds.rises, STRANGER_WAITS_S / run.step_s,
+        )  # fmt: skip
+        decided[RULE].append(held(wanted, float(wanted[0])))
+        peak_bytes = float(np.quantile([other.peak_bytes for other in others], 0.95))
+        decided[QUANTILE].append(np.full(len(unknown), peak_bytes))
+        decided[ORACLE].append(own_peak(run, ()))
+    return {name: _judged_strangers(runs, of_runs) for name, of_runs in decided.items()}
+
+
+def _judged_strangers(runs: Sequence[Run], decided: Sequence[FloatArray]) -> Strangers:
+    """From the first decision on; what was decided first is in force before."""
+    total, used = RunTally(), 0.0
+    for run, of_run in zip(runs, decided, strict=True):
+        allocations = np.column_stack([np.zeros(len(of_run)), of_run])
+        positions, lasting_s = np.arange(FIRST_DECISION, len(of_run)), np.full(len(of_run), run.step_s)
+        first = np.broadcast_to(allocations[0], allocations.shape)
+        total += judge_run(run.series.usage, first, positions, allocations[FIRST_DECISION:], lasting_s, RULES)
+        used += float(np.nansum(run.series.usage[FIRST_DECISION:, MEMORY])) * run.step_s
+    return Strangers(total.reserved[MEMORY] / used - 1.0, total.killed_runs / total.runs)
+
+
 def with_inputs(series: Sequence[UsageSeries], origin: Path) -> list[UsageSeries]:
     """Recorded runs with the size of their input: the rows that each worked on."""
     rows = {run["container"]: float(run["rows"]) for run in orjson.loads(origin.read_bytes())["runs"]}
@@ -180,7 +222,7 @@ def compare(judged_series: Sequence[UsageSeries], fitted: Sequence[UsageSeries])
         "static": static,
         "class.peak": class_peak,
         "largest so far x 1.15 after ten minutes": largest_so_far,
-        "each run's own peak (oracle)": own_peak,
+        ORACLE: own_peak,
     }
     if not any(math.isnan(run.left.input_size) for run in runs):
         rules |= {
