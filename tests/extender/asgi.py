@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
@@ -60,7 +61,13 @@ class Client:
     def ask(self, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Told:
         path, _, query = target.partition("?")
         heads = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
-        scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": heads}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": unquote(path),
+            "query_string": query.encode(),
+            "headers": heads,
+        }
         pieces = [body[:1000], body[1000:]]  # as a network would bring it
         sent: list[Mapping[str, Any]] = []
 

@@ -23,7 +23,7 @@ class MetricsApi:
         self.problem: ApiError | None = None
         self.asked = 0
 
-    def get(self, path: str, query: object, timeout_s: float) -> dict[str, Any]:
+    def get(self, path: str, timeout_s: float) -> dict[str, Any]:
         self.asked += 1
         if self.problem is not None:
             raise self.problem
