@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recommender.judging import KillRules, judge_run
@@ -79,6 +79,7 @@ levels = st.lists(st.one_of(st.just(math.nan), st.floats(0.01, 20.0)), min_size=
 
 
 @given(levels, st.lists(st.floats(0.1, 20.0), min_size=30, max_size=30), st.integers(0, 5))
+@example([0.1 * (1 + 2e-16)], [0.1] * 30, 0)  # as large as the allocation, but for rounding
 def test_it_agrees_with_the_slow_twin(memory: list[float], allocated: list[float], first: int) -> None:
     first = min(first, len(memory) - 1)
     tally = judged(memory, allocated[first : len(memory)], KillRules(), first)

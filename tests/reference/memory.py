@@ -15,7 +15,9 @@ def kills_of(
         if math.isnan(memory[row]):
             continue
         bytes_now = max(allocated[row][1], floor)
-        while memory[row] > bytes_now:
+        while memory[row] > bytes_now and not math.isclose(
+            memory[row], bytes_now, rel_tol=1e-12
+        ):  # equal but for rounding
             bytes_now = floor = max(1.2 * bytes_now, bytes_now + 100 * 2**20)
             kills += 1
             lost += (row * step_s + restart_s) * bytes_now
