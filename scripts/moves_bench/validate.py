@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,7 +136,7 @@ def predicted_s(
     Parameters
     ----------
     overhead
-        Speed that each further job costs those that run at the same time, up to the cores of this machine.
+        Speed that each further job costs those that run at the same time.
     work
         How much CPU time each takes, of that alone; 1 where nothing is said.
 
@@ -153,7 +152,7 @@ def predicted_s(
         TrainingJob(name, name, at_s + alone[name].begins_s, _scaled(alone[name].stages(), name, work), losses=(1.0,))
         for name, at_s in comes_s.items()
     ]
-    played = Play([Worker(cores)], jobs, Default(), Rules(overhead, at_a_time=os.cpu_count() or 1)).until_all_ended()
+    played = Play([Worker(cores)], jobs, Default(), Rules(overhead)).until_all_ended()
     ended_s = {run.name: run.ended_s for run in played.ended}
     return {name: round(ended_s[name] - at_s, 6) for name, at_s in comes_s.items()}
 

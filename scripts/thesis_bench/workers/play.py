@@ -28,8 +28,6 @@ class Rules:
     overhead
         Where jobs ask for more cores than there are, each one more that runs at the same time costs all of them this
         share of their speed: caches and switches. How many run at the same time is counted by their shares.
-    at_a_time
-        No more than so many run at the same time: the cores of the machine, of which a worker may have a part.
     soft_limits
         A limit holds back only while somebody else wants the cores (`cpu.weight`), else always (a quota).
     restart_s
@@ -37,7 +35,6 @@ class Rules:
     """
 
     overhead: float = 0.0
-    at_a_time: float = math.inf
     soft_limits: bool = True
     restart_s: float = 10.0
 
@@ -128,7 +125,7 @@ class Play:
         cores = limited_shares(capacity, demand, [run.weight for run in here], limits, soft=self.rules.soft_limits)
         total = sum(cores)
         crowded = sum(demand) > capacity + NOTHING and total > NOTHING
-        at_a_time = min(total**2 / sum(share**2 for share in cores), self.rules.at_a_time) if crowded else 1.0
+        at_a_time = total**2 / sum(share**2 for share in cores) if crowded else 1.0
         for run, share in zip(here, cores, strict=True):
             run.cores, run.speed = share, 1.0 / (1.0 + self.rules.overhead * (at_a_time - 1.0))
 

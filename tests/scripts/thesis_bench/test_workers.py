@@ -106,7 +106,6 @@ def test_jobs_in_each_others_way_lose_speed_by_how_many_run_at_a_time() -> None:
     assert ends(narrow, Default(), rules=Rules(overhead=0.1))["b"].ended_s == pytest.approx(10.0)
     four = [job(name, (5.0, 2.0)) for name in "abcd"]
     assert ends(four, Default(), rules=Rules(overhead=0.1))["d"].ended_s == pytest.approx(13.0)
-    assert ends(four, Default(), rules=Rules(overhead=0.1, at_a_time=2))["d"].ended_s == pytest.approx(11.0)
 
 
 def test_what_a_job_tells_goes_by_its_work_and_not_by_time() -> None:
