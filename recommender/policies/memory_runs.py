@@ -41,6 +41,9 @@ MOST_INPUTS = 4096
 MARGIN, MARGIN_OF_ONE = 0.05, 1.0
 """Above the largest of n runs: this share, and the second one divided by n: so likely is it to be exceeded."""
 
+BOUNDS = 2
+"""A run is killed where its peak or its rises are above what was promised: each may be so for its part of the runs."""
+
 LOOSE, STRICTEST = 0.1, 3.0
 """For one kill in ten runs the first margin is none; for each tenth of that it is one `MARGIN` more, up to three."""
 
@@ -302,7 +305,7 @@ def _bound(values: FloatArray, target: float) -> float:
     n = len(values)
     if n < _fewest(target):
         return np.inf
-    place = min(int(np.ceil((n + 1) * (1.0 - target))), n)
+    place = min(int(np.ceil((n + 1) * (1.0 - target / BOUNDS))), n)
     return float(np.sort(values)[place - 1]) * (1.0 + MARGIN * _strictness(target) + MARGIN_OF_ONE / n)
 
 

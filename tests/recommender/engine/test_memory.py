@@ -124,7 +124,8 @@ def test_of_many_runs_so_many_may_be_killed_as_is_told() -> None:
     slot = a_run(world, runs, 2, 0.5)
     strict, half = (wanted_gib(world, slot, RailOptions(target_kills=share)) for share in (0.01, 0.5))
     assert strict > 1.98 * (1 + MARGIN)
-    assert half == pytest.approx(1.5 * (1 + MARGIN_OF_ONE / 199), rel=0.01)
+    # A quarter may come above their peak, and a quarter rise more than is foreseen.
+    assert half == pytest.approx(1.75 * (1 + MARGIN_OF_ONE / 199), rel=0.01)
 
 
 def test_what_was_declared_stays_for_ten_minutes_and_what_is_used_is_followed_at_once() -> None:
