@@ -197,7 +197,7 @@ def test_of_many_runs_as_many_exceed_the_peak_as_was_said() -> None:
         peaks = generator.lognormal(0, 1, 40)
         memory = ClassMemory(RunMemory(float(peak), np.ones(AGES)) for peak in peaks[:39])
         exceeded += peaks[39] > memory.bounds(0.1).peak_bytes
-    # Peaks have half of the share: of 39 runs the 38th smallest is exceeded by 2 of 40 next ones, by fewer with its margin.
+    # Peaks have half of the share: the 38th smallest of 39 is exceeded by 2 of 40 next ones, by fewer with its margin.
     assert 0.03 < exceeded / 2000 <= 0.05
 
 
