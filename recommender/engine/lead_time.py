@@ -125,8 +125,7 @@ class LeadTime:
 
 def _has(requests: Sequence[float], target: Sequence[float]) -> bool:
     """Whether a container has what is wanted; a resource of which nothing is said does not count."""
-    for resource, (had, wanted) in enumerate(zip(requests, target, strict=True)):
-        near = max(_OF_A_TARGET * wanted, _CORES if resource == CPU else 0.0)
-        if not (math.isnan(wanted) or abs(had - wanted) <= near):
-            return False
-    return True
+    return all(
+        math.isnan(wanted) or abs(had - wanted) <= max(_OF_A_TARGET * wanted, _CORES if resource == CPU else 0.0)
+        for resource, (had, wanted) in enumerate(zip(requests, target, strict=True))
+    )

@@ -175,9 +175,10 @@ def compared(batches: Sequence[Sequence[Watched]], cores: float, overhead: float
         foretold = predicted_s(alone, comes_s, cores, overhead, usual)
         told = predicted_s(alone, comes_s, cores, work=taken)
         found += [
-            Compared(title(batch), name, job.takes_s, foretold[name], job.cpu_s / cpu_s[name], told[name])
+            Compared(
+                title(batch), job.name, job.takes_s, foretold[job.name], job.cpu_s / cpu_s[job.name], told[job.name]
+            )
             for job in batch
-            for name in (job.name,)
         ]
     return found
 

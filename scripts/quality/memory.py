@@ -136,6 +136,13 @@ class Result:
     changes_per_hour: float
 
 
+def _tally(run: Run, declared: FloatArray, decided_bytes: FloatArray) -> RunTally:
+    """A run by what was decided for its memory from the first decision on; CPU, and all before, is as declared."""
+    allocations = np.column_stack([declared[:, CPU], decided_bytes])[FIRST_DECISION:]
+    positions, lasting_s = np.arange(FIRST_DECISION, len(run.series)), np.full(len(run.series), run.step_s)
+    return judge_run(run.series.usage, declared, positions, allocations, lasting_s, RULES)
+
+
 def judged(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
     """A rule on runs that are judged; `fitted` ones of the same class ended before."""
     total, changes, hours = RunTally(), 0, 0.0
@@ -144,13 +151,9 @@ def judged(runs: Sequence[Run], fitted: Sequence[Run], rule: Rule) -> Result:
             (r for r in runs if r.series.workload == run.series.workload and r is not run), key=lambda r: r.end_s
         )
         others = [r for r in fitted if r.series.workload == run.series.workload] + ended
-        decided = rule(run, others)[FIRST_DECISION:]
-        requests = requests_of(run)
-        allocations = np.column_stack([requests[FIRST_DECISION:, CPU], decided])
-        positions = np.arange(FIRST_DECISION, len(run.series))
-        lasting_s = np.full(len(run.series), run.step_s)
-        total += judge_run(run.series.usage, requests, positions, allocations, lasting_s, RULES)
-        changes += int(np.count_nonzero(np.diff(decided)))
+        decided = rule(run, others)
+        total += _tally(run, requests_of(run), decided)
+        changes += int(np.count_nonzero(np.diff(decided[FIRST_DECISION:])))
         hours += len(run.series) * run.step_s / 3600.0
     return Result(
         total.net_saved(MEMORY), total.killed_runs / total.runs, total.killed_runs, total.kills, changes / hours
@@ -188,10 +191,7 @@ def _judged_strangers(runs: Sequence[Run], decided: Sequence[FloatArray]) -> Str
     """From the first decision on; what was decided first is in force before."""
     total, used = RunTally(), 0.0
     for run, of_run in zip(runs, decided, strict=True):
-        allocations = np.column_stack([np.zeros(len(of_run)), of_run])
-        positions, lasting_s = np.arange(FIRST_DECISION, len(of_run)), np.full(len(of_run), run.step_s)
-        first = np.broadcast_to(allocations[0], allocations.shape)
-        total += judge_run(run.series.usage, first, positions, allocations[FIRST_DECISION:], lasting_s, RULES)
+        total += _tally(run, np.tile([0.0, of_run[0]], (len(of_run), 1)), of_run)
         used += float(np.nansum(run.series.usage[FIRST_DECISION:, MEMORY])) * run.step_s
     return Strangers(total.reserved[MEMORY] / used - 1.0, total.killed_runs / total.runs)
 
