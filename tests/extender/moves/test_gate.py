@@ -15,7 +15,7 @@ from extender.moves.board import PlannedMove
 from extender.moves.book import BARRED, MoveBook, read_told
 from extender.moves.gate import MoveGate, MoveLimits, News
 from extender.moves.job import read_job
-from extender.moves.record import Algorithm, Outcome
+from extender.pods.moves import Algorithm, Outcome
 from extender.pods.reservations import read_reservations
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound, ServerFailed, Throttled, Unreachable

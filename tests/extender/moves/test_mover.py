@@ -12,8 +12,8 @@ from extender.moves.gate import MoveLimits
 from extender.moves.job import read_job
 from extender.moves.mover import Mover, MoverOptions
 from extender.moves.phasewise import PhasewisePlanner
-from extender.moves.record import Algorithm
 from extender.moves.specon import SpeConPlanner
+from extender.pods.moves import Algorithm
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ServerFailed
 from recommender.contention.phasewise import MoveOptions
