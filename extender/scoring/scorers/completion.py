@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from extender.pods.work import Work, peak_cores
 from extender.scoring.request import ROUNDING, PlacementRequest
 from extender.scoring.scorers.scorer import Facts, NodeScores
+from extender.view.snapshot import Integers
 from recommender.contention.adding import added_s
 from recommender.contention.phasewise import Sharing
 from recommender.contention.sharing import Stage
@@ -26,9 +27,10 @@ LEAST_CORES = 0.05
 BELIEVED_S = 5.0
 """What was worked out of a node holds for so long while nothing changes there: pods of a class come in groups."""
 
-MOST_PAIRS = 1000
-"""Jobs of a node, the new one among them, squared and summed over the nodes that are judged: some milliseconds. With
-four jobs on each these are forty nodes, the least crowded."""
+MOST_PAIRS, LEAST_NODES, MOST_JOBS = 32, 4, 16
+"""Jobs of a node, the new one among them, squared and summed over the nodes that are judged, the least crowded: a
+millisecond or two. So many are judged in any case that hold no more jobs than that: in a small cluster they may be all.
+"""
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
@@ -76,17 +78,25 @@ def _added(request: PlacementRequest, cores: NDArray[np.float64], alone: NDArray
         return alone
     guess = alone * wanted / cores
     order = crowded[np.lexsort((request.here(request.snapshot.rank)[crowded], guess[crowded]))]
-    works = [request.snapshot.works[place] for place in request.places[order].tolist()]
-    judged = int((np.cumsum([(len(each) + 1) ** 2 for each in works]) <= MOST_PAIRS).sum())
+    judged = _few_of(order, request)
     now_s = math.floor(request.now_s / BELIEVED_S) * BELIEVED_S
+    works = [request.snapshot.works[place] for place in request.places[judged].tolist()]
     found = [
         _added_beside(request.run, beside, cores_there, now_s)
-        for beside, cores_there in zip(works[:judged], cores[order[:judged]].tolist(), strict=True)
+        for beside, cores_there in zip(works, cores[judged].tolist(), strict=True)
     ]
     added = alone.copy()
-    added[order[:judged]] = found
-    added[order[judged:]] = guess[order[judged:]].clip(max(found, default=0.0), None)
+    added[order] = guess[order].clip(max(found, default=0.0), None)
+    added[judged] = found
     return added
+
+
+def _few_of(order: Integers, request: PlacementRequest) -> Integers:
+    """Those that can be judged in a moment; each holds a job at least."""
+    first = order[: MOST_PAIRS // 4]
+    jobs = np.array([1 + len(request.snapshot.works[place]) for place in request.places[first].tolist()])
+    few = (np.arange(len(first)) < LEAST_NODES) & (jobs <= MOST_JOBS)
+    return first[few | ((jobs**2).cumsum() <= MOST_PAIRS)]
 
 
 @lru_cache(maxsize=4096)

@@ -214,8 +214,9 @@ def test_only_so_many_are_on_their_way_at_once_in_a_namespace_and_in_all() -> No
         pytest.param({"parallelism": 2}, {}, "it is one of a group of 2, which is never moved in part", id="a gang"),
         pytest.param({}, {"annotations": {"phasewise.dev/checkpointable": "true"}}, "no node was reserved for "
                      "it at the gate: nothing would hold one for its next pod", id="no gate"),
-        pytest.param({}, {"on": "n0", "schedulerName": "default-scheduler"}, "default-"
-                     "scheduler placed it past what was reserved: nothing would hold a node for its next pod", id="its scheduler goes its own way"),
+        pytest.param({}, {"on": "n0", "schedulerName": "default-scheduler"}, "default-scheduler "
+                     "placed it past what was reserved: nothing would hold a node for its next pod",
+                     id="its scheduler goes its own way"),
         pytest.param({}, {"owner": ("ReplicaSet", "web")}, "only pods of Jobs are moved", id="no job"),
     ],
 )  # fmt: skip
