@@ -25,6 +25,13 @@ def at(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).isoformat()
 
 
+MOVES = (
+    '[{"algorithm": "sooner", "pod": "p", "uid": "u", "node": "b", "since": "2026-11-01T00:00:00Z",'
+    ' "outcome": "back", "doneCoreSeconds": %s}]'
+)
+"""Of a Job that was moved once, with what it had done by then."""
+
+
 def running(name: str, node: str, used_s: float, workload: str = "k", **profile: Any) -> list[dict[str, Any]]:
     """A job that has had half a core for twice so long, and its profile."""
     began_s = NOON_S - 2.0 * used_s
@@ -71,13 +78,25 @@ def test_a_job_of_which_nobody_tells_what_it_has_used_is_taken_to_have_had_all_t
 
 def test_what_earlier_pods_of_a_moved_job_used_is_done() -> None:
     """Eighty core seconds before it was moved, and ten since."""
-    moves = '[{"algorithm": "sooner", "pod": "p", "uid": "u", "node": "b", "since": "2026-11-01T00:00:00Z",'
-    told = {"phasewise.dev/moves": moves + ' "outcome": "back", "doneCoreSeconds": 80.0}]'}
-    job = reader_of("Job")({"metadata": {"name": "j", "namespace": "team", "annotations": told}})
-    world = one_core_each("a", "b")
+    told = beside_a_moved_job(MOVES % 80.0, "a", "b")
+    assert told.facts["added"].tolist() == pytest.approx([120.0, 280.0])
+
+
+@pytest.mark.parametrize("moves", [MOVES % 1e308, MOVES % -1.0, "nonsense", "[1]", '[{"doneCoreSeconds": 80.0}]'])
+def test_a_record_of_moves_beyond_all_measure_or_without_sense_decides_nothing(moves: str) -> None:
+    """The most that it can say is ten runs: a tenth of them is left, on the half core that the job has used."""
+    added = beside_a_moved_job(moves).facts["added"]
+    assert added[0] in (pytest.approx(280.0), pytest.approx(200.0))
+
+
+def beside_a_moved_job(moves: str, *names: str) -> NodeScores:
+    """On `a` one that has used ten seconds since it was moved there, on `b` one that has done no more than that."""
+    metadata = {"name": "j", "namespace": "team", "annotations": {"phasewise.dev/moves": moves}}
+    job = reader_of("Job")({"metadata": metadata})
+    world = one_core_each("a", "b", "c")
     world.read_pod = pod_reader(lambda pod: (job,) if pod.key.name == "moved" else (), world.settings.schedulers)
     world.put(*running("moved", "a", 10.0), *running("other", "b", 10.0))
-    assert judged(world, pod_json("new", **SMALL)).facts["added"].tolist() == pytest.approx([120.0, 280.0])
+    return judged(world, pod_json("new", **SMALL), *names)
 
 
 def test_pods_of_which_nothing_is_foreseen_hold_what_they_request_and_use() -> None:
