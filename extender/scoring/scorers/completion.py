@@ -70,7 +70,7 @@ def _alone_s(run: tuple[Stage, ...], cores: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _added(request: PlacementRequest, cores: NDArray[np.float64], alone: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(m,): seconds; of crowded nodes that are not judged a guess, and as much as of the worst that was at least."""
+    """(m,): seconds; of crowded nodes not judged as much as of the worst that was, and more the more crowded."""
     there = request.here(request.snapshot.wanted)
     wanted = there + peak_cores(request.run)
     crowded = np.flatnonzero((there > 0.0) & (wanted > cores))
@@ -85,8 +85,9 @@ def _added(request: PlacementRequest, cores: NDArray[np.float64], alone: NDArray
         _added_beside(request.run, beside, cores_there, now_s)
         for beside, cores_there in zip(works, cores[judged].tolist(), strict=True)
     ]
-    added = alone.copy()
-    added[order] = guess[order].clip(max(found, default=0.0), None)
+    added, worst_s = alone.copy(), max(found, default=0.0)
+    scale = worst_s / guess[judged].max() if found else 1.0
+    added[order] = (scale * guess[order]).clip(worst_s, None)
     added[judged] = found
     return added
 
