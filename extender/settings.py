@@ -10,7 +10,7 @@ from extender.pods.sizes import FFDL, Sizes
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "complement": 20.0,
-    "completion": 10.0,
+    "completion": 0.0,
     "specon": 1.0,
     "data": 2.0,
     "fragments": 6.0,
@@ -18,10 +18,9 @@ DEFAULT_WEIGHTS: Mapping[str, float] = {
     "spread": 0.0,
 }
 """Peaks first: they are what breaks. Half of this scorer lies between nodes that overload and those that do not,
-more than all others together can say. Five points of peak are worth as much as ten jobs that still learn. Where all
-nodes overload, a place that makes jobs wait for as long as the new one takes alone counts more than most differences of
-what is overloaded by the forecast, which knows nothing of how far jobs have come. Together or apart is for the job to
-say."""
+more than all others together can say. Five points of peak are worth as much as ten jobs that still learn. When jobs end
+is asked only where they have unequal shares of a node: with equal ones the mean gains at the cost of too many of them.
+Together or apart is for the job to say."""
 
 
 @dataclass(frozen=True, slots=True)

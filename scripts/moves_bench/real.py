@@ -53,10 +53,10 @@ ROWS = {
     row.key: row
     for row in (
         Row("default", "default scheduler"),
-        Row("specon", "SpeCon's score and moves", moves="specon", weights="complement=0,completion=0"),
+        Row("specon", "SpeCon's score and moves", moves="specon", weights="complement=0"),
         Row("flowcon", "FlowCon's shares", shares="flowcon"),
         Row("moves", "our places and moves", moves="phasewise"),
-        Row("shares", "our places, moves and shares", moves="phasewise", shares="phasewise"),
+        Row("shares", "our places, moves and shares", moves="phasewise", shares="phasewise", weights="completion=10"),
     )
 }
 
