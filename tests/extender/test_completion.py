@@ -11,12 +11,15 @@ import pytest
 from extender.pods.reading import pod_reader
 from extender.scoring.scorers import completion
 from extender.scoring.scorers.scorer import NodeScores
+from extender.settings import DEFAULT_WEIGHTS, Settings
 from placement_bench.worlds import NOON_S, World, class_json, node_json, pod_json, profile_json
 from recommender.cluster.workloads.ownership import reader_of
 from tests.reference import extender as reference
 
 HUNDRED_S = class_json("k", [1.0, 1.0], [1.0, 1.0], step_s=50.0)
 """A run of the class takes a core for a hundred seconds."""
+
+COUNTED = Settings(weights={**DEFAULT_WEIGHTS, "completion": 10.0})
 
 SMALL = {"cpu": "10m", "memory": "1Mi", "workload": "k"}
 
@@ -41,7 +44,7 @@ def running(name: str, node: str, used_s: float, workload: str = "k", **profile:
 
 
 def one_core_each(*nodes: str) -> World:
-    return World(None, *(node_json(name, cpu="1") for name in nodes), HUNDRED_S)
+    return World(COUNTED, *(node_json(name, cpu="1") for name in nodes), HUNDRED_S)
 
 
 def judged(world: World, pod: dict[str, Any], *names: str) -> NodeScores:
@@ -108,7 +111,7 @@ def test_pods_of_which_nothing_is_foreseen_hold_what_they_request_and_use() -> N
 def test_nothing_is_said_of_a_class_without_runs_nor_where_cores_are_enough_nor_of_what_is_alike() -> None:
     world = one_core_each("a", "b").put(*running("p", "a", 50.0))
     assert completion.score(world.request(pod_json("new"))) is None
-    large = World(None, node_json("a", cpu="2"), node_json("b", cpu="2"), HUNDRED_S).put(*running("p", "a", 50.0))
+    large = World(COUNTED, node_json("a", cpu="2"), node_json("b", cpu="2"), HUNDRED_S).put(*running("p", "a", 50.0))
     assert completion.score(large.request(pod_json("new", **SMALL))) is None
     world.put(*running("q", "b", 51.0))
     assert completion.score(world.request(pod_json("new", **SMALL))) is None, "a second of a hundred"
@@ -187,7 +190,7 @@ def test_no_number_of_a_profile_decides_more_than_a_job_at_its_beginning_or_its_
 def test_a_class_beyond_all_measure_is_not_known_and_one_at_its_bounds_is_no_more_than_long(
     step_s: float, level: float
 ) -> None:
-    world = World(None, node_json("a"), node_json("b"), class_json("huge", [level] * 3, [1.0] * 3, step_s))
+    world = World(COUNTED, node_json("a"), node_json("b"), class_json("huge", [level] * 3, [1.0] * 3, step_s))
     assert world.request(pod_json("new", workload="huge")).run in ((), ((step_s * 0.01, 0.01),))
     world.put(HUNDRED_S, class_json("long", [2.0**20], [1.0], 1e9))
     world.put(pod_json("p", **{**SMALL, "workload": "long"}, node="a"))
