@@ -36,13 +36,9 @@ class DwellTable:
     hazard
         float64 (n_phases + 1, n_phases, n_buckets): probability that a run whose length has come into the bucket ends
         with the present sample.
-    onward
-        float64 (n_buckets,): probability that a run that goes on is in the next bucket one sample later, when only the
-        bucket is known.
     """
 
     hazard: FloatArray
-    onward: FloatArray
 
     @classmethod
     def of(cls, exits: FloatArray, unfinished: FloatArray) -> DwellTable:
@@ -61,22 +57,7 @@ class DwellTable:
         phase_exits, phase_risk = exits.sum(axis=0), at_risk.sum(axis=0)
         nearby = _shrunk(phase_exits @ nearness, phase_risk @ nearness, anywhere)
         per_bucket = _shrunk(exits, at_risk, _shrunk(phase_exits, phase_risk, nearby)[None])
-        hazard = 1.0 - (1.0 - np.minimum(per_bucket, _SURE)) ** (1.0 / _WIDTHS)
-        onward = 1.0 / _WIDTHS
-        onward[-1] = 0.0
-        return cls(hazard, onward)
-
-    def survival(self, previous: int, phase: int, length: int, steps: int) -> FloatArray:
-        """Probability that a run now `length` samples long goes on for h more samples, h = 0..steps.
-
-        Returns
-        -------
-        float64 (steps + 1,), starting at 1, never rising.
-        """
-        lengths = length + np.arange(steps)
-        buckets = np.searchsorted(DWELL_STARTS, lengths, side="right") - 1
-        staying = 1.0 - self.hazard[previous, phase, buckets]
-        return np.concatenate(([1.0], np.cumprod(staying)))
+        return cls(1.0 - (1.0 - np.minimum(per_bucket, _SURE)) ** (1.0 / _WIDTHS))
 
     def expected_remaining(self) -> FloatArray:
         """Expected further samples of a run in the middle of each bucket, (n_phases + 1, n_phases, n_buckets)."""

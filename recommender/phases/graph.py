@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 START, END, OPEN = "start", "end", "open"
 
-DEFAULT_STEPS = 40
-"""Samples ahead: one cycle of 10 minutes at 15 s."""
-
 _AT_ONCE = 4096
 """Histories laid out in one go; each brings up to a hundred earlier runs along."""
 
@@ -154,24 +151,6 @@ class PhaseGraph:
             self.n_phases = n_phases
             self._forget()
 
-    def merge(self, other: PhaseGraph) -> PhaseGraph:
-        """Add another graph's counts to this one; the order of merging does not matter."""
-        self.reserve(other.n_phases)
-        self.count_starts({int(phase): times for phase, times in other.starts().items()})
-        for context, following, samples in list(other.counted()):
-            self.count(context, following, samples)
-        return self
-
-    def __add__(self, other: PhaseGraph) -> PhaseGraph:
-        return PhaseGraph(self.n_phases).merge(self).merge(other)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, PhaseGraph):
-            return NotImplemented
-        return self._facts() == other._facts()
-
-    __hash__ = None  # type: ignore[assignment]  # counts change
-
     def counted(self) -> Iterator[tuple[Context, dict[str, int], int]]:
         """Every full context in a fixed order, with the count of each target and the samples spent in its last run."""
         for context in sorted(self._contexts.values()):
@@ -220,54 +199,15 @@ class PhaseGraph:
         shares = [model.predict(Questions.of(part), learned)[0] for part in parts]
         return np.concatenate(shares) if shares else np.zeros((0, self.n_phases))
 
-    def survival(self, history: Sequence[Run], steps: int = DEFAULT_STEPS) -> FloatArray:
-        """Probability that the present run goes on for h more samples, h = 0..steps; float64 (steps + 1,)."""
-        previous, phase, length = self._state(history)
-        return self._dwell_table().survival(previous, phase, length, steps)
-
     def expected_remaining(self, history: Sequence[Run]) -> float:
         """Expected further samples of the present run, given how long it has lasted."""
         previous, phase, length = self._state(history)
         return self._dwell_table().expected_remaining_at(previous, phase, length)
 
-    def ahead(self, history: Sequence[Run], steps: int = DEFAULT_STEPS) -> FloatArray:
-        """Probability of each phase h samples ahead.
-
-        Parameters
-        ----------
-        history
-            As in `next_phase`, not empty; the present run may go on.
-        steps
-            How far to look, in samples.
-
-        Returns
-        -------
-        float64 (steps + 1, n_phases + 1): row h is h samples ahead (row 0 the present), the last column the absorbing
-        end. Rows sum to one. The exit from the present run uses the whole history; what comes after it uses pairs of
-        phases and dwell.
-        """
-        previous, phase, length = self._state(history)
-        runs = list(history)
-        outlook = self.compile(steps)
-        staying = self._dwell_table().survival(previous, phase, length, steps)
-        exits = [[*runs[:-1], (phase, length + h)] for h in range(steps)]
-        forecast = np.zeros((steps + 1, self.n_phases + 1))
-        forecast[:, phase] = staying
-        if not steps:
-            return forecast
-        following, end = self._exits(exits)
-        leaving = staying[:-1] - staying[1:]
-        for h in range(steps):
-            after = outlook.ahead[: steps - h, phase, :, 0, :]
-            forecast[h + 1 :] += leaving[h] * (1.0 - end[h]) * np.einsum("q,hqk->hk", following[h], after)
-            forecast[h + 1 :, -1] += leaving[h] * end[h]
-        return forecast
-
-    def compile(self, steps: int = DEFAULT_STEPS) -> Outlook:
+    def compile(self) -> Outlook:
         """The forecast as tables by (previous phase, phase, dwell bucket), kept until the counts change."""
-        if self._outlook is None or self._outlook.steps != steps:
-            following, end = self._pair_tables()
-            self._outlook = Outlook(self._dwell_table(), following, end, steps)
+        if self._outlook is None:
+            self._outlook = Outlook(self._dwell_table().expected_remaining(), self._pair_table())
         return self._outlook
 
     def first_order(self) -> dict[int, dict[str, float]]:
@@ -283,9 +223,6 @@ class PhaseGraph:
     def samples_in_phase(self) -> dict[int, int]:
         """Samples spent in each known phase."""
         return {phase: self._counts.nodes[str(phase)]["samples"] for phase in range(self.n_phases)}
-
-    def _facts(self) -> tuple[object, ...]:
-        return self.n_phases, self.containers, self.starts(), list(self.counted())
 
     def _forget(self) -> None:
         """Drop what was worked out from the counts, because they changed."""
@@ -320,22 +257,16 @@ class PhaseGraph:
             self._dwell = DwellTable.of(exits, unfinished)
         return self._dwell
 
-    def _exits(self, histories: Sequence[Sequence[Run]]) -> tuple[FloatArray, FloatArray]:
-        answers = self.context_model().predict(Questions.of(histories), self.learned)
-        return _ending_where_nothing_follows(*answers)
-
-    def _pair_tables(self) -> tuple[FloatArray, FloatArray]:
-        """Next phase and end probability at every (previous, phase, bucket)."""
+    def _pair_table(self) -> FloatArray:
+        """The next phase at every (previous phase, phase, bucket)."""
         shape = (self.n_phases + 1, self.n_phases, len(DWELL_STARTS))
         contexts = [
             Context((phase,) if previous == self.n_phases else (phase, previous), (bucket,))
             for previous, phase, bucket in np.ndindex(shape)
         ]
-        model = self.context_model()
-        following, end = _ending_where_nothing_follows(
-            *model.predict(Questions.without_past(ContextArrays.of(contexts)), self.learned, chains=[PAIR_CHAIN])
-        )
-        return following.reshape(*shape, self.n_phases), end.reshape(shape)
+        questions = Questions.without_past(ContextArrays.of(contexts))
+        following, _ = self.context_model().predict(questions, self.learned, chains=[PAIR_CHAIN])
+        return following.reshape(*shape, self.n_phases)
 
     def _state(self, history: Sequence[Run]) -> tuple[int, int, int]:
         runs = checked_runs(history)
@@ -344,8 +275,3 @@ class PhaseGraph:
             raise BadInput(f"{what} has no place in the graph", remedy="Give a present run of a phase it knows.")
         previous = runs[-2][0] if len(runs) > 1 else NONE
         return (previous if 0 <= previous < self.n_phases else self.n_phases), *runs[-1]
-
-
-def _ending_where_nothing_follows(following: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """With a single known phase there is nothing to go on to: a run that is over ends the container."""
-    return following, np.where(following.sum(axis=1) > 0, end, 1.0)
