@@ -39,7 +39,7 @@ LEVELS = {
         ("wishes", ("settings",)),
         ("view", ("view",)),
         ("scoring", ("scoring",)),
-        ("edges", ("protocol", "leading")),
+        ("edges", ("protocol",)),
         ("assembly", ("placing",)),
         ("live", ("gangs", "webhook", "web")),
         ("moves", ("moves",)),

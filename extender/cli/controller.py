@@ -10,7 +10,6 @@ import click
 from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import Patience
 from extender.gangs.waking import Waker
-from extender.leading import election
 from extender.moves.board import Planner
 from extender.moves.gate import LATE, MOVED, MOVING, MoveLimits
 from extender.moves.mover import Mover
@@ -23,6 +22,7 @@ from extender.web.telemetry import Telemetry
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cluster.access.connection import connect
+from recommender.cluster.lease import LeaderElection
 from recommender.contention.phasewise import MoveOptions
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def command(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     agent = f"phasewise-controller/{__version__}"
     api = connect(kubeconfig, context, qps=qps, burst=burst, user_agent=agent)
-    elected = election(api, lease_namespace, LEASE) if leader_elect else None
+    elected = LeaderElection.on(api, lease_namespace, LEASE) if leader_elect else None
     controller_options = ControllerOptions(period_s=period_s, patience=Patience(bind_within_s=bind_within_s))
 
     def leads() -> bool:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from extender.leading import election
 from extender.placing.decisions import Decisions
 from extender.placing.events import EventWriter
 from extender.placing.placer import Placer
@@ -22,6 +21,7 @@ from extender.web.pages import create_pages
 from extender.web.telemetry import ExtenderTelemetry
 from extender.web.verbs import add_explain, verbs_of
 from recommender.cluster.access.connection import Api
+from recommender.cluster.lease import LeaderElection
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Service:
         self.decisions = Decisions()
         self.cache = ClusterCache(api, self.state, settings, self._bound, options.controller_namespace)
         self._events = EventWriter(api, clock)
-        self._election = election(api, options.lease_namespace, LEASE) if options.lease_namespace else None
+        self._election = LeaderElection.on(api, options.lease_namespace, LEASE) if options.lease_namespace else None
         placer = Placer(self.state, settings, self.decisions, self.cache.read_pod, clock)
         pages = create_pages("extender", self.telemetry, self.not_ready)
         add_explain(pages, placer)

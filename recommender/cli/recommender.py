@@ -38,8 +38,9 @@ from recommender.cli.live_rounds import (
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
 from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, sources_of
 from recommender.cli.prometheus import access_options, usage_options
-from recommender.cli.replicas import LEASE_OPTIONS, Replicas, elect, make_replicas
+from recommender.cli.replicas import LEASE_OPTIONS, Replicas, make_replicas
 from recommender.cli.upstream_flags import UpstreamCommand
+from recommender.cluster.lease import LeaderElection
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.live.health import serve
 from recommender.live.outside.cluster_view import ClusterView
@@ -134,7 +135,9 @@ def command(
     server = reached.connect(telemetry.api_request)
     watched = ModelWatch(model_source(model_name, lambda: server), telemetry.model)
     log.info("%s", checked(watched, rounds))
-    election = elect(server, replicas) if replicas.elect else None
+    election = None
+    if replicas.elect:
+        election = LeaderElection.on(server, replicas.namespace, replicas.lease, replicas.times).start()
     leads = (lambda: election.leads) if election else lambda: True
     usage, prior, ended = asked.sources(server, whose.only_namespace, access, settings, rounds.step_s)
     progress, pushed = sources_of(told, server, (asked.url, access), leads)

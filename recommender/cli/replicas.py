@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import secrets
-import socket
 import threading
 from dataclasses import dataclass
 
 from recommender.cli.common import DURATION, Parsed
 from recommender.cli.live_options import grouped
-from recommender.cluster.access.connection import Api
-from recommender.cluster.access.rate import TokenBucket
-from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
+from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.errors import Misuse
 from recommender.live.view.shards import Shard, parse_shard
 from recommender.units import format_duration
 
-LEASE_QPS, LEASE_BURST = 5.0, 10
-"""For the lease alone: a renewal must not wait behind a thousand statuses."""
-
 LEASE_GIVEN_BACK_WITHIN_S = 0.8
 """With what `service.ENDS_WITHIN_S` takes before, less than ten seconds."""
-
-log = logging.getLogger(__name__)
 
 _lease = grouped("Several replicas")
 _LEASE = LeaseTimes()
@@ -102,16 +91,6 @@ def make_replicas(
         )
     times = LeaseTimes(lease_duration_s, renew_deadline_s, retry_s)
     return Replicas(leader_elect, lease_namespace, shard.lease(lease_name), times, shard)
-
-
-def elect(api: Api, replicas: Replicas) -> LeaderElection:
-    """Begin to ask for the lease."""
-    identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-    apart = api.apart(TokenBucket(LEASE_QPS, LEASE_BURST))
-    candidate = Candidate(apart, replicas.namespace, replicas.lease, identity, times=replicas.times)
-    return LeaderElection(
-        candidate, on_won=lambda: log.info("leading"), on_lost=lambda: log.warning("no longer leading")
-    ).start()
 
 
 def give_back(election: LeaderElection) -> None:

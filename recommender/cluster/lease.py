@@ -7,7 +7,10 @@ its duration *as seen here* (foreign clocks are never compared with ours), and e
 from __future__ import annotations
 
 import logging
+import os
 import random
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,10 +19,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
 from recommender.cluster.paths import LEASES, path_of
 
 log = logging.getLogger(__name__)
+
+QPS, BURST = 5.0, 10
+"""For the lease alone: a renewal must not wait behind a thousand statuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,29 +161,21 @@ class Candidate:
 
 
 class LeaderElection:
-    """A candidate that keeps trying on a thread of its own.
+    """A candidate that keeps trying on a thread of its own, also after it led and does no more."""
 
-    Parameters
-    ----------
-    on_won, on_lost
-        Called on that thread when leadership begins, and when it ends other than by `stop`. After `on_lost` the
-        candidate goes on trying; a program whose state is only good for a leader ends itself there.
-    """
-
-    def __init__(
-        self,
-        candidate: Candidate,
-        *,
-        on_won: Callable[[], None],
-        on_lost: Callable[[], None],
-        chance: random.Random | None = None,
-    ) -> None:
-        self._candidate, self._on_won, self._on_lost = candidate, on_won, on_lost
+    def __init__(self, candidate: Candidate, chance: random.Random | None = None) -> None:
+        self._candidate = candidate
         self._chance = chance or random.Random()  # noqa: S311  # jitter
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leader election", daemon=True)
         self.problem = ""
         """Why the lease cannot be asked for, while it cannot."""
+
+    @classmethod
+    def on(cls, api: Api, namespace: str, name: str, times: LeaseTimes | None = None) -> LeaderElection:
+        """On a Lease, under a name that no other process has, and beside whatever else asks the API server."""
+        identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+        return cls(Candidate(api.apart(TokenBucket(QPS, BURST)), namespace, name, identity, times=times))
 
     @property
     def leads(self) -> bool:
@@ -220,8 +219,6 @@ class LeaderElection:
         leads = self._candidate.leads
         if leads and not led:
             log.info("%s leads", self._candidate.identity)
-            self._on_won()
         elif led and not leads:
             log.warning("%s leads no more", self._candidate.identity)
-            self._on_lost()
         return leads

@@ -122,6 +122,6 @@ def never_acts(stage: Stage) -> Iterator[Symptom]:
     """A replica that shall elect a leader with others never leads."""
     stage.forget_lease(LEASE)
     candidate = Candidate(stage.api, "kube-system", LEASE, "me")
-    election = LeaderElection(candidate, on_won=lambda: None, on_lost=lambda: None).start()
+    election = LeaderElection(candidate).start()
     yield lambda: stage.refused in election.problem and not election.leads
     election.stop()

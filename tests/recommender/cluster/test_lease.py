@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -99,22 +100,24 @@ def test_a_write_between_reading_and_renewing_is_respected(
     assert spec(api, namespace)["holderIdentity"] == "two"
 
 
+Election = Callable[[str], LeaderElection]
+
+
 @pytest.fixture
-def election(api: Api, namespace: str) -> Callable[[str], tuple[LeaderElection, list[str]]]:
-    def elected(identity: str) -> tuple[LeaderElection, list[str]]:
-        told: list[str] = []
+def election(api: Api, namespace: str, caplog: pytest.LogCaptureFixture) -> Election:
+    caplog.set_level(logging.INFO, logger="recommender.cluster.lease")
+
+    def elected(identity: str) -> LeaderElection:
         times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)
-        candidate = Candidate(api, namespace, NAME, identity, times=times)
-        return LeaderElection(candidate, on_won=lambda: told.append("won"), on_lost=lambda: told.append("lost")), told
+        return LeaderElection(Candidate(api, namespace, NAME, identity, times=times))
 
     return elected
 
 
-Election = Callable[[str], tuple[LeaderElection, list[str]]]
-
-
-def test_of_two_one_leads_and_when_it_stops_the_other_does(election: Election) -> None:
-    (one, told_one), (two, told_two) = election("one"), election("two")
+def test_of_two_one_leads_and_when_it_stops_the_other_does(
+    election: Election, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = election("one"), election("two")
     one.start()
     wait_until(lambda: one.leads, "the first")
     two.start()
@@ -124,32 +127,35 @@ def test_of_two_one_leads_and_when_it_stops_the_other_does(election: Election) -
     one.stop()
     wait_until(lambda: two.leads, "the second")
     assert time.monotonic() - began_s < 1.5 * patience(), "given back, not run out"
-    assert (told_one, told_two) == (["won"], ["won"])
     two.stop()
+    assert caplog.messages == ["one leads", "two leads"]
 
 
 LEADER = """
-import sys, threading
+import sys, threading, time
 from pathlib import Path
 from recommender.cluster.access.connection import connect
 from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
 config, namespace, name = sys.argv[1:]
 times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)
 candidate = Candidate(connect(Path(config), user_agent="t"), namespace, name, "killed", times=times)
-LeaderElection(candidate, on_won=lambda: print("won", flush=True), on_lost=lambda: None).start()
+election = LeaderElection(candidate).start()
+while not election.leads:
+    time.sleep(0.01)
+print("won", flush=True)
 threading.Event().wait()
 """
 
 
 def test_a_killed_leader_is_followed_when_its_lease_has_run_out(
-    cluster: Cluster, api: Api, namespace: str, election: Election
+    cluster: Cluster, api: Api, namespace: str, election: Election, caplog: pytest.LogCaptureFixture
 ) -> None:
     arguments = [sys.executable, "-c", LEADER, str(cluster.kubeconfig("admin")), namespace, NAME]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as leader:
         try:
             assert leader.stdout is not None
             assert leader.stdout.readline() == "won\n"
-            other, told = election("other")
+            other = election("other")
             other.start()
             wait_until(lambda: other.holder == "killed", "the other to see it")
         finally:
@@ -158,9 +164,9 @@ def test_a_killed_leader_is_followed_when_its_lease_has_run_out(
     assert not other.leads
     wait_until(lambda: other.leads, "the other to lead", timeout_s=10, every_s=0.01)
     assert time.monotonic() - began_s > 1.0, "the dead might have been alive until its lease ran out"
-    assert told == ["won"]
     assert spec(api, namespace)["leaseTransitions"] == 1
     other.stop()
+    assert caplog.messages == ["other leads"]
 
 
 def test_a_leader_that_cannot_renew_says_so_and_leads_again_later(cluster: Cluster, election: Election) -> None:
