@@ -12,9 +12,8 @@ import click
 
 from recommender.cli.common import DURATION, Command
 from recommender.errors import Misuse
-from recommender.sources.metric_names import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC
 from recommender.sources.prometheus_access import Access
-from recommender.sources.prometheus_queries import Labels, UsageSettings
+from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, Labels, UsageSettings
 
 _ENVIRONMENT = "PHASEWISE_PROMETHEUS"
 _LABELS = ("namespace", "pod", "container", "node", "workload")

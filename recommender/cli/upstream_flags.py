@@ -87,6 +87,8 @@ AT_DEFAULT: Mapping[str, tuple[str, str]] = {
 }
 """The only value that is accepted, and what to do instead of any other."""
 
+STORAGE = ("storage", "prometheus-address", "prometheus-insecure")
+
 PROMETHEUS = "http://prometheus.monitoring.svc"
 """Where the default recommender looks when nobody says."""
 
@@ -124,32 +126,26 @@ def translated(arguments: Sequence[str], switches: Mapping[str, Sequence[str]]) 
     while waiting:
         argument = waiting.pop(0)
         dashed, equals, value = argument.partition("=")
-        name = dashed.lstrip("-")
-        if not argument.startswith("-") or not name:
-            yield argument
-        elif dashed in switches and equals:
+        name = dashed.lstrip("-") if argument.startswith("-") else ""
+        if dashed in switches and equals:
             yield from _switched(dashed, value, switches[dashed])
-        elif (take := _reader(name)) is None:
+            continue
+        if name not in (*RENAMED, *WITHOUT_EFFECT, *AT_DEFAULT, *STORAGE):
             yield argument
-        else:
-            if not equals:
-                value = "true" if name in SWITCHES or not waiting else waiting.pop(0)
-            yield from take(name, value, storage)
+            continue
+        if not equals:
+            value = "true" if name in SWITCHES or not waiting else waiting.pop(0)
+        if name in STORAGE:
+            storage[name] = value
+        elif name in WITHOUT_EFFECT:
+            _require_form(name, value)
+            log.info("--%s=%s has no effect: %s", name, value, WITHOUT_EFFECT[name])
+        elif name in AT_DEFAULT:
+            _require_default(name, value)
+        elif value:
+            ours, form = RENAMED[name]
+            yield f"--{ours}={form.format(value)}"
     yield from _prometheus(storage)
-
-
-Reader = Callable[[str, str, dict[str, str]], Iterator[str]]
-
-
-def _reader(name: str) -> Reader | None:
-    """What deals with a flag that is not ours."""
-    if name in RENAMED:
-        return _renamed
-    if name in WITHOUT_EFFECT:
-        return _without_effect
-    if name in AT_DEFAULT:
-        return _at_default
-    return _stored if name in ("storage", "prometheus-address", "prometheus-insecure") else None
 
 
 def _switched(dashed: str, value: str, off: Sequence[str]) -> Iterator[str]:
@@ -161,34 +157,20 @@ def _switched(dashed: str, value: str, off: Sequence[str]) -> Iterator[str]:
         yield off[0]
 
 
-def _renamed(name: str, value: str, _: dict[str, str]) -> Iterator[str]:
-    ours, form = RENAMED[name]
-    if value:
-        yield f"--{ours}={form.format(value)}"
-
-
-def _without_effect(name: str, value: str, _: dict[str, str]) -> Iterator[str]:
+def _require_form(name: str, value: str) -> None:
     read, form = FORMS.get(name, (str, ""))
     try:
         read(value)
     except (ValueError, Misuse) as error:
         raise Misuse(f"--{name}={value}: that is no {form}. Leave it out; it has no effect here.") from error
-    log.info("--%s=%s has no effect: %s", name, value, WITHOUT_EFFECT[name])
-    yield from ()
 
 
-def _at_default(name: str, value: str, _: dict[str, str]) -> Iterator[str]:
+def _require_default(name: str, value: str) -> None:
     only, remedy = AT_DEFAULT[name]
     if not _same(value, only):
         # Nothing is quoted of what may be a secret.
         told = f"--{name}" if name in ("prometheus-bearer-token", "password") else f"--{name}={value}"
         raise Misuse(f"{told} is a flag of the default recommender that has no counterpart here. {remedy}")
-    yield from ()
-
-
-def _stored(name: str, value: str, storage: dict[str, str]) -> Iterator[str]:
-    storage[name] = value
-    yield from ()
 
 
 def _prometheus(storage: Mapping[str, str]) -> Iterator[str]:

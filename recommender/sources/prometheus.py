@@ -28,7 +28,7 @@ from recommender.sources.base import (
     RawSamples,
     ReadOptions,
 )
-from recommender.sources.metric_names import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
+from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
 
 _REQUEST_OF = dict(zip(("cpu", "memory"), REQUEST_COLUMNS, strict=True))
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from recommender.sources.metric_names import is_counter
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_queries import (
@@ -14,6 +13,7 @@ from recommender.sources.prometheus_queries import (
     UsageQueries,
     UsageSettings,
     duration,
+    is_counter,
     named_in,
     selected,
 )

@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from recommender.errors import Misuse
-from recommender.sources.metric_names import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
+
+CPU_METRIC = "container_cpu_usage_seconds_total"
+MEMORY_METRIC = "container_memory_working_set_bytes"
+REQUESTS_METRIC = "kube_pod_container_resource_requests"
+"""What the metrics of containers are called where nobody renamed them."""
 
 SERIES_PER_QUERY = 20_000
 """Containers asked for at once: an instant answer of some 4 MB."""
@@ -250,3 +254,8 @@ def _matcher(label: str, values: Sequence[str], *, negated: bool = False) -> str
 def duration(seconds: float) -> str:
     """As PromQL writes it; whole milliseconds."""
     return f"{round(seconds * 1000)}ms" if seconds % 1 else f"{seconds:.0f}s"
+
+
+def is_counter(metric: str) -> bool:
+    """Whether a metric only ever grows, so that use is its rate; a recording rule, named with colons, holds the use."""
+    return metric.endswith("_total") and ":" not in metric

@@ -38,14 +38,6 @@ class Requirement:
             return value is None or value not in self.values
         return (value is not None) == (self.operator == EXISTS)
 
-    def __str__(self) -> str:
-        if self.operator in (EXISTS, DOES_NOT_EXIST):
-            return self.key if self.operator == EXISTS else f"!{self.key}"
-        if self.operator == IN and len(self.values) == 1:
-            return f"{self.key}={next(iter(self.values))}"
-        word = "in" if self.operator == IN else "notin"
-        return f"{self.key} {word} ({','.join(sorted(self.values))})"
-
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
@@ -55,10 +47,6 @@ class LabelSelector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(requirement.matches(labels) for requirement in self.requirements)
-
-    def __str__(self) -> str:
-        """The text form, for `labelSelector=` of a request."""
-        return ",".join(str(requirement) for requirement in self.requirements)
 
     @classmethod
     def of_labels(cls, labels: Mapping[str, str]) -> LabelSelector:

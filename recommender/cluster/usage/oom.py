@@ -137,8 +137,6 @@ class OomQueue:
     def __init__(self, clock: Callable[[], float] = time.time, longest: int = 5000) -> None:
         self._clock, self._since_s = clock, clock()
         self._waiting: deque[OomObservation] = deque(maxlen=longest)
-        self.seen = 0
-        """All kills so far."""
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """For the reflector of pods."""
@@ -154,6 +152,4 @@ class OomQueue:
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
     def _add(self, ooms: Iterable[OomObservation]) -> None:
-        for oom in ooms:
-            self._waiting.append(oom)
-            self.seen += 1
+        self._waiting.extend(ooms)

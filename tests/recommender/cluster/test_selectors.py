@@ -22,9 +22,7 @@ WEB = {"app": "web", "tier": "front"}
     ],
 )  # fmt: skip
 def test_the_text_form_means_what_it_means_to_kubernetes(text: str, matches: bool) -> None:
-    selector = LabelSelector.of_text(text)
-    assert selector.matches(WEB) is matches
-    assert LabelSelector.of_text(str(selector)) == selector
+    assert LabelSelector.of_text(text).matches(WEB) is matches
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a b", "=x", "a in x", "a=b,,c=d", "a>1"])
@@ -47,7 +45,7 @@ def test_a_text_that_is_no_selector_is_refused(text: str) -> None:
 def test_the_object_form_means_the_same(raw: dict[str, Any], matches: bool, text: str) -> None:
     selector = LabelSelector.of_fields(Fields(raw))
     assert selector.matches(WEB) is matches
-    assert str(selector) == text
+    assert selector == (LabelSelector.of_text(text) if text else LabelSelector())
 
 
 @pytest.mark.parametrize(
