@@ -20,6 +20,10 @@ VARIABLE = 0.5
 """Spread above half of the mean: the paper tells its two compute phases apart by high against low variance of CPU."""
 
 
+ARRAYS = ("usage_mean", "usage_sd", "feature_mean", "feature_sd", "samples", "containers")
+"""Fields of `PhaseStatistics` that a model folder holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class PhaseStatistics:
     """Mean and standard deviation of usage and features in each phase (AI4DL, section 3, "Phase Information").
@@ -78,27 +82,12 @@ class PhaseStatistics:
 
     def to_state(self) -> dict[str, NDArray[Any]]:
         """Plain arrays, for the model folder."""
-        return {
-            "phases.usage_mean": self.usage_mean,
-            "phases.usage_sd": self.usage_sd,
-            "phases.feature_mean": self.feature_mean,
-            "phases.feature_sd": self.feature_sd,
-            "phases.samples": self.samples,
-            "phases.containers": self.containers,
-        }
+        return {f"phases.{name}": getattr(self, name) for name in ARRAYS}
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseStatistics:
         """The statistics that `to_state` wrote."""
-        return cls(
-            tuple(features),
-            state["phases.usage_mean"],
-            state["phases.usage_sd"],
-            state["phases.feature_mean"],
-            state["phases.feature_sd"],
-            state["phases.samples"],
-            state["phases.containers"],
-        )
+        return cls(tuple(features), *(state[f"phases.{name}"] for name in ARRAYS))
 
 
 def phase_statistics(

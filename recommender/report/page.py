@@ -21,7 +21,7 @@ from recommender.phases.statistics import PhaseStatistics
 from recommender.records import CPU, MEMORY, ReplayResult, Timeline
 from recommender.report.graph_drawing import LEAST_SHARE, GraphDrawing, draw_graph
 from recommender.report.money import FORMULA, Prices
-from recommender.report.page_words import POLICY_WORDS, feature_rows, model_facts, span_in_words, steps_of
+from recommender.report.page_words import POLICY_WORDS, feature_rows, span_in_words, steps_of
 from recommender.report.palette import OURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.scatter import HEIGHT, MARKERS, WIDTH, scatter_of
 from recommender.report.summary import (
@@ -35,7 +35,7 @@ from recommender.report.summary import (
     percent,
     summarise,
 )
-from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, timeline_data
+from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, explained, timeline_data
 
 MOST_TIMELINES = 12
 MOST_CONTAINERS = 2000
@@ -102,7 +102,7 @@ def render_page(
         phase_table=phase_table,
         features=feature_rows(phase_table) if phase_table is not None else [],
         left_out=result.left_out[:MOST_LEFT_OUT],
-        facts=model_facts(result.model),
+        facts=explained(result.model),
         policy_words={name: POLICY_WORDS[name] for name in result.policies if name in POLICY_WORDS},
         limits={
             "containers": MOST_CONTAINERS, "points": MOST_POINTS, "changes": MOST_CHANGES, "share": LEAST_SHARE,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from recommender.phases.statistics import PhaseStatistics
 from recommender.units import format_cpu, format_duration, format_memory
@@ -55,20 +53,6 @@ def steps_of(path: Sequence[str]) -> list[tuple[int, ...]]:
     [(1,), (0, 2)]
     """
     return [tuple(int(phase) for phase in re.findall(r"\d+", element)) for element in path]
-
-
-def model_facts(model: Mapping[str, object]) -> list[tuple[str, str]]:
-    """What is known of the model, as pairs of words; nested parts carry the name of what they are in."""
-    pairs: list[tuple[str, str]] = []
-    for key, value in model.items():
-        words = str(key).replace("_", " ")
-        if isinstance(value, Mapping):
-            pairs += [(f"{words}: {inner}", text) for inner, text in model_facts(value)]
-        elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
-            pairs.append((words, ", ".join(map(str, value))))
-        else:
-            pairs.append((words, str(value)))
-    return pairs
 
 
 def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
 
 
 def explained(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
-    """An explanation as pairs of words; nested parts carry the names of what they are in."""
+    """An explanation, or facts of a model, as pairs of words; nested parts carry the names of what they are in."""
     pairs: list[tuple[str, str]] = []
     for key, value in explanation.items():
         words = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")

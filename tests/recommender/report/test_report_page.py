@@ -15,7 +15,6 @@ from recommender.records import ContainerReplay, ReplayResult, Tally
 from recommender.report import page as page_module
 from recommender.report.money import Prices
 from recommender.report.page import embedded, render_page
-from recommender.report.page_words import model_facts
 from recommender.report.timeline_data import MOST_POINTS, explained, timeline_data
 from tests.recommender.report.simulation import HOSTILE, Simulated, page_of, simulated_run
 
@@ -181,4 +180,4 @@ def test_explanations_become_words_with_units() -> None:
 
 def test_model_facts_are_flattened() -> None:
     facts = {"origin": "bundled", "training": {"step_s": 15, "features": ["a", "b"]}}
-    assert model_facts(facts) == [("origin", "bundled"), ("training: step s", "15"), ("training: features", "a, b")]
+    assert explained(facts) == [("origin", "bundled"), ("training: step", "15s"), ("training: features", "a, b")]
