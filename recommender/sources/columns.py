@@ -84,15 +84,15 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
         if mapped.old in header:
             raw[mapped.new] = (mapped.old, mapped.factor)
         elif mapped.new not in header:
-            raise _missing(file, mapped.old, header, f"`--map {mapped}` names it.")
+            raise missing_column(file, mapped.old, header, f"`--map {mapped}` names it.")
     names = NAME_COLUMNS if all(name in raw for name in NAME_COLUMNS) else ("container",)
     required = ("timestamp", *names, CPU_COLUMN, MEMORY_COLUMN)
     for name in required:
         if name not in raw:
-            raise _missing(file, name, header, f"Name the column that holds it: `--map {name}=COLUMN`.")
+            raise missing_column(file, name, header, f"Name the column that holds it: `--map {name}=COLUMN`.")
     for name in options.features:
         if name not in raw:
-            raise _missing(file, name, header, "Name features that the data have.")
+            raise missing_column(file, name, header, "Name features that the data have.")
     optional = (name for name in (*REQUEST_COLUMNS, *FACT_COLUMNS) if name in raw)
     carried = dict.fromkeys((CPU_COLUMN, MEMORY_COLUMN, *optional, *options.features))
     return Roles(
@@ -103,7 +103,8 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
     )
 
 
-def _missing(file: Path, name: str, header: Sequence[str], remedy: str) -> BadInput:
+def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) -> BadInput:
+    """The error for a column that is not among those of a header; the nearest existing name is suggested."""
     named = [column for column in header if column]
     near = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
     hint = f" The nearest name is {near[0]!r}." if near else ""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
 from recommender.phases.contexts import MAX_PHASE
 from recommender.records import BoolArray, FloatArray, IntArray
 from recommender.sources import delimited, parquet
+from recommender.sources.columns import Roles, missing_column
+from recommender.sources.paths import access
 
 COLUMNS = ("container", "step", "phase")
+ROLES = Roles(("container",), ("step", 1.0), {"step": ("step", 1.0), "phase": ("phase", 1.0)}, {})
 
 _LARGEST_STEP = 2**53
 """Beyond it float64 no longer tells neighbouring integers apart."""
@@ -80,63 +81,25 @@ def _table(file: Path) -> pa.Table:
         raise BadInput("there is no such file", remedy="Check the path.", file=file)
     if file.is_dir():
         raise BadInput("this is a folder", remedy="Name one Parquet or CSV file.", file=file)
-    try:
+    with access(file):
         if file.suffix.lower() in (".parquet", ".pq"):
             schema, _ = parquet.schema_of(file)
             _require(file, schema.names)
-            return next(iter(parquet.read(file, list(COLUMNS), batched=False)))
+            return pa.concat_tables(parquet.read(file, list(COLUMNS), batched=False))
         header = delimited.read_header(file)
         _require(file, header.columns)
-        return _csv(file, header.arrow_names)
-    except PermissionError as error:
-        raise BadInput("it may not be read", remedy="Ask for permission to read it.", file=file) from error
-
-
-def _csv(file: Path, names: list[str]) -> pa.Table:
-    """Everything as text, so that the first bad value can be shown as it stands."""
-    uneven: list[pacsv.InvalidRow] = []
-
-    def skip(row: pacsv.InvalidRow) -> str:
-        uneven.append(row)
-        return "skip"
-
-    try:
-        table = pacsv.read_csv(
-            file,
-            read_options=pacsv.ReadOptions(use_threads=False, column_names=names, skip_rows=1),
-            parse_options=pacsv.ParseOptions(invalid_row_handler=skip),
-            convert_options=pacsv.ConvertOptions(
-                include_columns=list(COLUMNS),
-                column_types=dict.fromkeys(COLUMNS, pa.string()),
-                strings_can_be_null=False,
-            ),
-        )
-    except (pa.ArrowException, OSError) as error:
-        problem = f"cannot be read ({' '.join(str(error).split())[:160]})"
-        raise BadInput(problem, remedy="Correct it or export it again.", file=file) from error
-    if uneven:
-        first = uneven[0]
-        raise BadInput(
-            f"{first.actual_columns} fields under {first.expected_columns} columns",
-            remedy="Give every row as many fields as the header; quote texts that hold a comma.",
-            file=file,
-            row=None if first.number is None else first.number - 1,
-            column=names[min(first.actual_columns, first.expected_columns) - 1],
-        )
-    return table
+        try:
+            tables = list(delimited.read(file, header, ROLES, batched=False))
+            return pa.concat_tables(tables) if tables else pa.table({})
+        except BadInput as error:  # a column has no unit here that could be told by --map
+            remedy = _REMEDIES.get(error.column or "", "") if "--map" in error.remedy else error.remedy
+            raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
 
 
 def _require(file: Path, columns: Sequence[str]) -> None:
     for name in COLUMNS:
         if name not in columns:
-            near = difflib.get_close_matches(name, [column for column in columns if column], n=1, cutoff=0.5)
-            hint = f"; the nearest is {near[0]!r}" if near else ""
-            raise BadInput(
-                f"there is no column {name!r} among {', '.join(columns) or 'no columns at all'}{hint}",
-                remedy="Sequences need the columns container, step and phase.",
-                file=file,
-                column=name,
-            )
+            raise missing_column(file, name, columns, "Sequences need the columns container, step and phase.")
 
 
 def _texts(table: pa.Table, column: str) -> pd.Series[str]:

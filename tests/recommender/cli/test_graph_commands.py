@@ -183,8 +183,8 @@ def test_the_real_sequences_are_read_whole() -> None:
 
 BAD = [
     ("container,step\n", "a,1\n", ["column 'phase'", "container, step and phase"]),
-    ("container,step,phases\n", "a,1,1\n", ["column 'phase'", "nearest is 'phases'"]),
-    ("container,step,phase\n", "a,0,1\na,1,two\n", ["row 2", "column 'phase'", "'two' is not an integer"]),
+    ("container,step,phases\n", "a,1,1\n", ["column 'phase'", "nearest name is 'phases'"]),
+    ("container,step,phase\n", "a,0,1\na,1,two\n", ["row 2", "column 'phase'", "'two' is not a number", "0..999"]),
     ("container,step,phase\n", "a,0,1\na,1,\n", ["row 2", "column 'phase'", "empty"]),
     ("container,step,phase\n", "a,0,1\na,1,1.5\n", ["row 2", "'1.5' is not an integer"]),
     ("container,step,phase\n", "a,0,1\na,1,-1\n", ["row 2", "'-1' is negative", "leave samples of unknown phase out"]),
