@@ -23,7 +23,7 @@ COMMANDS = {
     "webhook": (webhook.command, ("webhook",)),
     "web": (web.command, ("web",)),
 }
-SOON_S = 1.5
+SOON_S = 0.5
 """What has not happened by then does not happen at once."""
 
 
@@ -65,14 +65,17 @@ class Stage:
             return 0
 
 
-def asked(method: str, part: str, within_s: float = SOON_S) -> Callable[[Server, PlayedApi], bool]:
-    """Whether the API server is soon asked for something."""
+def asked(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+    """Wait until the API server is asked for something."""
+    return lambda _, api: wait_until(lambda: api.was_asked(method, part), f"{method} {part}", every_s=0.02)
+
+
+def soon_asked(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
+    """Whether it is asked for something that would be among the first."""
 
     def probe(_: Server, api: PlayedApi) -> bool:
-        until_s = time.monotonic() + within_s
-        while not (found := api.was_asked(method, part)) and time.monotonic() < until_s:
-            time.sleep(0.02)
-        return found
+        time.sleep(SOON_S)
+        return api.was_asked(method, part)
 
     return probe
 
