@@ -26,6 +26,9 @@ COMMANDS = {
 SOON_S = 0.5
 """What has not happened by then does not happen at once."""
 
+LATE_S = 10.0
+"""What has happened by then, on a machine with a core for everybody, has not waited for what is the default."""
+
 
 class Stage:
     """One command with one set of options, beside the others it always gets."""
@@ -67,7 +70,9 @@ class Stage:
 
 def asked(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:
     """Wait until the API server is asked for something."""
-    return lambda _, api: wait_until(lambda: api.was_asked(method, part), f"{method} {part}", every_s=0.02)
+    return lambda _, api: wait_until(
+        lambda: api.was_asked(method, part), f"{method} {part}", timeout_s=LATE_S, every_s=0.02
+    )
 
 
 def soon_asked(method: str, part: str) -> Callable[[Server, PlayedApi], bool]:

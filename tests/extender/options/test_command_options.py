@@ -39,7 +39,7 @@ from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
 from tests.extender.options.every_scoring_option import scores
-from tests.extender.options.stage import COMMANDS, SOON_S, Stage, asked, soon_asked, which_server
+from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, asked, soon_asked, which_server
 from tests.fakes.served_commands import PlayedApi
 
 
@@ -173,8 +173,10 @@ def period_s(stage: Stage) -> None:
             stage.run(lambda *_: probe(seen), *options)
         return len(seen)
 
-    several = looks(lambda seen: wait_until(lambda: len(seen) > 5, "looks", every_s=0.02), "--period", "0.05s")
-    assert several > looks(lambda _: time.sleep(SOON_S)) + 3
+    def several(seen: list[float]) -> bool:
+        return wait_until(lambda: len(seen) > 5, "looks", timeout_s=LATE_S, every_s=0.02)
+
+    assert looks(several, "--period", "0.05s") > looks(lambda _: time.sleep(SOON_S)) + 3
 
 
 def retry_s(stage: Stage) -> None:
@@ -353,7 +355,7 @@ def look_period_s(stage: Stage) -> None:
         return sum("/metrics.k8s.io/" in path for _, path in api.asked)
 
     def several(_: Server, api: PlayedApi) -> bool:
-        return wait_until(lambda: looks(api) > 5, "looks", every_s=0.02)
+        return wait_until(lambda: looks(api) > 5, "looks", timeout_s=LATE_S, every_s=0.02)
 
     def soon(_: Server, api: PlayedApi) -> int:
         time.sleep(SOON_S)
