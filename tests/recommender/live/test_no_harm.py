@@ -300,7 +300,8 @@ def test_scaled_to_zero_while_the_recommender_is_away_memory_is_kept() -> None:
 
 def test_violations_of_what_somebody_else_declared_are_not_ours() -> None:
     """Declared a tenth of what is used, and nobody changes that: the forecast is as good as ever."""
-    load, unmoved = noisy(steady(1.0, GIB), 0.02, seed=6), ("Off", "Initial")
+    load = noisy(steady(1.0, GIB), 0.02, seed=6)
+    unmoved: tuple[UpdateMode, ...] = ("Off", "Initial")
     worlds = [
         web(load, declared, mode, namespace=f"{mode.lower()}-{name}")
         for mode in unmoved
