@@ -31,6 +31,7 @@ class PlayedApi(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # all that is watched is listed at once: whom a queue of 5 turns away waits for a second
 
     def __init__(self, **objects: list[Json]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

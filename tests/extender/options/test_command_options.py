@@ -39,7 +39,7 @@ from recommender.contention.phasewise import MoveOptions
 from tests.extender.dashboard import scenes
 from tests.extender.gangs.herds import NOON_S, decided, gang, node, pod_json, said
 from tests.extender.options.every_scoring_option import scores
-from tests.extender.options.stage import COMMANDS, SOON_S, Stage, asked, which_server
+from tests.extender.options.stage import COMMANDS, LATE_S, SOON_S, Stage, asked, soon_asked, which_server
 from tests.fakes.served_commands import PlayedApi
 
 
@@ -66,8 +66,9 @@ def context(stage: Stage) -> None:
 
 
 def leader_elect(stage: Stage) -> None:
-    lease = asked("GET", "/namespaces/kube-system/leases/phasewise-")
-    assert (stage.run(lease, "--leader-elect"), stage.run(lease)) == (True, False)
+    lease = ("GET", "/namespaces/kube-system/leases/phasewise-")
+    assert stage.run(asked(*lease), "--leader-elect")
+    assert not stage.run(soon_asked(*lease))
 
 
 def lease_namespace(stage: Stage) -> None:
@@ -105,14 +106,18 @@ def client_authority(stage: Stage) -> None:
 
 
 def request_s(stage: Stage) -> None:
-    def hangs_up(server: Server, _: PlayedApi) -> bool:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=SOON_S) as connection:
-            connection.sendall(b"POST /filter HTTP/1.1\r\n")
-            with contextlib.suppress(TimeoutError, ConnectionResetError):
-                return connection.recv(1) == b""
-        return False
+    def hangs_up(within_s: float, *options: str) -> bool:
+        def probe(server: Server, _: PlayedApi) -> bool:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=within_s) as connection:
+                connection.sendall(b"POST /filter HTTP/1.1\r\n")
+                with contextlib.suppress(TimeoutError, ConnectionResetError):
+                    return connection.recv(1) == b""
+            return False
 
-    assert (stage.run(hangs_up, "--request-timeout", "0.2s"), stage.run(hangs_up)) == (True, False)
+        return bool(stage.run(probe, *options))
+
+    assert hangs_up(30.0, "--request-timeout", "0.2s")
+    assert not hangs_up(SOON_S)
 
 
 def max_body_mib(stage: Stage) -> None:
@@ -161,29 +166,33 @@ def bind_within_s(stage: Stage) -> None:
 
 
 def period_s(stage: Stage) -> None:
-    def looks(*options: str) -> int:
+    def looks(probe: Callable[[list[float]], Any], *options: str) -> int:
         seen: list[float] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Controller, "look", lambda _: seen.append(time.monotonic()))
-            stage.run(lambda *_: time.sleep(SOON_S), *options)
+            stage.run(lambda *_: probe(seen), *options)
         return len(seen)
 
-    assert looks("--period", "0.1s") > looks() + 3
+    def several(seen: list[float]) -> bool:
+        return wait_until(lambda: len(seen) > 5, "looks", timeout_s=LATE_S, every_s=0.02)
+
+    assert looks(several, "--period", "0.05s") > looks(lambda _: time.sleep(SOON_S)) + 3
 
 
 def retry_s(stage: Stage) -> None:
     waits = worlds_pod("waits")
     said = f"0/1 nodes are available: 1 {MEMORY_REASON}."
     waits["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": said}]
-    woken = asked("PATCH", "/pods/waits", 4.0)
-    assert stage.run(woken, "--retry-after", "0.5s", pods=[waits])
-    assert not stage.run(woken, pods=[waits])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("extender.gangs.waking.PAUSE_S", 0.05)
+        assert stage.run(asked("PATCH", "/pods/waits"), "--retry-after", "0.1s", pods=[waits])
+        assert not stage.run(soon_asked("PATCH", "/pods/waits"), pods=[waits])
 
 
 def moves(stage: Stage) -> None:
     """Plans go by the profiles, which nothing else of the controller needs."""
-    profiles = asked("GET", "/phaseprofiles")
-    assert (stage.run(profiles, "--moves", "plan"), stage.run(profiles)) == (True, False)
+    assert stage.run(asked("GET", "/phaseprofiles"), "--moves", "plan")
+    assert not stage.run(soon_asked("GET", "/phaseprofiles"))
     assert move_limits(stage, "--moves", "plan") is None
 
 
@@ -243,21 +252,25 @@ def rest_s(stage: Stage) -> None:
     assert move_limits(stage, "--move-rest", "1m") == replace(MoveLimits(), rest_s=60.0)
 
 
-def requests_soon(stage: Stage, *options: str) -> int:
-    def count(_: Server, api: PlayedApi) -> int:
-        time.sleep(SOON_S)
-        return len(api.asked)
+def is_faster(stage: Stage, than_qps: float, *options: str) -> bool:
+    """Whether the first five requests come sooner than so many a second could."""
+    began_s = time.monotonic()
 
-    found: int = stage.run(count, *options)
-    return found
+    def probe(_: Server, api: PlayedApi) -> bool:
+        wait_until(lambda: len(api.asked) >= 5, "five requests", every_s=0.02)
+        return len(api.asked) > 1 + than_qps * (time.monotonic() - began_s)
+
+    return bool(stage.run(probe, *options))
 
 
 def qps(stage: Stage) -> None:
-    assert requests_soon(stage, "--burst", "1", "--qps", "0.5") < requests_soon(stage, "--burst", "1", "--qps", "50")
+    assert not is_faster(stage, 10.0, "--burst", "1", "--qps", "10")
+    assert is_faster(stage, 1.0, "--burst", "1", "--qps", "50")
 
 
 def burst(stage: Stage) -> None:
-    assert requests_soon(stage, "--qps", "0.5", "--burst", "1") < requests_soon(stage, "--qps", "0.5", "--burst", "50")
+    assert not is_faster(stage, 10.0, "--qps", "10", "--burst", "1")
+    assert is_faster(stage, 0.5, "--qps", "0.5", "--burst", "50")
 
 
 # -- of the webhook ----------------------------------------------------------------------------------------------------
@@ -338,11 +351,18 @@ def name(stage: Stage) -> None:
 
 
 def look_period_s(stage: Stage) -> None:
-    def looks(_: Server, api: PlayedApi) -> int:
-        time.sleep(SOON_S)
+    def looks(api: PlayedApi) -> int:
         return sum("/metrics.k8s.io/" in path for _, path in api.asked)
 
-    assert stage.run(looks, "--period", "0.1s") > stage.run(looks) + 3
+    def several(_: Server, api: PlayedApi) -> bool:
+        return wait_until(lambda: looks(api) > 5, "looks", timeout_s=LATE_S, every_s=0.02)
+
+    def soon(_: Server, api: PlayedApi) -> int:
+        time.sleep(SOON_S)
+        return looks(api)
+
+    assert stage.run(several, "--period", "0.05s")
+    assert stage.run(soon) <= 2
 
 
 SHARED = {"address": address, "kubeconfig": kubeconfig_, "context": context}

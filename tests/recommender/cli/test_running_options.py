@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partialmethod
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from recommender.cluster.lease import LeaderElection
 from recommender.engine.classes import Classes
 from recommender.engine.journal import pieces_of
 from recommender.engine.keys import WorkloadKey
+from recommender.live.health import _Server
 from recommender.live.service import Service
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, RunMemory
@@ -55,11 +57,13 @@ class Running:
             found = [body for _, path, body in self.api.written if f"/verticalpodautoscalers/{name}/status" in path]
             return found[-1] if found else {}
 
-        return wait_until(written, f"the status of {name}", timeout_s=60)
+        return wait_until(written, f"the status of {name}", timeout_s=60, every_s=0.02)
 
     def rounds(self, number: int = 3) -> None:
         """Wait until so many are over."""
-        wait_until(lambda: self.metric("phasewise_rounds_total") >= number, f"{number} rounds", timeout_s=60)
+        wait_until(
+            lambda: self.metric("phasewise_rounds_total") >= number, f"{number} rounds", timeout_s=60, every_s=0.02
+        )
 
     def metric(self, name: str, **labels: str) -> float:
         families = text_string_to_metric_families(self.get("/metrics").text)
@@ -72,7 +76,7 @@ class Running:
 
     def asks(self, method: str, part: str, times: int = 1) -> bool:
         """Wait until the API server was asked for something so often."""
-        return wait_until(lambda: self.times(method, part) >= times, f"{method} {part}", timeout_s=60)
+        return wait_until(lambda: self.times(method, part) >= times, f"{method} {part}", timeout_s=60, every_s=0.02)
 
 
 Probe = Callable[[Running], Any]
@@ -111,9 +115,10 @@ class Stage:
         with played(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
             patch.setattr("recommender.cli.recommender.run_until_told", until)
             patch.setattr("recommender.cli.live_parts.warm_up", lambda *_: None)  # what a round needs it loads itself
+            patch.setattr(_Server, "serve_forever", partialmethod(_Server.serve_forever, poll_interval=0.02))
             given = [] if "--kubeconfig" in options else ["--kubeconfig", kubeconfig(self.folder, here=api)]
             address = [] if "--address" in options else ["--address", "127.0.0.1:0"]
-            ended = self.phasewise("recommender", *given, *address, "--interval", "0.2s", *options)
+            ended = self.phasewise("recommender", *given, *address, "--interval", "0.05s", *options)
         self.err = ended.err
         assert found, ended.err
         return found[0]
@@ -177,7 +182,7 @@ def test_whether_vpas_are_made(stage: Stage) -> None:
 def test_how_long_it_waits_between_rounds(stage: Stage) -> None:
     def in_a_while(running: Running) -> float:
         running.rounds(1)
-        time.sleep(1.0)
+        time.sleep(0.3)  # six of those that are waited for here by default
         return running.metric("phasewise_rounds_total")
 
     assert stage.run(lambda running: running.rounds(3)) is None
@@ -236,22 +241,23 @@ def test_which_api_server_is_asked(stage: Stage) -> None:
 
 @pytest.mark.option("phasewise recommender", "--kube-api-qps", "--kube-api-burst")
 def test_how_often_the_api_server_is_asked(stage: Stage) -> None:
-    """Thirty statuses: at once, or five a second."""
-    vpas = [a_vpa(f"vpa-{number}") for number in range(30)]
+    """Ten statuses beside what is listed at first: twenty a second and no more, or sooner than one a second would."""
+    vpas = [a_vpa(f"vpa-{number}") for number in range(10)]
 
-    def in_a_while(running: Running) -> int:
-        running.asks("PATCH", "/verticalpodautoscalers/")
-        time.sleep(1.0)
-        return running.times("PATCH", "/verticalpodautoscalers/")
+    def is_faster(than_qps: float, qps: int, burst: int) -> bool:
+        began_s = time.monotonic()
 
-    slow = stage.run(in_a_while, "--kube-api-qps", "5", "--kube-api-burst", "1", verticalpodautoscalers=vpas)
-    assert slow < len(vpas)
-    for more in (
-        ("--kube-api-qps", "500", "--kube-api-burst", "1"),
-        ("--kube-api-qps", "1", "--kube-api-burst", "500"),
-    ):
-        all_of_them = lambda running: running.asks("PATCH", "/verticalpodautoscalers/", times=len(vpas))  # noqa: E731
-        assert stage.run(all_of_them, *more, verticalpodautoscalers=vpas)
+        def probe(running: Running) -> bool:
+            running.asks("PATCH", "/verticalpodautoscalers/", times=len(vpas))
+            asked = len(running.api.asked)
+            return asked > 1 + than_qps * (time.monotonic() - began_s)
+
+        options = ("--kube-api-qps", qps, "--kube-api-burst", burst)
+        return bool(stage.run(probe, *options, verticalpodautoscalers=vpas))
+
+    assert not is_faster(20.0, qps=20, burst=1)
+    assert is_faster(1.0, qps=500, burst=1)
+    assert is_faster(1.0, qps=1, burst=500)
 
 
 @pytest.mark.option("phasewise recommender", "--address")
@@ -279,7 +285,7 @@ def test_how_often_a_checkpoint_is_written(stage: Stage) -> None:
         return sum("/verticalpodautoscalercheckpoints" in path for _, path, _ in running.api.written)
 
     def several(running: Running) -> bool:
-        return wait_until(lambda: written(running) > 2, "several checkpoints", timeout_s=60)
+        return wait_until(lambda: written(running) > 2, "several checkpoints", timeout_s=60, every_s=0.02)
 
     assert stage.run(several, "--checkpoint-interval", "0.1s")
     assert stage.run(lambda running: (running.rounds(6), written(running))[1], "--checkpoint-interval", "1h") == 1
@@ -330,11 +336,11 @@ def test_which_lease_it_holds(stage: Stage) -> None:
 
 @pytest.mark.option("phasewise recommender", "--leader-elect-retry-period")
 def test_how_often_the_lease_is_asked_for(stage: Stage) -> None:
-    stage.run(lambda running: running.asks("GET", "/leases/", times=4), *LEASE, "--leader-elect-retry-period", "0.2s")
+    stage.run(lambda running: running.asks("GET", "/leases/", times=4), *LEASE, "--leader-elect-retry-period", "0.05s")
 
     def soon(running: Running) -> int:
         running.asks("GET", "/leases/")
-        time.sleep(1.0)
+        time.sleep(0.3)
         return running.times("GET", "/leases/")
 
     assert stage.run(soon, *LEASE, "--leader-elect-retry-period", "400s") == 1
@@ -344,7 +350,7 @@ def test_how_often_the_lease_is_asked_for(stage: Stage) -> None:
 def test_how_long_it_leads_without_a_word_of_the_server(stage: Stage) -> None:
     def gives_up(running: Running) -> bool:
         leads = lambda: running.election is not None and running.election.leads  # noqa: E731
-        wait_until(leads, "it to lead", timeout_s=60)
+        wait_until(leads, "it to lead", timeout_s=60, every_s=0.02)
         running.api.silent = True
         time.sleep(1.0)
         return wait_until(lambda: not leads(), "it to give up", timeout_s=20) if short else not leads()
