@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -20,6 +23,9 @@ Post = Callable[["Message[str, str]", Callable[[int], bytes]], tuple[int, str]]
 
 SILENT_S = 10.0
 """Whoever says nothing for so long is hung up on."""
+
+MOST_CONNECTIONS = 200
+"""At a time, each with a thread of its own."""
 
 DRAINED_BYTES = 1 << 20
 """Of a body that nobody wants: closing on it at once would take the answer from the one who is still sending."""
@@ -99,6 +105,30 @@ def serve(
 
 
 class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # jobs push together, and five connections at a time would keep the others waiting
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[Any, None] = {}
+        self._opening = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread; who has been there for longest goes when there are too many, so that probes are heard."""
+        with self._opening:
+            self._open[request] = None
+            longest = next(iter(self._open)) if len(self._open) > MOST_CONNECTIONS else None
+            self._open.pop(longest, None)
+        if longest is not None:
+            with contextlib.suppress(OSError):
+                longest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Its answer was sent, or nobody waits for it any more."""
+        with self._opening:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Whoever hangs up amid an answer is no news either; what is our own fault is."""
         if not isinstance(sys.exception(), OSError):

@@ -178,7 +178,7 @@ def test_one_container_is_judged_by_what_needs_no_model(phasewise: Phasewise, tm
 
 
 def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) -> None:
-    report = figures(phasewise("dry-run", "--policies", "phase.proactive", "--json", "-"))
+    report = figures(phasewise("dry-run", "--json", "-"))
     assert report["model"]["origin"] == "bundled"
     assert report["cycle_s"] == 30
     assert report["containers"] >= 25

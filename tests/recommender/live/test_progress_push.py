@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import requests
 from prometheus_client import CollectorRegistry
 
+from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
-from recommender.live.health import Post, serve
+from recommender.live.health import MOST_CONNECTIONS, Post, serve
 from recommender.live.progress.push import LARGEST_BODY_BYTES, MOST_READINGS, PushedProgress
 from recommender.readings import Reading, Stage
 
@@ -133,6 +136,15 @@ def test_a_body_of_unknown_length_is_refused(url: str, length: str) -> None:
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5) as connection:
         connection.sendall(f"POST /progress HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n{length}\r\n".encode())
         assert connection.recv(100).split()[1] == b"411"
+
+
+def test_a_thousand_silent_connections_keep_neither_threads_nor_jobs_that_push(url: str) -> None:
+    port, before = int(url.rpartition(":")[2]), threading.active_count()
+    with ExitStack() as silent:
+        for _ in range(1000):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+        assert push(url).status_code == 204
+        wait_until(lambda: threading.active_count() - before <= MOST_CONNECTIONS, "those open for longest to be ended")
 
 
 def test_a_replica_that_stands_by_sends_pushers_away(token_file: Path) -> None:
