@@ -252,8 +252,9 @@ class ClusterState:
 
     def _entry(self, pod: Pod, node: str, started_s: float) -> Entry:
         grid = self._settings.grid
-        work = self._learned.work(pod, started_s)
-        entry = Entry(pod, node, self._footprint(pod), grid.cell(started_s), self._category(pod), work)
+        cell = grid.cell(started_s)
+        work = self._learned.work(pod, (cell + 0.5) * grid.step_s)  # the same for whoever is seen soon after the advice
+        entry = Entry(pod, node, self._footprint(pod), cell, self._category(pod), work)
         ended = (end_cell := entry.end_cell) is not None and end_cell <= grid.cell(self._clock())
         return replace(entry, overdue=True) if ended else entry
 
