@@ -28,8 +28,8 @@ from recommender.kernels.crbm_layout import (
 )
 from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
-from recommender.phases.crbm_checks import check_options, checked_groups, checked_parameters, checked_rows
-from recommender.phases.crbm_training import SCHEDULES, Schedule, Trainer, hold_out, shards_of
+from recommender.phases.crbm_checks import checked_parameters, checked_rows
+from recommender.phases.crbm_training import Trainer, hold_out
 
 STATE = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
 
@@ -44,29 +44,20 @@ class ConditionalRBM:
     lag
         Samples of history in a window.
     learning_rate
-        Step of one update, before `learning_rate_schedule`.
+        Step of one update. Each window's whole gradient, of all five parameters, is applied before the next is read.
     cd_steps
         Steps of the Gibbs chain (the k of CD-k).
     hidden_states
         "mean": the chain carries hidden means, as the published package does; "sampled": zeros and ones drawn from
         them. Gradients always use means.
-    batch_size
-        Windows per update. 1 is online in the strict sense: each window's whole gradient, of all five parameters, is
-        applied before the next window is read. Larger batches use the mean gradient.
-    momentum, weight_decay
-        Share of the last update carried on; rate at which weights (not biases) are drawn to zero.
-    learning_rate_schedule
-        "constant"; "inverse": rate / (1 + epoch / schedule_epochs); "exponential": halved every schedule_epochs.
-    schedule_epochs
-        Time scale of the schedule, in epochs.
     max_epochs
         `fit` stops here at the latest.
     patience
         `fit` stops after so many epochs in a row without an error below the best one; 0 never stops early.
     validation_fraction
         Share of the windows that is held out and gives the error that `patience` looks at; 0 looks at the training
-        error, as the published package does. Whole containers are held out where there are five or more and some are
-        small enough, else the end of each segment.
+        error, as the published package does. Whole segments are held out where there are five and some are small
+        enough, else the end of each.
     shuffle
         Draw a new order of windows for each epoch.
     initial_spread
@@ -76,10 +67,6 @@ class ConditionalRBM:
         at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
     dtype
         "float32" (fast; codes within 1e-6) or "float64" (exact exponentials).
-    n_jobs
-        Threads in training. More than one trains on shards of whole containers, each from the same parameters, and
-        averages the shards' parameters after each epoch, weighted by windows: deterministic for a given number,
-        but another algorithm than the online one.
     seed
         Starting weights, orders, draws and held-out windows all come from it.
 
@@ -120,11 +107,6 @@ class ConditionalRBM:
         learning_rate: float = 1e-3,
         cd_steps: int = 1,
         hidden_states: Literal["mean", "sampled"] = "mean",
-        batch_size: int = 1,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        learning_rate_schedule: Schedule = "constant",
-        schedule_epochs: float = 100.0,
         max_epochs: int = 1000,
         patience: int = 3,
         validation_fraction: float = 0.1,
@@ -132,7 +114,6 @@ class ConditionalRBM:
         initial_spread: float = 0.2,
         delay: int = 0,
         dtype: DTypeLike = "float32",
-        n_jobs: int = 1,
         seed: int = 0,
     ) -> None:
         self.n_hidden = n_hidden
@@ -140,11 +121,6 @@ class ConditionalRBM:
         self.learning_rate = learning_rate
         self.cd_steps = cd_steps
         self.hidden_states = hidden_states
-        self.batch_size = batch_size
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.learning_rate_schedule = learning_rate_schedule
-        self.schedule_epochs = schedule_epochs
         self.max_epochs = max_epochs
         self.patience = patience
         self.validation_fraction = validation_fraction
@@ -152,7 +128,6 @@ class ConditionalRBM:
         self.initial_spread = initial_spread
         self.delay = delay
         self.dtype = dtype
-        self.n_jobs = n_jobs
         self.seed = seed
 
     def fit(
@@ -160,7 +135,6 @@ class ConditionalRBM:
         values: ArrayLike,
         segments: ArrayLike,
         *,
-        groups: ArrayLike | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> ConditionalRBM:
         """Train from new starting weights until an error stops falling or `max_epochs` is reached.
@@ -171,8 +145,6 @@ class ConditionalRBM:
             Standardised, all finite; segments one behind another.
         segments : int (n_segments + 1,)
             Borders: rows ``segments[i]:segments[i + 1]`` are one gap-free stretch of one container.
-        groups : int (n_segments,), optional
-            The container of each segment; without it every segment counts as a container of its own.
         progress
             Called after every epoch with (epochs done, max_epochs).
 
@@ -187,11 +159,11 @@ class ConditionalRBM:
         NotEnoughData
             No segment is as long as lag + 1 rows.
         Misuse
-            A parameter out of its range, or one with which the weights grew out of bounds.
+            The weights grew out of bounds.
         """
-        data, borders, owners = self._training_data(values, segments, groups)
+        data, borders = self._training_data(values, segments)
         self._initialise(data.shape[1])
-        train, held_out = hold_out(borders, owners, self.lag, self.validation_fraction, self.seed)
+        train, held_out = hold_out(borders, self.lag, self.validation_fraction, self.seed)
         trainer = self._trainer(data, train)
         best, best_error, since_best = trainer.snapshot(), np.inf, 0
         for epoch in range(self.max_epochs):
@@ -210,25 +182,21 @@ class ConditionalRBM:
         self._take(unpack(trainer.layout, best))
         return self
 
-    def partial_fit(
-        self, values: ArrayLike, segments: ArrayLike, *, groups: ArrayLike | None = None, epochs: int = 1
-    ) -> ConditionalRBM:
+    def partial_fit(self, values: ArrayLike, segments: ArrayLike, *, epochs: int = 1) -> ConditionalRBM:
         """Go on from the present parameters for `epochs` passes over all windows: none held out, no early stop.
 
-        An estimator that was never fitted starts from new weights. `errors_` and `n_epochs_` grow; the learning-rate
-        schedule goes on where it stood; momentum starts anew with each call.
+        An estimator that was never fitted starts from new weights. `errors_` and `n_epochs_` grow.
 
         Raises
         ------
         BadInput, NotEnoughData, Misuse
             As `fit`.
         """
-        data, borders, owners = self._training_data(values, segments, groups)
+        data, borders = self._training_data(values, segments)
         if not hasattr(self, "weights_"):
             self._initialise(data.shape[1])
         self._check_width(data)
-        train, _ = hold_out(borders, owners, self.lag, 0.0, self.seed)
-        trainer = self._trainer(data, train)
+        trainer = self._trainer(data, self._windows(borders))
         for _ in range(epochs):
             self._epoch(trainer, self.n_epochs_)
         self._take(unpack(trainer.layout, trainer.snapshot()))
@@ -381,19 +349,14 @@ class ConditionalRBM:
         self._take(Parameters._make((*weights, *biases)))
         self._forget_errors()
 
-    def _trainer(self, data: Floats, shards: list[Ints]) -> Trainer:
-        layout = self._layout(data.shape[1])
-        trainer = Trainer(
-            data.ravel(), shards_of(shards, self.n_jobs), layout,
-            cd_steps=self.cd_steps, sampled=self.hidden_states == "sampled", batch_size=self.batch_size,
-            momentum=self.momentum, weight_decay=self.weight_decay, shuffle=self.shuffle, seed=self.seed,
-        )  # fmt: skip
+    def _trainer(self, data: Floats, starts: Ints) -> Trainer:
+        layout, sampled = self._layout(data.shape[1]), self.hidden_states == "sampled"
+        trainer = Trainer(data.ravel(), starts, layout, self.cd_steps, self.seed, sampled=sampled, shuffle=self.shuffle)
         trainer.start_from(self._parameters())
         return trainer
 
     def _epoch(self, trainer: Trainer, epoch: int) -> float:
-        rate = self.learning_rate * SCHEDULES[self.learning_rate_schedule](epoch / self.schedule_epochs)
-        error = trainer.epoch(epoch, rate)
+        error = trainer.epoch(epoch, self.learning_rate)
         if not np.isfinite(error):
             raise Misuse(
                 f"the CRBM's weights grew out of bounds in epoch {epoch + 1}. "
@@ -403,13 +366,10 @@ class ConditionalRBM:
         self.n_epochs_ += 1
         return error
 
-    def _training_data(
-        self, values: ArrayLike, segments: ArrayLike, groups: ArrayLike | None
-    ) -> tuple[Floats, Ints, Ints]:
-        check_options(self.__dict__)
+    def _training_data(self, values: ArrayLike, segments: ArrayLike) -> tuple[Floats, Ints]:
         data, borders = checked_rows(values, segments, self.dtype)
         self._windows(borders)
-        return data, borders, checked_groups(groups, len(borders) - 1)
+        return data, borders
 
     def _windows(self, borders: Ints) -> Ints:
         starts = window_starts(borders, self.lag)

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from recommender.errors import BadArtifact, BadInput, Misuse
+from recommender.errors import BadArtifact, BadInput
 from recommender.kernels.crbm_layout import Floats, Parameters
 from recommender.kernels.windows import Ints
-from recommender.phases.crbm_training import SCHEDULES
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise `Misuse` for the first constructor parameter of `ConditionalRBM` that is out of its range."""
-    within = {
-        "n_hidden": options["n_hidden"] >= 1,
-        "lag": options["lag"] >= 1,
-        "delay": options["delay"] >= 0,
-        "cd_steps": options["cd_steps"] >= 1,
-        "batch_size": options["batch_size"] >= 1,
-        "learning_rate": options["learning_rate"] > 0,
-        "momentum": 0 <= options["momentum"] < 1,
-        "weight_decay": options["weight_decay"] >= 0,
-        "schedule_epochs": options["schedule_epochs"] > 0,
-        "learning_rate_schedule": options["learning_rate_schedule"] in SCHEDULES,
-        "hidden_states": options["hidden_states"] in ("mean", "sampled"),
-        "max_epochs": options["max_epochs"] >= 1,
-        "patience": options["patience"] >= 0,
-        "validation_fraction": 0 <= options["validation_fraction"] < 1,
-        "n_jobs": options["n_jobs"] >= 1,
-        "dtype": np.dtype(options["dtype"]) in FLOATS,
-    }
-    for name, fits in within.items():
-        if not fits:
-            raise Misuse(f"ConditionalRBM: {name}={options[name]!r} is out of range. See its description.")
 
 
 def checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:
@@ -63,16 +37,6 @@ def checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tu
             remedy="Give whole numbers that increase from 0 to the number of rows.",
         )
     return data, borders.astype(np.int64)
-
-
-def checked_groups(groups: ArrayLike | None, n_segments: int) -> Ints:
-    """The container of each segment, int64 (n_segments,); each its own where none are given."""
-    owners = np.arange(n_segments) if groups is None else np.asarray(groups)
-    if owners.shape != (n_segments,) or owners.dtype.kind not in "iu":
-        raise BadInput(
-            f"groups has shape {owners.shape} for {n_segments} segments", remedy="Give one whole number a segment."
-        )
-    return owners.astype(np.int64)
 
 
 def checked_parameters(arrays: Sequence[NDArray[Any]], lag: int, delay: int, dtype: DTypeLike) -> Parameters:

@@ -7,7 +7,7 @@ feature's past samples oldest first, one feature after another.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ class PlainCRBM:
     visible_bias: Array
     hidden_bias: Array
     lag: int
-    velocity: list[Array] = field(default_factory=list)
 
     def parameters(self) -> list[Array]:
         return [self.W, self.A, self.B, self.visible_bias, self.hidden_bias]
@@ -82,26 +81,16 @@ class PlainCRBM:
         windows: list[Array],
         rate: float,
         *,
-        batch_size: int = 1,
         cd_steps: int = 1,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
         draws: list[Array] | None = None,
     ) -> float:
         """One pass in the given order; returns the sum of the norms."""
-        self.velocity = self.velocity or [np.zeros_like(p) for p in self.parameters()]
         missed = 0.0
-        for begin in range(0, len(windows), batch_size):
-            batch = range(begin, min(begin + batch_size, len(windows)))
-            mean = [np.zeros_like(p) for p in self.parameters()]
-            for w in batch:
-                gradients, norm = self.gradient(windows[w], cd_steps, None if draws is None else draws[w])
-                missed += norm
-                mean = [total + g / len(batch) for total, g in zip(mean, gradients, strict=True)]
-            for number, p in enumerate(self.parameters()):
-                decay = weight_decay * p if number < 3 else 0.0
-                self.velocity[number] = momentum * self.velocity[number] + rate * (mean[number] - decay)
-                p += self.velocity[number]  # noqa: PLW2901  in place
+        for w, window in enumerate(windows):
+            gradients, norm = self.gradient(window, cd_steps, None if draws is None else draws[w])
+            missed += norm
+            for p, gradient in zip(self.parameters(), gradients, strict=True):
+                p += rate * gradient  # noqa: PLW2901  in place
         return missed
 
     def codes(self, series: Array, delay: int) -> Array:
