@@ -14,17 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
-from recommender.kernels.crbm import miss_kernel
 from recommender.kernels.crbm_codes import hidden_means_kernel
 from recommender.kernels.crbm_layout import (
     Floats,
     Layout,
     Parameters,
     layout_of,
-    pack,
     taps_of,
     unpack,
-    workspace,
 )
 from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
@@ -236,24 +233,6 @@ class ConditionalRBM:
             row = borders[:-1] + age
             codes[row[row < borders[1:]]] = 0.0
         return codes
-
-    def reconstruction_error(self, values: ArrayLike, segments: ArrayLike) -> float:
-        """L2 norm of what the reconstruction misses, averaged over all windows.
-
-        Raises
-        ------
-        BadInput, NotEnoughData, Misuse
-            As `transform`; no segment has a window.
-        """
-        data, borders = checked_rows(values, segments, self.dtype)
-        self._check_width(data)
-        starts = self._windows(borders)
-        layout = self._layout(data.shape[1])
-        work = workspace(layout, data.dtype)
-        pack(self._parameters(), layout, work)
-        misses = np.empty(len(starts))
-        miss_kernel(layout, self._exact)(data.ravel(), starts, work, misses)
-        return float(misses.mean())
 
     def to_state(self) -> dict[str, NDArray[Any]]:
         """Plain arrays from which `from_state` makes an encoder with the same codes, to the last bit."""
