@@ -163,7 +163,7 @@ def _negative(
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _move_history(
-    sums: Any, column: int, push: Any, first: int, values: Floats, at: int, then: int, n_history: int, block: int,
+    sums: Any, column: int, push: Any, first: int, values: Floats, at: int, then: int, n_history: int,
     work: Floats, o: Layout,
 ) -> Any:  # fmt: skip
     """Columns of every second row of A and B, from `first` on: add the gradient of the window at `at`, which is `push`.
@@ -171,31 +171,31 @@ def _move_history(
     With the same visit to each row, returns `sums` plus the row's part in the `_drives` of the window at `then`.
     """
     for j in range(first, n_history, 2):
-        r = o.history_weights + j * o.outputs + column
-        put_row(work, block + r, row_at(sums, work, block + r) + number_at(values, at + j) * push)
-        sums += number_at(values, then + j) * row_at(sums, work, o.parameters_at + r)
+        r = o.parameters_at + o.history_weights + j * o.outputs + column
+        put_row(work, r, row_at(sums, work, r) + number_at(values, at + j) * push)
+        sums += number_at(values, then + j) * row_at(sums, work, r)
     return sums
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _move_outputs(
-    column: int, push: Any, values: Floats, at: int, then: int, n_history: int, block: int, work: Floats, o: Layout
+    column: int, push: Any, values: Floats, at: int, then: int, n_history: int, work: Floats, o: Layout
 ) -> Any:
     """Biases and history's weights of some columns; returns their part in the `_drives` of the window at `then`."""
-    put_row(work, block + column, row_at(push, work, block + column) + push)
+    bias = o.parameters_at + column
+    put_row(work, bias, row_at(push, work, bias) + push)
     # two sums, so that one multiply-add need not wait for the one before it
-    even = row_at(push, work, o.parameters_at + column)
-    even = _move_history(even, column, push, 0, values, at, then, n_history, block, work, o)
-    odd = _move_history(zeros_like(push), column, push, 1, values, at, then, n_history, block, work, o)
+    even = row_at(push, work, bias)
+    even = _move_history(even, column, push, 0, values, at, then, n_history, work, o)
+    odd = _move_history(zeros_like(push), column, push, 1, values, at, then, n_history, work, o)
     return even + odd
 
 
 @njit(cache=True, nogil=True, fastmath=FLAGS, forceinline=True, error_model="numpy")
 def _learn(
-    values: Floats, at: int, then: int, n_history: int, rate: Any, block: int, hidden: Any, visible: Any,
-    work: Floats, o: Layout,
-) -> None:  # fmt: skip
-    """Add the gradient of the window at element `at`, times the rate, to the parameters (or gradients) at `block`.
+    values: Floats, at: int, then: int, n_history: int, rate: Any, hidden: Any, visible: Any, work: Floats, o: Layout
+) -> None:
+    """Add the gradient of the window at element `at`, times the rate, to the parameters.
 
     With d = v' - v the gradient of W, h v^T - h' v'^T, is (h - h') v^T - h' d^T: both factors are at hand.
     Leaves the `_drives` of the window at `then` by the parameters as they are now.
@@ -208,21 +208,21 @@ def _learn(
     for g in range(0, o.visible_lanes, o.visible_group):
         v, excess = row_at(visible, work, o.visible_at + g), row_at(visible, work, o.excess_at + g)
         for k in range(o.n_hidden):
-            r = block + o.hidden_weights + k * o.visible_lanes + g
+            r = p + o.hidden_weights + k * o.visible_lanes + g
             c, d = number_at(work, o.push_at + k), number_at(work, o.pull_at + k)
             put_row(work, r, row_at(v, work, r) + c * v + d * excess)
         column = o.hidden_lanes + g
-        then_v = _move_outputs(column, -rate * excess, values, at, then, n_history, block, work, o)
+        then_v = _move_outputs(column, -rate * excess, values, at, then, n_history, work, o)
         put_row(work, o.drive_at + column, then_v)
     for g in range(0, o.hidden_lanes, o.hidden_group):
         push, pull = row_at(hidden, work, o.push_at + g), row_at(hidden, work, o.pull_at + g)
-        then_h = _move_outputs(g, push, values, at, then, n_history, block, work, o)
+        then_h = _move_outputs(g, push, values, at, then, n_history, work, o)
         here = zeros_like(push)
         for i in range(o.n_visible):
-            r = o.visible_weights + i * o.hidden_lanes + g
+            r = p + o.visible_weights + i * o.hidden_lanes + g
             c, d = number_at(values, present + i), number_at(work, o.excess_at + i)
-            put_row(work, block + r, row_at(push, work, block + r) + c * push + d * pull)
-            here += number_at(values, then + o.n_history + i) * row_at(push, work, p + r)
+            put_row(work, r, row_at(push, work, r) + c * push + d * pull)
+            here += number_at(values, then + o.n_history + i) * row_at(push, work, r)
         put_row(work, o.drive_at + g, then_h + here)
 
 
@@ -246,7 +246,7 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
     more, in the order of training; rate : float, of `values`' type; n_history : int, that of `o`, handed over at run
     time, since the compiler unrolls a loop whose length it knows and then keeps all rows on the stack until it sums
     them; draws : float (n_windows, cd_steps * n_hidden) uniform in 0..1, or (n_windows, 0) for means throughout;
-    work : float, IN and OUT, its first block the parameters.
+    work : float, IN and OUT.
     """
     # whole numbers by themselves are constants to Numba
     n_visible, n_hidden, visible_lanes, hidden_lanes = o.n_visible, o.n_hidden, o.visible_group, o.hidden_group
@@ -270,59 +270,7 @@ def online_kernel(o: Layout, exact: bool) -> Callable[..., float]:
             _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
             _negative(cd_steps, draws[w], all_hidden, hidden, visible, work, o, exact)
             missed += _missed(visible, work, o)
-            _learn(values, at, then, n_history, rate, o.parameters_at, hidden, visible, work, o)
-        return missed
-
-    return epoch
-
-
-@cache
-def batch_kernel(o: Layout, exact: bool) -> Callable[..., float]:
-    """The kernel for mini-batches, momentum and weight decay.
-
-    The kernel is ``epoch(values, starts, rates, batch_size, n_history, cd_steps, draws, work) -> float`` with
-    ``rates = (learning rate, momentum, weight decay)``; the rest and the result are as in `online_kernel`. `work` has
-    three blocks: parameters, gradient (zero before and after), velocity. After each batch, with g the mean gradient:
-    velocity = momentum * velocity + rate * (g - decay * parameters), parameters += velocity. Biases do not decay.
-    """
-    # whole numbers by themselves are constants to Numba
-    n_visible, n_hidden, visible_lanes, hidden_lanes = o.n_visible, o.n_hidden, o.visible_group, o.hidden_group
-
-    @njit(cache=True, nogil=True, fastmath=FLAGS, error_model="numpy")
-    def epoch(
-        values: Floats,
-        starts: Any,
-        rates: Any,
-        batch_size: int,
-        n_history: int,
-        cd_steps: int,
-        draws: Floats,
-        work: Floats,
-    ) -> float:
-        hidden, visible = zeros(work, hidden_lanes), zeros(work, visible_lanes)
-        all_hidden, all_visible = zeros(work, n_hidden), zeros(work, n_visible)
-        rate, momentum, decay = rates
-        n = starts.shape[0]
-        gradient, velocity = o.parameters_at + o.block, o.parameters_at + 2 * o.block
-        missed = 0.0
-        for begin in range(0, n, batch_size):
-            end = min(begin + batch_size, n)
-            share = work.dtype.type(1.0 / (end - begin))
-            for k in range(n_hidden):
-                work[o.rate_at + k] = share
-            _drives(values, starts[begin] * n_visible, hidden, visible, work, o)
-            for w in range(begin, end):
-                at, then = starts[w] * n_visible, starts[min(w + 1, end - 1)] * n_visible
-                _positive(used_at(all_visible, values, at + o.n_history), hidden, work, o, exact)
-                _negative(cd_steps, draws[w], all_hidden, hidden, visible, work, o, exact)
-                missed += _missed(visible, work, o)
-                _learn(values, at, then, n_history, share, gradient, hidden, visible, work, o)
-            for k in range(o.block):
-                pull = decay * work[o.parameters_at + k] if k >= o.outputs else ZERO
-                moved = momentum * work[velocity + k] + rate * (work[gradient + k] - pull)
-                work[velocity + k] = moved
-                work[o.parameters_at + k] += moved
-                work[gradient + k] = ZERO
+            _learn(values, at, then, n_history, rate, hidden, visible, work, o)
         return missed
 
     return epoch

@@ -47,7 +47,7 @@ class Layout(NamedTuple):
     `negative_at`), the state that the Gibbs chain goes on from (`state_at`), the reconstruction minus the sample
     (`excess_at`), the rate of each hidden unit, zero for the padding, whose mean is a half and which must not learn
     (`rate_at`), the rate times the contrast of both phases (`push_at`) and times minus the negative means
-    (`pull_at`). Behind them lie blocks of `block` elements: parameters, gradient, velocity. Offsets within a block:
+    (`pull_at`). Behind them lie the parameters, `block` elements. Offsets within them:
     bias (hidden lanes, then visible lanes: `outputs`), then three matrices by rows: history (one row an entry of c,
     oldest sample first, features together, as a window lies in memory; columns are outputs), W transposed (columns are
     hidden lanes), and W (columns are visible lanes), which spares the kernels every sum across lanes. Columns are
@@ -100,20 +100,20 @@ def layout_of(n_visible: int, n_hidden: int, lag: int) -> Layout:
     )
 
 
-def workspace(o: Layout, dtype: Any, blocks: int = 1) -> Floats:
-    """A zeroed workspace; `blocks` is 1 for parameters alone, 3 with gradient and velocity.
+def workspace(o: Layout, dtype: Any) -> Floats:
+    """A zeroed workspace.
 
     It begins at a cache line: NumPy alone promises 16 bytes, and rows that straddle two lines cost up to a fifth of the
     training speed, in some processes and not in others.
     """
-    length, width = o.parameters_at + blocks * o.block, np.dtype(dtype).itemsize
+    length, width = o.parameters_at + o.block, np.dtype(dtype).itemsize
     roomy = np.zeros(length + CACHE_LINE // width, dtype=dtype)
     skipped = (-roomy.ctypes.data % CACHE_LINE) // width
     return roomy[skipped : skipped + length]
 
 
 def pack(parameters: Parameters, o: Layout, work: Floats) -> None:
-    """Write parameters into the first block of `work` (OUT); the padding is left as it is."""
+    """Write parameters into `work` (OUT); the padding is left as it is."""
     nv, nh = o.n_visible, o.n_hidden
     bias, history, transposed, plain = _views(o, work)
     bias[:nh], bias[o.hidden_lanes : o.hidden_lanes + nv] = parameters.hidden_bias, parameters.visible_bias
@@ -125,7 +125,7 @@ def pack(parameters: Parameters, o: Layout, work: Floats) -> None:
 
 
 def unpack(o: Layout, work: Floats) -> Parameters:
-    """The parameters of the first block, copied."""
+    """The parameters in `work`, copied."""
     nv, nh = o.n_visible, o.n_hidden
     bias, history, transposed, _ = _views(o, work)
 
