@@ -10,7 +10,6 @@ from extender.pods.sizes import FFDL, Sizes
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "complement": 20.0,
-    "completion": 0.0,
     "specon": 1.0,
     "data": 2.0,
     "fragments": 6.0,
@@ -18,9 +17,8 @@ DEFAULT_WEIGHTS: Mapping[str, float] = {
     "spread": 0.0,
 }
 """Peaks first: they are what breaks. Half of this scorer lies between nodes that overload and those that do not,
-more than all others together can say. Five points of peak are worth as much as ten jobs that still learn. When jobs end
-is asked only where they have unequal shares of a node: with equal ones the mean gains at the cost of too many of them.
-Together or apart is for the job to say."""
+more than all others together can say. Five points of peak are worth as much as ten jobs that still learn. Together or
+apart is for the job to say."""
 
 
 @dataclass(frozen=True, slots=True)

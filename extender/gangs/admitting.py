@@ -51,8 +51,7 @@ class Admitter:
         }
         if new:
             self._must_lead()
-            since_s, alone = round(now_s, 3), gang.size == 1 and len(gang.members) == 1
-            made = Reservation(gang.namespace, gang.name, since_s, float(math.ceil(hold_s)), new, choice=alone)
+            made = Reservation(gang.namespace, gang.name, round(now_s, 3), float(math.ceil(hold_s)), new)
             self._ledger.write([*(each.without(new.keys()) for each in self._ledger.known()), made])
         self.open(gang.gated, reserved_nodes)
 

@@ -15,8 +15,7 @@ from typing import NamedTuple, Protocol
 from extender.gangs.capacity import Floats, FreeCapacity, NodeArrays
 from extender.gangs.member import Member, Place
 from extender.moves.job import MovingJob
-from extender.pods.moves import Algorithm
-from extender.pods.work import Rate
+from extender.moves.record import Algorithm
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.sharing import Stage
 from recommender.growth import Category
@@ -47,6 +46,13 @@ class PlannedMove(NamedTuple):
     done_core_s: float = math.nan
 
 
+class Rate(NamedTuple):
+    """How much CPU a pod has used on average since it started, unix seconds."""
+
+    cpu_cores: float
+    since_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What profiles and Jobs tell.
@@ -66,7 +72,7 @@ class Known:
     categories: Mapping[str, Category] = field(default_factory=dict)
     moved_by: MovedBy = never_moved
     rates: Mapping[str, Rate] = field(default_factory=dict)
-    classes: Mapping[ObjectKey, tuple[Stage, ...]] = field(default_factory=dict)
+    classes: Mapping[ObjectKey, Sequence[Stage]] = field(default_factory=dict)
     jobs: Mapping[str, MovingJob] = field(default_factory=dict)
 
 

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeGuard
 
+from extender.moves.board import Rate
 from extender.moves.job import MovingJob, read_job
-from extender.pods.moves import ANNOTATION, MoveRecord, written
+from extender.moves.record import ANNOTATION, MoveRecord, written
 from extender.pods.pod import PREFIX
 from extender.pods.reading import CLASS_PREFIX, categories_of
-from extender.pods.work import Rate, rates_in, run_in
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
@@ -22,6 +23,7 @@ from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
+from recommender.contention.forecast import stages_of
 from recommender.contention.sharing import Stage
 from recommender.growth import Category
 
@@ -50,7 +52,7 @@ class ToldProfile:
     key: ObjectKey
     categories: Mapping[str, Category]
     rates: Mapping[str, Rate]
-    run: tuple[Stage, ...]
+    run: Sequence[Stage]
     bars: bool
 
 
@@ -59,8 +61,33 @@ def read_told(raw: Fields) -> ToldProfile:
     """From the JSON of a PhaseProfile; BadObject where a field has the wrong form."""
     metadata, status, known = raw.child("metadata"), raw.child("status"), list(Category)
     told = {uid: known[number] for uid, number in categories_of(status).items() if number is not None}
-    run = run_in(status) if raw.child("spec").flag("class") else ()
-    return ToldProfile(read_key(metadata), told, rates_in(status), run, BARRED in metadata.words("annotations"))
+    run = _run_of(status) if raw.child("spec").flag("class") else ()
+    return ToldProfile(read_key(metadata), told, _rates_of(status), run, BARRED in metadata.words("annotations"))
+
+
+def _rates_of(status: Fields) -> dict[str, Rate]:
+    """Of several containers of a pod that which uses most."""
+    rates: dict[str, Rate] = {}
+    for pod in status.children("pods"):
+        cpu_cores, since_s = pod.quantity("meanCpuCores"), pod.time_s("startedAt")
+        if cpu_cores is not None and since_s is not None:
+            rate = Rate(cpu_cores, since_s)
+            rates[pod.text("uid")] = max(rate, rates.get(pod.text("uid"), rate))
+    return rates
+
+
+def _run_of(status: Fields) -> Sequence[Stage]:
+    """Of several containers of a class that which takes most."""
+    runs = [
+        stages_of(step_s, cpu_cores)
+        for demand in (container.child("demand") for container in status.children("containers"))
+        if (step_s := demand.quantity("stepSeconds")) and _is_curve(cpu_cores := demand.raw.get("cpuCores"))
+    ]
+    return max(runs, key=lambda run: sum(stage.core_s for stage in run), default=())
+
+
+def _is_curve(told: object) -> TypeGuard[list[float]]:
+    return isinstance(told, list) and bool(told) and all(isinstance(level, int | float) for level in told)
 
 
 class MoveBook:
@@ -112,7 +139,7 @@ class MoveBook:
         """By pod UID."""
         return {uid: rate for profile in self._profiles.snapshot().values() for uid, rate in profile.rates.items()}
 
-    def runs(self) -> dict[ObjectKey, tuple[Stage, ...]]:
+    def runs(self) -> dict[ObjectKey, Sequence[Stage]]:
         """Of the workload classes of which runs came to an end."""
         return {_class_of(one.key): one.run for one in self._profiles.snapshot().values() if one.run}
 

@@ -21,7 +21,7 @@ from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.book import MoveBook
 from extender.moves.job import MovingJob
-from extender.pods.moves import MoveRecord, Outcome, added, ended
+from extender.moves.record import MoveRecord, Outcome, added, ended
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, NotFound
@@ -32,9 +32,6 @@ log = logging.getLogger(__name__)
 
 MOVING, MOVED, LATE, PLANNED, REFUSED = "MoveStarted", "MoveDone", "MoveLate", "MovePlanned", "MoveRefused"
 """Reasons of events."""
-
-DEFAULT_SCHEDULER = "default-scheduler"
-"""It asks no extender, and so knows of no reservation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +155,8 @@ class MoveGate:
             return job.fragile
         if job.late or ObjectKey(job.key.namespace, job.workload) in late_classes:
             return f"a job of its class {job.workload} did not come back in time once"
-        if not pod.told_node:
-            return "no node was reserved for it at the gate: nothing would hold one for its next pod"
-        if pod.node != pod.told_node and pod.kind.scheduler == DEFAULT_SCHEDULER:
-            return f"{DEFAULT_SCHEDULER} placed it past what was reserved: nothing would hold a node for its next pod"
+        if pod.told_node != pod.node:
+            return "it is not on a node that was reserved for it at the gate: nothing would hold one for its next pod"
         mine = [each for each in job.records if each.index == pod.completion_index]
         if sum(each.counts and each.algorithm is move.algorithm for each in mine) >= move.algorithm.most_moves:
             return "it was moved as often as it may be"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.gangs.job_size import pods_of_job
-from extender.pods.moves import MoveRecord, Outcome, read_records
+from extender.moves.record import MoveRecord, Outcome, read_records
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.reading import Fields, reads

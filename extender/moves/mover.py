@@ -15,8 +15,8 @@ from extender.moves.board import Known, MovedBy, PlannedMove, Planner
 from extender.moves.book import MoveBook
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
 from extender.moves.job import MovingJob
+from extender.moves.record import Algorithm
 from extender.pods.event import event_on
-from extender.pods.moves import Algorithm
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials

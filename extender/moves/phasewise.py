@@ -17,9 +17,9 @@ import numpy as np
 from extender.gangs.member import Ask, Member, Place
 from extender.moves.board import CPU, Board, Known, PlannedMove
 from extender.moves.job import MovingJob
-from extender.pods.moves import Algorithm, MoveRecord, done_before
-from extender.pods.work import Work
+from extender.moves.record import Algorithm, MoveRecord
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing, moves
 from recommender.contention.sharing import Stage
 
@@ -70,9 +70,10 @@ def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
     if job is None or rate is None or run is None:
         return None
     mine = [each for each in job.records if each.index == pod.completion_index and each.counts]
-    work = Work(run, rate, done_before(job.records, pod.completion_index))
-    by_us = [each for each in mine if each.algorithm is Algorithm.SOONER]
-    return Foreseen(pod, work.done_core_s(now_s), work.left(now_s), by_us)
+    before_core_s = max((each.done_core_s for each in mine if each.done_core_s >= 0.0), default=0.0)
+    done_core_s = before_core_s + rate.cpu_cores * max(0.0, now_s - rate.since_s)
+    left = RunsOfClass([run]).left(done_core_s, rate.cpu_cores)
+    return Foreseen(pod, done_core_s, left, [each for each in mine if each.algorithm is Algorithm.SOONER])
 
 
 def cost_s(jobs: Iterable[MovingJob], otherwise_s: float) -> float:

@@ -186,4 +186,4 @@ class Placer:
 
 
 def _request(pod: Pod, look: Look, places: Integers) -> PlacementRequest:
-    return PlacementRequest(pod, look.footprint, look.snapshot, places, look.peers, look.waited_s, look.run, look.now_s)
+    return PlacementRequest(pod, look.footprint, look.snapshot, places, look.peers, look.waited_s)

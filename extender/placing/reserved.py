@@ -1,11 +1,10 @@
 """What reservations for gangs mean to a pod that is asked about.
 
 A member goes to the node reserved for it alone, as long as the scheduler has that among the nodes that are left, and is
-judged like any pod when it has not; a gang of one goes where it suits best, and has that node at least. No forecast
-keeps the others from theirs: a tight node is better than half a gang. For others what the members ask for is taken,
-until these are bound or the reservation is over, and what the next pod of a moved one will ask for before it is made;
-but never for pods of kube-system, of other schedulers or of a higher priority, nor for one that was refused every node
-for `patience_s`.
+judged like any pod when it has not. No forecast keeps it from there: a tight node is better than half a gang. For
+others what the members ask for is taken, until these are bound or the reservation is over, and what the next pod of a
+moved one will ask for before it is made; but never for pods of kube-system, of other schedulers or of a higher
+priority, nor for one that was refused every node for `patience_s`.
 
 Held against pods that pass through this extender; what others bind is not known before the watch shows it.
 """
@@ -28,8 +27,7 @@ NOBODY: Mapping[str, Sequence[Pod]] = MappingProxyType({})
 
 
 def elsewhere(pod: Pod, names: Sequence[str], state: ClusterState) -> dict[str, str] | None:
-    """Node -> why not, for all but the node that the pod has to go to; None when that is not among them or there is
-    none."""
+    """Node -> why not, for all but the node reserved for the pod; None when that is not among them or there is none."""
     own = state.reservations.node_of(pod.uid)
     return {name: ELSEWHERE for name in names if name != own} if own and own in names else None
 

@@ -8,8 +8,6 @@ from collections.abc import Hashable, Mapping, Set
 from extender.pods.footprint import FORECAST, HISTORY, UNSEEN, Footprint, Known, Use, footprint_of
 from extender.pods.pod import SIZE_ANNOTATION, Pair, Pod, Profile
 from extender.pods.sizes import Sizes
-from extender.pods.work import Work, unhindered
-from recommender.contention.sharing import Stage
 
 NOTHING = Known({}, "")
 
@@ -38,7 +36,6 @@ class Learned:
         self._sizes = sizes
         self._footprints: dict[Hashable, tuple[Known, Use, Footprint]] = {}
         self._classes: dict[ClassKey, Known] = {}
-        self._runs: dict[ClassKey, tuple[Stage, ...]] = {}
         self._of_pod: dict[PodKey, Profile] = {}
         self._known_of: dict[tuple[str, str], tuple[Known, Known]] = {}
         self._named_by: dict[tuple[str, str], frozenset[str]] = {}
@@ -48,7 +45,6 @@ class Learned:
         """A profile came or changed; the UIDs of the pods that it names now, or named before."""
         if profile.workload:
             self._classes[profile.namespace, profile.workload] = Known(profile.curves, HISTORY)
-            self._runs[profile.namespace, profile.workload] = profile.run
         named_before = self._forget(profile)
         self._of_pod.update({(profile.namespace, uid): profile for uid in profile.categories})
         name = (profile.namespace, profile.name)
@@ -60,7 +56,6 @@ class Learned:
         """A profile is no more; the UIDs of the pods that it named."""
         if profile.workload:
             self._classes.pop((profile.namespace, profile.workload), None)
-            self._runs.pop((profile.namespace, profile.workload), None)
         return self._forget(profile)
 
     def _forget(self, profile: Profile) -> frozenset[str]:
@@ -114,25 +109,6 @@ class Learned:
             demand, forecast = self._known_of[own.namespace, own.name]
         of_class = self._classes.get((pod.namespace, pod.workload), NOTHING)
         return next((known for known in (demand, of_class, forecast) if known.curves), NOTHING)
-
-    def run(self, pod: Pod) -> tuple[Stage, ...]:
-        """What a run of its class takes; nothing while none has ended."""
-        return self._runs.get((pod.namespace, pod.workload), ())
-
-    def work(self, pod: Pod, about_s: float) -> Work | None:
-        """The job of a pod that runs, or is about to; None where its class is not known.
-
-        `about_s`: when it started, where its kubelet has not said so.
-        """
-        if not (run := self.run(pod)):
-            return None
-        own = self._of_pod.get((pod.namespace, pod.uid))
-        told = own.rates.get(pod.uid) if own is not None else None
-        if told is None:
-            told = unhindered(run, about_s if math.isnan(pod.started_s) else pod.started_s)
-        elif told.since_s < pod.started_s:  # no container has started before its pod
-            told = told._replace(since_s=pod.started_s)
-        return Work(run, told, pod.before_core_s)
 
     def category(self, pod: Pod) -> int | None:
         """The number of its category; None while nothing is told of it."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from extender.pods.curves import Curve
 from extender.pods.gpus import NO_GPU, NO_GPUS, GpuOffer, GpuRequest
-from extender.pods.work import Rate
-from recommender.contention.sharing import Stage
 
 Pair = tuple[float, float]
 """(cpu_cores, memory_bytes), NaN where absent."""
@@ -75,8 +73,6 @@ class Pod:
         Its scheduler is one of ours, whatever else it says.
     extended, gpu
         What it requests of extended resources by name, and of GPUs.
-    before_core_s
-        The CPU time that earlier pods of its job used, before it was moved.
     version
         Its resourceVersion while it waits; empty once it is bound, and no part of a comparison.
     """
@@ -103,7 +99,6 @@ class Pod:
     version: str = field(default="", compare=False)
     extended: Mapping[str, float] = field(default_factory=dict)
     gpu: GpuRequest = NO_GPU
-    before_core_s: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -114,7 +109,6 @@ class Pod:
             self.namespace, self.name, self.uid, node, self.finished, self.job, self.workload, self.requests,
             self.containers, self.gpus, self.gpu_type, self.words, self.ours, self.started_s,
             priority=self.priority, of_our_scheduler=self.of_our_scheduler, extended=self.extended, gpu=self.gpu,
-            before_core_s=self.before_core_s,
         )  # fmt: skip
 
 
@@ -147,8 +141,6 @@ class Profile:
         Container name -> what one that runs is expected to need next.
     categories
         Pod uid -> number of its category in `CATEGORIES`; None when none was told.
-    run, rates
-        What a run of its class takes, nothing where it is of none; pod uid -> what it has used.
     """
 
     namespace: str
@@ -157,8 +149,6 @@ class Profile:
     curves: Mapping[str, Curve]
     forecasts: Mapping[str, Curve]
     categories: Mapping[str, int | None]
-    run: tuple[Stage, ...] = ()
-    rates: Mapping[str, Rate] = field(default_factory=dict)
 
 
 CATEGORIES = ("progressing", "watching", "converged")

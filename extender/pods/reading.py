@@ -12,22 +12,18 @@ from typing import Any
 from extender.pods.curves import MOST_BYTES, MOST_CORES, Curve, flat, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.grid import Grid
-from extender.pods.moves import ANNOTATION as MOVES_ANNOTATION
-from extender.pods.moves import done_before, read_records
 from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
 from extender.pods.requests import amounts, extended_of, requests_of
-from extender.pods.work import rates_in, run_in
 from extender.reasons import THAT_PASS
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pair import read_pair
-from recommender.cluster.objects.pods import COMPLETION_INDEX
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
-from recommender.cluster.objects.reading import BadField, Fields, reads
+from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.workloads.ownership import Workload, Workloads
-from recommender.cluster.workloads.workload_class import workload_class
+from recommender.cluster.workloads.workload_class import Owner, workload_class
 
-OwnersOf = Callable[[ClusterPod], Sequence[Workload]]
+OwnersOf = Callable[[ClusterPod], Sequence[Owner]]
 
 GROUP_LABELS = (
     "phasewise.dev/gang",
@@ -55,7 +51,7 @@ CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "w
 def owners_in(workloads: Workloads) -> OwnersOf:
     """The controllers above a pod, the nearest first; one that is not watched is stood for by its name."""
 
-    def owners(pod: ClusterPod) -> Sequence[Workload]:
+    def owners(pod: ClusterPod) -> Sequence[Owner]:
         return tuple(
             known or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
             for ref, known in workloads.chain(pod.key.namespace, pod.owner)
@@ -79,7 +75,6 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
         spec = raw.child("spec")
         needs = requests_of(spec)
         words = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
-        owners = owners_of(seen)
         labelled = any(name.startswith(PREFIX) for name in seen.labels)
         return Pod(
             namespace=seen.key.namespace,
@@ -88,7 +83,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             node=seen.node,
             finished=seen.finished,
             job=_job_of(seen),
-            workload=intern(workload_class(seen, owners)),
+            workload=intern(workload_class(seen, owners_of(seen))),
             requests=(needs.get("cpu", 0.0), needs.get("memory", 0.0)),
             containers=tuple(_container(c.name, c.requests, c.limits) for c in seen.containers),
             gpus=math.fsum(_gpus_of(container) for container in spec.children("containers")),
@@ -104,7 +99,6 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
             extended=extended_of(needs),
             gpu=gpu_request(needs),
-            before_core_s=_before_core_s(seen, owners),
         )
 
     return read
@@ -120,17 +114,6 @@ def _job_of(pod: ClusterPod) -> str:
             return intern(f"{label}={name}")
     owner: OwnerRef | None = pod.owner
     return owner.uid or owner.name if owner is not None else ""
-
-
-def _before_core_s(pod: ClusterPod, owners: Sequence[Workload]) -> float:
-    """By the record of its Job; nothing where that is of no use."""
-    told = owners[0].annotations if owners else {}
-    if MOVES_ANNOTATION not in told:
-        return 0.0
-    try:
-        return done_before(read_records(told), pod.annotations.get(COMPLETION_INDEX, ""))
-    except BadField:
-        return 0.0
 
 
 def _refused_s(status: Fields) -> float:
@@ -202,8 +185,6 @@ def profile_reader(grid: Grid) -> Callable[[Mapping[str, Any]], Profile]:
             curves=curves,
             forecasts=forecasts,
             categories=categories_of(status),
-            run=run_in(status) if of_class else (),
-            rates=rates_in(status),
         )
 
     return read

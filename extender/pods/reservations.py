@@ -36,8 +36,6 @@ class Reservation:
     needs, priority
         Resource -> cores, bytes or pieces, and the priority, of whoever takes the place of these pods, which are to be
         moved there; empty and 0 where the node is for the pods themselves.
-    choice
-        It is for a pod by itself, which may go to another node that suits it better: the node is there at least.
     """
 
     namespace: str
@@ -47,7 +45,6 @@ class Reservation:
     nodes: Mapping[str, str]
     needs: Mapping[str, float] = field(default_factory=dict)
     priority: int = 0
-    choice: bool = False
 
     def without(self, uids: Set[str]) -> Reservation:
         """The same but for these pods; itself where it names none of them."""
@@ -89,7 +86,7 @@ def _reservation(told: Fields) -> Reservation:
     asked = told.child("needs")
     needs = {name: asked.quantity(name) or 0.0 for name in asked.raw}
     namespace, gang, priority = told.required("namespace"), told.required("gang"), told.integer("priority")
-    return Reservation(namespace, gang, since_s, float(hold_s), nodes, needs, priority, told.flag("choice"))
+    return Reservation(namespace, gang, since_s, float(hold_s), nodes, needs, priority)
 
 
 def written(reservations: Sequence[Reservation]) -> Mapping[str, str]:
@@ -109,5 +106,4 @@ def _as_json(reservation: Reservation) -> dict[str, Any]:
         "holdSeconds": round(reservation.hold_s),
         "nodes": by_node,
         **of_a_move,
-        **({"choice": True} if reservation.choice else {}),
     }

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from extender.pods.footprint import GUESS, SIZE
 from extender.reasons import CPU_REASON, MEMORY_REASON
 from extender.scoring.overload import added_overload
-from extender.scoring.request import ROUNDING, PlacementRequest
+from extender.scoring.request import PlacementRequest
 from extender.settings import Limits
 from extender.view.snapshot import Floats
 from recommender.records import CPU, MEMORY
+
+ROUNDING = 1e-4
+"""Single precision over some hundred pods; a pod that fits exactly must fit."""
 
 
 class Refusals(NamedTuple):

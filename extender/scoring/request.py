@@ -14,16 +14,9 @@ from extender.pods.curves import Curve, variance_of
 from extender.pods.footprint import LEARNED, Footprint
 from extender.pods.pod import Pod
 from extender.view.snapshot import Floats, Integers, Snapshot
-from recommender.contention.sharing import Stage
 from recommender.records import CPU
 
 Number = TypeVar("Number", bound=np.generic)
-
-MEMORY_COUNTS = 4.0
-"""Missing memory kills where missing CPU slows down."""
-
-ROUNDING = 1e-4
-"""Single precision over some hundred pods; a pod that fits exactly must fit."""
 
 
 @lru_cache(maxsize=4096)
@@ -44,10 +37,6 @@ class PlacementRequest:
         Place -> how many pods of the same job are there.
     waited_s
         How long the pod has been refused every node.
-    run
-        What a run of its class takes from start to end; nothing while none has ended.
-    now_s
-        Unix seconds.
     """
 
     pod: Pod
@@ -56,8 +45,6 @@ class PlacementRequest:
     places: Integers
     peers: Mapping[int, int]
     waited_s: float = 0.0
-    run: tuple[Stage, ...] = ()
-    now_s: float = 0.0
 
     @cached_property
     def demand(self) -> Floats:
@@ -79,18 +66,6 @@ class PlacementRequest:
         """(2, m): the highest share of each node in the coming hour; 0 where a node's size is not known."""
         peak: Floats = self.use.max(axis=1) * self.per_unit
         return peak
-
-    @cached_property
-    def overload(self) -> NDArray[np.float64]:
-        """(m,): the share by which nodes are too small: of CPU the mean of the hour, of memory the most."""
-        cpu, memory = self.peak
-        overload = np.zeros(len(cpu))
-        near = np.flatnonzero((cpu > 1.0 + ROUNDING) | (memory > 1.0 + ROUNDING))
-        if len(near):
-            excess = self.use[CPU][:, near] * self.per_unit[CPU, near] - 1.0
-            missing = np.where(memory[near] > 1.0 + ROUNDING, memory[near] - 1.0, 0.0)
-            overload[near] = np.where(excess > ROUNDING, excess, 0.0).mean(axis=0) + MEMORY_COUNTS * missing
-        return overload
 
     @cached_property
     def learned(self) -> bool:

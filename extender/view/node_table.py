@@ -12,20 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods import footprint
-from extender.pods.curves import MOST_CORES, Curve, variance_of
+from extender.pods.curves import Curve, variance_of
 from extender.pods.footprint import Footprint
 from extender.pods.grid import Grid
 from extender.pods.pod import Node, Pair, Pod
-from extender.pods.work import Work, peak_cores
 from extender.view.demand_mix import DemandMix
 from extender.view.devices import DeviceTable
 from extender.view.names import NameTable
 from extender.view.snapshot import Floats, Snapshot
 from recommender.records import CPU
 
-REQUESTED, GUESSED, CATEGORIES, LEARNED, HELD, WANTED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8, 9, 10
-"""Rows of `_counts`: requests and guesses (CPU and memory each), pods of each category, and pods with a history; cores
-that pods hold of which nobody knows what they have left, and cores that the others want at most."""
+REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
+"""Rows of `_counts`: requests and guesses (CPU and memory each), pods of each category, and pods with a history."""
 
 NO_CATEGORY = -1
 FIRST_PLACES = 64
@@ -41,8 +39,6 @@ class Entry:
     ----------
     category
         Its place in `CATEGORIES`, or none.
-    work
-        What its job has left, where runs of its class tell.
     overdue
         It is still there though the runs it was judged by had all ended by now: what it used last holds.
     """
@@ -52,7 +48,6 @@ class Entry:
     footprint: Footprint
     start_cell: int
     category: int
-    work: Work | None = None
     overdue: bool = False
 
     @property
@@ -68,7 +63,7 @@ class Entry:
     def _counted(self) -> tuple[object, ...]:
         pod = self.pod
         of_pod = (pod.namespace, pod.workload, pod.job, pod.requests, pod.extended, pod.gpu)
-        return self.node, self.start_cell, self.category, self.work, self.overdue, *of_pod
+        return self.node, self.start_cell, self.category, self.overdue, *of_pod
 
     def use(self, first_cell: int, cells: int) -> Floats:
         """(2, cells): what it uses from `first_cell` on; one column that stands for all where that is steady."""
@@ -83,16 +78,12 @@ class Entry:
 
     @property
     def counts(self) -> NDArray[np.float64]:
-        """(10,): what it adds to the counts of its node."""
+        """(8,): what it adds to the counts of its node."""
         counts = np.zeros(ROWS)
         counts[REQUESTED], counts[GUESSED] = self.pod.requests, self.footprint.guessed
         if self.ours:
             counts[CATEGORIES][self.category] = 1.0
         counts[LEARNED] = self.footprint.source in footprint.LEARNED
-        if self.work is not None:
-            counts[WANTED] = peak_cores(self.work.run)
-        else:  # what it requests is its own, as far as it uses it
-            counts[HELD] = min(self.pod.requests[CPU], self.footprint.curve.peak[CPU], MOST_CORES)
         return counts
 
     @property
@@ -149,7 +140,6 @@ class NodeTable:
         self._load = np.zeros((2, SPAN * self.grid.cells, places))
         self._counts = np.zeros((ROWS, places))
         self._variance = np.zeros((SPAN * self.grid.cells if self._doubted else 0, places))
-        self._works: list[tuple[Work, ...]] = [()] * places
         self._devices.restart()
         self._latest: Snapshot | None = None
         self._touched: set[int] = set()
@@ -205,7 +195,6 @@ class NodeTable:
         for numbers in (self._allocatable, self._load, self._counts, self._variance):
             numbers[..., place] = numbers[..., last]
         self._devices.move(place, last)
-        self._works[place], self._works[last] = self._works[last], ()
         self._allocatable[:, last] = np.nan
         for numbers in (self._load, self._counts, self._variance):
             numbers[..., last] = 0.0
@@ -229,10 +218,6 @@ class NodeTable:
         use = _use(entry.footprint.curve, self.base - entry.start_cell, SPAN * self.grid.cells, entry.overdue)
         self._load[:, :, place] += sign * use
         self._counts[:, place] += sign * entry.counts
-        if (work := entry.work) is not None:
-            there = list(self._works[place])
-            there.append(work) if sign > 0 else there.remove(work)
-            self._works[place] = tuple(there)
         if self._doubted and not entry.footprint.curve.steady:
             self._variance[:, place] += sign * entry.variance(self.base, len(self._variance))
 
@@ -252,7 +237,6 @@ class NodeTable:
                     self._variance[:, place] += entry.variance(self.base, len(self._variance))
         self._load[:, :, place] += load + steady
         self._counts[:, place] += np.sum([entry.counts for entry in entries], axis=0)
-        self._works[place] += tuple(entry.work for entry in entries if entry.work is not None)
 
     # -- what others see -------------------------------------------------------------------------------------------
 
@@ -281,9 +265,6 @@ class NodeTable:
             variance=self._variance_from(begins, nodes) if self._doubted else order.undoubted,
             categories=counts[CATEGORIES],
             learned=counts[LEARNED],
-            held=counts[HELD],
-            wanted=counts[WANTED],
-            works=tuple(self._works),
             data=order.data,
             devices=self._devices.snapshot(nodes),
             mix=self.mix.mix(),

@@ -42,9 +42,8 @@ class Reservations:
         ]
 
     def node_of(self, uid: str) -> str:
-        """The node that a pod has to go to, as it is reserved for it; empty for none."""
-        strict = (each.reservation for each in self._counting() if not each.reservation.choice)
-        return next((node for each in strict if (node := each.nodes.get(uid))), "")
+        """The node that is reserved for a pod; empty for none."""
+        return next((node for each in self._counting() if (node := each.reservation.nodes.get(uid))), "")
 
     def next_of(self, uid: str) -> Pod | None:
         """What stands for the pod that will take the place of one that is moved; None for any other."""

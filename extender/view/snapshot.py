@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods.grid import Grid
-from extender.pods.work import Work
 from extender.view.demand_mix import Mix
 from extender.view.devices import Devices
 from extender.view.names import NameTable
@@ -41,10 +40,6 @@ class Snapshot:
         (3, n): how many training pods of each category a node holds.
     learned
         (n,): how many pods of which a history is known a node holds.
-    held, wanted
-        (n,) cores: what pods hold of which nobody knows what they have left, and what the others want at most.
-    works
-        What jobs of a node have left; of n nodes at least.
     data
         Data set -> (n,) share of it that lies on each node.
     devices, mix
@@ -62,9 +57,6 @@ class Snapshot:
     variance: Floats
     categories: Floats
     learned: Floats
-    held: Floats
-    wanted: Floats
-    works: Sequence[tuple[Work, ...]]
     data: Mapping[str, Floats]
     devices: Devices
     mix: Mix | None

@@ -18,21 +18,17 @@ from extender.view.placed import Placed
 from extender.view.reservations import Reservations
 from extender.view.snapshot import Floats, Snapshot
 from extender.view.waiting import Waiting
-from recommender.contention.sharing import Stage
 
 PROGRESSING = 0
 
 
 class Look(NamedTuple):
-    """What one call works on: a snapshot, what it holds of the pod asked about, how long it has been refused,
-    what a run of its class takes, and unix seconds."""
+    """What one call works on: a snapshot, what it holds of the pod asked about, and how long that has been refused."""
 
     snapshot: Snapshot
     footprint: Footprint
     peers: Mapping[int, int]
     waited_s: float
-    run: tuple[Stage, ...]
-    now_s: float
 
 
 class Resident(NamedTuple):
@@ -184,11 +180,8 @@ class ClusterState:
         with self._lock:
             index = self._table.index
             there = self._placed.of_job((pod.namespace, pod.job)).items() if pod.job else ()
-            run = self._learned.run(pod)
             peers = {index[node]: number for node, number in there if node in index}
-            return Look(
-                self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid), run, self._clock()
-            )
+            return Look(self.snapshot(), self._footprint(pod), peers, self.waiting.waited_s(pod.uid))
 
     def snapshot(self) -> Snapshot:
         """The cluster as it is now; the same one until something changes of which an answer could depend."""
@@ -252,9 +245,7 @@ class ClusterState:
 
     def _entry(self, pod: Pod, node: str, started_s: float) -> Entry:
         grid = self._settings.grid
-        cell = grid.cell(started_s)
-        work = self._learned.work(pod, (cell + 0.5) * grid.step_s)  # the same for whoever is seen soon after the advice
-        entry = Entry(pod, node, self._footprint(pod), cell, self._category(pod), work)
+        entry = Entry(pod, node, self._footprint(pod), grid.cell(started_s), self._category(pod))
         ended = (end_cell := entry.end_cell) is not None and end_cell <= grid.cell(self._clock())
         return replace(entry, overdue=True) if ended else entry
 

@@ -38,13 +38,12 @@ def start_controller(cluster: Cluster, account: Path, *options: str, name: str =
 
 
 @contextmanager
-def extender_with_scheduler(cluster: Cluster, *options: str) -> Iterator[None]:
-    """The extender, with further options, and a scheduler called `phasewise` that asks it."""
+def extender_with_scheduler(cluster: Cluster) -> Iterator[None]:
+    """The extender, and a scheduler called `phasewise` that asks it."""
     cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
     kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
     address = f"127.0.0.1:{cluster.ports.free()}"
-    own = ("--kubeconfig", kubeconfig, "--address", address)
-    command = [sys.executable, "-m", "extender", "extender", "serve", *own, *options]
+    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
     ready = cluster.answers(f"http://{address}/readyz")
     server = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
     scheduler = start_scheduler(cluster, SCHEDULER, extender=f"http://{address}", verbs=VERBS, weight=20)

@@ -11,12 +11,11 @@ import psutil
 
 from extender.gangs.member import Member, Place
 from extender.gangs.reading import read_member, read_place
-from extender.moves.board import Known
+from extender.moves.board import Known, Rate
 from extender.moves.job import MovingJob
 from extender.moves.mover import moved_by
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
-from extender.pods.work import Rate
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import stages_of
 from recommender.growth import Category
@@ -29,7 +28,7 @@ TRAINING = 0.5
 
 POLICIES = {"specon": SpeConPlanner, "phasewise": PhasewisePlanner}
 
-RUN = tuple(stages_of(15.0, [4.0 if 40 < number < 200 else 0.5 for number in range(240)]))
+RUN = stages_of(15.0, [4.0 if 40 < number < 200 else 0.5 for number in range(240)])
 """Of every class: an hour, most of it on four cores."""
 
 

@@ -39,24 +39,23 @@ Tell = Callable[[str], None]
 class Row:
     """By which policies jobs are moved, and share a node; none where empty.
 
-    Where they are moved the extender places them too, with `weights` where these are given, else the default scheduler.
+    Where they are moved the extender places them too, else the default scheduler.
     """
 
     key: str
     title: str
     moves: str = ""
     shares: str = ""
-    weights: str = ""
 
 
 ROWS = {
     row.key: row
     for row in (
         Row("default", "default scheduler"),
-        Row("specon", "SpeCon's score and moves", moves="specon", weights="complement=0"),
+        Row("specon", "SpeCon's score and moves", moves="specon"),
         Row("flowcon", "FlowCon's shares", shares="flowcon"),
-        Row("moves", "our places and moves", moves="phasewise"),
-        Row("shares", "our places, moves and shares", moves="phasewise", shares="phasewise", weights="completion=10"),
+        Row("moves", "our moves", moves="phasewise"),
+        Row("shares", "our moves and shares", moves="phasewise", shares="phasewise"),
     )
 }
 
@@ -151,8 +150,7 @@ def _run_row(
 
 def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
     if row.moves:
-        weights = ("--weights", row.weights) if row.weights else ()
-        stack.enter_context(extender_with_scheduler(cluster, *weights))
+        stack.enter_context(extender_with_scheduler(cluster))
     if row.shares:
         updater = autoscaling.start_updater(
             cluster, interval_s=5.0, update_within_bounds_after_s=12 * 3600.0, min_replicas=1,

@@ -119,9 +119,9 @@ def class_json(workload: str, cpu_cores: Sequence[float], memory_gib: Sequence[f
     }
 
 
-def profile_json(name: str, categories: Mapping[str, str], **further: Any) -> Json:
-    """The profile of a VPA that tells the category of pods by their UID, and further things of all of them."""
-    pods = [{"name": uid, "uid": uid, "category": category, **further} for uid, category in categories.items()]
+def profile_json(name: str, categories: Mapping[str, str]) -> Json:
+    """The profile of a VPA that tells the category of pods by their UID."""
+    pods = [{"name": uid, "uid": uid, "category": category} for uid, category in categories.items()]
     return {
         "kind": "PhaseProfile",
         "metadata": {"name": name, "namespace": "team"},
@@ -186,5 +186,4 @@ class World:
         read = self.read_pod(pod)
         look = self.state.look(read)
         places = np.array([look.snapshot.index[name] for name in names or self.names])
-        told = look.peers, look.waited_s, look.run, look.now_s
-        return PlacementRequest(read, look.footprint, look.snapshot, places, *told)
+        return PlacementRequest(read, look.footprint, look.snapshot, places, look.peers)

@@ -283,13 +283,12 @@ def test_every_scorer_stays_between_0_and_1_does_not_depend_on_order_and_has_wor
         labels = {"data.phasewise.dev/d": str(rng.random())}
         gpus = {"nvidia.com/gpu": str(rng.integers(4))}
         world.put(node_json(f"n{number}", str(int(rng.integers(1, 9))), f"{rng.integers(1, 33)}Gi", labels, gpus))
-    world.put(node_json("sizeless", "0", "0"), class_json("k", [1.0, 4.0, 2.0], [1.0] * 3))
+    world.put(node_json("sizeless", "0", "0"))
     job = {"volcano.sh/job-name": "j"}
     for number in range(30):
         gpus = {"nvidia.com/gpu": "1"} if number % 5 == 0 else {}
-        more = {"workload": "k" * (number % 2), "labels": job if number % 3 else {}, "extended": gpus}
-        world.put(pod_json(f"p{number}", node=f"n{rng.integers(12)}", **more))
-    pod = pod_json("new", workload="k", labels=job, annotations={"phasewise.dev/data": "d"})
+        world.put(pod_json(f"p{number}", node=f"n{rng.integers(12)}", labels=job if number % 3 else {}, extended=gpus))
+    pod = pod_json("new", labels=job, annotations={"phasewise.dev/data": "d"})
     names = world.names
     scores = SCORERS[name].score(world.request(pod, names))
     assert scores is not None

@@ -293,15 +293,6 @@ def test_a_pod_seen_where_it_was_advised_to_go_changes_nothing_and_anything_else
     assert world.state.snapshot() is not before, "pods not placed yet may be judged otherwise now"
 
 
-def test_a_pod_of_a_known_class_seen_a_second_after_it_was_advised_changes_nothing() -> None:
-    world = World(None, node_json("a"), class_json("k", [1.0] * 8, [1.0] * 8))
-    advised = world.place(pod_json("p", workload="k"))
-    before = world.state.snapshot()
-    world.clock.now_s += 1.0
-    world.put(pod_json("p", workload="k", node=advised))
-    assert world.state.snapshot() is before
-
-
 def test_a_node_that_goes_leaves_no_gap_and_the_others_keep_what_is_theirs() -> None:
     world = World(None, *(node_json(name, cpu=cpu) for name, cpu in (("a", "1"), ("b", "2"), ("c", "4"))))
     world.put(pod_json("p", node="b", cpu="1"), pod_json("q", node="c", cpu="3"))

@@ -113,39 +113,3 @@ def added_overload(
             more += after - above(there, variance[c][node], size)
         shares.append(max(0.0, more - alone) / sum(demand) if size and sum(demand) else 0.0)
     return shares
-
-
-def added_s(
-    new: Sequence[float], there: Sequence[tuple[Sequence[float], float]], cores: float, level_s: float
-) -> float:
-    """What a job adds to the time until completion of those of a node and itself, in steps of a fiftieth of a second.
-
-    Each is its demand in cores for `level_s` at a time, and the CPU seconds that it has used; who wants less than an
-    equal share leaves the rest to the others.
-    """
-
-    def ends_s(jobs: Sequence[tuple[Sequence[float], float]]) -> float:
-        done, ends, step_s = [used for _, used in jobs], [0.0] * len(jobs), 0.02
-        steps = 0
-        while any(not end for end in ends):
-            steps += 1
-            wants = [_demand(levels, done[place], level_s) for place, (levels, _) in enumerate(jobs)]
-            left, hungry = cores, sorted((want, place) for place, want in enumerate(wants) if want)
-            for number, (want, place) in enumerate(hungry):
-                share = min(want, left / (len(hungry) - number))
-                left -= share
-                done[place] += share * step_s
-                if done[place] >= sum(jobs[place][0]) * level_s:
-                    ends[place] = steps * step_s
-        return sum(ends)
-
-    return ends_s([*there, (new, 0.0)]) - ends_s(there)
-
-
-def _demand(levels: Sequence[float], done_core_s: float, level_s: float) -> float:
-    """Cores that a job wants which has used so much; 0 once it is done."""
-    for level in levels:
-        done_core_s -= level * level_s
-        if done_core_s < 0.0:
-            return level
-    return 0.0

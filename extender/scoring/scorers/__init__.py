@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from extender.scoring.scorers import complement, completion, data, fragments, pack, specon, spread
+from extender.scoring.scorers import complement, data, fragments, pack, specon, spread
 from extender.scoring.scorers.scorer import Facts, NodeScores, Scorer
 
 SCORERS: Mapping[str, Scorer] = {
     name: Scorer(module.score, module.words)
     for name, module in (
         ("complement", complement),
-        ("completion", completion),
         ("specon", specon),
         ("data", data),
         ("fragments", fragments),

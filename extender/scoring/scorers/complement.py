@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.pods.pod import PLACEMENT_ANNOTATION
 from extender.scoring.request import PlacementRequest
@@ -14,13 +15,19 @@ SPARED = 0.8
 
 SPOILT = 0.3
 """Any that will is worth less than this. With the weights as configured no other scorers together make up for the
-difference (`completion` says no more for such a node): no pod overloads a node while another would have spared it."""
+difference: no pod overloads a node while another would have spared it."""
 
 ALIKE = 0.05
 """Peaks that are no further above the lowest are as good: there the other scorers decide."""
 
+MEMORY_COUNTS = 4.0
+"""Missing memory kills where missing CPU slows down."""
+
 STEEPNESS = 10.0
 """At a tenth of the node too much, a node is worth half of what it is at nearly nothing too much."""
+
+ROUNDING = 1e-4
+"""Single precision over some hundred pods; a pod that fits exactly must fit."""
 
 
 def score(request: PlacementRequest) -> NodeScores | None:
@@ -29,7 +36,7 @@ def score(request: PlacementRequest) -> NodeScores | None:
     Peaks count only where more than requests is known, since those the scheduler weighs itself; and not for a pod that
     asks to be packed, which is to raise one.
     """
-    peak, overload = request.peak, request.overload
+    peak, overload = request.peak, _excess(request)
     values = SPOILT / (1.0 + STEEPNESS * overload)
     spared = overload == 0.0
     if spared.any():
@@ -39,6 +46,18 @@ def score(request: PlacementRequest) -> NodeScores | None:
             above = height - height.min()
             values[spared] -= (1.0 - SPARED) * np.where(above < ALIKE, 0.0, above)
     return NodeScores(values, {"cpu": peak[CPU], "memory": peak[MEMORY], "overload": overload})
+
+
+def _excess(request: PlacementRequest) -> NDArray[np.float64]:
+    """(m,): the share by which nodes are too small: of CPU the mean of the hour, of memory the most."""
+    cpu, memory = request.peak
+    overload = np.zeros(len(cpu))
+    near = np.flatnonzero((cpu > 1.0 + ROUNDING) | (memory > 1.0 + ROUNDING))
+    if len(near):
+        excess = request.use[CPU][:, near] * request.per_unit[CPU, near] - 1.0
+        missing = np.where(memory[near] > 1.0 + ROUNDING, memory[near] - 1.0, 0.0)
+        overload[near] = np.where(excess > ROUNDING, excess, 0.0).mean(axis=0) + MEMORY_COUNTS * missing
+    return overload
 
 
 def words(facts: Facts) -> str:

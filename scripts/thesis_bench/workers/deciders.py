@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from recommender.contention import phasewise, specon
-from recommender.contention.adding import added_s
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing
@@ -18,6 +17,7 @@ from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.default_scheduler import choose
 from thesis_bench.workers.jobs import Run, TrainingJob
+from thesis_bench.workers.placing import added_s
 from thesis_bench.workers.play import Play
 
 MEMORY_MIB = 65_536
@@ -166,10 +166,7 @@ class Phasewise:
         ends_s = stay.ends_s(self._whole)
         new = Sharing(job.name, default, whole, ends_s[job.name], foreseen=job.workload in self.classes)
         running = [self._known(run, ends_s[run.name], play.now_s) for run in play.running]
-        added = [
-            added_s(new, [job for job in running if job.worker == worker], capacity, play.now_s)
-            for worker, capacity in enumerate(cores)
-        ]
+        added = added_s(new, running, cores, play.now_s)
         tries = [default, *(job.ties or range(len(cores)))]
         return min(tries, key=lambda worker: round(added[worker], 3))
 

@@ -108,14 +108,6 @@ def test_all_is_reserved_by_one_write_before_the_first_gate_is_opened() -> None:
     assert api.reserved == RESERVED
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_gang_of_one_has_the_choice_and_no_other_has(size: int) -> None:
-    api = PlayedApi()
-    admitter(api).admit(made_of(*gang("g", size)), dict(list(RESERVED.items())[:size]), NOON_S, 300.0)
-    (made,) = read_reservations(api.ledger)
-    assert made.choice == (size == 1)
-
-
 def test_a_gate_is_opened_by_its_name_on_the_very_pod_and_people_are_told_the_node() -> None:
     assert opening("u", "n0") == {
         "metadata": {"uid": "u", "annotations": {"phasewise.dev/gang-node": "n0"}},

@@ -41,17 +41,6 @@ def test_a_member_is_let_to_its_own_node_alone() -> None:
     assert here.place(member()) == "b"
 
 
-def test_a_pod_by_itself_goes_where_it_suits_best_and_its_node_is_kept_from_others_until_it_is_advised_elsewhere() -> (
-    None
-):
-    here = world(replace(RESERVED, choice=True)).put(member())
-    here.put(pod_json("there", cpu="1", node="b"))
-    assert here.filter(LARGE) == {"b": HELD}
-    assert here.filter(member()) == {}
-    assert here.place(member()) == "a"
-    assert here.filter(LARGE) == {}
-
-
 def test_what_is_free_beside_a_reservation_may_be_used_and_no_more() -> None:
     here = world().put(member())
     assert here.filter(LARGE) == {"b": HELD}

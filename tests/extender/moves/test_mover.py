@@ -12,8 +12,8 @@ from extender.moves.gate import MoveLimits
 from extender.moves.job import read_job
 from extender.moves.mover import Mover, MoverOptions
 from extender.moves.phasewise import PhasewisePlanner
+from extender.moves.record import Algorithm
 from extender.moves.specon import SpeConPlanner
-from extender.pods.moves import Algorithm
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ServerFailed
 from recommender.contention.phasewise import MoveOptions
@@ -125,7 +125,7 @@ def test_a_move_that_the_gate_refuses_is_not_begun_and_says_why() -> None:
     made.look()
     assert (api.evicted, api.reserved) == ([], {})
     (event,) = api.events
-    assert event["message"].startswith("is not moved from n3: no node was reserved for it at the gate")
+    assert event["message"].startswith("is not moved from n3: it is not on a node that was reserved for it at the gate")
 
 
 def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done() -> None:

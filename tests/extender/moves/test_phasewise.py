@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.gangs.member import Member
-from extender.moves.board import Known, PlannedMove
+from extender.moves.board import Known, PlannedMove, Rate
 from extender.moves.book import read_told
 from extender.moves.job import read_job
 from extender.moves.phasewise import PhasewisePlanner
-from extender.pods.moves import Algorithm, MoveRecord, Outcome, read_records, written
-from extender.pods.work import Rate
+from extender.moves.record import Algorithm, MoveRecord, Outcome, read_records, written
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import stages_of
 from recommender.contention.phasewise import MoveOptions
@@ -24,18 +23,16 @@ from tests.extender.moves.trainings import job_json, training
 
 OPTIONS = MoveOptions(cost_s=10.0, margin=2.0, cool_down_s=0.0)
 ALIKE = {"template": {"metadata": {"labels": {"phasewise.dev/workload": "vae"}}, "spec": {}}}
-ONE_CORE = (Stage(100.0, 1.0),)
+ONE_CORE = [Stage(100.0, 1.0)]
 """A run of a hundred seconds on one core."""
 
 
-def known(
-    pods: list[Member], run: tuple[Stage, ...] = ONE_CORE, used_s: float = 0.0, **of_jobs: dict[str, str]
-) -> Known:
+def known(pods: list[Member], run: list[Stage] | None = None, used_s: float = 0.0, **of_jobs: dict[str, str]) -> Known:
     """Jobs of one class, each of which has used one core for so long."""
     names = [pod.owner.name for pod in pods if pod.owner]
     jobs = {name: read_job(job_json(name, of_jobs.get(name), **ALIKE)) for name in names}
     rates = {pod.uid: Rate(1.0, NOON_S - used_s) for pod in pods}
-    return Known(rates=rates, classes={ObjectKey("team", "vae"): run}, jobs=jobs)
+    return Known(rates=rates, classes={ObjectKey("team", "vae"): ONE_CORE if run is None else run}, jobs=jobs)
 
 
 def planned(pods: list[Member], told: Known, *cpus: str) -> list[tuple[str, str]]:
@@ -66,7 +63,7 @@ def test_what_is_used_up_of_a_run_is_not_won_any_more() -> None:
 
 
 def test_jobs_that_never_want_the_cores_at_once_stay_together() -> None:
-    halves = (Stage(50.0, 0.5),)
+    halves = [Stage(50.0, 0.5)]
     assert planned(pair(), known(pair(), halves)) == []
 
 
@@ -141,7 +138,7 @@ def test_profiles_tell_what_a_class_takes_and_what_its_pods_used() -> None:
     ]
     whole = {"metadata": {"name": "class.vae", "namespace": "team"}, "status": {"containers": containers, "pods": pods}}
     told = read_told({**whole, "spec": {"class": True}})
-    assert told.run == (Stage(0.1, 0.01), Stage(10.0, 1.0), Stage(30.0, 3.0))
+    assert told.run == [Stage(0.1, 0.01), Stage(10.0, 1.0), Stage(30.0, 3.0)]
     assert {uid: rate.cpu_cores for uid, rate in told.rates.items()} == {"u": 0.5}
     assert read_told(whole).run == ()
     odd = [{"name": "main", "demand": {"stepSeconds": 10, "cpuCores": cores}} for cores in ([1.0, "x"], "curve", [])]

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from recommender.contention.adding import added_s
 from recommender.contention.phasewise import Sharing
 from recommender.contention.sharing import Stage
+from thesis_bench.workers.placing import added_s
 
 
 def job(name: str, worker: int, core_s: float, due_s: float) -> Sharing:
     return Sharing(name, worker, [Stage(core_s, 1.0)], due_s)
 
 
-def added(new: Sharing, running: Sequence[Sharing]) -> list[float]:
-    """On each of the workers of the running jobs, which have a core each."""
-    return [added_s(new, [job], 1.0, 0.0) for job in running]
-
-
 def test_a_new_job_adds_least_where_it_waits_for_nobody() -> None:
     """Before it on the first worker are 100 core seconds, on the second 20, and on the third one waits for the new."""
     running = [job("a", 0, 100.0, 100.0), job("b", 1, 20.0, 20.0), job("c", 2, 200.0, 300.0)]
-    assert added(job("new", 0, 50.0, 200.0), running) == pytest.approx([150.0, 70.0, 100.0])
+    assert added_s(job("new", 0, 50.0, 200.0), running, [1.0] * 3, 0.0) == pytest.approx([150.0, 70.0, 100.0])
 
 
 def test_a_second_after_the_new_job_or_another_is_due_counts_more() -> None:
     """The new one is due at 60: 10 s late behind 20 s of `b`. Served first it ends in time, and makes `c` late."""
     running = [job("b", 0, 20.0, 20.0), job("c", 1, 30.0, 70.0)]
-    assert added(job("new", 0, 50.0, 60.0), running) == pytest.approx([100.0, 130.0])
+    assert added_s(job("new", 0, 50.0, 60.0), running, [1.0] * 2, 0.0) == pytest.approx([100.0, 130.0])

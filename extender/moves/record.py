@@ -89,12 +89,6 @@ def read_records(annotations: Mapping[str, str]) -> tuple[MoveRecord, ...]:
         raise BadField(f"metadata.annotations[{ANNOTATION}]", "is no list of moves") from error
 
 
-def done_before(records: Iterable[MoveRecord], index: str) -> float:
-    """The CPU time that earlier pods of a completion index used, as far as its moves tell."""
-    done = (each.done_core_s for each in records if each.index == index and each.counts)
-    return max((core_s for core_s in done if core_s >= 0.0), default=0.0)
-
-
 def written(records: Iterable[MoveRecord]) -> str:
     """The text of the annotation."""
     return orjson.dumps([_as_json(each) for each in records][-MOST_RECORDS:]).decode()
