@@ -25,7 +25,7 @@ from recommender.kernels.crbm_layout import (
 )
 from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
-from recommender.phases.crbm_checks import checked_parameters, checked_rows
+from recommender.phases.crbm_checks import check_options, checked_parameters, checked_rows
 from recommender.phases.crbm_training import Trainer, hold_out
 
 STATE = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
@@ -156,7 +156,7 @@ class ConditionalRBM:
         NotEnoughData
             No segment is as long as lag + 1 rows.
         Misuse
-            The weights grew out of bounds.
+            A parameter out of its range, or one with which the weights grew out of bounds.
         """
         data, borders = self._training_data(values, segments)
         self._initialise(data.shape[1])
@@ -346,6 +346,7 @@ class ConditionalRBM:
         return error
 
     def _training_data(self, values: ArrayLike, segments: ArrayLike) -> tuple[Floats, Ints]:
+        check_options(self.__dict__)
         data, borders = checked_rows(values, segments, self.dtype)
         self._windows(borders)
         return data, borders

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from recommender.errors import BadArtifact, BadInput
+from recommender.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm_layout import Floats, Parameters
 from recommender.kernels.windows import Ints
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise `Misuse` for the first constructor parameter of `ConditionalRBM` that is out of its range."""
+    within = {
+        "n_hidden": options["n_hidden"] >= 1,
+        "lag": options["lag"] >= 1,
+        "delay": options["delay"] >= 0,
+        "cd_steps": options["cd_steps"] >= 1,
+        "learning_rate": options["learning_rate"] > 0,
+        "hidden_states": options["hidden_states"] in ("mean", "sampled"),
+        "max_epochs": options["max_epochs"] >= 1,
+        "patience": options["patience"] >= 0,
+        "validation_fraction": 0 <= options["validation_fraction"] < 1,
+        "dtype": np.dtype(options["dtype"]) in FLOATS,
+    }
+    for name, fits in within.items():
+        if not fits:
+            raise Misuse(f"ConditionalRBM: {name}={options[name]!r} is out of range. See its description.")
 
 
 def checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:
