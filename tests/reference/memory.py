@@ -32,8 +32,10 @@ def peaks_with(input_size: float, sizes: Sequence[float], peaks: Sequence[float]
     for own in range(len(sizes)):
         x, y = ([value for at, value in enumerate(values) if at != own] for values in (sizes, peaks))
         mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-        spread = sum((one - mean_x) ** 2 for one in x)
-        slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread if spread else 0.0
+        slope = 0.0
+        if max(x) > min(x):
+            spread = sum((one - mean_x) ** 2 for one in x)
+            slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
         start = mean_y - max(slope, 0.0) * mean_x
         if start < 0.0:
             start, slope = 0.0, sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)
