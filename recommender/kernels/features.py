@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 
 
 @njit(cache=True, nogil=True)
+def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
+    """Log2 of one sample, and of the mean of so many samples up to it, given that of those before."""
+    level = math.log2(used + floor)
+    return level, mean_level + (level - mean_level) / seen
+
+
+@njit(cache=True, nogil=True)
 def usage_features(
     usage: NDArray[np.float64],
     cpu_floor_cores: float,
@@ -38,8 +45,7 @@ def usage_features(
             if math.isnan(used):
                 out[t, resource] = out[t, 2 + resource] = math.nan
                 continue
-            level = math.log2(used + floors[resource])
             seen = min(seen + 1, longest)
-            mean_level += (level - mean_level) / seen
+            level, mean_level = levels_of(used, floors[resource], mean_level, seen)
             out[t, resource] = level
             out[t, 2 + resource] = level - mean_level

@@ -146,8 +146,17 @@ def time_above(resource: int, level: float, demands: Demands, expected: Expected
 
 
 @njit(cache=True, nogil=True)
+def may_change(k: int, expert: int, resource: int, standing: PlanArrays) -> bool:
+    """Whether the budget has a resize left, or there is no waiting for it."""
+    return bool(standing.budget[k, expert, resource] >= 1.0 or standing.streak[k, expert, resource] >= URGENT)
+
+
+@njit(cache=True, nogil=True)
 def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
     """What is cheapest for the coming time, in floors; what was asked last where a change does not pay."""
+    asked = standing.asked[k, PLAN, resource]
+    if not (math.isnan(asked) or may_change(k, PLAN, resource, standing)):
+        return float(asked)
     now, occupancy = level_now(k, resource, standing), expected_time(k, table, standing, expected)
     correction = standing.correction[k, PLAN, resource]
     # Demand grows with the correction itself: the price must outgrow it, or the same shortage stays the cheapest.
@@ -177,15 +186,8 @@ def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: 
                 best, least = level, cost
         low, high = best - step, best + step
     best = max(math.expm1(best), 1.0)
-    asked = standing.asked[k, PLAN, resource]
     if math.isnan(asked):
         return best
     covered = math.log1p(asked * weights.tolerance) - correction
     stays = asked + price * time_above(resource, covered, demands, expected)
-    return best if may_change(k, PLAN, resource, standing) and stays - least > weights.resize * best else asked
-
-
-@njit(cache=True, nogil=True)
-def may_change(k: int, expert: int, resource: int, standing: PlanArrays) -> bool:
-    """Whether the budget has a resize left, or there is no waiting for it."""
-    return bool(standing.budget[k, expert, resource] >= 1.0 or standing.streak[k, expert, resource] >= URGENT)
+    return best if stays - least > weights.resize * best else float(asked)

@@ -8,6 +8,19 @@ from numpy.typing import NDArray
 
 
 @njit(cache=True, nogil=True)
+def centre_of(
+    distances: NDArray[np.float64], current: int, continues: bool, reach: NDArray[np.float64], stay: float
+) -> int:
+    """Which centre a code belongs to, by its distance to each; see `steady_labels`."""
+    nearest = 0
+    for j in range(1, len(distances)):
+        if distances[j] < distances[nearest]:
+            nearest = j
+    left = distances[nearest] < stay * distances[current] or distances[current] > reach[current]
+    return nearest if left or not continues else current
+
+
+@njit(cache=True, nogil=True)
 def steady_labels(
     distances: NDArray[np.float64],
     continues: NDArray[np.bool_],
@@ -32,11 +45,5 @@ def steady_labels(
     """
     current = 0
     for t in range(distances.shape[0]):
-        nearest = 0
-        for j in range(1, distances.shape[1]):
-            if distances[t, j] < distances[t, nearest]:
-                nearest = j
-        left = distances[t, nearest] < stay * distances[t, current] or distances[t, current] > reach[current]
-        if not continues[t] or left:
-            current = nearest
+        current = centre_of(distances[t], current, continues[t], reach, stay)
         labels[t] = current

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, Misuse
+from recommender.kernels.track import Centres, Standard, TrackArrays, move_each, take_each
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import CPU_FLOOR_CORES, LONGEST_PAST, MEMORY_FLOOR_BYTES, USAGE_FEATURES
+from recommender.phases.kmeans import PhaseCentres
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
@@ -54,6 +56,11 @@ class TrackState(SlotArrays):
     child_when: IntArray
     confidence: FloatArray
 
+    @property
+    def tracks(self) -> TrackArrays:
+        """The arrays: not copies."""
+        return TrackArrays(*(getattr(self, name) for name in TrackArrays._fields))
+
 
 class PhaseTracker:
     """The phase of every live container.
@@ -77,6 +84,7 @@ class PhaseTracker:
                 "Train one without --features."
             )
         self.detector = detector
+        self._standard, self._centres = _standard(detector), _centres(detector.centres)
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)
         self.state = TrackState(
@@ -110,16 +118,11 @@ class PhaseTracker:
         int64 (m,)
             The phase of that sample, `UNKNOWN_PHASE` where none can be told.
         """
-        state = self.state
-        present = ~np.isnan(usage[:, 0])
-        if len(gone := slots[~present]):
-            state.gapped[gone] |= state.seen[gone] > 0
-            state.in_row[gone] = 0
-        here, used = slots[present], usage[present]
-        self._take_row(here, used)
-        position = state.in_row[here] - 1
-        coded = ~state.gapped[here] | (position >= self.detector.lag + 1)
-        self._move(here[coded], self._codes(here[coded], position[coded]))
+        state, lag = self.state, self.detector.lag
+        take_each(slots, usage, self._standard, state.tracks)
+        position = state.in_row[slots] - 1
+        moves = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
+        move_each(slots[moves], self._codes(slots[moves], position[moves]), self._centres, UNKNOWN_PHASE, state.tracks)
         return state.label[slots]
 
     def restore(self, slot: int, remembered: Mapping[str, Any]) -> None:
@@ -140,20 +143,6 @@ class PhaseTracker:
                 f"the kept state of a container does not fit this model ({error}); it starts anew"
             ) from error
 
-    def _take_row(self, slots: IntArray, used: FloatArray) -> None:
-        """Append the standardised features of one present sample each."""
-        state = self.state
-        level = np.log2(used + FLOORS)
-        state.seen[slots] = np.minimum(state.seen[slots] + 1, LONGEST_PAST)
-        state.mean_level[slots] += (level - state.mean_level[slots]) / state.seen[slots, np.newaxis]
-        relative = level - state.mean_level[slots]
-        made = dict(zip(USAGE_FEATURES, (level[:, 0], level[:, 1], relative[:, 0], relative[:, 1]), strict=True))
-        made |= {"cpu_cores": used[:, 0], "memory_bytes": used[:, 1]}
-        row = np.column_stack([made[name] for name in self.detector.features])
-        state.rows[slots, :-1] = state.rows[slots, 1:]
-        state.rows[slots, -1] = (row - self.detector.mean) / self.detector.scale
-        state.in_row[slots] += 1
-
     def _codes(self, slots: IntArray, position: IntArray) -> NDArray[np.floating[Any]]:
         """The code of each newest window; all zero before there is one."""
         encoder = self.detector.encoder
@@ -165,42 +154,23 @@ class PhaseTracker:
             codes[full] = encoder.transform(rows, borders)[self._window - 1 :: self._window]
         return codes
 
-    def _move(self, slots: IntArray, codes: NDArray[np.floating[Any]]) -> None:
-        """Let each container stay in its phase or change it, as `PhaseCentres.follow` does."""
-        state, centres = self.state, self.detector.centres
-        reach = np.full(len(centres.root), np.inf) if centres.splits else centres.reach
-        labels, distance = _step(codes, centres.root, reach, centres.stay, state.at[slots], state.coded[slots] > 0)
-        state.at[slots] = labels
-        for number, split in enumerate(centres.splits):
-            inside = np.flatnonzero(labels == split.parent)
-            if not inside.size:
-                continue
-            who, parts = slots[inside], np.asarray(split.children)
-            continues = state.child_when[who, number] == state.coded[who] - 1
-            child, distance[inside] = _step(
-                codes[inside], split.centres, centres.reach[parts], centres.stay, state.child_at[who, number], continues
-            )
-            state.child_at[who, number] = child
-            state.child_when[who, number] = state.coded[who]
-            labels[inside] = parts[child]
-        state.coded[slots] += 1
-        near = distance / centres.reach[labels]
-        state.label[slots] = np.where(near <= 1.0, labels, UNKNOWN_PHASE)
-        state.confidence[slots] = np.clip(1.0 - near, 0.0, 1.0)
+
+def _standard(detector: PhaseDetector) -> Standard:
+    made = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
+    columns = np.array([made.index(name) for name in detector.features])
+    return Standard(columns, detector.mean, detector.scale, FLOORS, LONGEST_PAST)
 
 
-def _step(
-    codes: NDArray[np.floating[Any]],
-    centres: FloatArray,
-    reach: FloatArray,
-    stay: float,
-    at: IntArray,
-    continues: BoolArray,
-) -> tuple[IntArray, FloatArray]:
-    """One sample of the rule of `kernels.steady`, for many containers at once: new centre and distance to it."""
-    distances = np.linalg.norm(codes[:, np.newaxis].astype(np.float64) - centres, axis=2)
-    every = np.arange(len(codes))
-    nearest = distances.argmin(axis=1)
-    leaves = (distances[every, nearest] < stay * distances[every, at]) | (distances[every, at] > reach[at])
-    chosen = np.where(~continues | leaves, nearest, at)
-    return chosen, distances[every, chosen]
+def _centres(centres: PhaseCentres) -> Centres:
+    splits = centres.splits
+    hidden = centres.root.shape[1]
+    return Centres(
+        root=centres.root,
+        root_reach=np.full(len(centres.root), np.inf) if splits else centres.reach,
+        reach=centres.reach,
+        stay=centres.stay,
+        parents=np.array([split.parent for split in splits], np.int64),
+        begins=np.cumsum([0, *(len(split.children) for split in splits)]),
+        children=np.array([child for split in splits for child in split.children], np.int64),
+        child_centres=np.concatenate([np.empty((0, hidden)), *(split.centres for split in splits)]),
+    )

@@ -1,0 +1,145 @@
+"""One more sample of each live container: its features, and the phase that its newest code is in."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from recommender.kernels.features import levels_of
+from recommender.kernels.steady import centre_of
+
+
+class TrackArrays(NamedTuple):
+    """Where containers stand, by slot; see `phases.tracking.TrackState`."""
+
+    mean_level: NDArray[np.float64]
+    seen: NDArray[np.int64]
+    in_row: NDArray[np.int64]
+    coded: NDArray[np.int64]
+    gapped: NDArray[np.bool_]
+    rows: NDArray[np.float32]
+    at: NDArray[np.int64]
+    label: NDArray[np.int64]
+    child_at: NDArray[np.int64]
+    child_when: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+
+
+class Standard(NamedTuple):
+    """How a sample becomes standardised features.
+
+    Attributes
+    ----------
+    columns
+        int64 (f,): each feature's place among the levels of CPU and memory, both relative to the own past, and both as
+        they are.
+    mean, scale
+        float64 (f,).
+    floors
+        float64 (2,): see `kernels.features.levels_of`.
+    longest
+        Samples the own past goes back.
+    """
+
+    columns: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    floors: NDArray[np.float64]
+    longest: int
+
+
+class Centres(NamedTuple):
+    """Which code belongs to which phase, see `phases.kmeans.PhaseCentres`.
+
+    Attributes
+    ----------
+    root
+        float64 (k, hidden).
+    root_reach, reach
+        float64 (k,) and (phases,): infinite for the root where phases are split.
+    stay
+        See `kernels.steady.steady_labels`.
+    parents
+        int64 (splits,): the phase that each split divides.
+    begins
+        int64 (splits + 1,): which of the children are those of each.
+    children, child_centres
+        int64 (c,) and float64 (c, hidden): their phases, and their centres.
+    """
+
+    root: NDArray[np.float64]
+    root_reach: NDArray[np.float64]
+    reach: NDArray[np.float64]
+    stay: float
+    parents: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    children: NDArray[np.int64]
+    child_centres: NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True)
+def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: TrackArrays) -> None:
+    """Append the standardised features of the next sample of each, float64 (m, 2); NaN is a gap."""
+    levels = np.empty(6)
+    for row in range(len(slots)):
+        k = slots[row]
+        if math.isnan(usage[row, 0]):
+            tracks.gapped[k] |= tracks.seen[k] > 0
+            tracks.in_row[k] = 0
+            continue
+        tracks.seen[k] = min(tracks.seen[k] + 1, standard.longest)
+        for resource in range(2):
+            used = usage[row, resource]
+            level, mean = levels_of(used, standard.floors[resource], tracks.mean_level[k, resource], tracks.seen[k])
+            tracks.mean_level[k, resource] = mean
+            levels[resource], levels[2 + resource], levels[4 + resource] = level, level - mean, used
+        newest = tracks.rows.shape[1] - 1
+        for feature in range(len(standard.columns)):
+            for back in range(newest):
+                tracks.rows[k, back, feature] = tracks.rows[k, back + 1, feature]
+            value = levels[standard.columns[feature]]
+            tracks.rows[k, newest, feature] = (value - standard.mean[feature]) / standard.scale[feature]
+        tracks.in_row[k] += 1
+
+
+@njit(cache=True, nogil=True)
+def move_each(
+    slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, tracks: TrackArrays
+) -> None:
+    """Let each container stay in its phase or change it by its newest code, (m, hidden); as `PhaseCentres.follow`."""
+    for row in range(len(slots)):
+        k, coded = slots[row], tracks.coded[slots[row]]
+        distances = _distances(codes[row], centres.root)
+        label = centre_of(distances, tracks.at[k], coded > 0, centres.root_reach, centres.stay)
+        tracks.at[k], distance = label, distances[label]
+        for split in range(len(centres.parents)):
+            if label != centres.parents[split]:
+                continue
+            of = slice(centres.begins[split], centres.begins[split + 1])
+            children, distances = centres.children[of], _distances(codes[row], centres.child_centres[of])
+            continues = tracks.child_when[k, split] == coded - 1
+            child = centre_of(distances, tracks.child_at[k, split], continues, centres.reach[children], centres.stay)
+            tracks.child_at[k, split], tracks.child_when[k, split] = child, coded
+            label, distance = children[child], distances[child]
+        tracks.coded[k] = coded + 1
+        confidence = 0.0
+        if distance <= centres.reach[label]:
+            confidence = 1.0 - distance / centres.reach[label] if distance > 0.0 else 1.0
+        else:
+            label = unknown
+        tracks.label[k], tracks.confidence[k] = label, confidence
+
+
+@njit(cache=True, nogil=True)
+def _distances(code: NDArray[np.float32], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    distances = np.empty(len(centres))
+    for place in range(len(centres)):
+        squares = 0.0
+        for hidden in range(len(code)):
+            squares += (code[hidden] - centres[place, hidden]) ** 2
+        distances[place] = math.sqrt(squares)
+    return distances
