@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,11 +13,14 @@ from recommender.phases.sojourns import Sojourns
 from recommender.policies.phase_demand import AS_IT_COMES, ONCE_A_CYCLE, PRICES, RULES, DemandModel
 from recommender.policies.phase_plan import RESIZE, PhasePlan, PlanState, weights_of
 from recommender.policies.schedule import decision_positions
-from recommender.records import VIOLATION_TOLERANCE, FloatArray, IntArray
+from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 FOLDS = 3
-MOST_SAMPLES = 100_000
-"""Samples that each price is tried on at the most."""
+MOST_SAMPLES = 30_000
+"""Samples that each price is tried on, about: a share of five in a hundred is known to a tenth of it or better."""
+
+LEAST_SAMPLES = 200
+"""Of a run: what begins tells little of what a violation costs later."""
 
 LATE_SAMPLES = 2
 """Decisions as they come are in force so much later."""
@@ -67,7 +71,7 @@ def fit_demand(
     judged = 0
     for fold in range(FOLDS if len(names) >= FOLDS else 0):
         taught = _without_prices([run for run in runs if fold_of[run.name] != fold], phases)
-        kept_out = _few([run for run in runs if fold_of[run.name] == fold])
+        kept_out = tried_on([run for run in runs if fold_of[run.name] == fold])
         for rule in (AS_IT_COMES, ONCE_A_CYCLE):
             violated[rule] += _violations(kept_out, rule, *taught, cycle_samples, lag)
         judged += sum(max(0, len(run.usage) - lag - 1) for run in kept_out)
@@ -75,6 +79,16 @@ def fit_demand(
             progress("prices", fold + 1, FOLDS)
     demand, sojourns = _without_prices(runs, phases)
     return replace(demand, violations=violated / max(judged, 1) if judged else _unknown()), sojourns
+
+
+def tried_on(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
+    """The first samples of each; where that is too little of each, of every n-th."""
+    n, wanted = len(runs), MOST_SAMPLES // FOLDS
+    most = max(LEAST_SAMPLES, wanted // max(n, 1))
+    told = sum(min(len(run.usage), most) for run in runs)
+    number = n if told <= wanted else math.ceil(n * wanted / told)
+    few = (runs[place * n // number] for place in range(number))
+    return [replace(run, usage=run.usage[:most], labels=run.labels[:most]) for run in few]
 
 
 def _unknown() -> FloatArray:
@@ -89,12 +103,6 @@ def _without_prices(runs: Sequence[LabelledRun], phases: int) -> tuple[DemandMod
     return DemandModel.fit([run.usage for run in runs], [run.labels for run in runs], phases), sojourns
 
 
-def _few(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
-    """The first samples of each, so that all are there."""
-    most = max(200, MOST_SAMPLES // FOLDS // max(len(runs), 1))
-    return [replace(run, usage=run.usage[:most], labels=run.labels[:most]) for run in runs]
-
-
 def _violations(
     runs: Sequence[LabelledRun], rule: int, demand: DemandModel, sojourns: Sojourns, cycle_samples: int, lag: int
 ) -> FloatArray:
@@ -103,16 +111,22 @@ def _violations(
     ahead = AHEAD_SAMPLES if rule == AS_IT_COMES else cycle_samples
     occupancy = sojourns.to_provide_for(late, ahead).occupancy
     expected = demand.expected(occupancy[np.newaxis], late, ahead)
-    counted = np.zeros((2, len(PRICES)))
+    state, counted = PlanState(sojourns.n_phases, 1), np.zeros((2, len(PRICES)))
+    decided = [_decisions(rule, len(run.usage), cycle_samples, lag) for run in runs]
     for place, price in enumerate(PRICES):
-        weights = weights_of(np.full(2, price), (0.05, 0.05), changes, resize)
-        for run in runs:
-            n = len(run.usage)
-            decisions = np.arange(n + 1) > 0
-            if rule == ONCE_A_CYCLE:
-                decisions = np.isin(np.arange(n + 1), decision_positions(np.ones(n, bool), cycle_samples, lag))
-            plan = PhasePlan(PlanState(sojourns.n_phases, 1), expected, weights)
+        plan = PhasePlan(state, expected, weights_of(np.full(2, price), (0.05, 0.05), changes, resize))
+        for run, decisions in zip(runs, decided, strict=True):
+            state.reset(0)
             asked = plan.follow(0, run.usage, run.labels, decisions, late)
-            in_force = np.concatenate([np.full((late, 2), np.nan), asked])[:n]
+            in_force = np.concatenate([np.full((late, 2), np.nan), asked])[: len(run.usage)]
             counted[:, place] += (run.usage > in_force * VIOLATION_TOLERANCE)[lag + 1 :].sum(axis=0)
     return counted
+
+
+def _decisions(rule: int, n: int, cycle_samples: int, lag: int) -> BoolArray:
+    """Before which of n samples, and after the last, it is decided: bool (n + 1,)."""
+    decisions = np.arange(n + 1) > 0
+    if rule == ONCE_A_CYCLE:
+        decisions[:] = False
+        decisions[decision_positions(np.ones(n, bool), cycle_samples, lag)] = True
+    return decisions

@@ -23,7 +23,7 @@ CANDIDATE_PHASES = tuple(range(3, 13))
 HELD_OUT_SHARE = 0.25
 """Containers kept out of clustering while k is chosen."""
 
-CODE_SAMPLE = 60_000
+CODE_SAMPLE = 20_000
 """Windows that k-means sees at the most: centres of ten dimensions do not move with more, the time does."""
 
 

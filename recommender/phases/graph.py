@@ -117,17 +117,18 @@ class PhaseGraph:
             if target not in (END, OPEN):
                 self.reserve(int(target) + 1)
         self.reserve(max(*context.phases, context.follower) + 1)
-        self._contexts.setdefault(context.name, context)
+        full = context.name
+        self._contexts.setdefault(full, context)
         names = [history_name(context.phases[:order]) for order in range(1, len(context.phases) + 1)]
         for order, (shorter, name) in enumerate(pairwise(names), start=2):
             if name not in self._counts:
                 self._counts.add_node(name, kind="phases", order=order, shorter=shorter)
-        if context.name not in self._counts:
-            self._counts.add_node(context.name, kind="context", order=len(names), shorter=names[-1], samples=0)
-        for name in (*names, context.name):
+        if full not in self._counts:
+            self._counts.add_node(full, kind="context", order=len(names), shorter=names[-1], samples=0)
+        for name in (*names, full):
             for target, times in following.items():
                 self._counts.add(name, target, times)
-        self._counts.nodes[context.name]["samples"] += samples
+        self._counts.nodes[full]["samples"] += samples
         self._counts.nodes[names[0]]["samples"] += samples
         self._forget()
 

@@ -277,8 +277,13 @@ def _steady(
 
 
 def _k_means(codes: FloatArray, k: int, seed: int) -> tuple[FloatArray, IntArray]:
-    """Centres and labels; scikit-learn is imported here, since only training needs it."""
-    from sklearn.cluster import KMeans  # noqa: PLC0415
+    """Centres and labels; scikit-learn is imported here, since only training needs it.
 
-    result = KMeans(n_clusters=k, n_init=4, random_state=seed).fit(codes)
+    On one thread: several add up in any order, and the same data shall give the same phases on every machine.
+    """
+    from sklearn.cluster import KMeans  # noqa: PLC0415
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
+
+    with threadpool_limits(1):
+        result = KMeans(n_clusters=k, n_init=4, random_state=seed).fit(codes)
     return np.ascontiguousarray(result.cluster_centers_), result.labels_.astype(np.int64)

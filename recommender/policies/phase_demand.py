@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact
 from recommender.kernels.phase_plan import LEANS, LEVEL_SAMPLES, LOWEST, STEP, STEPS
 from recommender.kernels.plan_arrays import Expected
-from recommender.records import CPU, FloatArray, IntArray
+from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 FLOORS = np.array([0.01, 16.0 * 2**20])
 """Cores and bytes: the least that is ever allocated, and what amounts are counted in."""
@@ -149,22 +149,32 @@ def _gathered(
     amounts: Sequence[FloatArray], labels: Sequence[IntArray], phases: int
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Staying, visiting and returning demands of one resource, from amounts in floors."""
-    staying: list[list[list[FloatArray]]] = [[[] for _ in range(phases)] for _ in LATER]
-    visiting: list[list[FloatArray]] = [[] for _ in range(phases)]
-    returning: list[list[FloatArray]] = [[] for _ in range(phases)]
-    for amount, of_run in zip(amounts, labels, strict=True):
-        used, level = np.log1p(amount), _levels(amount)
-        for phase in np.unique(of_run):
-            here = of_run == phase
-            visiting[phase].append(used[here])
-            before = np.arange(np.count_nonzero(here))
-            mean = (np.cumsum(used[here]) - used[here]) / np.maximum(before, 1)
-            returning[phase].append((used[here] - mean)[before >= AFTER_SAMPLES])
-            for place, steps in enumerate(LATER):
-                earlier = max(len(here) - steps, 0)
-                both = here[steps:] & here[:earlier]
-                staying[place][phase].append((used[steps:] - level[:earlier])[both])
-    return np.stack([_quantiles(one) for one in staying]), _quantiles(visiting), _quantiles(returning)
+    run = np.repeat(np.arange(len(labels)), [len(of_run) for of_run in labels])
+    phase = np.concatenate([np.empty(0, np.int64), *labels])
+    used = np.log1p(np.concatenate([np.empty(0), *amounts]))
+    level = np.concatenate([np.empty(0), *map(_levels, amounts)])
+    staying = []
+    for steps in LATER:
+        earlier = max(len(used) - steps, 0)
+        both = (run[steps:] == run[:earlier]) & (phase[steps:] == phase[:earlier])
+        staying.append(_quantiles((used[steps:] - level[:earlier])[both], phase[steps:][both], phases))
+    beyond, known = _beyond_own_mean(used, run * phases + phase)
+    return (
+        np.stack(staying),
+        _quantiles(used, phase, phases),
+        _quantiles(beyond[known], phase[known], phases),
+    )
+
+
+def _beyond_own_mean(used: FloatArray, visits: IntArray) -> tuple[FloatArray, BoolArray]:
+    """What each sample is above the mean of those before it with the same number, and whether those are enough."""
+    beyond, known = np.empty_like(used), np.zeros(len(used), bool)
+    order = np.argsort(visits, kind="stable")
+    for of_one in np.split(order, np.flatnonzero(np.diff(visits[order])) + 1):
+        values, before = used[of_one], np.arange(len(of_one))
+        beyond[of_one] = values - (np.cumsum(values) - values) / np.maximum(before, 1)
+        known[of_one] = before >= AFTER_SAMPLES
+    return beyond, known
 
 
 def _levels(amounts: FloatArray) -> FloatArray:
@@ -175,14 +185,13 @@ def _levels(amounts: FloatArray) -> FloatArray:
     return levels
 
 
-def _quantiles(values: Sequence[Sequence[FloatArray]]) -> FloatArray:
+def _quantiles(values: FloatArray, phase: IntArray, phases: int) -> FloatArray:
     """float64 (phases, QUANTILES): equally likely values of each phase; of all phases where one has too few."""
     shares = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    everything = np.concatenate([np.empty(0), *(part for parts in values for part in parts)])
-    if not len(everything):
-        return np.zeros((len(values), QUANTILES))
-    rows = [np.concatenate([np.empty(0), *parts]) for parts in values]
-    return np.array([np.quantile(row if len(row) >= QUANTILES // 4 else everything, shares) for row in rows])
+    if not len(values):
+        return np.zeros((phases, QUANTILES))
+    rows = [values[phase == one] for one in range(phases)]
+    return np.array([np.quantile(row if len(row) >= QUANTILES // 4 else values, shares) for row in rows])
 
 
 def _pooled(staying: NDArray[np.float32], first: int, last: int) -> FloatArray:

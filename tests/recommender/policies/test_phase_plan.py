@@ -27,8 +27,9 @@ from recommender.policies.phase_demand import (
     DemandModel,
 )
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
-from recommender.pricing import LabelledRun, fit_demand
+from recommender.pricing import FOLDS, LEAST_SAMPLES, MOST_SAMPLES, LabelledRun, fit_demand, tried_on
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray
+from tests.reference.demand import demands
 
 LATE = 2
 MOST = 0.13
@@ -299,6 +300,20 @@ def test_what_is_learned_of_a_phase_is_what_was_used_in_it() -> None:
     assert demand.needed_cores(1, 0.9, 0.0, 0.0) == pytest.approx(4.0, rel=1e-5)
 
 
+@given(st.lists(st.lists(st.tuples(st.floats(0.0, 1e4), st.integers(0, 2)), min_size=1, max_size=60), max_size=4))
+def test_what_is_learned_of_many_runs_is_what_their_samples_tell_one_by_one(
+    told: list[list[tuple[float, int]]],
+) -> None:
+    runs = [([1.0] * 50, [0] * 50), *(tuple(map(list, zip(*run, strict=True))) for run in told)]
+    usages = [np.column_stack([amounts, amounts]) * FLOORS for amounts, _ in runs]
+    demand = DemandModel.fit(usages, [np.array(labels) for _, labels in runs], 3)
+    staying, visiting, returning = demands(runs, 3, kernel.LEVEL_SAMPLES)
+    for resource in (CPU, MEMORY):
+        np.testing.assert_allclose(demand.staying[resource], staying, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(demand.visiting[resource], visiting, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(demand.returning[resource], returning, rtol=1e-5, atol=1e-5)
+
+
 def test_a_price_is_learned_on_runs_kept_out_and_a_stricter_target_has_a_higher_one() -> None:
     generator = np.random.default_rng(1)
     runs = [
@@ -310,6 +325,19 @@ def test_a_price_is_learned_on_runs_kept_out_and_a_stricter_target_has_a_higher_
     loose, strict = (demand.price(AS_IT_COMES, (share, share)) for share in (0.2, 0.05))
     assert (strict >= loose).all() and (strict > loose).any()
     assert demand.price(AS_IT_COMES, (0.0, 0.0)).tolist() == [PRICES[-1]] * 2, "no more than was tried"
+
+
+def test_prices_are_tried_on_all_runs_and_on_some_where_there_are_thousands() -> None:
+    def runs(number: int, samples: int) -> list[LabelledRun]:
+        usage, labels = np.ones((samples, 2)), np.zeros(samples, np.int64)
+        return [LabelledRun(f"run{n}", usage, labels) for n in range(number)]
+
+    few = tried_on(runs(5, 120))
+    assert [(run.name, len(run.usage)) for run in few] == [(f"run{n}", 120) for n in range(5)]
+    some = tried_on(runs(2_000, 300))
+    assert MOST_SAMPLES / FOLDS <= sum(len(run.usage) for run in some) < MOST_SAMPLES / FOLDS + LEAST_SAMPLES
+    assert [run.name for run in some[:3]] == ["run0", "run40", "run80"]
+    assert tried_on([]) == []
 
 
 def test_a_demand_survives_being_written_and_read_and_a_damaged_one_is_refused() -> None:

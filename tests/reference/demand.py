@@ -1,0 +1,48 @@
+"""What phases need, told sample by sample: the slow twin of `DemandModel.fit`."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from recommender.policies.phase_demand import AFTER_SAMPLES, LATER, QUANTILES
+
+SHARES = (np.arange(QUANTILES) + 0.5) / QUANTILES
+
+
+def demands(
+    runs: Sequence[tuple[Sequence[float], Sequence[int]]], phases: int, level_samples: int
+) -> tuple[list[list[list[float]]], list[list[float]], list[list[float]]]:
+    """Staying (later, phases, q), visiting and returning (phases, q) demands of runs: amounts in floors, and phases."""
+    staying: dict[tuple[int, int], list[float]] = defaultdict(list)
+    visiting: dict[int, list[float]] = defaultdict(list)
+    returning: dict[int, list[float]] = defaultdict(list)
+    for amounts, labels in runs:
+        own: dict[int, list[float]] = defaultdict(list)
+        for now, (amount, phase) in enumerate(zip(amounts, labels, strict=True)):
+            used = math.log1p(amount)
+            visiting[phase].append(used)
+            if len(own[phase]) >= AFTER_SAMPLES:
+                returning[phase].append(used - sum(own[phase]) / len(own[phase]))
+            own[phase].append(used)
+            for steps in LATER:
+                then = now - steps
+                if then >= 0 and labels[then] == phase:
+                    latest = amounts[max(0, then + 1 - level_samples) : then + 1]
+                    staying[steps, phase].append(used - math.log1p(sum(latest) / len(latest)))
+    return (
+        [quantiles([staying[steps, phase] for phase in range(phases)]) for steps in LATER],
+        quantiles([visiting[phase] for phase in range(phases)]),
+        quantiles([returning[phase] for phase in range(phases)]),
+    )
+
+
+def quantiles(values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Of each phase; of all phases where one has too few."""
+    everything = [value for of_phase in values for value in of_phase]
+    if not everything:
+        return [[0.0] * QUANTILES for _ in values]
+    return [np.quantile(of if len(of) >= QUANTILES // 4 else everything, SHARES).tolist() for of in values]
