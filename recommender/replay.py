@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import signal
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from joblib.externals.loky import ProcessPoolExecutor
 
 from recommender.decisions import DecisionWriter
 from recommender.errors import Misuse, NotEnoughData
 from recommender.judging import ReplayOptions, durations_s, interval_s, judge
 from recommender.policies.base import Policy
 from recommender.policies.schedule import decision_positions
+from recommender.processes import made_of_each
 from recommender.records import (
     Block,
     ContainerFacts,
@@ -233,26 +232,9 @@ def _outcomes_of_jobs(
             return
         cells += len(series)
         yield work.one(series)
-    yield from _outcomes_of_processes(source, work, jobs)
-
-
-def _outcomes_of_processes(source: Iterable[UsageSeries], work: _Work, jobs: int) -> Generator[_Outcome]:
-    """Outcomes in the order of the source; at most two batches per process are under way."""
-    # Ctrl-C is for this process, which ends the others itself.
-    executor = ProcessPoolExecutor(
-        max_workers=jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
-    pending: deque[Any] = deque()
-    try:
-        for batch in _batches(source):
-            pending.append(executor.submit(work.all, batch))
-            if len(pending) >= 2 * jobs:
-                yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
-    finally:
-        # An interrupted dry run must not go on in the background.
-        executor.shutdown(wait=True, kill_workers=bool(pending))
+    with closing(made_of_each(work.all, _batches(source), jobs, ahead=2)) as batches:
+        for outcomes in batches:
+            yield from outcomes
 
 
 def _batches(source: Iterable[UsageSeries]) -> Iterator[list[UsageSeries]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_dete
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
 from recommender.pricing import LabelledRun, fit_demand
+from recommender.processes import made_of_each
 from recommender.records import IntArray, PhaseTrace, UsageSeries
 
 FOLDS = 5
@@ -165,6 +167,7 @@ def cross_fit(
     containers: Sequence[str],
     options: TrainingOptions,
     progress: Progress | None = None,
+    jobs: int = 1,
 ) -> CrossFit:
     """One model a fold, each trained on the containers of the other folds.
 
@@ -176,6 +179,8 @@ def cross_fit(
         All names, sorted.
     options, progress
         As in `train`.
+    jobs
+        Processes.
 
     Raises
     ------
@@ -187,17 +192,28 @@ def cross_fit(
     folds = min(FOLDS, len(containers))
     shuffled = np.random.default_rng(options.detector.seed).permutation(len(containers))
     fold_of = {containers[i]: int(position % folds) for position, i in enumerate(shuffled)}
-    models = []
-    for fold in range(folds):
-        learn = [name for name in containers if fold_of[name] != fold]
-        series = gather(source, learn, options.detector.lag + 2)
-        if progress is not None:
-            progress("folds", fold, folds)
-        seeded = replace(options, detector=replace(options.detector, seed=options.detector.seed + fold))
-        models.append(train(series, seeded))
+
     if progress is not None:
-        progress("folds", folds, folds)
+        progress("folds", 0, folds)
+
+    def lessons() -> Iterator[tuple[list[UsageSeries], TrainingOptions]]:
+        for fold in range(folds):
+            learn = [name for name in containers if fold_of[name] != fold]
+            seeded = replace(options, detector=replace(options.detector, seed=options.detector.seed + fold))
+            yield gather(source, learn, options.detector.lag + 2), seeded
+
+    models: list[PhaseModel] = []
+    with closing(made_of_each(_trained, lessons(), min(jobs, folds))) as trained:
+        for model in trained:
+            models.append(model)
+            if progress is not None:
+                progress("folds", len(models), folds)
     return CrossFit(tuple(models), fold_of)
+
+
+def _trained(lesson: tuple[Sequence[UsageSeries], TrainingOptions]) -> PhaseModel:
+    series, options = lesson
+    return train(series, options)
 
 
 def _graph(sequences: Sequence[list[Run]], n_phases: int) -> PhaseGraph:

@@ -2,7 +2,7 @@
 
 LEVELS = {
     "recommender": [
-        ("floor", ("units", "records", "errors", "files")),
+        ("floor", ("units", "records", "errors", "files", "processes")),
         ("numbers", ("kernels",)),
         ("domain", ("readings", "growth", "stages", "series", "slots", "phases", "policies", "contention")),
         ("edges", ("sources", "artifacts", "cluster", "compiling")),

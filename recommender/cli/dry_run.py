@@ -190,7 +190,8 @@ def command(
             cycle_samples=cycle_samples,
             lag=3 if model is None else model.detector.lag,
         )
-        rows, planner, notes = _planned(asked, model, chosen, options, seed, progress)
+        jobs = jobs or os.cpu_count() or 1
+        rows, planner, notes = _planned(asked, model, chosen, options, seed, progress, jobs)
         earlier = list(stack.enter_context(open_source(history, reading, progress=progress))) if history else []
         series, rules = list(chosen), ClusterOptions(**cluster)
         in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
@@ -239,6 +240,7 @@ def _planned(
     options: ReplayOptions,
     seed: int,
     progress: Any,
+    jobs: int,
 ) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
     """Rows to be played, and the planner; its model is cross-fitted where none was given and something needs one."""
     usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
@@ -251,7 +253,7 @@ def _planned(
         cycle_samples=options.cycle_samples,
     )
     try:
-        fitted: CrossFit = cross_fit(chosen, chosen.containers, training, progress)
+        fitted: CrossFit = cross_fit(chosen, chosen.containers, training, progress, jobs)
     except NotEnoughData as error:
         if asked:
             raise
@@ -296,7 +298,7 @@ def _replayed(
             decisions_to=writer,
             timelines=PICTURED if outputs.pictured else 0,
             progress=advance,
-            jobs=jobs or os.cpu_count() or 1,
+            jobs=jobs,
             model=model_facts(planner.model),
             rows=rows,
             played=played,

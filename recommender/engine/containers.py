@@ -124,7 +124,7 @@ class Containers:
         self.relabel(list(self))
 
     def _table_of(self, member: Member) -> int:
-        return self.foresight.table_of(_class_of(member), self.arrays.table[self.arrays.alive])
+        return self.foresight.table_of(class_of(member), self.arrays.table[self.arrays.alive])
 
     def relabel(self, members: Sequence[Member]) -> None:
         """Tell phases, and let the forecast see them, from the rows that are kept."""
@@ -158,6 +158,14 @@ class Containers:
             which = usable[cells == cell]
             fresh += self._observe_cell(cell, [placed[at][0] for at in which.tolist()], told[which])
         return fresh
+
+    def promise(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
+        """Decide so from now on that no larger share of samples violates, with no more resizes of a container."""
+        self.foresight.promise(target_violation, resizes_per_hour)
+
+    def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
+        """Judge the latest sample of each by what it had, float64 (m, 2)."""
+        self.foresight.hold(slots, usage, in_force)
 
     def begin_anew(self, member: Member, started_s: float) -> None:
         """A container was started again: its age, and what it used so far, begin anew."""
@@ -289,11 +297,13 @@ class Containers:
         self._resume(self, fresh, cell)
         return fresh
 
+    def _parts(self) -> tuple[SlotArrays, ...]:
+        """All that has a place for each container."""
+        return self.rows, self.curves, self.memory, self.arrays, self.tracker.state, self.foresight.state
+
     def _slot(self) -> int:
         """A free place, with nothing in it of who was there before."""
-        parts: tuple[SlotArrays, ...] = (
-            self.rows, self.curves, self.memory, self.arrays, self.tracker.state, self.foresight.state,
-        )  # fmt: skip
+        parts = self._parts()
         if not self._free:
             old, slots = len(self.rows), len(self.rows) + max(16, len(self.rows) // 4)
             for part in parts:
@@ -308,16 +318,16 @@ class Containers:
         """A row of nothing for every cell that was passed over."""
         while len(behind := slots[self.arrays.last_cell[slots] < cell - 1]):
             nothing = np.full((len(behind), 2), np.nan)
-            self.rows.append(behind, nothing, self.tracker.observe(behind, nothing))
+            self.rows.append(behind, nothing, self._told_phases(behind, nothing))
             self.memory.observe(behind, nothing[:, MEMORY], self.lead_steps)
             self._have_rows(behind)
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
         """One sample each, of `cell`."""
         arrays = self.arrays
-        labels = self.tracker.observe(slots, usage)
+        labels = self._told_phases(slots, usage)
         self.rows.append(slots, usage, labels)
-        self.foresight.observe(slots, usage, labels, arrays.table[slots])
+        self._foresee(slots, usage, labels)
         self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), usage)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self._have_rows(slots)
@@ -329,6 +339,14 @@ class Containers:
         arrays.sampled_s[slots] = at_s
         if (changed := labels != arrays.phase[slots]).any():
             self._enter(slots[changed], labels[changed])
+
+    def _told_phases(self, slots: IntArray, usage: FloatArray) -> IntArray:
+        """The phase of the next sample of each, float64 (m, 2); NaN is a gap."""
+        return self.tracker.observe(slots, usage)
+
+    def _foresee(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
+        """Let the forecast see a sample of each, and its phase."""
+        self.foresight.observe(slots, usage, labels, self.arrays.table[slots])
 
     def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
         """Note the largest CPU of this cycle of the clock, and of the one before."""
@@ -364,7 +382,7 @@ class Containers:
         return min(int(self.arrays.last_cell[slot] - self.arrays.first_cell[slot]) + 1, self.rows.width)
 
 
-def _class_of(member: Member) -> tuple[str, str, str] | None:
+def class_of(member: Member) -> tuple[str, str, str] | None:
     """Whose phases are told and followed together: the containers of one name of a workload class."""
     if member.facts.workload is None:
         return None

@@ -74,7 +74,7 @@ class Engine:
     ) -> None:
         self.options, self._memory = options, memory or Nothing()
         self.fleet, self.groups = make_fleet(self._introduce, self._resume), Groups()
-        self.fleet.foresight.promise(options.rails.target_violation, options.rails.resizes_per_hour)
+        self.fleet.promise(options.rails.target_violation, options.rails.resizes_per_hour)
         self.classes = Classes() if classes is None else classes
         self.lead_time = LeadTime(None, self.fleet.step_s) if lead_time is None else lead_time
         self.running: dict[Instance, Running] = {}
@@ -270,7 +270,6 @@ class Engine:
             report.samples = len(fresh)
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)
-            report.changed(self.fleet.changes, self.fleet.model.graph)
             self.groups.arrays.tell(self.fleet.arrays.group[self.fleet.entered])
             slots = slots_of(fresh)
             slots = slots[self.fleet.arrays.group[slots] != NOBODY]

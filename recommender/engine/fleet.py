@@ -16,7 +16,7 @@ from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.member import Member, slots_of
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
-from recommender.records import CPU, BoolArray, IntArray
+from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 DECISIONS_IN_A_RUN = 20
 """However short the runs of a class are, each is decided for about so often."""
@@ -76,8 +76,11 @@ class Fleet(Containers):
         if self.arrays.decided_by[member.slot] == BY_CLASS:
             return member.class_rule()
         if self.arrays.decided_by[member.slot] == BY_FORECAST:
-            return self.foresight.words(member.slot, int(self.arrays.table[member.slot]))
+            return self._plan_words(member.slot)
         return ""
+
+    def _plan_words(self, slot: int) -> str:
+        return self.foresight.words(slot, int(self.arrays.table[slot]))
 
     def hold_s(self, runs: ClassRuns) -> float:
         """How long a decision by the runs of a class holds."""
@@ -124,9 +127,12 @@ class Fleet(Containers):
         arrays = self.arrays
         if not len(slots):
             return
-        cpu_cores = self.foresight.decide(slots, arrays.table[slots], self.lead_s)
+        arrays.decided_by[slots], arrays.wanted[slots, CPU] = BY_FORECAST, self._planned_cores(slots)
         arrays.undecided[slots] = 0
-        arrays.decided_by[slots], arrays.wanted[slots, CPU] = BY_FORECAST, cpu_cores
+
+    def _planned_cores(self, slots: IntArray) -> FloatArray:
+        """float64 (m,): what the plan asks for."""
+        return self.foresight.decide(slots, self.arrays.table[slots], self.lead_s)
 
 
 class ClassesAlone(Fleet):

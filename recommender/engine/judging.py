@@ -56,7 +56,7 @@ def judge(
     judged = np.flatnonzero(ours | looked_at)
     above = used > had * VIOLATION_TOLERANCE
     groups.judge(owner[judged], above[judged])
-    fleet.foresight.hold(slots[judged], used[judged], had[judged])
+    fleet.hold(slots[judged], used[judged], had[judged])
     for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
             runs.judge(bool(above[at, CPU]), target_violation[CPU])

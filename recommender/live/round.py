@@ -206,6 +206,8 @@ class Recommender:
             *self._sharing.look(self.vpas.values(), report),
         )
         targets = self.engine.step(now_s, seen, report)
+        with report.guard("phases"):
+            report.changed(self.engine.fleet.changes, self.engine.fleet.model.graph)
         for state in self.vpas.values():
             spoken_of = () if state.selection.problem else (state.selection.containers or state.groups)
             state.targets = {

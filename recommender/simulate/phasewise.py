@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from recommender.engine.classes import Classes
-from recommender.engine.engine import Engine
+from recommender.engine.engine import Engine, MakeFleet
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
@@ -23,27 +22,10 @@ from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
 from recommender.records import ContainerRecommendation, FloatArray, Sample, UsageSeries, amounts_of
 from recommender.simulate.clock import Trace
+from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.told import Told
 
 CONTAINER = "main"
-
-
-@dataclass(slots=True)
-class Fed:
-    """One engine, what it is to be told next, and what it said last."""
-
-    engine: Engine
-    groups: dict[Group, Rules | None] = field(default_factory=dict)
-    containers: dict[Instance, Running | None] = field(default_factory=dict)
-    samples: list[tuple[Instance, Sample]] = field(default_factory=list)
-    kills: list[Kill] = field(default_factory=list)
-    said: dict[Group, Target] = field(default_factory=dict)
-
-    def take(self) -> Seen:
-        """What was gathered; gathering begins anew."""
-        seen = Seen(self.groups, self.containers, self.samples, self.kills)
-        self.groups, self.containers, self.samples, self.kills = {}, {}, [], []
-        return seen
 
 
 class Phasewise:
@@ -52,19 +34,16 @@ class Phasewise:
     Parameters
     ----------
     models
-        That each trace is looked after with. Where they differ there are as many engines; what is known of classes is
-        known to all.
+        That each trace is looked after with.
     options
         What an operator may turn.
     classes
         What is known of classes before; more is learned.
     fleet
-        Decides what CPU is wanted.
+        Decides what CPU is wanted, where there is one model.
 
     Attributes
     ----------
-    engines
-        One for each model.
     problems
         What went wrong, by what it is about.
     """
@@ -85,39 +64,47 @@ class Phasewise:
         self._begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
         self._limits_follow = rules.kills.limits == "follow"
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
-        lead_time = partial(LeadTime, rules.apply_delay_s + step_s, step_s)
-        engines = {
-            key: Fed(Engine(partial(fleet, model, step_s, cycle_samples), options, lead_time(), classes=classes))
-            for key, model in {id(model): model for model in models}.items()
-        }
-        self._engine_of, self._step_s = [engines[id(model)] for model in models], step_s
-        self.engines = list(engines.values())
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
         self._number = {group: number for number, group in enumerate(self._groups)}
+        distinct = {id(model): model for model in models}
+        make_fleet: MakeFleet = partial(fleet, models[0], step_s, cycle_samples)
+        if len(distinct) > 1:
+            places = {one: place for place, one in enumerate(distinct)}
+            fold_of = {instance: places[id(model)] for instance, model in zip(self._instances, models, strict=True)}
+            make_fleet = partial(FoldedFleet, list(distinct.values()), fold_of, step_s, cycle_samples)
+        lead_time = LeadTime(rules.apply_delay_s + step_s, step_s)
+        self._engine, self._step_s = Engine(make_fleet, options, lead_time, classes=classes), step_s
+        self._said: dict[Group, Target] = {}
         self._left: list[int] = []
         self.problems: dict[str, str] = {}
 
     def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
         """What it says from now on; of those of which it says the same as before, nothing."""
-        self._tell_containers(told)
-        self._tell_use(told)
-        return [one for engine in self.engines for one in self._step(engine, told.round.now_s)]
+        now_s, report = told.round.now_s, Report()
+        seen = Seen(self._changed_groups(told), self._changed_containers(told), self._samples(told), self._kills(told))
+        self._left = list(told.round.ended)
+        targets = self._engine.step(now_s, seen, report)
+        self.problems |= report.problems
+        anew = [(group, target) for group, target in targets.items() if self._said.get(group) is not target]
+        if len(self._said) > len(targets):
+            self._said = dict(targets)
+        return [self._publish(group, target, now_s) for group, target in anew]
 
-    def _tell_containers(self, told: Told) -> None:
-        for number in self._left:
-            self._engine_of[number].containers[self._instances[number]] = None
-            self._engine_of[number].groups[self._groups[number]] = None
-        for number in told.round.began:
-            self._engine_of[number].groups[self._groups[number]] = self._rules
+    def _changed_groups(self, told: Told) -> dict[Group, Rules | None]:
+        gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._left}
+        return gone | {self._groups[number]: self._rules for number in told.round.began}
+
+    def _changed_containers(self, told: Told) -> dict[Instance, Running | None]:
+        changed: dict[Instance, Running | None] = {self._instances[number]: None for number in self._left}
         for number in {*told.round.began, *told.changed}:
-            self._engine_of[number].containers[self._instances[number]] = self._running(number, told.has)
+            changed[self._instances[number]] = self._running(number, told.has)
         for number in told.round.ended:
             running, series = self._running(number, told.has), self._traces[number].series
             if series.facts.over:
                 running = running._replace(finished=True, ended=_end(series, running.started_s, self._step_s))
-            self._engine_of[number].containers[self._instances[number]] = running
-        self._left = list(told.round.ended)
+            changed[self._instances[number]] = running
+        return changed
 
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
@@ -126,28 +113,19 @@ class Phasewise:
         costly = facts.devices > 0.0
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)
 
-    def _tell_use(self, told: Told) -> None:
+    def _samples(self, told: Told) -> list[tuple[Instance, Sample]]:
         at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]
-        samples = map(Sample, at_s.tolist(), *told.usage.T.tolist())
-        for number, sample in zip(told.round.numbers.tolist(), samples, strict=True):
-            self._engine_of[number].samples.append((self._instances[number], sample))
-        for number, had_bytes in told.kills:
-            kill = Kill(self._groups[number], self._instances[number], told.round.now_s, had_bytes)
-            self._engine_of[number].kills.append(kill)
+        whose = map(self._instances.__getitem__, told.round.numbers.tolist())
+        return list(zip(whose, map(Sample, at_s.tolist(), *told.usage.T.tolist()), strict=True))
 
-    def _step(self, engine: Fed, now_s: float) -> list[tuple[int, ContainerRecommendation]]:
-        report = Report()
-        targets = engine.engine.step(now_s, engine.take(), report)
-        self.problems |= report.problems
-        anew = [(group, target) for group, target in targets.items() if engine.said.get(group) is not target]
-        if len(engine.said) > len(targets):
-            engine.said = dict(targets)
-        return [self._publish(engine, group, target, now_s) for group, target in anew]
+    def _kills(self, told: Told) -> list[Kill]:
+        now_s = told.round.now_s
+        return [Kill(self._groups[number], self._instances[number], now_s, had) for number, had in told.kills]
 
-    def _publish(self, engine: Fed, group: Group, target: Target, now_s: float) -> tuple[int, ContainerRecommendation]:
-        engine.said[group] = target
+    def _publish(self, group: Group, target: Target, now_s: float) -> tuple[int, ContainerRecommendation]:
+        self._said[group] = target
         (one,) = constrain({CONTAINER: target.estimate}, lambda _: self._policy, self._limits)
-        engine.engine.published(group, one.uncapped, one.target, now_s)
+        self._engine.published(group, one.uncapped, one.target, now_s)
         return self._number[group], one
 
 

@@ -96,6 +96,8 @@ def _kept(
     if name == FLOWCON:
         return play(traces, FlowConShares(traces, cluster.step_s), cluster.rules, cluster.step_s, advance)
     models = [model for trace in traces if (model := cluster.model_for(trace.series.container)) is not None]
+    if name == CLASS_RUNS:  # which asks no model
+        models = models[:1] * len(models)
     cycle_samples = cluster.options.samples_per_cycle(cluster.step_s)
 
     def phasewise(of: Sequence[Trace], models: Sequence[PhaseModel], classes: Classes) -> Phasewise:

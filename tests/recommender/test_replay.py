@@ -348,7 +348,7 @@ def test_little_work_starts_no_other_process(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_args: object, **_kwargs: object) -> None:
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr("recommender.replay.ProcessPoolExecutor", refuse)
+    monkeypatch.setattr("recommender.processes.ProcessPoolExecutor", refuse)
     series = [random_series(seed, 50, f"c{seed}") for seed in range(3)]
     assert len(replay(series, plan_of, ReplayOptions(), jobs=8).containers) == 3
     with pytest.raises(AssertionError, match="started"):

@@ -130,6 +130,12 @@ def test_more_processes_change_nothing(phasewise: Phasewise, runs_csv: Path, mod
     assert phasewise(*options, 2).out == phasewise(*options, 1).out
 
 
+@pytest.mark.long
+def test_models_that_are_trained_side_by_side_are_the_same(phasewise: Phasewise, runs_csv: Path) -> None:
+    options = ("dry-run", runs_csv, *CYCLE, "--policies", "phase.proactive", "--json", "-", "--jobs")
+    assert phasewise(*options, 2).out == phasewise(*options, 1).out
+
+
 @pytest.mark.option("phasewise dry-run", "--csv")
 def test_the_terminal_names_every_policy_and_what_it_wrote(
     phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path

@@ -65,6 +65,13 @@ def test_holding_still_the_target_does_not_move(cluster: Records) -> None:
     assert report.published == 0
 
 
+def test_phases_that_a_container_enters_are_counted_and_whether_they_were_foretold(cluster: Records) -> None:
+    ours = recommender(cluster)
+    reports = [rounds(ours, cluster, 1, *use) for use in ((0.5, 1.0), (3.0, 2.0), (0.05, 0.2)) * 2 for _ in range(20)]
+    changes, foretold = sum(r.phase_changes for r in reports), sum(r.forecast_hits + r.forecast_misses for r in reports)
+    assert changes >= foretold >= 5
+
+
 def test_before_the_first_samples_nothing_that_stands_is_wiped(cluster: Records) -> None:
     standing = ContainerRecommendation("main", (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB), (3.0, 5 * GIB))
     cluster.raw["job"]["status"] = status_of(read_vpa(cluster.raw["job"]), [standing], {}, 0.0)

@@ -14,6 +14,7 @@ from recommender.engine.keys import Ended
 from recommender.engine.options import Options
 from recommender.judging import ReplayOptions
 from recommender.model import PhaseModel
+from recommender.phases.sojourns import Sojourns
 from recommender.policies.schedule import decision_positions
 from recommender.records import MEMORY, RunFacts
 from recommender.simulate.clock import Round, Trace
@@ -109,8 +110,7 @@ def test_the_engine_is_told_how_a_run_began_and_ended(
     one = with_facts(runs(1)[0], facts)
     engine = Phasewise([one], [bundled], rules(20.0), STEP_S, 6, Options(), Classes())
     told = Told(Round(START + 400.0, *2 * [np.empty(0, np.int64)], [], [0]), np.empty((0, 2)), [], np.ones((1, 2)), [])
-    engine._tell_containers(told)
-    (running,) = engine.engines[0].containers.values()
+    (running,) = engine._changed_containers(told).values()
     assert running is not None
     assert (running.ended, running.finished) == (ended, ended is not None)
     assert running.started_s == (START if ended and ended.exit_code == 0 else START - 60)
@@ -124,12 +124,28 @@ def test_nothing_is_recommended_that_no_node_has(bundled: PhaseModel) -> None:
     assert max(memory for _, memory in kept[0].amounts) <= 5 * GIB
 
 
+def test_each_run_is_played_by_its_own_model_as_if_all_were_under_that_one(bundled: PhaseModel) -> None:
+    """What CPU is wanted of a run without a class goes by its model alone."""
+    other = replace(bundled, sojourns=Sojourns.empty(bundled.sojourns.n_phases))
+    traces = [strange(number) for number in range(6)]
+    mixed, by_one, by_other = (played(traces, *of)[0] for of in ((bundled, other), (bundled,), (other,)))
+    alone = [(by_one, by_other)[number % 2][number] for number in range(6)]
+    assert [(one.positions, one.amounts) for one in mixed] == [(one.positions, one.amounts) for one in alone]
+    assert [one.amounts for one in by_one] != [one.amounts for one in by_other]
+
+
+def strange(number: int) -> Trace:
+    """A run of no class whose use jumps about."""
+    levels = np.random.default_rng(number).choice([0.1, 0.5, 2.0], 20)
+    one = trace(np.repeat(levels, 10).tolist(), name=f"strange-{number}")
+    return Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0]))
+
+
 def test_what_a_class_has_taught_is_known_to_all_models(bundled: PhaseModel) -> None:
-    """Two engines, since every other run has a model of its own: as many runs are learned as were played."""
-    other = models.load(models.BUNDLED)
-    _, engine = played(runs(4), bundled, other)
-    classes = {id(one.engine.classes) for one in engine.engines}
-    assert len(engine.engines) == 2 and len(classes) == 1
+    """Every other run has a model of its own: the last is given less than was declared as with one model for all."""
+    kept, _ = played(runs(6), bundled, models.load(models.BUNDLED))
+    alone, _ = played(runs(6), bundled)
+    assert kept[-1].amounts == alone[-1].amounts
 
 
 def test_a_kill_is_told_to_the_engine_and_raises_what_it_says(bundled: PhaseModel) -> None:

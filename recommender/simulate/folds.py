@@ -1,0 +1,100 @@
+"""One fleet under several models: each container by the one that has not seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from recommender.engine.containers import class_of
+from recommender.engine.fleet import Fleet
+from recommender.engine.foresight import PhaseForesight
+from recommender.engine.keys import Instance
+from recommender.engine.member import Member, NewContainer
+from recommender.model import PhaseModel
+from recommender.phases.tracking import PhaseTracker
+from recommender.records import FloatArray, IntArray
+from recommender.slots import SlotArrays
+
+
+class FoldNumbers(SlotArrays):
+    """By slot: which model a container is under."""
+
+    number: IntArray
+
+    def __init__(self) -> None:
+        super().__init__({"number": 0})
+
+
+class FoldedFleet(Fleet):
+    """A fleet that need not be stepped once for each model: all but phases and plans is worked out for all together.
+
+    Parameters
+    ----------
+    models
+        Of one lag.
+    fold_of
+        Which of them each container is under.
+    step_s, cycle_samples, introduce
+        As of `Containers`.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[PhaseModel],
+        fold_of: Mapping[Instance, int],
+        step_s: float,
+        cycle_samples: int,
+        introduce: Callable[[Instance], NewContainer],
+        *resume: Callable[..., None],
+    ) -> None:
+        super().__init__(models[0], step_s, cycle_samples, introduce, *resume)
+        self._fold_of, self._folds = fold_of, FoldNumbers()
+        self._trackers = [self.tracker, *(PhaseTracker(model.detector) for model in models[1:])]
+        self._foresights = [self.foresight, *(PhaseForesight(model, step_s) for model in models[1:])]
+
+    def promise(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
+        """See `Containers`."""
+        for foresight in self._foresights:
+            foresight.promise(target_violation, resizes_per_hour)
+
+    def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
+        """See `Containers`."""
+        for fold, which in self._by_fold(slots):
+            self._foresights[fold].hold(slots[which], usage[which], in_force[which])
+
+    def _parts(self) -> tuple[SlotArrays, ...]:
+        trackers, foresights = self._trackers[1:], self._foresights[1:]
+        return (*super()._parts(), self._folds, *(one.state for one in trackers), *(one.state for one in foresights))
+
+    def _table_of(self, member: Member) -> int:
+        fold = self._folds.number[member.slot] = self._fold_of[member.instance]
+        mine = self.arrays.alive & (self._folds.number == fold)
+        return self._foresights[fold].table_of(class_of(member), self.arrays.table[mine])
+
+    def _told_phases(self, slots: IntArray, usage: FloatArray) -> IntArray:
+        labels = np.empty(len(slots), np.int64)
+        for fold, which in self._by_fold(slots):
+            labels[which] = self._trackers[fold].observe(slots[which], usage[which])
+        return labels
+
+    def _foresee(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
+        for fold, which in self._by_fold(slots):
+            tables = self.arrays.table[slots[which]]
+            self._foresights[fold].observe(slots[which], usage[which], labels[which], tables)
+
+    def _planned_cores(self, slots: IntArray) -> FloatArray:
+        cpu_cores = np.empty(len(slots))
+        for fold, which in self._by_fold(slots):
+            tables = self.arrays.table[slots[which]]
+            cpu_cores[which] = self._foresights[fold].decide(slots[which], tables, self.lead_s)
+        return cpu_cores
+
+    def _plan_words(self, slot: int) -> str:
+        return self._foresights[int(self._folds.number[slot])].words(slot, int(self.arrays.table[slot]))
+
+    def _by_fold(self, slots: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Each model under which some of these are, and their places among them."""
+        folds = self._folds.number[slots]
+        for fold in sorted(set(folds.tolist())):
+            yield fold, np.flatnonzero(folds == fold)
