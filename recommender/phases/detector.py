@@ -132,8 +132,9 @@ class PhaseDetector:
         n = len(detector.features)
         shapes_fit = (
             detector.mean.shape == detector.scale.shape == (n,)
+            and bool((detector.scale > 0.0).all())
             and encoder.weights_.shape == (encoder.n_hidden, n)
-            and detector.centres.root.shape[1:] == (encoder.n_hidden,)
+            and detector.centres.fits(encoder.n_hidden)
         )
         if not shapes_fit:
             raise BadArtifact(

@@ -136,6 +136,20 @@ class PhaseCentres:
             reach[phase] = OUTLIER_REACH * float(np.quantile(own, OUTLIER_QUANTILE)) if own.size else math.inf
         return reach
 
+    def fits(self, hidden: int) -> bool:
+        """Whether all centres are of so many hidden units, and every split divides a phase that is there."""
+        known = len(self.root)
+        for split in self.splits:
+            added = len(split.children) - 1
+            if (
+                not 0 <= split.parent < known
+                or split.children != (split.parent, *range(known, known + added))
+                or split.centres.shape != (added + 1, hidden)
+            ):
+                return False
+            known += added
+        return len(self.root) > 0 and self.root.shape[1:] == (hidden,) and self.reach.shape == (known,)
+
     def to_state(self) -> dict[str, NDArray[Any]]:
         """Plain arrays, for the model folder."""
         state: dict[str, NDArray[Any]] = {

@@ -137,11 +137,25 @@ class PhaseTracker:
             if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in remembered.values()):
                 raise ValueError("not all of it is a number")
             self.state.put(slot, remembered)
+            self._check_places(slot)
         except (KeyError, TypeError, ValueError) as error:
             self.state.reset(slot)
             raise BadArtifact(
                 f"the kept state of a container does not fit this model ({error}); it starts anew"
             ) from error
+
+    def _check_places(self, slot: int) -> None:
+        """Raise a `ValueError` where the state of a slot names a place that is none: kernels look nothing up twice."""
+        state, centres = self.state, self._centres
+        counts = (state.seen, state.in_row, state.coded)
+        children = np.diff(centres.begins)
+        if not (
+            all(count[slot] >= 0 for count in counts)
+            and 0 <= state.at[slot] < len(centres.root)
+            and UNKNOWN_PHASE <= state.label[slot] < len(centres.reach)
+            and ((state.child_at[slot] >= 0) & (state.child_at[slot] < children)).all()
+        ):
+            raise ValueError("no such phase, or a negative count")
 
     def _codes(self, slots: IntArray, position: IntArray) -> NDArray[np.floating[Any]]:
         """The code of each newest window; all zero before there is one."""

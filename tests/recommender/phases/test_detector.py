@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from recommender import model
 from recommender.errors import BadArtifact, NotEnoughData
 from recommender.phases.detector import DetectorOptions, PhaseDetector, coming_peaks, fit_detector
 from recommender.phases.features import USAGE_FEATURES
+from recommender.phases.kmeans import Split
 from recommender.records import FloatArray, UsageSeries
 
 MIB = float(1 << 20)
@@ -123,3 +127,28 @@ def test_arrays_that_do_not_fit_each_other_are_refused(detector: PhaseDetector) 
         PhaseDetector.from_state(state, detector.features[:3])
     with pytest.raises(BadArtifact, match=r"lacks the array 'scaler\.mean'"):
         PhaseDetector.from_state({k: v for k, v in state.items() if k != "scaler.mean"}, detector.features)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"scaler.scale": np.array([1.0, 0.0, 1.0, 1.0])},
+        {"centres.reach": np.ones(1)},
+        {"centres.split0.children": np.array([0, 0, 99])},
+        {"centres.split0.children": np.array([99, 99, 12])},
+        {"centres.split0.centres": np.zeros((1, 10))},
+    ],
+)
+def test_phases_that_lead_nowhere_are_refused(damage: dict[str, np.ndarray]) -> None:
+    """What looks them up is compiled, and would read past the end."""
+    bundled = model.load(model.BUNDLED).detector
+    phases = bundled.n_phases
+    split = replace(
+        bundled.centres,
+        splits=(Split(0, (0, phases), np.zeros((2, bundled.encoder.n_hidden))),),
+        reach=np.append(bundled.centres.reach, np.inf),
+    )
+    state = replace(bundled, centres=split).to_state()
+    assert PhaseDetector.from_state(state, bundled.features).n_phases == phases + 1
+    with pytest.raises(BadArtifact, match="do not fit"):
+        PhaseDetector.from_state({**state, **damage}, bundled.features)

@@ -86,13 +86,36 @@ def test_a_slot_that_is_given_to_another_container_knows_nothing_of_the_first(se
     assert tracked(tracker, [second]) == tracked(PhaseTracker(DETECTOR), [second])
 
 
-@pytest.mark.parametrize("damage", [{"rows": [[1.0]]}, {"mean_level": ["x", 0]}, {"label": None}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rows": [[1.0]]},
+        {"mean_level": ["x", 0]},
+        {"label": None},
+        {"at": 10**6},
+        {"at": -1},
+        {"label": 99},
+        {"seen": -5},
+        {"in_row": -1},
+    ],
+)
 def test_kept_state_that_does_not_fit_is_refused_and_the_container_starts_anew(damage: dict[str, object]) -> None:
     tracker = PhaseTracker(DETECTOR)
     tracked(tracker, [walk(np.random.default_rng(1), 20)])
     with pytest.raises(BadArtifact, match="starts anew"):
         tracker.restore(0, tracker.state.of(0) | damage)
     assert tracker.state.seen[0] == 0
+
+
+@pytest.mark.parametrize("detector", ["with a split phase"], indirect=True)
+@pytest.mark.parametrize("child", [-1, 2])
+def test_kept_state_of_a_part_that_a_split_phase_does_not_have_is_refused(detector: PhaseDetector, child: int) -> None:
+    tracker = PhaseTracker(detector)
+    tracked(tracker, [walk(np.random.default_rng(1), 20)])
+    kept = tracker.state.of(0)
+    tracker.restore(0, kept)
+    with pytest.raises(BadArtifact, match="starts anew"):
+        tracker.restore(0, kept | {"child_at": [child]})
 
 
 def test_a_model_that_needs_more_than_cpu_and_memory_is_refused() -> None:
