@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 import requests
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server
@@ -59,13 +60,14 @@ def address_of(server: Server) -> str:
 
 def metric(server: Server, sample_name: str, **labels: str) -> float:
     """The value of a sample of its metrics, those of all label values added up where none are given."""
+    return sum(one.value for one in samples_of(server, sample_name) if labels.items() <= one.labels.items())
+
+
+def samples_of(server: Server, sample_name: str) -> list[Sample]:
+    """The samples of this name among its metrics, one for each of their labels' values."""
     text = requests.get(f"http://{address_of(server)}/metrics", timeout=30).text
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == sample_name and labels.items() <= sample.labels.items()
-    )
+    families = text_string_to_metric_families(text)
+    return [sample for family in families for sample in family.samples if sample.name == sample_name]
 
 
 class Requests:
