@@ -15,7 +15,7 @@ from local_cluster import autoscaling, installing, observing, scheduling
 from local_cluster.building import Binaries, build_all
 from local_cluster.control_plane import NODE_GRACE_S, start_control_plane
 from local_cluster.observing import Prometheus
-from local_cluster.processes import ProcessRecord, Server
+from local_cluster.processes import ProcessRecord, Server, undisturbed
 from local_cluster.real_node.node import RealNode, clear_real_nodes, start_real_node
 from local_cluster.rig import Rig, clusters_folder, end_recorded, remove_folder
 from local_cluster.simulated.nodes import SimulatedNodes, start_simulated_nodes
@@ -71,11 +71,12 @@ class Cluster(Rig):
 
     def down(self, logs_to: Path | None = None) -> None:
         """End everything, the last started first, and remove the folder (its logs move to `logs_to` when given)."""
-        for node in reversed(list(self.real_nodes.values())):
-            node.stop()
-        self.stop_all()
-        self.close()
-        remove_folder(self.folder, logs_to)
+        with undisturbed():
+            for node in reversed(list(self.real_nodes.values())):
+                node.stop()
+            self.stop_all()
+            self.close()
+            remove_folder(self.folder, logs_to)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 

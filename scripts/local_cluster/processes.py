@@ -9,7 +9,8 @@ import random
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -213,6 +214,20 @@ def end_processes(records: Iterable[ProcessRecord], number: int = signal.SIGTERM
             process.send_signal(signal.SIGCONT)
             process.kill()
     psutil.wait_procs(left, END_WITHIN_S)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C and a polite end count for nothing meanwhile: `timeout` sends two, and the first one is being obeyed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 PORTS = range(12_000, 32_000)

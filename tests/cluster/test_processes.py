@@ -23,6 +23,7 @@ from local_cluster.processes import (
     ServerFailed,
     end_processes,
     go_environment,
+    undisturbed,
 )
 from local_cluster.waiting import NotInTime, wait_until
 
@@ -55,6 +56,18 @@ def test_a_killed_server_is_gone_and_starts_again_with_its_old_command(sleeper: 
     assert not sleeper.running
     assert not psutil.pid_exists(first)
     assert sleeper.start().pid not in {None, first}
+
+
+def test_a_second_signal_does_not_interrupt_what_the_first_one_ends() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    ended = False
+    with undisturbed():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        ended = True
+    assert ended and signal.getsignal(signal.SIGINT) is handler
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_server_does_not_start_twice(sleeper: Server) -> None:
