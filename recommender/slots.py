@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from recommender.records import IntArray
+
+Arrays = TypeVar("Arrays", bound=NamedTuple)
 
 
 class SlotArrays:
@@ -44,6 +46,10 @@ class SlotArrays:
         """Forget who was there."""
         for name, part in self._fresh.items():
             getattr(self, name)[slots] = part
+
+    def arrays(self, kind: type[Arrays]) -> Arrays:
+        """The arrays that a kernel takes as one tuple, by its names: not copies."""
+        return kind(*(getattr(self, name) for name in kind._fields))
 
     def of(self, slot: int) -> dict[str, Any]:
         """What is known of one slot, by the name of the array: not copies where it is an array itself."""

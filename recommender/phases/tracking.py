@@ -56,11 +56,6 @@ class TrackState(SlotArrays):
     child_when: IntArray
     confidence: FloatArray
 
-    @property
-    def tracks(self) -> TrackArrays:
-        """The arrays: not copies."""
-        return TrackArrays(*(getattr(self, name) for name in TrackArrays._fields))
-
 
 class PhaseTracker:
     """The phase of every live container.
@@ -119,10 +114,12 @@ class PhaseTracker:
             The phase of that sample, `UNKNOWN_PHASE` where none can be told.
         """
         state, lag = self.state, self.detector.lag
-        take_each(slots, usage, self._standard, state.tracks)
+        tracks = state.arrays(TrackArrays)
+        take_each(slots, usage, self._standard, tracks)
         position = state.in_row[slots] - 1
         moves = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
-        move_each(slots[moves], self._codes(slots[moves], position[moves]), self._centres, UNKNOWN_PHASE, state.tracks)
+        moving = slots[moves]
+        move_each(moving, self._codes(moving, position[moves]), self._centres, UNKNOWN_PHASE, tracks)
         return state.label[slots]
 
     def restore(self, slot: int, remembered: Mapping[str, Any]) -> None:

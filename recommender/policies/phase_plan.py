@@ -63,7 +63,7 @@ class PlanState(SlotArrays):
     @property
     def standing(self) -> PlanArrays:
         """The arrays: not copies."""
-        return PlanArrays(*(getattr(self, name) for name in PlanArrays._fields))
+        return self.arrays(PlanArrays)
 
     def stands(self, slots: IntArray) -> FloatArray:
         """float64 (m, 2): what is asked for by whoever has the say, in floors."""
