@@ -15,12 +15,15 @@ from recommender.contention.phasewise import Sharing, weights
 from recommender.contention.sharing import Stage, left_of
 from recommender.contention.stay import StayWorld
 
+UNSURE = 0.2
+"""When a job ends is not foreseen more closely than by this share of what it takes alone."""
+
 LEAST_CORES = 0.01
 """A worker that has nothing for its jobs divides so much."""
 
 
 class Known(NamedTuple):
-    """A job: the CPU time it has used, how much it uses now, and the runs of its class (none where none is known)."""
+    """A job: the CPU time it has used, the cores it would use now, and the runs of its class, if any are known."""
 
     used_core_s: float
     cores: float
@@ -33,6 +36,7 @@ class FairQueue:
 
     _stay: StayWorld | None = None
     _whole: dict[str, Sequence[Stage]] = field(default_factory=dict)
+    _order: Sequence[str] = ()
 
     def weights(self, now_s: float, cpu_cores: float, jobs: Mapping[str, Known]) -> Mapping[str, float]:
         """CPU weights of the jobs that are there now; equal where of one of them nothing is foreseen."""
@@ -41,7 +45,7 @@ class FairQueue:
         stay.capacity_cores = cores
         came = jobs.keys() - self._whole.keys()
         for name, job in jobs.items():
-            self._whole[name] = job.runs.whole_job(job.used_core_s, max(job.cores, LEAST_CORES))
+            self._whole[name] = _whole(job, cores[0])
             if name in came:
                 stay.arrive(name, 0, job.used_core_s)
         stay.advance(now_s, self._whole)
@@ -58,4 +62,19 @@ class FairQueue:
             )
             for name, job in jobs.items()
         ]
-        return weights(sharing, cores[0], now_s)
+        slack_s = [UNSURE * sum(stage.core_s for stage in self._whole[job.name]) / cores[0] for job in sharing]
+        found = weights(sharing, cores[0], now_s, self._order, slack_s)
+        self._order = list(found) if len(set(found.values())) > 1 else ()
+        return found
+
+
+def _whole(job: Known, cpu_cores: float) -> Sequence[Stage]:
+    """A job from its start to its end as it would go alone.
+
+    Runs of its class that shared their worker were slower, and look as if they could not use more: where the job would
+    use more now than they did, it would in all of its stages.
+    """
+    stages = job.runs.whole_job(job.used_core_s, max(job.cores, LEAST_CORES))
+    (now, *_) = left_of(stages, job.used_core_s, stages[-1].cores)
+    faster = max(1.0, job.cores / now.cores)
+    return [stage._replace(cores=max(stage.cores, min(faster * stage.cores, cpu_cores))) for stage in stages]

@@ -95,9 +95,23 @@ def order_of(jobs: Sequence[Sharing]) -> list[int] | None:
 
 
 def weights(
-    jobs: Sequence[Sharing], capacity_cores: float, now_s: float, ratio: float = 8.0, floor: float = 0.02
+    jobs: Sequence[Sharing],
+    capacity_cores: float,
+    now_s: float,
+    before: Sequence[str] = (),
+    slack_s: Sequence[float] = (),
+    ratio: float = 8.0,
+    floor: float = 0.02,
 ) -> Mapping[str, float]:
     """CPU weights of the jobs of one worker: each `ratio` times that of the next in order, and none below the floor.
+
+    Parameters
+    ----------
+    before
+        The order that was given last. Of two jobs that would end at about the same time, the one stays first that was:
+        forecasts waver, and two that take turns both end late.
+    slack_s
+        How far off the moment may be at which each is foreseen to end; nothing by default.
 
     Examples
     --------
@@ -110,11 +124,34 @@ def weights(
     order = order_of(jobs)
     if order is None:
         return {job.name: 1.0 for job in jobs}
-    order = _without_late_ends(jobs, order, capacity_cores, now_s)
+    slack_s = slack_s or [0.0] * len(jobs)
+    order = _without_late_ends(jobs, _as_before(jobs, order, before, slack_s), capacity_cores, now_s, slack_s)
     return {jobs[place].name: max(ratio**-rank, floor) for rank, place in enumerate(order)}
 
 
-def _without_late_ends(jobs: Sequence[Sharing], order: list[int], capacity_cores: float, now_s: float) -> list[int]:
+def _as_before(
+    jobs: Sequence[Sharing], order: Sequence[int], before: Sequence[str], slack_s: Sequence[float]
+) -> list[int]:
+    """The order, with those first that were first before where what tells them apart is less than their slack."""
+    ranks = {name: rank for rank, name in enumerate(before)}
+
+    def stays_first(second: int, first: int) -> bool:
+        """Whether the one that would now be second was first, and ends hardly later."""
+        was_first = ranks.get(jobs[second].name, len(ranks)) < ranks.get(jobs[first].name, -1)
+        return was_first and jobs[second].due_s - jobs[first].due_s <= slack_s[second]
+
+    kept: list[int] = []
+    for place in order:
+        rank = len(kept)
+        while rank > 0 and stays_first(place, kept[rank - 1]):
+            rank -= 1
+        kept.insert(rank, place)
+    return kept
+
+
+def _without_late_ends(
+    jobs: Sequence[Sharing], order: list[int], capacity_cores: float, now_s: float, slack_s: Sequence[float]
+) -> list[int]:
     """The order with those further in front that would end late because they cannot use the whole worker.
 
     One that is served last finds nobody beside it in the end, and cores idle: it, and the last end of all, come late.
@@ -123,7 +160,10 @@ def _without_late_ends(jobs: Sequence[Sharing], order: list[int], capacity_cores
 
     def late_s(order: list[int]) -> list[float]:
         ends_s = finish_times(capacity_cores, work, delays_s, order)
-        return [max(0.0, now_s + end_s - job.due_s) for job, end_s in zip(jobs, ends_s, strict=True)]
+        return [
+            max(0.0, now_s + end_s - job.due_s - slack)
+            for job, end_s, slack in zip(jobs, ends_s, slack_s, strict=True)
+        ]
 
     late = late_s(order)
     while max(late, default=0.0) > LATE_S:

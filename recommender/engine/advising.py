@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from recommender.engine.keys import Group
 from recommender.engine.memory import memory_words
 from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, Guarded, guarded, notes_of
-from recommender.engine.shares import SharedNode, Shares
+from recommender.engine.shares import Shares
 from recommender.engine.situation import DOUBTS, SURE, Situation, look
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
@@ -53,9 +52,7 @@ class Advising:
     def step(self, now_s: float, report: Report) -> None:
         """Say anew what each group is to have."""
         groups = self._groups.arrays
-        shared: Sequence[SharedNode] = ()
-        with report.guard("shares"):
-            shared = self._shares.shared(now_s, self._groups.slots)
+        shared = self._shares.shared(now_s, self._groups.slots, report)
         situation = look(self._fleet, groups, *self._coming.arrays(), shared, now_s, self._options.rails)
         asks = ~situation.by_class | situation.evicts | groups.limits_follow | situation.guesses
         self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)

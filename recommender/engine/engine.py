@@ -33,6 +33,7 @@ from recommender.engine.shares import Shares, Work
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.model import PhaseModel
+from recommender.policies.class_runs import without_gaps
 from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, Amounts, IntArray, amounts_of
@@ -211,7 +212,7 @@ class Engine:
                 else:
                     self.running[instance] = running
                     self._take_container(instance, running, now_s, report)
-                    self._shares.place(instance, running)
+                    self._shares.place(instance, running, now_s)
                 self._place(instance)
         for instance in sorted(self._waiting_for_room - changed.keys()):
             self._see_resize(instance, now_s, report)
@@ -328,12 +329,11 @@ class Engine:
     # -- asked by the fleet --------------------------------------------------------------------------------------
 
     def _work_of(self, instance: Instance) -> Work:
-        member = self.fleet.members.get(instance)
+        member, running = self.fleet.members.get(instance), self.running[instance]
         if member is None:
-            return Work(0.0, None)
-        curve = self.fleet.curves.curve(member.slot)
-        used_core_s = float(np.nansum(curve.levels[:, CPU])) * curve.step_s
-        return Work(used_core_s, member.runs)
+            return Work(0.0, self._coming.runs_of(running.group, running.workload))
+        curve = without_gaps(self.fleet.curves.curve(member.slot))
+        return Work(float(curve.levels[:, CPU].sum()) * curve.step_s, member.runs)
 
     def _introduce(self, instance: Instance) -> NewContainer:
         running = self.running[instance]

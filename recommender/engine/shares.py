@@ -24,6 +24,7 @@ from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measur
 from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
 from recommender.engine.keys import Group, Instance, Running
+from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import CPU, BoolArray, FloatArray, IntArray, Sample
@@ -109,9 +110,9 @@ class _Container:
     group: Group
     declared_cores: float
     request_cores: float
-    before_cores: float
+    changed_s: float
+    samples: int = 0
     used_cores: float = math.nan
-    samples: int = SETTLED_SAMPLES
     used_core_s: float = 0.0
     sampled_s: float = math.nan
     evaluation: float = math.nan
@@ -153,20 +154,20 @@ class Shares:
             else:
                 self._nodes[name] = _Node(max(0.0, cpu_cores), FlowCon(1.0, self._options))
 
-    def place(self, instance: Instance, running: Running) -> None:
-        """Where a container runs, and what it requests."""
+    def place(self, instance: Instance, running: Running, now_s: float) -> None:
+        """Where a container runs, and what it requests since now."""
         known, node, request_cores = self._containers.get(instance), running.shares_node, running.requests[CPU]
         if running.finished or not node:
             self.forget(instance)
         elif known is not None and known.node == node:
             if request_cores != known.request_cores:
-                known.before_cores, known.samples = known.request_cores, 0
-            known.request_cores, known.by = request_cores, running.shares_by
+                known.request_cores, known.changed_s, known.samples = request_cores, now_s, 0
+            known.by = running.shares_by
         else:
             declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
             self._containers[instance] = _Container(
-                node, running.shares_by, running.group, most_cores, request_cores, request_cores
+                node, running.shares_by, running.group, most_cores, request_cores, now_s
             )
 
     def forget(self, instance: Instance) -> None:
@@ -176,41 +177,47 @@ class Shares:
     def observe(
         self, samples: Iterable[tuple[Instance, Sample]], evaluations: Mapping[Instance, float], now_s: float
     ) -> None:
-        """What containers used, oldest first, and what was told last of their training."""
+        """What containers used, oldest first, and what was told last of their training.
+
+        A sample that was told before is told again until there is another one; it counts once.
+        """
         for instance, sample in samples if self._containers else ():
             known = self._containers.get(instance)
-            if known is not None and sample.cpu_cores >= 0.0 and sample.timestamp_s <= now_s + AHEAD_S:
-                passed_s = sample.timestamp_s - known.sampled_s
-                known.used_core_s += sample.cpu_cores * passed_s if passed_s > 0.0 else 0.0
-                known.used_cores, known.samples = sample.cpu_cores, known.samples + 1
-                known.sampled_s = max(sample.timestamp_s, np.nan_to_num(known.sampled_s))
+            if known is None or not sample.cpu_cores >= 0.0 or sample.timestamp_s > now_s + AHEAD_S:
+                continue
+            passed_s = sample.timestamp_s - known.sampled_s
+            if -AHEAD_S <= passed_s <= 0.0:
+                continue
+            known.used_core_s += sample.cpu_cores * max(0.0, np.nan_to_num(passed_s))
+            known.used_cores, known.sampled_s = sample.cpu_cores, sample.timestamp_s
+            known.samples += sample.timestamp_s > known.changed_s
         for instance, evaluation in evaluations.items():
             if instance in self._containers and math.isfinite(evaluation):
                 self._containers[instance].evaluation = evaluation
 
-    def shared(self, now_s: float, slots: Mapping[Group, int]) -> list[SharedNode]:
-        """The nodes with the weights of those on them, now."""
+    def shared(self, now_s: float, slots: Mapping[Group, int], report: Report) -> list[SharedNode]:
+        """The nodes with the weights of those on them, now; one with which something goes wrong is reported."""
         held: dict[str, list[tuple[Instance, _Container]]] = {name: [] for name in self._nodes}
         for instance, container in self._containers.items():
             if container.node in held and container.group in slots:
                 held[container.node].append((instance, container))
-        return [
-            SharedNode(
-                self._nodes[name].cpu_cores,
-                sum(container.declared_cores for _, container in there),
-                np.array([slots[container.group] for _, container in there], np.int64),
-                self._weights(self._nodes[name], there, now_s),
-                _held_back(self._nodes[name].cpu_cores, [container for _, container in there]),
-            )
-            for name, there in held.items()
-            if there
-        ]
+        found: list[SharedNode] = []
+        for name, there in held.items():
+            with report.guard(f"shares of node {name}"):
+                if there:
+                    found.append(self._shared(self._nodes[name], there, now_s, slots))
+        return found
 
-    def _weights(self, node: _Node, there: _There, now_s: float) -> Sequence[float]:
-        """By FlowCon where one of them asks for that."""
-        if all(container.by == PHASEWISE for _, container in there):
-            return self._queued(node, there, now_s)
-        return self._by_flowcon(node, there, now_s)
+    def _shared(self, node: _Node, there: _There, now_s: float, slots: Mapping[Group, int]) -> SharedNode:
+        containers = [container for _, container in there]
+        held_back = _held_back(node.cpu_cores, containers)
+        if all(container.by == PHASEWISE for container in containers):
+            weights = self._queued(node, there, held_back, now_s)
+        else:  # one of them asks for FlowCon
+            weights = self._by_flowcon(node, there, now_s)
+        groups = np.array([slots[container.group] for container in containers], np.int64)
+        declared_cores = sum(container.declared_cores for container in containers)
+        return SharedNode(node.cpu_cores, declared_cores, groups, weights, held_back)
 
     def _stages(self, runs: ClassRuns | None) -> RunsOfClass:
         """Those runs in stages, made once for as long as the class learns nothing."""
@@ -222,12 +229,12 @@ class Shares:
             self._made[id(runs)] = runs.runs, made
         return made
 
-    def _queued(self, node: _Node, there: _There, now_s: float) -> list[float]:
-        jobs = {
-            str(instance): Known(work.used_core_s, float(np.nan_to_num(container.used_cores)), self._stages(work.runs))
-            for instance, container in there
-            for work in (self._work_of(instance),)
-        }
+    def _queued(self, node: _Node, there: _There, held_back: BoolArray, now_s: float) -> list[float]:
+        jobs = {}
+        for (instance, container), is_held_back in zip(there, held_back.tolist(), strict=True):
+            used_core_s, runs = self._work_of(instance)
+            cores = node.cpu_cores if is_held_back else float(np.nan_to_num(container.used_cores))
+            jobs[str(instance)] = Known(used_core_s, cores, self._stages(runs))
         weights = node.queue.weights(now_s, node.cpu_cores, jobs)
         return [weights[str(instance)] for instance, _ in there]
 
@@ -245,14 +252,10 @@ class Shares:
 
 
 def _held_back(cpu_cores: float, there: Sequence[_Container]) -> BoolArray:
-    """Who uses all that it is entitled to on a busy node; of one that is new it is assumed."""
-    requests = [
-        one.request_cores if one.samples >= SETTLED_SAMPLES else np.fmin(one.before_cores, one.request_cores)
-        for one in there
-    ]
-    entitled_to = np.fmax(np.array(requests), LEAST_CORES)
+    """Who uses all that it is entitled to on a busy node; of one whose samples cannot show it yet it is assumed."""
+    entitled_to = np.fmax(np.array([one.request_cores for one in there]), LEAST_CORES)
     entitled_to *= cpu_cores / entitled_to.sum()
-    used = np.array([one.used_cores for one in there])
-    used = np.where(np.isnan(used), entitled_to, used)
+    settled = np.array([one.samples >= SETTLED_SAMPLES for one in there])
+    used = np.where(settled, [one.used_cores for one in there], entitled_to)
     held_back: BoolArray = (used.sum() >= BUSY * cpu_cores) & (used >= HELD_BACK * entitled_to)
     return held_back

@@ -117,7 +117,7 @@ class ClassRuns:
 
     def replace(self, runs: Iterable[DemandCurve]) -> None:
         """Know these instead, oldest first."""
-        self.runs = [_without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
+        self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
         self.typical_s = float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
         self._points = None
 
@@ -162,7 +162,7 @@ class ClassRuns:
             points = [_points_of(run) for run in self.runs]
             self._starts = np.cumsum([0, *map(len, points)])
             self._points = np.concatenate(points) if points else np.empty((0, 5))
-        here = _points_of(_without_gaps(progress.curve), progress.seen_s)[-1]
+        here = _points_of(without_gaps(progress.curve), progress.seen_s)[-1]
         distances = (((self._points - here) / SCALES) ** 2).sum(axis=1)
         places = []
         for run, begin, end in zip(self.runs, self._starts, self._starts[1:], strict=False):
@@ -170,6 +170,23 @@ class ClassRuns:
             after_s = (best + 1) * run.step_s + (progress.age_s - progress.seen_s)
             places.append((after_s, float(np.exp(-0.5 * distances[begin + best]))))
         return places
+
+
+def without_gaps(run: DemandCurve) -> DemandCurve:
+    """What was not seen is taken from the samples around it.
+
+    CPU is that of the next sample, which is a mean over the time before it; memory the larger of both neighbours.
+    """
+    seen = np.flatnonzero(~np.isnan(run.levels[:, CPU]))
+    if len(seen) == len(run.levels):
+        return run
+    if not len(seen):
+        return DemandCurve(run.step_s, np.zeros((len(run.levels), 2), np.float32))
+    places = np.arange(len(run.levels))
+    before = seen[np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)]
+    after = seen[np.minimum(np.searchsorted(seen, places), len(seen) - 1)]
+    memory = np.maximum(run.levels[before, MEMORY], run.levels[after, MEMORY])
+    return DemandCurve(run.step_s, np.column_stack([run.levels[after, CPU], memory]))
 
 
 def _largest_cores(run: DemandCurve, after_s: float, ahead_s: float) -> float:
@@ -196,23 +213,6 @@ def _points_of(run: DemandCurve, seen_s: float | None = None) -> FloatArray:
             np.log(np.maximum.accumulate(memory) + MEMORY_FLOOR_BYTES),
         ]
     )
-
-
-def _without_gaps(run: DemandCurve) -> DemandCurve:
-    """What was not seen is taken from the samples around it.
-
-    CPU is that of the next sample, which is a mean over the time before it; memory the larger of both neighbours.
-    """
-    seen = np.flatnonzero(~np.isnan(run.levels[:, CPU]))
-    if len(seen) == len(run.levels):
-        return run
-    if not len(seen):
-        return DemandCurve(run.step_s, np.zeros((len(run.levels), 2), np.float32))
-    places = np.arange(len(run.levels))
-    before = seen[np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)]
-    after = seen[np.minimum(np.searchsorted(seen, places), len(seen) - 1)]
-    memory = np.maximum(run.levels[before, MEMORY], run.levels[after, MEMORY])
-    return DemandCurve(run.step_s, np.column_stack([run.levels[after, CPU], memory]))
 
 
 def _weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:

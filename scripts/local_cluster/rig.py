@@ -265,9 +265,7 @@ def end_recorded(folder: Path, names: Iterable[str] | None = None) -> None:
 
 
 def remove_folder(folder: Path, logs_to: Path | None = None) -> None:
-    """Remove a cluster's folder; its logs move to `logs_to` first when that is given."""
+    """Remove a cluster's folder; its logs go to `logs_to` first when that is given, beside what else is there."""
     if logs_to is not None and (folder / "logs").is_dir():
-        logs_to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(logs_to, ignore_errors=True)
-        shutil.move(folder / "logs", logs_to)
+        shutil.copytree(folder / "logs", logs_to, dirs_exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kubernetes import client
 
 from local_cluster.clearing import clear_namespace, clear_ours
 from local_cluster.cluster import Cluster
+from local_cluster.rig import remove_folder
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import create, template
 from local_cluster.waiting import wait_until
@@ -36,3 +39,17 @@ def test_our_state_goes_and_that_of_others_stays(cluster: Cluster) -> None:
     assert "of-somebody-else" in left
     assert "phasewise-model" not in left
     cluster.core.delete_namespaced_config_map("of-somebody-else", "kube-system")
+
+
+def test_logs_that_are_kept_leave_what_else_is_in_their_folder(tmp_path: Path) -> None:
+    folder, kept = tmp_path / "cluster", tmp_path / "mine"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "etcd.log").write_text("ready")
+    kept.mkdir()
+    (kept / "thesis.md").write_text("a month of work")
+    remove_folder(folder, kept)
+    assert not folder.exists()
+    assert {file.name: file.read_text() for file in kept.iterdir()} == {
+        "etcd.log": "ready",
+        "thesis.md": "a month of work",
+    }

@@ -207,6 +207,14 @@ def test_busy_pods_share_their_nodes_cap_and_the_other_node_keeps_its_own(
     assert real_node.cgroup.throttled_periods == 0
 
 
+def test_a_small_node_divides_its_cpu_by_what_pods_request(capped_node: RealNode, namespace: str) -> None:
+    """A quota alone would be used up side by side on the CPUs of the machine, by both alike."""
+    for name, cpu in (("much", "160m"), ("little", "20m")):
+        capped_node.run(namespace, capped_node.pod(name, BUSY, cpu=cpu))
+    much, little = (capped_node.cgroup_of(namespace, name) for name in ("much", "little"))
+    wait_until(lambda: cores_over(much, 2.0) > 4.0 * cores_over(little, 2.0), "much to get much more", timeout_s=60)
+
+
 def test_an_overcommitted_node_kills_though_no_pod_has_a_limit(
     cluster: Cluster, capped_node: RealNode, namespace: str
 ) -> None:

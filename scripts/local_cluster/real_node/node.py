@@ -15,7 +15,7 @@ from kubernetes.client import ApiException, V1Pod
 from urllib3.exceptions import HTTPError
 
 from local_cluster.processes import ProcessRecord, end_processes
-from local_cluster.real_node.cgroups import Cgroup, kill_all_in, make_node_cgroup, remove_cgroup
+from local_cluster.real_node.cgroups import Cgroup, kill_all_in, make_node_cgroup, pin_node_cgroup, remove_cgroup
 from local_cluster.real_node.containerd import socket_of, start_containerd, start_mounts
 from local_cluster.real_node.image import IMAGE
 from local_cluster.real_node.kubelet import LABEL, TAINT, check_size, start_kubelet
@@ -208,7 +208,7 @@ def start_real_node(
     Parameters
     ----------
     cpu_cores, memory_bytes
-        The size of the node: what its pods may ask for together, and what they get at most together, by quota and
+        The size of the node: what its pods may ask for together, and what they get at most together, by quota, CPUs and
         limit of a control group around all of them. None for all that the machine has.
     """
     check_size(cpu_cores, memory_bytes)
@@ -224,6 +224,8 @@ def start_real_node(
         mounts = start_mounts(rig, name)
         start_containerd(rig, name, network, mounts)
         start_kubelet(rig, name, network, mounts, cgroup=cgroup, cpu_cores=cpu_cores, memory_bytes=memory_bytes)
+        if cpu_cores is not None:
+            pin_node_cgroup(cgroup, network.number, cpu_cores)
     except BaseException:
         for begun in NodeRecord.all_in(rig.folder, name):
             RealNode(rig, begun).stop()

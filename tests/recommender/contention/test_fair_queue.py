@@ -35,6 +35,31 @@ def test_the_same_name_may_come_again_and_a_worker_without_cores_divides_all_the
         assert queue.weights(now_s + 5.0, 0.0, {}) == {}
 
 
+def test_of_two_that_would_end_at_about_the_same_time_the_one_stays_first_that_was() -> None:
+    """Forecasts waver: two that take turns both end late."""
+    queue = FairQueue()
+    assert list(queue.weights(0.0, 1.0, {"a": known(100.0), "b": known(110.0)})) == ["a", "b"]
+    wavered = {"a": known(112.0, 20.0), "b": known(100.0, 2.0)}
+    assert list(FairQueue().weights(20.0, 1.0, {"a": known(112.0), "b": known(100.0)})) == ["b", "a"]
+    assert list(queue.weights(20.0, 1.0, wavered)) == ["a", "b"]
+    assert list(queue.weights(25.0, 1.0, wavered | {"b": known(40.0, 2.0)})) == ["b", "a"], "that is no wavering"
+
+
+def test_runs_that_shared_their_worker_do_not_make_a_job_look_as_if_it_could_not_use_all_of_it() -> None:
+    """A class that was seen at half a core, then alone: taken at its word, the new job would have to go first, since it
+    could not catch up later."""
+    seen = RunsOfClass([[Stage(50.0, 0.5), Stage(50.0, 1.0)]])
+    held_back, waits = 1.0, 0.1
+
+    def order(old_cores: float, new_cores: float) -> list[str]:
+        return list(
+            FairQueue().weights(0.0, 1.0, {"old": Known(45.0, old_cores, seen), "new": Known(0.0, new_cores, seen)})
+        )
+
+    assert order(held_back, held_back) == ["old", "new"]
+    assert order(held_back, waits) == ["new", "old"], "one that does not ask for more is as its class was"
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.floats(5.0, 100.0), st.integers(0, 60)), min_size=1, max_size=5))
 def test_played_every_second_nobody_ends_much_later_than_by_equal_shares(jobs: list[tuple[float, int]]) -> None:

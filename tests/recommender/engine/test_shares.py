@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from recommender.contention.flowcon import FlowConOptions
 from recommender.contention.sharing import fair_shares
 from recommender.engine import shares
-from recommender.engine.keys import Group, Instance, Rules, Running
+from recommender.engine.engine import Engine
+from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.options import RailOptions
 from recommender.engine.rails import guarded
 from recommender.engine.seen import Seen
 from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
+from recommender.policies.demand_curve import DemandCurve
 from recommender.records import CPU, Sample
 from tests.recommender.engine.situations import situation
 from tests.recommender.engine.worked import GIB, NOW_S, an_engine, running
@@ -61,23 +63,26 @@ def test_who_uses_all_that_it_is_entitled_to_on_a_busy_node_is_held_back() -> No
     """Equal requests entitle to two of four cores each: the one that uses half a core leaves the rest to the other."""
     told = Told(FAST, SLOW)
     (node,) = told.tell({FAST: 3.5, SLOW: 0.5}, {})
+    assert node.held_back.tolist() == [True, True], "of those that are new nothing is known"
+    (node,) = told.tell({FAST: 3.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [True, False]
     (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
     assert node.held_back.tolist() == [True, True]
     (node,) = told.tell({FAST: 2.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [False, False], "a core is idle"
-    (node,) = Told(FAST, SLOW).tell({FAST: 2.0}, {})
-    assert node.held_back.tolist() == [True, True], "of one that is new nothing is known"
 
 
 def test_one_that_has_just_been_given_more_is_not_taken_to_want_less_before_its_samples_can_show_it() -> None:
     told = Told(FAST, SLOW)
-    told.tell({FAST: 2.0, SLOW: 2.0}, {})
-    told.shares.place(FAST, sharing(FAST, request_cores=14.0))
-    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
-    assert node.held_back.tolist() == [True, True]
     for _ in range(2):
-        (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
+        told.tell({FAST: 2.0, SLOW: 2.0}, {})
+    told.shares.place(FAST, sharing(FAST, request_cores=14.0), told.now_s)
+    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
+    assert node.held_back.tolist() == [True, True], "the sample is a mean over the time before as well"
+    for _ in range(3):
+        (node,) = told.again()
+        assert node.held_back.tolist() == [True, True], "the same sample once more is no news"
+    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
     assert node.held_back.tolist() == [False, True], "it could have had three and a half"
 
 
@@ -86,10 +91,10 @@ def test_together_they_request_no_more_than_their_owners_do() -> None:
     node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0, 1))._replace(declared_cores=0.2)
     np.testing.assert_allclose(divided([node], np.array([1.0, 3.0])), [0.15, 0.05])
     told = Told(FAST, SLOW)
-    told.shares.place(WEB, sharing(WEB)._replace(declared_cores=0.1))
+    told.shares.place(WEB, sharing(WEB)._replace(declared_cores=0.1), told.now_s)
     assert told.tell({FAST: 1.0}, {})[0].declared_cores == 2.0 + 2.0 + 0.1
     nothing = Told(FAST)
-    nothing.shares.place(SLOW, sharing(SLOW, request_cores=math.nan))
+    nothing.shares.place(SLOW, sharing(SLOW, request_cores=math.nan), nothing.now_s)
     (node,) = nothing.tell({FAST: 4.0}, {})
     assert divided([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "who declares nothing sets no bound"
 
@@ -125,16 +130,22 @@ class Told:
 
     def __init__(self, *instances: Instance, cpu_cores: float = 4.0) -> None:
         self.shares, self.now_s = Shares(lambda _: Work(0.0, None), OPTIONS), NOW_S
+        self.samples: list[tuple[Instance, Sample]] = []
         self.shares.take_nodes({"n0": cpu_cores})
         for instance in instances:
-            self.shares.place(instance, sharing(instance))
+            self.shares.place(instance, sharing(instance), NOW_S)
 
     def tell(self, uses: Mapping[Instance, float], losses: Mapping[Instance, float]) -> list[SharedNode]:
         """Ten seconds of use, and the losses at their end."""
         self.now_s += 10.0
-        samples = [(instance, Sample(self.now_s, cores, GIB)) for instance, cores in uses.items()]
-        self.shares.observe(samples, losses, self.now_s)
-        return self.shares.shared(self.now_s, SLOTS)
+        self.samples = [(instance, Sample(self.now_s, cores, GIB)) for instance, cores in uses.items()]
+        self.shares.observe(self.samples, losses, self.now_s)
+        return self.shares.shared(self.now_s, SLOTS, Report())
+
+    def again(self) -> list[SharedNode]:
+        """Five seconds later, while metrics still tell of the same samples."""
+        self.shares.observe(self.samples, {}, self.now_s + 5.0)
+        return self.shares.shared(self.now_s + 5.0, SLOTS, Report())
 
 
 def test_a_job_that_learns_less_and_less_for_what_it_uses_has_less_weight_and_not_less_than_the_floor() -> None:
@@ -169,11 +180,26 @@ def test_a_wrong_clock_and_numbers_that_are_none_count_for_nothing() -> None:
 
 def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgotten() -> None:
     told = Told(FAST, SLOW)
-    told.shares.place(SLOW, sharing(SLOW, ""))
+    told.shares.place(SLOW, sharing(SLOW, ""), told.now_s)
     (node,) = told.tell({FAST: 1.0}, {})
     assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
     told.shares.take_nodes({"n0": None})
     assert told.tell({FAST: 1.0}, {}) == []
+
+
+def test_what_goes_wrong_with_the_containers_of_a_node_leaves_the_other_nodes_their_shares() -> None:
+    def work_of(instance: Instance) -> Work:
+        if instance == SLOW:
+            raise RuntimeError("a curve that nobody can read")
+        return Work(0.0, None)
+
+    shares, report = Shares(work_of), Report()
+    shares.take_nodes({"n0": 4.0, "n1": 4.0})
+    for instance, node in ((SLOW, "n0"), (FAST, "n1")):
+        shares.place(instance, sharing(instance, node, by="phasewise"), NOW_S)
+    (node,) = shares.shared(NOW_S, SLOTS, report)
+    assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
+    assert report.problems == {"shares of node n0": "RuntimeError: a curve that nobody can read"}
 
 
 @example([(1.0, 1.0)], 1e-5)
@@ -215,3 +241,46 @@ def test_on_a_node_that_divides_as_kernels_do_the_one_that_learns_comes_to_have_
     assert 0.7 < used[SLOW] < 1.0
     assert sum(requests.values()) == pytest.approx(4.0, abs=0.2)
     assert "shares" in [rail for rail, _ in engine.why(GROUPS[SLOW]).rails]
+
+
+CLASSES = {FAST: "short", SLOW: "long"}
+
+
+def of_class(instance: Instance, started_s: float, request_cores: float = 0.1) -> Running:
+    base = sharing(instance, request_cores=request_cores, by="phasewise")
+    return base._replace(workload=CLASSES[instance], started_s=started_s, declared_cores=0.1)
+
+
+def a_shared_node(samples_every_s: float) -> Engine:
+    """One core; runs of the short class took 60 core seconds, those of the long one 200, and a long one runs alone for
+    a minute, of which metrics tell so often."""
+    engine = an_engine(step_s=5.0)
+    for name, core_s in (("short", 60.0), ("long", 200.0)):
+        curve = DemandCurve(5.0, np.full((int(core_s / 5.0), 2), (1.0, GIB), np.float32))
+        engine.classes.runs(WorkloadKey("ns", name), "main").add(curve)
+    seen = Seen({GROUPS[one]: Rules() for one in CLASSES}, {SLOW: of_class(SLOW, NOW_S)}, nodes={"n0": 1.0})
+    engine.step(NOW_S, seen, Report())
+    for age_s in np.arange(5.0, 65.0, 5.0):
+        told_s = NOW_S + age_s // samples_every_s * samples_every_s
+        samples = [(SLOW, Sample(told_s, 1.0, GIB))] if told_s > NOW_S else []
+        engine.step(NOW_S + age_s, Seen(samples=samples), Report())
+    return engine
+
+
+def cores_of(engine: Engine, instance: Instance) -> float:
+    return float(engine.targets[GROUPS[instance]].estimate.target[CPU])
+
+
+def test_a_short_job_of_a_known_class_is_served_first_from_the_round_on_that_sees_it() -> None:
+    """Its first sample comes half a minute later; until then it would be half over, and the others all be alike."""
+    engine = a_shared_node(samples_every_s=5.0)
+    engine.step(NOW_S + 65.0, Seen(containers={FAST: of_class(FAST, NOW_S + 64.0)}), Report())
+    assert cores_of(engine, FAST) == pytest.approx(0.178), "eight ninths of what both declare"
+    assert cores_of(engine, SLOW) < 0.025
+
+
+def test_a_container_was_not_idle_between_samples_that_come_more_seldom_than_rounds() -> None:
+    for every_s in (5.0, 15.0):
+        used_core_s, runs = a_shared_node(every_s)._work_of(SLOW)
+        assert used_core_s == pytest.approx(60.0, abs=10.0)
+        assert runs is not None and len(runs) == 1
