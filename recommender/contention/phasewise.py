@@ -161,8 +161,7 @@ def _without_late_ends(
     def late_s(order: list[int]) -> list[float]:
         ends_s = finish_times(capacity_cores, work, delays_s, order)
         return [
-            max(0.0, now_s + end_s - job.due_s - slack)
-            for job, end_s, slack in zip(jobs, ends_s, slack_s, strict=True)
+            max(0.0, now_s + end_s - job.due_s - slack) for job, end_s, slack in zip(jobs, ends_s, slack_s, strict=True)
         ]
 
     late = late_s(order)
