@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -21,13 +22,26 @@ def compile_apart(rehearsal: Callable[[], None], program: str) -> None:
         The module that does the same as a program. It is run first where something is not compiled yet. What it leaves
         uncompiled, or cannot keep on the disk, is compiled here.
     """
-    from recommender.kernels.loading import NotCompiled, loaded_alone  # noqa: PLC0415  Numba is slow to import
-
+    with _without("scipy.linalg"):  # of which Numba would import all, to see whether there is a BLAS: 16 MiB
+        from recommender.kernels.loading import NotCompiled, loaded_alone  # noqa: PLC0415  Numba is slow to import
     try:
         loaded_alone(rehearsal)
     except NotCompiled:
         subprocess.run((sys.executable, "-m", program), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - ourselves
         rehearsal()
+
+
+@contextmanager
+def _without(library: str) -> Iterator[None]:
+    """Nobody finds a library that has not been imported yet, as if it were not installed."""
+    if library in sys.modules:
+        yield
+        return
+    sys.modules[library] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[library]
 
 
 def drop_outdated(folder: Path = KERNELS) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numba.np.arraymath  # noqa: F401  it looks for a BLAS once, when it is imported: see `compiling`
 from numba.core import event
 
 
