@@ -61,7 +61,9 @@ def pin_node_cgroup(name: str, number: int, cpu_cores: float) -> None:
     """
     cpus = sorted(os.sched_getaffinity(0))
     mine = {cpus[(number + place) % len(cpus)] for place in range(math.ceil(cpu_cores))}
-    for folder, _, _ in os.walk(trees()["cpuset"] / name, topdown=False):  # no group has less than one below it
+    top = trees()["cpuset"] / name
+    below = [] if unified() else [folder for folder, _, _ in os.walk(top, topdown=False)]
+    for folder in (*below, top):  # in version 1 no group may have less than one below it
         (Path(folder) / "cpuset.cpus").write_text(",".join(map(str, sorted(mine))))
 
 
