@@ -36,6 +36,7 @@ class FairQueue:
 
     _stay: StayWorld | None = None
     _whole: dict[str, Sequence[Stage]] = field(default_factory=dict)
+    _used: Mapping[str, float] = field(default_factory=dict)
     _order: Sequence[str] = ()
 
     def weights(self, now_s: float, cpu_cores: float, jobs: Mapping[str, Known]) -> Mapping[str, float]:
@@ -46,9 +47,13 @@ class FairQueue:
         came = jobs.keys() - self._whole.keys()
         for name, job in jobs.items():
             self._whole[name] = _whole(job, cores[0])
-            if name in came:
-                stay.arrive(name, 0, job.used_core_s)
+        for name in self._used.keys() - jobs.keys():  # whether it has ended or was moved: there is no more of it here
+            self._whole[name] = [Stage(self._used[name], cores[0])]
+            stay.leave(name, self._used[name])
+        self._used = {name: job.used_core_s for name, job in jobs.items()}
         stay.advance(now_s, self._whole)
+        for name in sorted(came):
+            stay.arrive(name, 0, jobs[name].used_core_s)
         stay.forget(self._whole.keys() - jobs.keys())
         ends_s = stay.ends_s(self._whole)
         self._whole = {name: whole for name, whole in self._whole.items() if name in ends_s}
@@ -71,10 +76,8 @@ class FairQueue:
 def _whole(job: Known, cpu_cores: float) -> Sequence[Stage]:
     """A job from its start to its end as it would go alone.
 
-    Runs of its class that shared their worker were slower, and look as if they could not use more: where the job would
-    use more now than they did, it would in all of its stages.
+    Runs of its class may have been held back at any of their stages: they tell how much work it is, not how fast it can
+    be done. A job that would use so much now is taken to be able to all the time.
     """
     stages = job.runs.whole_job(job.used_core_s, max(job.cores, LEAST_CORES))
-    (now, *_) = left_of(stages, job.used_core_s, stages[-1].cores)
-    faster = max(1.0, job.cores / now.cores)
-    return [stage._replace(cores=max(stage.cores, min(faster * stage.cores, cpu_cores))) for stage in stages]
+    return [stage._replace(cores=max(stage.cores, min(job.cores, cpu_cores))) for stage in stages]

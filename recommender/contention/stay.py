@@ -45,6 +45,11 @@ class StayWorld:
         """Drop those of these jobs that have ended here too."""
         self._jobs = {name: job for name, job in self._jobs.items() if name not in names or job.ended_s > self.now_s}
 
+    def leave(self, name: str, core_s: float) -> None:
+        """One is gone with so much of it done: here it ends with that, or has ended already."""
+        if name in self._jobs and self._jobs[name].done_core_s >= core_s:
+            del self._jobs[name]
+
     def held(self) -> list[int]:
         """How many jobs run on each worker."""
         counts = [0] * len(self.capacity_cores)

@@ -208,7 +208,7 @@ class Engine:
                 self._waiting_for_room.discard(instance)
                 if running is None:
                     self.running.pop(instance, None)
-                    self._shares.forget(instance)
+                    self._shares.forget(instance, now_s)
                 else:
                     self.running[instance] = running
                     self._take_container(instance, running, now_s, report)

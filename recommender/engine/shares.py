@@ -38,9 +38,6 @@ PHASEWISE = "phasewise"
 BUSY, HELD_BACK = 0.9, 0.8
 """From these shares on: a node is busy, of its cores; a container is held back, of what it is entitled to."""
 
-SETTLED_SAMPLES = 2
-"""A sample is a mean over a while: the first one after a change tells of before as well."""
-
 LEAST_CORES = 0.001
 """Who requests nothing is entitled to hardly anything."""
 
@@ -111,9 +108,9 @@ class _Container:
     declared_cores: float
     request_cores: float
     changed_s: float
-    samples: int = 0
     used_cores: float = math.nan
     used_core_s: float = 0.0
+    before_s: float = math.nan
     sampled_s: float = math.nan
     evaluation: float = math.nan
 
@@ -142,6 +139,7 @@ class Shares:
         self._work_of, self._options = work_of, options or FlowConOptions()
         self._nodes: dict[str, _Node] = {}
         self._containers: dict[Instance, _Container] = {}
+        self._came_or_went_s: dict[str, float] = {}
         self._made: dict[int, tuple[Sequence[DemandCurve], RunsOfClass]] = {}
 
     def take_nodes(self, changed: Mapping[str, float | None]) -> None:
@@ -149,6 +147,7 @@ class Shares:
         for name, cpu_cores in changed.items():
             if cpu_cores is None:
                 self._nodes.pop(name, None)
+                self._came_or_went_s.pop(name, None)
             elif name in self._nodes:
                 self._nodes[name].cpu_cores = max(0.0, cpu_cores)
             else:
@@ -158,21 +157,24 @@ class Shares:
         """Where a container runs, and what it requests since now."""
         known, node, request_cores = self._containers.get(instance), running.shares_node, running.requests[CPU]
         if running.finished or not node:
-            self.forget(instance)
+            self.forget(instance, now_s)
         elif known is not None and known.node == node:
             if request_cores != known.request_cores:
-                known.request_cores, known.changed_s, known.samples = request_cores, now_s, 0
+                known.request_cores, known.changed_s = request_cores, now_s
             known.by = running.shares_by
         else:
             declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
+            self.forget(instance, now_s)
             self._containers[instance] = _Container(
                 node, running.shares_by, running.group, most_cores, request_cores, now_s
             )
+            self._came_or_went_s[node] = now_s
 
-    def forget(self, instance: Instance) -> None:
+    def forget(self, instance: Instance, now_s: float) -> None:
         """A container is gone."""
-        self._containers.pop(instance, None)
+        if (gone := self._containers.pop(instance, None)) is not None:
+            self._came_or_went_s[gone.node] = now_s
 
     def observe(
         self, samples: Iterable[tuple[Instance, Sample]], evaluations: Mapping[Instance, float], now_s: float
@@ -189,8 +191,7 @@ class Shares:
             if -AHEAD_S <= passed_s <= 0.0:
                 continue
             known.used_core_s += sample.cpu_cores * max(0.0, np.nan_to_num(passed_s))
-            known.used_cores, known.sampled_s = sample.cpu_cores, sample.timestamp_s
-            known.samples += sample.timestamp_s > known.changed_s
+            known.used_cores, known.before_s, known.sampled_s = sample.cpu_cores, known.sampled_s, sample.timestamp_s
         for instance, evaluation in evaluations.items():
             if instance in self._containers and math.isfinite(evaluation):
                 self._containers[instance].evaluation = evaluation
@@ -205,12 +206,12 @@ class Shares:
         for name, there in held.items():
             with report.guard(f"shares of node {name}"):
                 if there:
-                    found.append(self._shared(self._nodes[name], there, now_s, slots))
+                    found.append(self._shared(name, there, now_s, slots))
         return found
 
-    def _shared(self, node: _Node, there: _There, now_s: float, slots: Mapping[Group, int]) -> SharedNode:
-        containers = [container for _, container in there]
-        held_back = _held_back(node.cpu_cores, containers)
+    def _shared(self, name: str, there: _There, now_s: float, slots: Mapping[Group, int]) -> SharedNode:
+        node, containers = self._nodes[name], [container for _, container in there]
+        held_back = _held_back(node.cpu_cores, containers, self._came_or_went_s.get(name, -math.inf))
         if all(container.by == PHASEWISE for container in containers):
             weights = self._queued(node, there, held_back, now_s)
         else:  # one of them asks for FlowCon
@@ -251,11 +252,15 @@ class Shares:
         return [max(node.limits.get(str(instance), FREE), least) for instance, _ in there]
 
 
-def _held_back(cpu_cores: float, there: Sequence[_Container]) -> BoolArray:
-    """Who uses all that it is entitled to on a busy node; of one whose samples cannot show it yet it is assumed."""
+def _held_back(cpu_cores: float, there: Sequence[_Container], came_or_went_s: float) -> BoolArray:
+    """Who uses all that it is entitled to on a busy node; of one whose samples cannot show it yet it is assumed.
+
+    A sample is a mean over a while: the first one after its request has changed, or somebody came or went, tells of
+    before as well.
+    """
     entitled_to = np.fmax(np.array([one.request_cores for one in there]), LEAST_CORES)
     entitled_to *= cpu_cores / entitled_to.sum()
-    settled = np.array([one.samples >= SETTLED_SAMPLES for one in there])
-    used = np.where(settled, [one.used_cores for one in there], entitled_to)
+    show_it = np.array([one.before_s > max(one.changed_s, came_or_went_s) for one in there])
+    used = np.where(show_it, [one.used_cores for one in there], entitled_to)
     held_back: BoolArray = (used.sum() >= BUSY * cpu_cores) & (used >= HELD_BACK * entitled_to)
     return held_back

@@ -171,6 +171,8 @@ def _run(
 ) -> list[Ran]:
     """One batch from its first job to its last end."""
     cluster, began_s = bench.cluster, time.monotonic()
+    checkpoints = bench.checkpoints / namespace  # another policy's jobs of the same names must not go on from these
+    checkpoints.mkdir(exist_ok=True)
     batch, ran = BatchV1Api(cluster.client()), {each.name: Ran(each.name, each.kind, each.at_s) for each in coming}
     left, told_s = list(coming), 0.0
     while left or any(each.ended_s != each.ended_s for each in ran.values()):
@@ -183,7 +185,7 @@ def _run(
             if row.moves or row.shares:
                 body = vpa(each.name, row.shares)
                 cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
-            made = job(each, bench.nodes[0], interpreter, bench.checkpoints, longer, moves=bool(row.moves))
+            made = job(each, bench.nodes[0], interpreter, checkpoints, longer, moves=bool(row.moves))
             batch.create_namespaced_job(namespace, made)
         _look(cluster, namespace, ran, time.monotonic() - began_s)
         if now_s - told_s >= TELL_EVERY_S:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
@@ -112,6 +113,9 @@ class Answers:
         pods_told = SimpleNamespace(data=orjson.dumps({"items": items}))
         self.core = SimpleNamespace(list_namespaced_pod=lambda namespace, **_: pods_told)
 
+    def client(self) -> None:
+        """Nobody asks it for anything else."""
+
     def kubectl(self, *_: str) -> str:
         return orjson.dumps({"items": self._jobs}).decode()
 
@@ -132,6 +136,23 @@ def test_a_stay_goes_on_while_the_pod_runs_there_and_another_begins_elsewhere() 
     look(Answers([], [told("a", succeeded=1)]), seen, 13.0)
     assert seen["a"].stays == [("worker-0", 1.0, 2.0), ("worker-1", 9.0, 10.0)]
     assert seen["a"].ended_s == 12.0
+
+
+def test_the_jobs_of_one_policy_do_not_go_on_from_what_those_of_another_have_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    keep = SimpleNamespace(create_namespaced_job=lambda _, body: made.append(body))
+    monkeypatch.setattr(real, "BatchV1Api", lambda _: keep)
+    monkeypatch.setattr(real, "LOOK_EVERY_S", 0.0)
+    cluster = Answers([], [told("a", succeeded=1)])
+    bench = real.Bench(cluster, [NODE], tmp_path, lambda _: None)  # type: ignore[arg-type]
+    for namespace in ("default-1", "shares-2"):
+        real._run(bench, ROWS["default"], TORCH, namespace, [Coming("a", "small", 1, 0.0)], 1.0, "seed 0")
+    volumes = [volume for body in made for volume in body["spec"]["template"]["spec"]["volumes"]]
+    kept = [Path(volume["hostPath"]["path"]) for volume in volumes if volume["name"] == "checkpoints"]
+    assert kept == [tmp_path / "default-1", tmp_path / "shares-2"]
+    assert all(folder.is_dir() for folder in kept)
 
 
 def test_a_job_that_fails_ends_the_bench() -> None:

@@ -60,6 +60,23 @@ def test_runs_that_shared_their_worker_do_not_make_a_job_look_as_if_it_could_not
     assert order(held_back, waits) == ["new", "old"], "one that does not ask for more is as its class was"
 
 
+def test_a_job_that_was_moved_away_holds_nobody_up_any_longer() -> None:
+    """Were it taken to go on here, the old job would be thought to be half as far as it is."""
+    queue = FairQueue()
+    queue.weights(0.0, 1.0, {"old": known(100.0), "moved": known(300.0)})
+    queue.weights(2.0, 1.0, {"old": known(100.0, 1.0), "moved": known(300.0, 1.0)})
+    queue.weights(3.0, 1.0, {"old": known(100.0, 2.0)})
+    weights = queue.weights(90.0, 1.0, {"old": known(100.0, 89.0), "new": known(50.0)})
+    assert list(weights) == ["old", "new"]
+
+
+def test_a_job_has_done_nothing_in_the_time_before_it_came() -> None:
+    queue = FairQueue()
+    queue.weights(0.0, 1.0, {"first": known(5.0)})
+    queue.weights(1000.0, 1.0, {"long": known(60.0)})  # nobody was here for long
+    assert list(queue.weights(1010.0, 1.0, {"long": known(60.0, 10.0), "short": known(30.0)})) == ["short", "long"]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.floats(5.0, 100.0), st.integers(0, 60)), min_size=1, max_size=5))
 def test_played_every_second_nobody_ends_much_later_than_by_equal_shares(jobs: list[tuple[float, int]]) -> None:

@@ -86,6 +86,17 @@ def test_one_that_has_just_been_given_more_is_not_taken_to_want_less_before_its_
     assert node.held_back.tolist() == [False, True], "it could have had three and a half"
 
 
+def test_what_a_container_used_beside_another_says_nothing_of_what_it_wants_once_that_has_gone() -> None:
+    told = Told(FAST, SLOW, WEB)
+    told.shares.place(WEB, sharing(WEB, request_cores=12.0), told.now_s)
+    for _ in range(3):
+        (node,) = told.tell({FAST: 0.5, SLOW: 0.5, WEB: 3.0}, {})
+    assert node.held_back.tolist() == [True, True, True]
+    told.shares.forget(WEB, told.now_s)
+    (node,) = told.again()
+    assert node.held_back.tolist() == [True, True], "of four cores both were entitled to half a core"
+
+
 def test_together_they_request_no_more_than_their_owners_do() -> None:
     """Four cores go three to one; their owners request 200m in all, which leaves the node open to more pods."""
     node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0, 1))._replace(declared_cores=0.2)
@@ -185,6 +196,8 @@ def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgot
     assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
     told.shares.take_nodes({"n0": None})
     assert told.tell({FAST: 1.0}, {}) == []
+    told.shares.take_nodes({"n0": 4.0})
+    assert len(told.tell({FAST: 1.0}, {})) == 1, "it is back"
 
 
 def test_what_goes_wrong_with_the_containers_of_a_node_leaves_the_other_nodes_their_shares() -> None:
