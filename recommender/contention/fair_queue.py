@@ -1,4 +1,4 @@
-"""One worker whose jobs are served in the order in which fair sharing would end them: nobody ends later for it.
+"""One worker whose jobs are served in the order in which fair sharing would end them: nobody ends much later for it.
 
 See `phasewise.weights` and `stay` for the rule and its source; here it is kept from decision to decision for a worker
 that jobs come to and leave, as the kernel of a real node serves them.

@@ -165,7 +165,6 @@ class Shares:
         else:
             declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
-            self.forget(instance, now_s)
             self._containers[instance] = _Container(
                 node, running.shares_by, running.group, most_cores, request_cores, now_s
             )

@@ -63,13 +63,15 @@ def test_who_uses_all_that_it_is_entitled_to_on_a_busy_node_is_held_back() -> No
     """Equal requests entitle to two of four cores each: the one that uses half a core leaves the rest to the other."""
     told = Told(FAST, SLOW)
     (node,) = told.tell({FAST: 3.5, SLOW: 0.5}, {})
-    assert node.held_back.tolist() == [True, True], "of those that are new nothing is known"
+    assert node.held_back.tolist() == [True, True], "one sample may tell of the time before"
     (node,) = told.tell({FAST: 3.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [True, False]
     (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
     assert node.held_back.tolist() == [True, True]
     (node,) = told.tell({FAST: 2.5, SLOW: 0.5}, {})
     assert node.held_back.tolist() == [False, False], "a core is idle"
+    (node,) = Told(FAST, SLOW).tell({FAST: 2.0}, {})
+    assert node.held_back.tolist() == [True, True], "of one that is new nothing is known"
 
 
 def test_one_that_has_just_been_given_more_is_not_taken_to_want_less_before_its_samples_can_show_it() -> None:
