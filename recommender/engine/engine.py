@@ -315,8 +315,8 @@ class Engine:
 
     def _learn(self, member: Member, running: Running, now_s: float) -> bool:
         """A run that came to its end by itself, and was whole, adds to what is known of its class."""
-        ended = running.ended
-        if running.workload is None or ended is None or ended.exit_code != 0 or running.restarts > 0 or running.resumed:
+        ended, whole = running.ended, not (running.restarts or running.begun_by)
+        if running.workload is None or ended is None or ended.exit_code != 0 or not whole:
             return False
         curve = self.fleet.curves.curve(member.slot)
         memory = self.fleet.memory.run(member.slot)._replace(input_size=running.input_size)

@@ -96,8 +96,8 @@ class Running(NamedTuple):
         Its pod is being deleted.
     deferred_since_s
         Since when a resize of its pod has waited for room on the node, unix seconds; infinite when none does.
-    resumed
-        It goes on with the work of another pod, from a checkpoint: it is no whole run.
+    begun_by
+        UID of the pod that began its work, where it goes on from that one's checkpoint: it is no whole run. Else empty.
     shares_node, shares_by
         The node that it runs on where it shares that with others, and the policy; empty where it does not.
     declared_cores
@@ -118,7 +118,7 @@ class Running(NamedTuple):
     ended: Ended | None = None
     leaving: bool = False
     deferred_since_s: float = math.inf
-    resumed: bool = False
+    begun_by: str = ""
     shares_node: str = ""
     shares_by: str = ""
     declared_cores: float = math.nan

@@ -102,6 +102,7 @@ class Work(NamedTuple):
 
 @dataclass(slots=True)
 class _Container:
+    run: Instance
     node: str
     by: str
     group: Group
@@ -113,6 +114,7 @@ class _Container:
     before_s: float = math.nan
     sampled_s: float = math.nan
     evaluation: float = math.nan
+    resumed_core_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -122,6 +124,9 @@ class _Node:
     limits: Mapping[str, float] = field(default_factory=dict)
     queue: FairQueue = field(default_factory=FairQueue)
 
+
+MOST_RUNS = 10_000
+"""Of so many runs it is known what was done, for pods that go on with them."""
 
 _There = Sequence[tuple[Instance, _Container]]
 
@@ -140,6 +145,7 @@ class Shares:
         self._nodes: dict[str, _Node] = {}
         self._containers: dict[Instance, _Container] = {}
         self._came_or_went_s: dict[str, float] = {}
+        self._done_core_s: dict[Instance, float] = {}
         self._made: dict[int, tuple[Sequence[DemandCurve], RunsOfClass]] = {}
 
     def take_nodes(self, changed: Mapping[str, float | None]) -> None:
@@ -165,8 +171,9 @@ class Shares:
         else:
             declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
+            run = instance._replace(pod_uid=running.begun_by or instance.pod_uid)
             self._containers[instance] = _Container(
-                node, running.shares_by, running.group, most_cores, request_cores, now_s
+                run, node, running.shares_by, running.group, most_cores, request_cores, now_s
             )
             self._came_or_went_s[node] = now_s
 
@@ -234,9 +241,20 @@ class Shares:
         for (instance, container), is_held_back in zip(there, held_back.tolist(), strict=True):
             used_core_s, runs = self._work_of(instance)
             cores = node.cpu_cores if is_held_back else float(np.nan_to_num(container.used_cores))
-            jobs[str(instance)] = Known(used_core_s, cores, self._stages(runs))
+            jobs[str(instance)] = Known(self._done(instance, container, used_core_s), cores, self._stages(runs))
         weights = node.queue.weights(now_s, node.cpu_cores, jobs)
         return [weights[str(instance)] for instance, _ in there]
+
+    def _done(self, instance: Instance, container: _Container, used_core_s: float) -> float:
+        """What a container has used, with what pods did before it that it goes on from; those may still be saving."""
+        known = self._done_core_s.pop(container.run, 0.0)
+        if used_core_s == 0.0 and container.run != instance:
+            container.resumed_core_s = known
+        done_core_s = container.resumed_core_s + used_core_s
+        self._done_core_s[container.run] = max(known, done_core_s)
+        if len(self._done_core_s) > MOST_RUNS:
+            del self._done_core_s[next(iter(self._done_core_s))]
+        return done_core_s
 
     def _by_flowcon(self, node: _Node, there: _There, now_s: float) -> list[float]:
         """Algorithm 1 runs when its time has come; one that tells nothing of its training is not limited."""

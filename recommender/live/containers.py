@@ -27,12 +27,12 @@ Run = tuple[str, str]
 
 
 class Home(NamedTuple):
-    """A container with its pod and the VPA that speaks for it; `resumed` as `Running` has it."""
+    """A container with its pod and the VPA that speaks for it; `begun_by` as `Running` has it."""
 
     state: VpaState
     pod: Pod
     container: ContainerState
-    resumed: bool = False
+    begun_by: str = ""
 
     @property
     def workload_class(self) -> ObjectKey | None:
@@ -57,7 +57,7 @@ class Home(NamedTuple):
             ended=None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s),
             leaving=pod.deleting,
             deferred_since_s=min(waits, default=math.inf),
-            resumed=self.resumed,
+            begun_by=self.begun_by,
             shares_node=pod.node if by else "",
             shares_by=by if pod.node else "",
             declared_cores=self.state.selection.declared.get(container.name, NOTHING)[CPU] if by else math.nan,
@@ -93,7 +93,7 @@ class ContainerIndex:
         self._touched: set[Instance] = set()
         self._told: dict[Instance, Running] = {}
         self._began: dict[Run, str] = {}
-        self._resumed: set[str] = set()
+        self._resumed: dict[str, str] = {}
         self.version, self.contested = 0, False
 
     def clear(self) -> None:
@@ -113,21 +113,21 @@ class ContainerIndex:
             if instance in self._homes:
                 self.contested = True
                 continue
-            self._homes[instance] = Home(state, pod, container, self._is_resumed(state, pod))
+            self._homes[instance] = Home(state, pod, container, self._begun_by(state, pod))
             self._touched.add(instance)
             place = Place(pod.key.namespace, pod.key.name, container.name)
             self._places[place] = instance
             (self._done.add if pod.finished else self._done.discard)(place)
         self.version += 1
 
-    def _is_resumed(self, state: VpaState, pod: Pod) -> bool:
-        """Whether another pod began its run and was interrupted, so that it goes on from that one's checkpoint.
+    def _begun_by(self, state: VpaState, pod: Pod) -> str:
+        """UID of the pod that began its run, where that was interrupted and it goes on from its checkpoint; else empty.
 
         Pods of a Job that run side by side without an index are runs of their own.
         """
         run = run_of(pod)
         if run is None or pod.annotations.get(CHECKPOINTABLE) != "true":
-            return False
+            return ""
         if len(self._began) > MOST_RUNS:
             self._began.clear()
             self._resumed.clear()
@@ -135,8 +135,8 @@ class ContainerIndex:
         if began != pod.uid and pod.uid not in self._resumed:
             first = next((other for other in state.selection.pods if other.uid == began), None)
             if first is None or first.deleting or first.phase == "Failed":
-                self._resumed.add(pod.uid)
-        return pod.uid in self._resumed
+                self._resumed[pod.uid] = began
+        return self._resumed.get(pod.uid, "")
 
     def drop(self, state: VpaState, pod: Pod) -> None:
         """The pod is not there any more, or another one by now; what is another VPA's stays."""

@@ -191,7 +191,7 @@ def test_a_container_that_is_gone_is_forgotten_but_not_what_it_taught() -> None:
 
 @pytest.mark.parametrize(
     ("exit_code", "more", "learned"),
-    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"resumed": True}, 0)],
+    [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"begun_by": "uid-first"}, 0)],
     ids=["well", "failed", "restarted", "resumed"],
 )
 def test_only_a_whole_run_that_came_to_a_good_end_teaches_its_class(

@@ -299,3 +299,40 @@ def test_a_container_was_not_idle_between_samples_that_come_more_seldom_than_rou
         used_core_s, runs = a_shared_node(every_s)._work_of(SLOW)
         assert used_core_s == pytest.approx(60.0, abs=10.0)
         assert runs is not None and len(runs) == 1
+
+
+def test_a_job_that_was_moved_is_as_far_as_it_was_on_the_node_that_it_left() -> None:
+    """Both are of the long class. The one that comes has done 60 of 200 core seconds elsewhere, and so it ends first;
+    without that, the one that was there first stays first."""
+    for begun_by, comes_first in ((SLOW.pod_uid, True), ("", False)):
+        engine, moved = a_shared_node(samples_every_s=5.0), Instance("ns", "uid-moved", "main")
+        there = of_class(SLOW, NOW_S)._replace(shares_node="n1")
+        engine.step(NOW_S + 65.0, Seen(containers={FAST: there, SLOW: None}, nodes={"n1": 1.0}), Report())
+        for age_s in np.arange(70.0, 80.0, 5.0):
+            engine.step(NOW_S + age_s, Seen(samples=[(FAST, Sample(NOW_S + age_s, 1.0, GIB))]), Report())
+        comes = of_class(SLOW, NOW_S + 80.0)._replace(shares_node="n1", begun_by=begun_by, group=GROUPS[FAST])
+        engine.step(NOW_S + 80.0, Seen(containers={moved: comes}), Report())
+        (node,) = engine._shares.shared(NOW_S + 80.0, SLOTS, Report())
+        assert (node.weights[1] > node.weights[0]) == comes_first
+
+
+def test_what_a_job_did_until_its_last_moment_counts_where_it_goes_on() -> None:
+    """The pod that it leaves still trains and saves while the next one is there already. A pod that begins the same
+    work anew, as a restarted container does, has done nothing."""
+    used = {SLOW: 40.0}
+    shares = Shares(lambda instance: Work(used.get(instance, 0.0), None))
+    here = of_class(SLOW, NOW_S)
+    shares.take_nodes({"n0": 1.0, "n1": 1.0})
+    shares.place(SLOW, here, NOW_S)
+    shares.place(WEB, here._replace(shares_node="n1", begun_by=SLOW.pod_uid), NOW_S)
+
+    def done() -> dict[Instance, float]:
+        return {key: shares._done(key, shares._containers[key], used.get(key, 0.0)) for key in (SLOW, WEB)}
+
+    assert done() == {SLOW: 40.0, WEB: 40.0}
+    used[SLOW] = 45.0
+    assert done()[WEB] == 45.0
+    used[WEB] = 10.0
+    assert done()[WEB] == 55.0
+    used[SLOW] = 0.0
+    assert done()[SLOW] == 0.0

@@ -267,19 +267,19 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
     first, second, beside = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(3))
     leaving, done = replace(first, deleting=True), replace(second, phase="Succeeded")
     state, placed = VpaState(read_vpa(a_vpa("a"))), placing(records)
-    for pods, resumed in (
-        ([first], [False]),
-        ([first, beside], [False, False]),
-        ([leaving, second], [False, True]),
-        ([second], [True]),
-        ([done], [True]),
+    for pods, begun_by in (
+        ([first], [""]),
+        ([first, beside], ["", ""]),
+        ([leaving, second], ["", first.uid]),
+        ([second], [first.uid]),
+        ([done], [first.uid]),
     ):
         records.pods = {"a": pods}
         placed.select([state], Report())
         homes = [placed.index.of(instance(pod.key.name)) for pod in pods]
-        assert [home is not None and home.running().resumed for home in homes] == resumed
+        assert [None if home is None else home.running().begun_by for home in homes] == begun_by
     records.pods = {"a": [replace(second, annotations={})]}
     placed.select([state], Report())
     home = placed.index.of(instance("pod-1"))
     assert home is not None
-    assert not home.running().resumed
+    assert home.running().begun_by == ""
