@@ -11,7 +11,8 @@ from recommender.engine.group_arrays import LOWER, UPPER
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
 from recommender.engine.options import Options
-from recommender.policies.histogram import ESTIMATION, Estimate
+from recommender.kernels.histogram import ESTIMATION
+from recommender.policies.histogram import Estimate
 from recommender.records import MEMORY
 
 OLD_S = 10 * 3600.0

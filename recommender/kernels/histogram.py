@@ -36,8 +36,6 @@ class Estimation(NamedTuple):
 
     cpu_weight: float
     memory_weight: float
-    window_s: float
-    """One memory peak is kept per window."""
     oom_bump_bytes: float
     oom_bump_ratio: float
     percentile: float
@@ -46,6 +44,29 @@ class Estimation(NamedTuple):
     floor_bytes: float
     ceiling: float
     """Largest amount of either resource, in its integer unit."""
+
+
+DAY_S = 86400.0
+
+# Constants of the kernels, not arguments: to hand them over at each call would take longer than the rest of it.
+CPU_BUCKETS = Buckets(0.01, 1.05, 176, DAY_S, 100.0, 1e-4)
+MEMORY_BUCKETS = Buckets(1e7, 1.05, 176, DAY_S, 100.0, 1e-4)
+"""Upstream's flags at their defaults; 176 buckets reach 1000 cores and 10^12 bytes."""
+
+ESTIMATION = Estimation(
+    cpu_weight=0.1,
+    memory_weight=1.0,
+    oom_bump_bytes=100.0 * 2**20,
+    oom_bump_ratio=1.2,
+    percentile=0.9,
+    margin=0.15,
+    floor_millicores=25.0,
+    floor_bytes=250.0 * 2**20,
+    ceiling=1e14,
+)
+
+SHARES = (0.5, ESTIMATION.percentile, 0.95)
+"""Percentiles of the lower bound, the target and the upper bound."""
 
 
 class Histogram(NamedTuple):
@@ -181,58 +202,58 @@ def request_of(amount: float, margin: float, floor: float, ceiling: float) -> fl
 def estimate(
     cpu: Histogram,
     memory: Histogram,
-    epsilon: tuple[float, float],
-    rules: Estimation,
     floors: tuple[float, float],
-    shares: tuple[float, float, float],
     factors: tuple[float, float, float],
     requests: NDArray[np.float64],
 ) -> None:
-    """Requests at several percentiles, each times a factor, never below the floor.
+    """Requests at the percentiles of `SHARES`, each times a factor, never below the floor.
 
     Parameters
     ----------
     cpu, memory
         OUT: they remember where a percentile stood.
-    epsilon, floors
-        Of CPU and memory; floors in millicores and bytes.
-    shares, factors
+    floors
+        Of CPU and memory, in millicores and bytes.
+    factors
         One for each request.
     requests
         OUT float64 (3, 2): cores and bytes.
     """
-    for number in range(len(shares)):
+    for number in range(len(SHARES)):
         for resource in range(2):
             per_unit = 1000.0 if resource == 0 else 1.0
-            found = percentile(cpu if resource == 0 else memory, epsilon[resource], shares[number])
-            base = request_of(math.floor(found * per_unit), rules.margin, 0.0, rules.ceiling)
-            amount = min(base * factors[number], rules.ceiling) if base > 0.0 else 0.0
+            epsilon = CPU_BUCKETS.epsilon if resource == 0 else MEMORY_BUCKETS.epsilon
+            found = percentile(cpu if resource == 0 else memory, epsilon, SHARES[number])
+            base = request_of(math.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
+            amount = min(base * factors[number], ESTIMATION.ceiling) if base > 0.0 else 0.0
             requests[number, resource] = max(math.floor(amount), floors[resource]) / per_unit
 
 
 @njit(cache=True, nogil=True)
 def add_memory(
     histogram: Histogram,
-    buckets: Buckets,
-    rules: Estimation,
+    window_s: float,
     state: NDArray[np.float64],
     amount: float,
     time_s: float,
     is_oom: bool,
 ) -> None:
-    """One memory sample: it counts if it opens a window or is the largest of its window; `histogram`, `state` OUT."""
+    """One memory sample: it counts if it opens a window, of which one peak is kept, or is the largest of its window.
+
+    `histogram` and `state` are OUT.
+    """
     if math.isnan(state[WINDOW_END_S]):
         state[WINDOW_END_S] = time_s
     if time_s < state[WINDOW_END_S]:
         peak = max(state[USAGE_PEAK], state[OOM_PEAK])
         if peak == 0.0 or amount <= peak:
             return
-        subtract_sample(histogram, buckets, peak, rules.memory_weight, state[WINDOW_END_S])
+        subtract_sample(histogram, MEMORY_BUCKETS, peak, ESTIMATION.memory_weight, state[WINDOW_END_S])
     else:
-        windows = math.floor((time_s - state[WINDOW_END_S]) / rules.window_s) + 1.0
-        state[WINDOW_END_S] += windows * rules.window_s
+        windows = math.floor((time_s - state[WINDOW_END_S]) / window_s) + 1.0
+        state[WINDOW_END_S] += windows * window_s
         state[USAGE_PEAK] = state[OOM_PEAK] = 0.0
-    add_sample(histogram, buckets, amount, rules.memory_weight, state[WINDOW_END_S])
+    add_sample(histogram, MEMORY_BUCKETS, amount, ESTIMATION.memory_weight, state[WINDOW_END_S])
     state[OOM_PEAK if is_oom else USAGE_PEAK] = amount
 
 
@@ -240,9 +261,7 @@ def add_memory(
 def observe(
     cpu: Histogram,
     memory: Histogram,
-    cpu_buckets: Buckets,
-    memory_buckets: Buckets,
-    rules: Estimation,
+    window_s: float,
     cpu_cores: float,
     memory_bytes: float,
     time_s: float,
@@ -264,20 +283,20 @@ def observe(
     # Metrics arrive in nanocores and are read as millicores rounded up.
     nanocores = math.floor(cpu_cores * 1e9 + 0.5)
     millicores = math.ceil(nanocores / NANOCORES_PER_MILLICORE)
-    add_sample(cpu, cpu_buckets, millicores / 1000.0, rules.cpu_weight, time_s)
+    add_sample(cpu, CPU_BUCKETS, millicores / 1000.0, ESTIMATION.cpu_weight, time_s)
     if math.isnan(state[FIRST_CPU_S]):
         state[FIRST_CPU_S] = time_s
     state[LAST_CPU_S] = time_s
     state[CPU_SAMPLES] += 1.0
     whole_bytes = float(math.ceil(memory_bytes))  # floats throughout: what follows is then compiled once
-    add_memory(memory, memory_buckets, rules, state, whole_bytes, time_s, False)
+    add_memory(memory, window_s, state, whole_bytes, time_s, False)
     over = whole_bytes > state[IN_FORCE_MEMORY]
     if over and state[IN_OOM_RUN] == 0.0:
         state[OOM_EVENTS] += 1.0
         # The bump stands on the request and on what was used, not on earlier bumps, so that it cannot run away.
         used = max(state[IN_FORCE_MEMORY], state[USAGE_PEAK])
-        bumped = float(math.floor(max(used + rules.oom_bump_bytes, used * rules.oom_bump_ratio)))
-        add_memory(memory, memory_buckets, rules, state, bumped, time_s, True)
+        bumped = float(math.floor(max(used + ESTIMATION.oom_bump_bytes, used * ESTIMATION.oom_bump_ratio)))
+        add_memory(memory, window_s, state, bumped, time_s, True)
     state[IN_OOM_RUN] = 1.0 if over else 0.0
 
 
@@ -285,9 +304,7 @@ def observe(
 def take_in(
     cpu: Histogram,
     memory: Histogram,
-    cpu_buckets: Buckets,
-    memory_buckets: Buckets,
-    rules: Estimation,
+    window_s: float,
     usage: NDArray[np.float64],
     first_cell: int,
     step_s: float,
@@ -298,9 +315,7 @@ def take_in(
     for row in range(len(usage)):
         if not math.isnan(usage[row, 0]):
             time_s = np.rint((first_cell + row) * step_s)
-            observe(
-                cpu, memory, cpu_buckets, memory_buckets, rules, usage[row, 0], usage[row, 1], time_s, state,
-            )  # fmt: skip
+            observe(cpu, memory, window_s, usage[row, 0], usage[row, 1], time_s, state)
 
 
 class Samples(NamedTuple):
@@ -316,9 +331,7 @@ class Samples(NamedTuple):
 def advance(
     cpu: Histogram,
     memory: Histogram,
-    cpu_buckets: Buckets,
-    memory_buckets: Buckets,
-    rules: Estimation,
+    window_s: float,
     samples: Samples,
     decided: bool,
     state: NDArray[np.float64],
@@ -340,13 +353,13 @@ def advance(
     n, decision = len(samples.usage), 0
     for row in range(n + 1):
         if decision < len(samples.decisions) and samples.decisions[decision] == row:
-            share = rules.percentile
-            millicores = float(math.floor(percentile(cpu, cpu_buckets.epsilon, share) * 1000.0))
-            amount = percentile(memory, memory_buckets.epsilon, share)
+            share = ESTIMATION.percentile
+            millicores = float(math.floor(percentile(cpu, CPU_BUCKETS.epsilon, share) * 1000.0))
+            amount = percentile(memory, MEMORY_BUCKETS.epsilon, share)
             allocations[decision, 0] = (
-                request_of(millicores, rules.margin, rules.floor_millicores, rules.ceiling) / 1000.0
+                request_of(millicores, ESTIMATION.margin, ESTIMATION.floor_millicores, ESTIMATION.ceiling) / 1000.0
             )
-            allocations[decision, 1] = request_of(amount, rules.margin, rules.floor_bytes, rules.ceiling)
+            allocations[decision, 1] = request_of(amount, ESTIMATION.margin, ESTIMATION.floor_bytes, ESTIMATION.ceiling)
             state[IN_FORCE_CPU], state[IN_FORCE_MEMORY] = allocations[decision, 0], allocations[decision, 1]
             decision += 1
             decided = True
@@ -356,6 +369,6 @@ def advance(
             state[IN_FORCE_MEMORY] = samples.requests[row, 1]
         if not math.isnan(samples.usage[row, 0]):
             observe(
-                cpu, memory, cpu_buckets, memory_buckets, rules,
-                samples.usage[row, 0], samples.usage[row, 1], float(samples.timestamps[row]), state,
+                cpu, memory, window_s, samples.usage[row, 0], samples.usage[row, 1], float(samples.timestamps[row]),
+                state,
             )  # fmt: skip

@@ -30,6 +30,12 @@ NEGLIGIBLE = 0.002
 LEVEL_COUNTS = 0.5
 """A violation costs at least as much as that of a container whose mean is this share of the level now."""
 
+NEARER = 0.98
+"""What is left to look at must shrink to this share at each step, or the search for the cheapest begins."""
+
+HAIR = 1e-9
+"""Sums that differ by so little may be in another order."""
+
 SIZE_LEANS = 10.0
 """Own samples that count as much as the mean use of what was learned from: what a violation costs goes by size."""
 
@@ -152,6 +158,43 @@ def may_change(k: int, expert: int, resource: int, standing: PlanArrays) -> bool
 
 
 @njit(cache=True, nogil=True)
+def surely_stays(
+    asked: float, least: float, resource: int, price: float, correction: float, demands: Demands, expected: Expected,
+    weights: Weights,
+) -> bool:  # fmt: skip
+    """Whether nothing from `least` floors on can be so much cheaper than what was asked last that a resize pays.
+
+    The lower an allocation, the more time is spent above it. So from one amount that was looked at it follows for all
+    below it how much must be saved to outweigh the shortage, and for all above it how much shortage is left to avoid.
+    """
+    worth = 1.0 + weights.resize - HAIR
+    here = price * shortage(resource, asked, correction, demands, expected, weights)
+    amount = (asked + here) / worth
+    while amount > asked:
+        there = price * shortage(resource, amount, correction, demands, expected, weights)
+        left = (asked + here - there) / worth
+        if left > NEARER * amount:
+            return False
+        amount = left
+    amount = asked / worth
+    while amount > least:
+        there = price * shortage(resource, amount, correction, demands, expected, weights)
+        left = (asked + here - there) / worth
+        if left > NEARER * amount:
+            return False
+        amount = left
+    return True
+
+
+@njit(cache=True, nogil=True)
+def shortage(
+    resource: int, amount: float, correction: float, demands: Demands, expected: Expected, weights: Weights
+) -> float:
+    """Expected share of the coming time in violation under an amount, in floors."""
+    return time_above(resource, math.log1p(max(amount, 0.0) * weights.tolerance) - correction, demands, expected)
+
+
+@njit(cache=True, nogil=True)
 def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
     """What is cheapest for the coming time, in floors; what was asked last where a change does not pay."""
     asked = standing.asked[k, PLAN, resource]
@@ -172,6 +215,11 @@ def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: 
     high += correction
     best, least = 0.0, math.inf
     demands = coming_demands(k, resource, now, occupancy, standing, expected)
+    lowest = math.expm1(low - (high - low) / (CANDIDATES - 1))
+    if not math.isnan(asked) and surely_stays(
+        asked, lowest, resource, price, correction, demands, expected, weights
+    ):  # as most often
+        return float(asked)
     # First all of the range, then what lies around the best.
     for _ in range(2):
         step = (high - low) / (CANDIDATES - 1)
@@ -180,14 +228,12 @@ def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: 
             amount = math.expm1(level)
             if amount >= least:
                 break  # what is reserved alone costs as much, here and above
-            covered = math.log1p(max(amount, 0.0) * weights.tolerance) - correction
-            cost = amount + price * time_above(resource, covered, demands, expected)
+            cost = amount + price * shortage(resource, amount, correction, demands, expected, weights)
             if cost < least:
                 best, least = level, cost
         low, high = best - step, best + step
     best = max(math.expm1(best), 1.0)
     if math.isnan(asked):
         return best
-    covered = math.log1p(asked * weights.tolerance) - correction
-    stays = asked + price * time_above(resource, covered, demands, expected)
+    stays = asked + price * shortage(resource, asked, correction, demands, expected, weights)
     return best if stays - least > weights.resize * best else float(asked)

@@ -10,33 +10,14 @@ from typing import Any
 import numpy as np
 
 from recommender.kernels import histogram as kernel
+from recommender.kernels.histogram import CPU_BUCKETS, DAY_S, ESTIMATION, MEMORY_BUCKETS
 from recommender.records import Block, ContainerFacts, FloatArray
-from recommender.units import BYTES_PER_MIB
 
-DAY_S = 86400.0
-
-CPU_BUCKETS = kernel.Buckets(0.01, 1.05, 176, DAY_S, 100.0, 1e-4)
-MEMORY_BUCKETS = kernel.Buckets(1e7, 1.05, 176, DAY_S, 100.0, 1e-4)
-"""Upstream's flags at their defaults; 176 buckets reach 1000 cores and 10^12 bytes."""
-
-ESTIMATION = kernel.Estimation(
-    cpu_weight=0.1,
-    memory_weight=1.0,
-    window_s=DAY_S,
-    oom_bump_bytes=100.0 * BYTES_PER_MIB,
-    oom_bump_ratio=1.2,
-    percentile=0.9,
-    margin=0.15,
-    floor_millicores=25.0,
-    floor_bytes=250.0 * BYTES_PER_MIB,
-    ceiling=1e14,
-)
+WINDOW_S = DAY_S
+"""One memory peak is kept in each, by default."""
 
 FLOORS = (ESTIMATION.floor_millicores, ESTIMATION.floor_bytes)
-SHARES = (0.5, ESTIMATION.percentile, 0.95)
-"""Percentiles of the lower bound, the target and the upper bound."""
 
-EPSILONS = (CPU_BUCKETS.epsilon, MEMORY_BUCKETS.epsilon)
 CONFIDENCE_INTERVAL_S = DAY_S
 
 FIRST_REFERENCE_S = -719_162 * DAY_S
@@ -100,11 +81,10 @@ class HistogramSession:
         One memory peak is kept in each; None for upstream's default.
     """
 
-    __slots__ = ("cpu", "decided", "estimation", "memory", "state")
+    __slots__ = ("cpu", "decided", "memory", "state", "window_s")
 
     def __init__(self, shared: HistogramSession | None = None, memory_interval_s: float | None = None) -> None:
-        window_s = ESTIMATION.window_s if memory_interval_s is None else float(memory_interval_s)
-        self.estimation = ESTIMATION if window_s == ESTIMATION.window_s else ESTIMATION._replace(window_s=window_s)
+        self.window_s = WINDOW_S if memory_interval_s is None else float(memory_interval_s)
         self.cpu: kernel.Histogram = empty_histogram(CPU_BUCKETS) if shared is None else shared.cpu
         self.memory: kernel.Histogram = empty_histogram(MEMORY_BUCKETS) if shared is None else shared.memory
         self.state = np.zeros(kernel.N_STATE)
@@ -124,18 +104,13 @@ class HistogramSession:
             np.ascontiguousarray(block.usage), np.ascontiguousarray(requests), block.timestamps, block.decisions
         )
         allocations = np.empty((len(block.decisions), 2))
-        kernel.advance(
-            self.cpu, self.memory, CPU_BUCKETS, MEMORY_BUCKETS, self.estimation,
-            samples, self.decided, self.state, allocations,
-        )  # fmt: skip
+        kernel.advance(self.cpu, self.memory, self.window_s, samples, self.decided, self.state, allocations)
         self.decided = self.decided or len(allocations) > 0
         return allocations
 
     def take(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
         """Take in what was used in successive cells of a grid, float64 (n, 2), NaN in gaps; nothing is decided."""
-        kernel.take_in(
-            self.cpu, self.memory, CPU_BUCKETS, MEMORY_BUCKETS, self.estimation, usage, first_cell, step_s, self.state
-        )
+        kernel.take_in(self.cpu, self.memory, self.window_s, usage, first_cell, step_s, self.state)
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
         """Take in what a container that was killed for memory is taken to have needed, bump included.
@@ -149,7 +124,7 @@ class HistogramSession:
         """
         # As floats: a kernel compiles anew for whole numbers, for a second and in the middle of a round.
         state, bytes_ = self.state, float(memory_bytes)
-        kernel.add_memory(self.memory, MEMORY_BUCKETS, self.estimation, state, bytes_, float(at_s), True)
+        kernel.add_memory(self.memory, self.window_s, state, bytes_, float(at_s), True)
         self.state[kernel.OOM_EVENTS] += 1.0
 
     @property
@@ -216,7 +191,5 @@ def requests_of(
     """
     widths = ((1 + 0.001 / confidence) ** -2.0, 1 + 1 / confidence) if confidence > 0 else (0.0, np.inf)
     requests = np.empty((3, 2))
-    kernel.estimate(
-        cpu, memory, EPSILONS, ESTIMATION, floors, SHARES, (widths[0], 1.0, widths[1]), requests
-    )  # fmt: skip
+    kernel.estimate(cpu, memory, floors, (widths[0], 1.0, widths[1]), requests)
     return requests

@@ -20,13 +20,8 @@ import numpy as np
 
 from recommender.errors import BadInput
 from recommender.kernels import histogram as kernel
-from recommender.policies.histogram import (
-    CPU_BUCKETS,
-    ESTIMATION,
-    FIRST_REFERENCE_S,
-    MEMORY_BUCKETS,
-    HistogramSession,
-)
+from recommender.kernels.histogram import CPU_BUCKETS, ESTIMATION, MEMORY_BUCKETS
+from recommender.policies.histogram import FIRST_REFERENCE_S, HistogramSession
 from recommender.records import FloatArray
 
 VERSION = "v3"

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.kernels import histogram as kernel
+from recommender.kernels.histogram import ESTIMATION
 from recommender.policies.constraints import NoRules, SharedLimits, constrain
-from recommender.policies.histogram import ESTIMATION, HistogramSession, confidence_of, estimate_of
+from recommender.policies.histogram import HistogramSession, confidence_of, estimate_of
 from recommender.records import Block, ContainerRecommendation
 from recommender.simulate.clock import Trace
 from recommender.simulate.told import Told

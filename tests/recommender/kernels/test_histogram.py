@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 
 from baselines.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from recommender.kernels import histogram as kernel
-from recommender.policies.histogram import (
-    CPU_BUCKETS,
-    MEMORY_BUCKETS,
-    HistogramPolicy,
-    HistogramSession,
-    empty_histogram,
-)
+from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
+from recommender.policies.histogram import HistogramPolicy, HistogramSession, empty_histogram
 from recommender.records import Block, ContainerFacts, FloatArray
 
 NOON = 1_700_000_000 - 1_700_000_000 % DAY_S + DAY_S // 2

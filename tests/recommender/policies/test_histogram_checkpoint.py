@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadInput
 from recommender.kernels import histogram as kernel
-from recommender.policies.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramSession
+from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
+from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
 from recommender.records import Block, FloatArray
 from tests.reference.checkpoint import naive_status
