@@ -45,14 +45,15 @@ def _without(library: str) -> Iterator[None]:
 
 
 def drop_outdated(folder: Path = KERNELS) -> None:
-    """Remove what was compiled of modules in a folder that were replaced since, so that it is compiled anew.
+    """Remove what was compiled in a folder before one of its modules was replaced, so that it is compiled anew.
 
-    Numba would do so itself, but reads its index first, and fails where that names a class that is not there any more.
+    Numba would do so itself for the module alone, but reads its index first, and fails where that names a class that is
+    not there any more. Of what others compiled into theirs it knows nothing, and goes on with a function as it was.
     """
+    replaced_s = max((source.stat().st_ctime for source in folder.glob("*.py")), default=0.0)
     for index in (folder / "__pycache__").glob("*.nbi"):
-        source = folder / f"{index.name.partition('.')[0]}.py"
         try:
-            if not source.exists() or source.stat().st_ctime > index.stat().st_ctime:
+            if replaced_s > index.stat().st_ctime:
                 index.unlink()
         except OSError:
             continue  # another process was quicker, or nothing can be changed here, and Numba keeps it elsewhere

@@ -10,11 +10,14 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
+from recommender.compiling import drop_outdated
 from tests.longest_first import LONGEST_FIRST
 
 
 def pytest_configure() -> None:
-    """Ctrl-C ends what tests start, also when the tests run in the background of a shell, which ignores it."""
+    """Kernels are those of this checkout; Ctrl-C ends what tests start, also when they run in the background of a shell,
+    which ignores it."""
+    drop_outdated()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -8,7 +8,7 @@ GAIN, PATIENCE, CALMS = 0.02, 5.0, 0.98
 """Of the correction: 2 % a violation, doubled with each one after the fifth in a row, calm a hundred samples later."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def held(
     correction: float, gain: float, streak: float, violated: bool, short: bool, target: float
 ) -> tuple[float, float, float]:

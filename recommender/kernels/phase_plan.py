@@ -30,8 +30,8 @@ NEGLIGIBLE = 0.002
 LEVEL_COUNTS = 0.5
 """A violation costs at least as much as that of a container whose mean is this share of the level now."""
 
-NEARER = 0.98
-"""What is left to look at must shrink to this share at each step, or the search for the cheapest begins."""
+NEARER = 0.02
+"""Where what is left to look at does not shrink by this share in a step, the search for the cheapest begins."""
 
 HAIR = 1e-9
 """Sums that differ by so little may be in another order."""
@@ -63,7 +63,7 @@ class Demands(NamedTuple):
     offsets: NDArray[np.float64]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def above(shares: NDArray[np.float64], resource: int, phase: int, level: float) -> float:
     """Share of demands above a level, from the place of its table at or below it: rather too much than too little."""
     place = math.floor((level - LOWEST) / STEP)
@@ -74,27 +74,28 @@ def above(shares: NDArray[np.float64], resource: int, phase: int, level: float) 
     return float(shares[resource, phase, place])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def level_now(k: int, resource: int, standing: PlanArrays) -> float:
     """Level of the mean of a container's latest samples."""
-    samples = standing.samples[k]
-    seen = min(samples, LEVEL_SAMPLES)
+    recent, samples = standing.recent, standing.samples[k]
+    seen = max(1, min(samples, LEVEL_SAMPLES))
     total = 0.0
     for back in range(1, seen + 1):
-        total += standing.recent[k, (samples - back) % standing.recent.shape[1], resource]
+        total += recent[k, (samples - back) % recent.shape[1], resource]
     return math.log(total / seen + 1.0)
 
 
-@njit(cache=True, nogil=True)
-def price_of_violation(k: int, resource: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
-    """What it costs a container to be in violation all of the time, in floors."""
+@njit(cache=True, nogil=True, error_model="numpy")
+def price_of_violation(
+    k: int, resource: int, now: float, standing: PlanArrays, expected: Expected, weights: Weights
+) -> float:  # fmt: skip
+    """What it costs a container at level `now` to be in violation all of the time, in floors."""
     samples = standing.samples[k]
     mean = (standing.total[k, resource] + SIZE_LEANS * expected.mean[resource]) / (samples + SIZE_LEANS)
-    level = math.exp(level_now(k, resource, standing))
-    return float(weights.price[resource] * max(mean, LEVEL_COUNTS * level))
+    return float(weights.price[resource] * max(mean, LEVEL_COUNTS * math.exp(now)))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def expected_time(k: int, table: int, standing: PlanArrays, expected: Expected) -> NDArray[np.float64]:
     """float64 (phases,): the share of the coming time that a container is expected to spend in each."""
     buckets = expected.occupancy.shape[3]
@@ -103,41 +104,51 @@ def expected_time(k: int, table: int, standing: PlanArrays, expected: Expected) 
     return occupancy
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def coming_demands(
     k: int,
     resource: int,
     now: float,
     occupancy: NDArray[np.float64],
     standing: PlanArrays,
-    expected: Expected,
 ) -> Demands:
     """What container `k`, at level `now`, may demand in the coming time: told once for all levels that are tried."""
+    present, own_samples, own_sum = standing.phase[k], standing.own_samples[k], standing.own_sum[k, resource]
     tables, phases = np.empty(2 * len(occupancy), np.int64), np.empty(2 * len(occupancy), np.int64)
     shares, offsets = np.empty(2 * len(occupancy)), np.zeros(2 * len(occupancy))
     n = 0
     for phase in range(len(occupancy)):
         if occupancy[phase] <= NEGLIGIBLE:
             continue
-        if phase == standing.phase[k]:
+        if phase == present:
             tables[n], phases[n], shares[n], offsets[n] = STAYING, phase, occupancy[phase], now
             n += 1
             continue
-        samples = standing.own_samples[k, phase]
+        samples = own_samples[phase]
         own = samples / (samples + LEANS)
         tables[n], phases[n], shares[n] = VISITING, phase, occupancy[phase] * (1.0 - own)
         n += 1
         if samples > 0.0:
             tables[n], phases[n], shares[n] = RETURNING, phase, occupancy[phase] * own
-            offsets[n] = standing.own_sum[k, resource, phase] / samples
+            offsets[n] = own_sum[phase] / samples
             n += 1
     return Demands(tables[:n], phases[:n], shares[:n], offsets[:n])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
+def highest(resource: int, demands: Demands, expected: Expected) -> float:
+    """The highest level that may be demanded."""
+    tables, phases, offsets, largest = demands.tables, demands.phases, demands.offsets, expected.largest[resource]
+    high = -math.inf
+    for n in range(len(tables)):
+        high = max(high, offsets[n] + largest[tables[n], phases[n]])
+    return high
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def time_above(resource: int, level: float, demands: Demands, expected: Expected) -> float:
     """Expected share of the coming time in which the demand for a resource is above `level`."""
-    tables, phases, shares, offsets = demands  # once: a field of a tuple is counted as a reference each time
+    tables, phases, shares, offsets = demands
     staying, visiting, returning = expected.staying, expected.visiting, expected.returning
     share = 0.0
     for n in range(len(tables)):
@@ -151,13 +162,14 @@ def time_above(resource: int, level: float, demands: Demands, expected: Expected
     return share
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def may_change(k: int, expert: int, resource: int, standing: PlanArrays) -> bool:
     """Whether the budget has a resize left, or there is no waiting for it."""
-    return bool(standing.budget[k, expert, resource] >= 1.0 or standing.streak[k, expert, resource] >= URGENT)
+    left, streak = standing.budget[k, expert, resource], standing.streak[k, expert, resource]
+    return bool(left >= 1.0 or streak >= URGENT)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def surely_stays(
     asked: float, least: float, resource: int, price: float, correction: float, demands: Demands, expected: Expected,
     weights: Weights,
@@ -173,20 +185,20 @@ def surely_stays(
     while amount > asked:
         there = price * shortage(resource, amount, correction, demands, expected, weights)
         left = (asked + here - there) / worth
-        if left > NEARER * amount:
+        if left >= amount - NEARER * abs(amount):
             return False
         amount = left
     amount = asked / worth
     while amount > least:
         there = price * shortage(resource, amount, correction, demands, expected, weights)
         left = (asked + here - there) / worth
-        if left > NEARER * amount:
+        if left >= amount - NEARER * abs(amount):
             return False
         amount = left
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def shortage(
     resource: int, amount: float, correction: float, demands: Demands, expected: Expected, weights: Weights
 ) -> float:
@@ -194,27 +206,22 @@ def shortage(
     return time_above(resource, math.log1p(max(amount, 0.0) * weights.tolerance) - correction, demands, expected)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
-    """What is cheapest for the coming time, in floors; what was asked last where a change does not pay."""
-    asked = standing.asked[k, PLAN, resource]
-    if not (math.isnan(asked) or may_change(k, PLAN, resource, standing)):
-        return float(asked)
+    """What is cheapest for the coming time, in floors; what was asked last where a change does not pay.
+
+    It is for `may_change` to say whether one is allowed.
+    """
+    asked, correction = standing.asked[k, PLAN, resource], standing.correction[k, PLAN, resource]
     now, occupancy = level_now(k, resource, standing), expected_time(k, table, standing, expected)
-    correction = standing.correction[k, PLAN, resource]
     # Demand grows with the correction itself: the price must outgrow it, or the same shortage stays the cheapest.
-    price = price_of_violation(k, resource, standing, expected, weights) * math.exp(2.0 * correction)
+    price = price_of_violation(k, resource, now, standing, expected, weights) * math.exp(2.0 * correction)
+    demands = coming_demands(k, resource, now, occupancy, standing)
     # The level now and the largest of each phase that may come bound what can be worth its price.
-    low, high = max(min(now, 0.0), now - 1.0), now + expected.largest[resource, 0, standing.phase[k]]
-    for phase in range(len(occupancy)):
-        if occupancy[phase] > NEGLIGIBLE and phase != standing.phase[k]:
-            high = max(high, expected.largest[resource, 1, phase])
-            if standing.own_samples[k, phase] > 0.0:
-                own = standing.own_sum[k, resource, phase] / standing.own_samples[k, phase]
-                high = max(high, own + expected.largest[resource, 2, phase])
+    low = max(min(now, 0.0), now - 1.0)
+    high = max(now + expected.largest[resource, STAYING, standing.phase[k]], highest(resource, demands, expected))
     high += correction
     best, least = 0.0, math.inf
-    demands = coming_demands(k, resource, now, occupancy, standing, expected)
     lowest = math.expm1(low - (high - low) / (CANDIDATES - 1))
     if not math.isnan(asked) and surely_stays(
         asked, lowest, resource, price, correction, demands, expected, weights

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from recommender.kernels.guarantee import held
-from recommender.kernels.phase_plan import may_change, price_of_violation
+from recommender.kernels.phase_plan import level_now, may_change, price_of_violation
 from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATE, LATEST, PLAN, Expected, PlanArrays, Weights
 
 FOLLOWED = 10
@@ -36,24 +36,26 @@ RECORDED = 3.0
 """A violation counts so many times its price in the record: the plan is corrected for its own, a rule is new."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def largest_lately(k: int, rule: int, resource: int, standing: PlanArrays) -> float:
     """What a rule asks for, in floors; what it asked for last while that is near enough."""
+    recent, peaks, samples = standing.recent, standing.peaks, standing.samples[k]
+    asked, correction = standing.asked[k, rule, resource], standing.correction[k, rule, resource]
+    may = may_change(k, rule, resource, standing)
     largest = 0.0
     if rule == LATEST:
-        for place in range(min(standing.samples[k], FOLLOWED)):
-            largest = max(largest, standing.recent[k, place, resource])
+        for place in range(min(samples, FOLLOWED)):
+            largest = max(largest, recent[k, place, resource])
     else:
         for block in range(BLOCKS):
-            largest = max(largest, standing.peaks[k, block, resource])
-    wanted = max(largest * math.exp(standing.correction[k, rule, resource]), 1.0)
-    asked = standing.asked[k, rule, resource]
+            largest = max(largest, peaks[k, block, resource])
+    wanted = max(largest * math.exp(correction), 1.0)
     if math.isnan(asked):
         return wanted
-    return wanted if abs(wanted - asked) > OFF * asked and may_change(k, rule, resource, standing) else asked
+    return wanted if may and abs(wanted - asked) > OFF * asked else float(asked)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def hold_expert(
     k: int, expert: int, resource: int, amount: float, in_force: float, decided: bool, weights: Weights,
     standing: PlanArrays,
@@ -79,14 +81,15 @@ def hold_expert(
     standing.streak[k, expert, resource] = streak
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def keep_record(
     k: int, amounts: NDArray[np.float64], standing: PlanArrays, expected: Expected, weights: Weights
 ) -> None:  # fmt: skip
     """Price what each expert had decided for a sample, float64 (2,) in floors, and hold those that were not heard."""
     place = standing.samples[k] % LATE
     for resource in range(2):
-        price = price_of_violation(k, resource, standing, expected, weights) if standing.samples[k] > 0 else 0.0
+        now = level_now(k, resource, standing)
+        price = price_of_violation(k, resource, now, standing, expected, weights) if standing.samples[k] > 0 else 0.0
         for expert in range(EXPERTS):
             asked = standing.asked[k, expert, resource]
             in_force = standing.lately[k, place, expert, resource]
@@ -100,14 +103,21 @@ def keep_record(
                 hold_expert(k, expert, resource, amounts[resource], in_force, True, weights, standing)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def choose(k: int, resource: int, credit: float, standing: PlanArrays, weights: Weights) -> None:
     """Let another have the say once its record is plainly cheaper; the plan is given a credit, and begins."""
-    asked, record = standing.asked[k, :, resource], standing.record[k, :, resource]
+    asked, record = standing.asked, standing.record
+    most = best = 0
+    for expert in range(1, EXPERTS):
+        if asked[k, expert, resource] > asked[k, most, resource]:
+            most = expert
+        if record[k, expert, resource] < record[k, best, resource]:
+            best = expert
     if standing.samples[k] <= UNTRIED:
-        standing.chosen[k, resource] = np.argmax(asked)
+        standing.chosen[k, resource] = most
         return
     begins = standing.samples[k] <= 2 * UNTRIED
-    now, best = PLAN if begins else standing.chosen[k, resource], np.argmin(record)
-    worth = weights.resize + (credit if now == PLAN else 0.0)
-    standing.chosen[k, resource] = best if record[now] - record[best] > worth * asked[now] else now
+    now = PLAN if begins else standing.chosen[k, resource]
+    worth = (weights.resize + (credit if now == PLAN else 0.0)) * asked[k, now, resource]
+    dearer = record[k, now, resource] - record[k, best, resource] > worth
+    standing.chosen[k, resource] = best if dearer else now

@@ -2,6 +2,10 @@
 
 Amounts are in floors (the least that is ever allocated), and levels are the natural logarithm of an amount plus one: a
 container ten times as large as any seen differs from it by an offset, and an idle one by nothing.
+
+Kernels read what they need of these tuples before they branch, and divide by NumPy's rules, which have no branch that
+raises: Numba counts a reference to every array of a tuple that lives on behind a branch, which takes longer than the
+arithmetic.
 """
 
 from __future__ import annotations

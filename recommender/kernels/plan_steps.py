@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from recommender.kernels.phase_plan import cheapest
+from recommender.kernels.phase_plan import cheapest, may_change
 from recommender.kernels.plan_advice import choose, hold_expert, keep_record, largest_lately
 from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, PLAN, Expected, PlanArrays, Weights
 
@@ -16,7 +16,7 @@ MOST_SAVED = 2.0
 """Resizes that can be saved up."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def take_in(k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample: float, standing: PlanArrays) -> None:
     """A sample of a container, float64 (2,) in floors, and its phase; a negative one is unknown, the last of all."""
     phases = standing.own_samples.shape[1]
@@ -40,19 +40,21 @@ def take_in(k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample
             standing.budget[k, expert, resource] = min(left, MOST_SAVED)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def stands(k: int, resource: int, standing: PlanArrays) -> float:
     """What is asked for, by whoever has the say."""
     return float(standing.asked[k, standing.chosen[k, resource], resource])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def decide(k: int, table: int, resources: int, standing: PlanArrays, expected: Expected, weights: Weights) -> None:
     """What each expert asks for of the first `resources`."""
     for resource in range(resources):
         for expert in range(EXPERTS):
             before = standing.asked[k, expert, resource]
-            if expert == PLAN:
+            if expert == PLAN and not math.isnan(before) and not may_change(k, PLAN, resource, standing):
+                asked = before
+            elif expert == PLAN:
                 asked = cheapest(k, resource, table, standing, expected, weights)
             else:
                 asked = largest_lately(k, expert, resource, standing)
@@ -62,7 +64,7 @@ def decide(k: int, table: int, resources: int, standing: PlanArrays, expected: E
             standing.asked[k, expert, resource] = asked
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def observe_each(
     slots: NDArray[np.int64],
     amounts: NDArray[np.float64],
@@ -77,7 +79,7 @@ def observe_each(
         take_in(slots[row], amounts[row], phases[row], weights.changes_per_sample, standing)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def hold_each(
     slots: NDArray[np.int64],
     amounts: NDArray[np.float64],
@@ -95,7 +97,7 @@ def hold_each(
                 )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def decide_each(
     slots: NDArray[np.int64],
     tables: NDArray[np.int64],
@@ -111,7 +113,7 @@ def decide_each(
             choose(slots[row], resource, expected.credit[tables[row]], standing, weights)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def follow_run(
     k: int,
     amounts: NDArray[np.float64],

@@ -84,7 +84,7 @@ def time_above(cores: float, state: PlanState) -> float:
     expected = certain([1.0, 4.0]).expected(occupied([0.7, 0.3]), LATE, 12)
     arrays = state.standing
     now, level = kernel.level_now(0, CPU, arrays), math.log1p(cores / FLOOR)
-    demands = kernel.coming_demands(0, CPU, now, expected.occupancy[0, 0, 0, 0], arrays, expected)
+    demands = kernel.coming_demands(0, CPU, now, expected.occupancy[0, 0, 0, 0], arrays)
     return kernel.time_above(CPU, level, demands, expected)
 
 
@@ -122,6 +122,31 @@ def test_it_is_raised_before_the_phase_and_lowered_when_the_graph_says_it_pays()
 def test_what_is_in_force_stays_when_a_resize_costs_more_than_it_saves() -> None:
     assert planned([1.0, 0.0], price_cores=5.0, in_force=1.03) == pytest.approx(1.03)
     assert planned([1.0, 0.0], price_cores=5.0, in_force=4.0, may_change=False) == pytest.approx(4.0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1), st.floats(0.0, 10.0), st.floats(0.01, 30.0), st.floats(0.0, 1.0), st.floats(0.0, 60.0)
+)
+def test_what_surely_stays_is_what_the_whole_search_would_have_left(
+    seed: int, cores: float, in_force: float, correction: float, price: float
+) -> None:
+    """Demands of three phases are spread at random, around whatever stands."""
+    rng = np.random.default_rng(seed)
+    spread = np.sort(rng.normal(0.0, 0.5, (2, len(LATER), 3, QUANTILES)), axis=-1).astype(np.float32)
+    visiting = np.log1p(rng.uniform(0.1, 10.0, (2, 3, 1)) / FLOOR) + spread[:, 0]
+    demand = DemandModel(
+        spread, visiting.astype(np.float32), spread[:, 1], np.full(2, 1.0 / FLOOR), certain([1.0]).violations
+    )
+    expected, state = demand.expected(occupied(rng.dirichlet(np.ones(3)).tolist()), LATE, 12), PlanState(3, 1)
+    state.dwell[0], state.samples[0], state.recent[0] = 1, 10, cores / FLOOR
+    state.total[0] = 10.0 * state.recent[0, 0]
+    state.asked[0], state.correction[0] = in_force / FLOOR, correction
+    known = 0, CPU, 0, state.standing, expected, weights_of(np.full(2, price), TARGET, 0.05)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kernel, "surely_stays", lambda *_: False)
+        searched = kernel.cheapest.py_func(*known)
+    assert kernel.cheapest(*known) == pytest.approx(searched, rel=1e-12)
 
 
 def asked_of_steady(use: float, learned_cores: list[float], shares: list[float]) -> FloatArray:
