@@ -15,8 +15,10 @@ from tests.longest_first import LONGEST_FIRST
 
 
 def pytest_configure() -> None:
-    """Kernels are those of this checkout; Ctrl-C ends what tests start, also when they run in the background of a shell,
-    which ignores it."""
+    """Kernels are those of this checkout.
+
+    Ctrl-C ends what tests start, also when they run in the background of a shell, which ignores it.
+    """
     drop_outdated()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

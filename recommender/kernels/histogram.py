@@ -4,8 +4,9 @@ Symbols follow the upstream recommender: a bucket n covers start(n) .. start(n +
 start(n) = first x (ratio^n - 1) / (ratio - 1); a weight added at time t counts 2^((t - reference) / half-life); the
 reference moves forward before the exponent grows past its limit.
 
-One `Histogram` of arrays holds one resource, a state array what memory peaks need besides. The caller owns them, so
-that a container can be advanced in pieces.
+The histograms of both resources are one array, float64 (2, WIDTH), a state array what memory peaks need besides. The
+caller owns them, so that a container can be advanced in pieces. They are few and there are no other arguments but
+numbers, since handing over an array takes longer than adding a sample: `Histogram` has views of a row.
 """
 
 from __future__ import annotations
@@ -70,11 +71,9 @@ SHARES = (0.5, ESTIMATION.percentile, 0.95)
 
 
 class Histogram(NamedTuple):
-    """Arrays of one resource: weights and bucket starts float64 (number,), sums float64 (N_SUMS,),
-    marks int64 (N_MARKS,)."""
+    """Arrays of one resource: weights float64 (number,), sums float64 (N_SUMS,), marks int64 (N_MARKS,)."""
 
     weights: NDArray[np.float64]
-    starts: NDArray[np.float64]
     sums: NDArray[np.float64]
     marks: NDArray[np.int64]
 
@@ -82,6 +81,9 @@ class Histogram(NamedTuple):
 # Places in Histogram.sums and Histogram.marks.
 TOTAL, REFERENCE_S, BELOW, N_SUMS = 0, 1, 2, 3
 LOWEST, HIGHEST, POINTER, STALE, N_MARKS = 0, 1, 2, 3, 4
+
+WIDTH = CPU_BUCKETS.number + N_SUMS + N_MARKS
+"""Of a row: weights, sums, and marks as whole numbers in the same bytes."""
 
 # Places in the float64 state array of `advance`; times are NaN until there is one.
 FIRST_CPU_S, LAST_CPU_S, CPU_SAMPLES = 0, 1, 2
@@ -92,6 +94,23 @@ NEAR_TIE = 1e-9
 """A running sum this close to the threshold, relative to the total, is added up afresh: order of addition decides."""
 
 NANOCORES_PER_MILLICORE = 1e6
+
+
+def _starts_of(buckets: Buckets) -> NDArray[np.float64]:
+    powers = np.power(buckets.ratio, np.arange(buckets.number, dtype=float))
+    starts: NDArray[np.float64] = buckets.first * (powers - 1.0) / (buckets.ratio - 1.0)
+    return starts
+
+
+CPU_STARTS, MEMORY_STARTS = _starts_of(CPU_BUCKETS), _starts_of(MEMORY_BUCKETS)
+"""float64 (number,): where each bucket starts, in cores and bytes."""
+
+
+@njit(cache=True, nogil=True)
+def histogram_of(histograms: NDArray[np.float64], resource: int) -> Histogram:
+    """Views of the row of a resource."""
+    row, number = histograms[resource], CPU_BUCKETS.number
+    return Histogram(row[:number], row[number : number + N_SUMS], row[number + N_SUMS :].view(np.int64))
 
 
 @njit(cache=True, nogil=True)
@@ -161,7 +180,7 @@ def subtract_sample(histogram: Histogram, buckets: Buckets, value: float, weight
 
 
 @njit(cache=True, nogil=True)
-def percentile(histogram: Histogram, epsilon: float, share: float) -> float:
+def percentile(histogram: Histogram, starts: NDArray[np.float64], epsilon: float, share: float) -> float:
     """End of the first bucket at which the cumulative weight reaches `share` of the total; 0 when empty.
 
     The last bucket of all has no end; its start is returned. `histogram` is OUT: it remembers where the percentile
@@ -188,7 +207,7 @@ def percentile(histogram: Histogram, epsilon: float, share: float) -> float:
             below += weights[pointer]
             pointer += 1
     marks[POINTER], sums[BELOW], marks[STALE] = pointer, below, 0
-    return float(histogram.starts[min(pointer + 1, len(weights) - 1)])
+    return float(starts[min(pointer + 1, len(weights) - 1)])
 
 
 @njit(cache=True, nogil=True)
@@ -200,8 +219,7 @@ def request_of(amount: float, margin: float, floor: float, ceiling: float) -> fl
 
 @njit(cache=True, nogil=True)
 def estimate(
-    cpu: Histogram,
-    memory: Histogram,
+    histograms: NDArray[np.float64],
     floors: tuple[float, float],
     factors: tuple[float, float, float],
     requests: NDArray[np.float64],
@@ -210,7 +228,7 @@ def estimate(
 
     Parameters
     ----------
-    cpu, memory
+    histograms
         OUT: they remember where a percentile stood.
     floors
         Of CPU and memory, in millicores and bytes.
@@ -219,11 +237,13 @@ def estimate(
     requests
         OUT float64 (3, 2): cores and bytes.
     """
-    for number in range(len(SHARES)):
-        for resource in range(2):
-            per_unit = 1000.0 if resource == 0 else 1.0
-            epsilon = CPU_BUCKETS.epsilon if resource == 0 else MEMORY_BUCKETS.epsilon
-            found = percentile(cpu if resource == 0 else memory, epsilon, SHARES[number])
+    for resource in range(2):
+        histogram = histogram_of(histograms, resource)
+        starts = CPU_STARTS if resource == 0 else MEMORY_STARTS
+        epsilon = CPU_BUCKETS.epsilon if resource == 0 else MEMORY_BUCKETS.epsilon
+        per_unit = 1000.0 if resource == 0 else 1.0
+        for number in range(len(SHARES)):
+            found = percentile(histogram, starts, epsilon, SHARES[number])
             base = request_of(math.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
             amount = min(base * factors[number], ESTIMATION.ceiling) if base > 0.0 else 0.0
             requests[number, resource] = max(math.floor(amount), floors[resource]) / per_unit
@@ -302,16 +322,16 @@ def observe(
 
 @njit(cache=True, nogil=True)
 def take_in(
-    cpu: Histogram,
-    memory: Histogram,
+    histograms: NDArray[np.float64],
     window_s: float,
     usage: NDArray[np.float64],
     first_cell: int,
     step_s: float,
     state: NDArray[np.float64],
 ) -> None:
-    """Take in samples of a grid, float64 (n, 2) with NaN in gaps, where nothing is in force; `cpu`, `memory`, `state`
+    """Take in samples of a grid, float64 (n, 2) with NaN in gaps, where nothing is in force; `histograms` and `state`
     are OUT, and times are whole seconds."""
+    cpu, memory = histogram_of(histograms, 0), histogram_of(histograms, 1)
     for row in range(len(usage)):
         if not math.isnan(usage[row, 0]):
             time_s = np.rint((first_cell + row) * step_s)
@@ -329,8 +349,7 @@ class Samples(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def advance(
-    cpu: Histogram,
-    memory: Histogram,
+    histograms: NDArray[np.float64],
     window_s: float,
     samples: Samples,
     decided: bool,
@@ -341,7 +360,7 @@ def advance(
 
     Parameters
     ----------
-    cpu, memory
+    histograms
         OUT.
     decided
         True when there was a decision before this block; until the first one the declared requests are in force.
@@ -350,12 +369,13 @@ def advance(
     allocations
         OUT float64 (d, 2), cores and bytes.
     """
+    cpu, memory = histogram_of(histograms, 0), histogram_of(histograms, 1)
     n, decision = len(samples.usage), 0
     for row in range(n + 1):
         if decision < len(samples.decisions) and samples.decisions[decision] == row:
             share = ESTIMATION.percentile
-            millicores = float(math.floor(percentile(cpu, CPU_BUCKETS.epsilon, share) * 1000.0))
-            amount = percentile(memory, MEMORY_BUCKETS.epsilon, share)
+            millicores = float(math.floor(percentile(cpu, CPU_STARTS, CPU_BUCKETS.epsilon, share) * 1000.0))
+            amount = percentile(memory, MEMORY_STARTS, MEMORY_BUCKETS.epsilon, share)
             allocations[decision, 0] = (
                 request_of(millicores, ESTIMATION.margin, ESTIMATION.floor_millicores, ESTIMATION.ceiling) / 1000.0
             )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from recommender.kernels import histogram as kernel
-from recommender.kernels.histogram import CPU_BUCKETS, DAY_S, ESTIMATION, MEMORY_BUCKETS
-from recommender.records import Block, ContainerFacts, FloatArray
+from recommender.kernels.histogram import DAY_S, ESTIMATION
+from recommender.records import CPU, MEMORY, Block, ContainerFacts, FloatArray
 
 WINDOW_S = DAY_S
 """One memory peak is kept in each, by default."""
@@ -33,26 +32,21 @@ class Estimate:
     upper: FloatArray
 
 
-def empty_histogram(buckets: kernel.Buckets) -> kernel.Histogram:
-    """A histogram without samples."""
-    histogram = kernel.Histogram(
-        weights=np.zeros(buckets.number),
-        starts=_starts(buckets),
-        sums=np.zeros(kernel.N_SUMS),
-        marks=np.zeros(kernel.N_MARKS, np.int64),
-    )
-    histogram.sums[kernel.REFERENCE_S] = FIRST_REFERENCE_S
-    histogram.marks[kernel.LOWEST] = buckets.number - 1
-    histogram.marks[kernel.STALE] = 1
-    return histogram
+def empty_histograms() -> FloatArray:
+    """Those of both resources without samples, float64 (2, WIDTH)."""
+    histograms = np.zeros((2, kernel.WIDTH))
+    for resource in range(2):
+        histogram = histogram_of(histograms, resource)
+        histogram.sums[kernel.REFERENCE_S] = FIRST_REFERENCE_S
+        histogram.marks[kernel.LOWEST] = len(histogram.weights) - 1
+        histogram.marks[kernel.STALE] = 1
+    return histograms
 
 
-@cache
-def _starts(buckets: kernel.Buckets) -> FloatArray:
-    """float64 (number,): where each bucket starts; one array for all histograms, not to be changed."""
-    starts: FloatArray = buckets.first * (np.power(buckets.ratio, np.arange(buckets.number, dtype=float)) - 1.0)
-    starts /= buckets.ratio - 1.0
-    return starts
+def histogram_of(histograms: FloatArray, resource: int) -> kernel.Histogram:
+    """Views of the row of a resource, without compiling anything."""
+    views: kernel.Histogram = kernel.histogram_of.py_func(histograms, resource)
+    return views
 
 
 class HistogramPolicy:
@@ -81,12 +75,15 @@ class HistogramSession:
         One memory peak is kept in each; None for upstream's default.
     """
 
-    __slots__ = ("cpu", "decided", "memory", "state", "window_s")
+    __slots__ = ("cpu", "decided", "histograms", "memory", "state", "window_s")
 
     def __init__(self, shared: HistogramSession | None = None, memory_interval_s: float | None = None) -> None:
         self.window_s = WINDOW_S if memory_interval_s is None else float(memory_interval_s)
-        self.cpu: kernel.Histogram = empty_histogram(CPU_BUCKETS) if shared is None else shared.cpu
-        self.memory: kernel.Histogram = empty_histogram(MEMORY_BUCKETS) if shared is None else shared.memory
+        if shared is None:
+            self.histograms = empty_histograms()
+            self.cpu, self.memory = histogram_of(self.histograms, CPU), histogram_of(self.histograms, MEMORY)
+        else:
+            self.histograms, self.cpu, self.memory = shared.histograms, shared.cpu, shared.memory
         self.state = np.zeros(kernel.N_STATE)
         for place in (
             kernel.FIRST_CPU_S,
@@ -104,13 +101,13 @@ class HistogramSession:
             np.ascontiguousarray(block.usage), np.ascontiguousarray(requests), block.timestamps, block.decisions
         )
         allocations = np.empty((len(block.decisions), 2))
-        kernel.advance(self.cpu, self.memory, self.window_s, samples, self.decided, self.state, allocations)
+        kernel.advance(self.histograms, self.window_s, samples, self.decided, self.state, allocations)
         self.decided = self.decided or len(allocations) > 0
         return allocations
 
     def take(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
         """Take in what was used in successive cells of a grid, float64 (n, 2), NaN in gaps; nothing is decided."""
-        kernel.take_in(self.cpu, self.memory, self.window_s, usage, first_cell, step_s, self.state)
+        kernel.take_in(self.histograms, self.window_s, usage, first_cell, step_s, self.state)
 
     def observe_oom(self, at_s: float, memory_bytes: float) -> None:
         """Take in what a container that was killed for memory is taken to have needed, bump included.
@@ -147,7 +144,7 @@ class HistogramSession:
         The bounds are wide while there is little history: lower = base(p50) x (1 + 0.001 / c)^-2 and
         upper = base(p95) x (1 + 1 / c), c being the confidence.
         """
-        return estimate_of(self.cpu, self.memory, self.confidence())
+        return estimate_of(self, self.confidence())
 
     def explain(self) -> Mapping[str, Any]:
         return {
@@ -172,17 +169,13 @@ def confidence_of(sessions: Iterable[HistogramSession]) -> float:
     return float(min((last_s - first_s) / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
 
 
-def estimate_of(
-    cpu: kernel.Histogram, memory: kernel.Histogram, confidence: float, floors: tuple[float, float] = FLOORS
-) -> Estimate:
+def estimate_of(session: HistogramSession, confidence: float, floors: tuple[float, float] = FLOORS) -> Estimate:
     """The default recommender's three requests, see `requests_of`."""
-    return Estimate(*requests_of(cpu, memory, confidence, floors))
+    return Estimate(*requests_of(session, confidence, floors))
 
 
-def requests_of(
-    cpu: kernel.Histogram, memory: kernel.Histogram, confidence: float, floors: tuple[float, float] = FLOORS
-) -> FloatArray:
-    """Lower bound, target and upper bound from two histograms, the bounds wide while confidence is low: float64 (3, 2).
+def requests_of(session: HistogramSession, confidence: float, floors: tuple[float, float] = FLOORS) -> FloatArray:
+    """Lower bound, target and upper bound of a session, float64 (3, 2), the bounds wide while confidence is low.
 
     Parameters
     ----------
@@ -191,5 +184,5 @@ def requests_of(
     """
     widths = ((1 + 0.001 / confidence) ** -2.0, 1 + 1 / confidence) if confidence > 0 else (0.0, np.inf)
     requests = np.empty((3, 2))
-    kernel.estimate(cpu, memory, floors, (widths[0], 1.0, widths[1]), requests)
+    kernel.estimate(session.histograms, floors, (widths[0], 1.0, widths[1]), requests)
     return requests

@@ -71,16 +71,16 @@ class HistogramAggregate:
         """The same as one array, float64 (3, 2), when the confidence is known already."""
         if not confidence and not self.samples and not self.past.memory.sums[kernel.TOTAL]:
             return None
-        return requests_of(self.past.cpu, self.past.memory, confidence, floors=(0.0, 0.0))
+        return requests_of(self.past, confidence, floors=(0.0, 0.0))
 
     def most_used(self) -> Amounts:
         """Cores and bytes: the end of the highest bucket that holds anything, of CPU and of memory; 0 for none."""
         cpu, memory = self.past.cpu, self.past.memory
-        return _highest(cpu), _highest(memory)
+        return _highest(cpu, kernel.CPU_STARTS), _highest(memory, kernel.MEMORY_STARTS)
 
 
-def _highest(histogram: kernel.Histogram) -> float:
+def _highest(histogram: kernel.Histogram, starts: FloatArray) -> float:
     highest = int(histogram.marks[kernel.HIGHEST])
     if not histogram.sums[kernel.TOTAL]:
         return 0.0
-    return float(histogram.starts[min(highest + 1, len(histogram.starts) - 1)])
+    return float(starts[min(highest + 1, len(starts) - 1)])

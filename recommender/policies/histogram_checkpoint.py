@@ -129,8 +129,7 @@ def _add(whole: kernel.Histogram, part: kernel.Histogram, buckets: kernel.Bucket
         return
     if not whole.sums[kernel.TOTAL]:
         for ours, theirs in zip(whole, part, strict=True):
-            if ours is not theirs:  # where the buckets start is one array for all
-                ours[:] = theirs
+            ours[:] = theirs
         return
     ours_s, theirs_s = whole.sums[kernel.REFERENCE_S], part.sums[kernel.REFERENCE_S]
     reference_s = max(ours_s, theirs_s)

@@ -53,7 +53,7 @@ class Default:
     def _said(self, number: int) -> ContainerRecommendation:
         self._take(number)
         session = self._sessions[number]
-        estimate = estimate_of(session.cpu, session.memory, confidence_of([session]), floors=(0.0, 0.0))
+        estimate = estimate_of(session, confidence_of([session]), floors=(0.0, 0.0))
         (one,) = constrain({CONTAINER: estimate}, lambda _: self._policy, self._limits)
         return one
 

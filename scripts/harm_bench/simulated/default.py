@@ -91,7 +91,7 @@ class DefaultRecommender:
             sessions = _sessions(found)
             whole = merged(sessions) if len(found) > 1 else next((one.past for one in found), HistogramSession())
             if workload.pods or any(session.state[kernel.CPU_SAMPLES] for session in sessions):
-                estimates[spec.name] = estimate_of(whole.cpu, whole.memory, confidence_of(sessions), floors=(0.0, 0.0))
+                estimates[spec.name] = estimate_of(whole, confidence_of(sessions), floors=(0.0, 0.0))
         said = constrain(estimates, lambda name: workload.vpa.policy, SharedLimits())
         workload.vpa.recommendation = {one.container: one for one in said}
 

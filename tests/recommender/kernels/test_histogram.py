@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from baselines.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
-from recommender.policies.histogram import HistogramPolicy, HistogramSession, empty_histogram
+from recommender.policies.histogram import HistogramPolicy, HistogramSession
 from recommender.records import Block, ContainerFacts, FloatArray
 
 NOON = 1_700_000_000 - 1_700_000_000 % DAY_S + DAY_S // 2
@@ -83,11 +83,11 @@ def test_confidence_narrows_the_bounds_as_the_golden_table_says(
 
 @pytest.mark.parametrize(("percent_high", "target", "upper_base"), [(4, 126, 126), (7, 126, 1168), (12, 1168, 1168)])
 def test_two_levels_give_the_level_that_the_percentile_meets(percent_high: int, target: int, upper_base: int) -> None:
-    histogram = empty_histogram(CPU_BUCKETS)
+    histogram = HistogramSession().cpu
     for sample in range(100):
         kernel.add_sample(histogram, CPU_BUCKETS, 1.0 if sample < percent_high else 0.1, 0.1, float(NOON))
     for share, expected in ((0.9, target), (0.95, upper_base)):
-        found = np.floor(kernel.percentile(histogram, CPU_BUCKETS.epsilon, share) * 1000)
+        found = np.floor(kernel.percentile(histogram, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) * 1000)
         assert kernel.request_of(found, 0.15, 25.0, 1e14) == expected
 
 
@@ -131,7 +131,7 @@ def test_the_oom_bump_does_not_run_away_on_its_own_bumps() -> None:
 
 
 def test_the_reference_moves_on_without_changing_a_percentile() -> None:
-    fast, slow = empty_histogram(CPU_BUCKETS), NaiveHistogram(0.01)
+    fast, slow = HistogramSession().cpu, NaiveHistogram(0.01)
     generator = np.random.default_rng(0)
     references = set()
     # Not whole days apart: weights of exact powers of two would make exact ties.
@@ -141,7 +141,7 @@ def test_the_reference_moves_on_without_changing_a_percentile() -> None:
         slow.samples.append((value, 0.1, time))
         references.add(fast.sums[kernel.REFERENCE_S])
         for share in (0.5, 0.9, 0.95):
-            assert kernel.percentile(fast, CPU_BUCKETS.epsilon, share) == pytest.approx(
+            assert kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) == pytest.approx(
                 slow.percentile(share), rel=1e-12
             )
     assert len(references) == 3
@@ -186,18 +186,18 @@ def test_every_decision_agrees_with_the_slow_twin(
 @settings(max_examples=60, deadline=None)
 def test_the_remembered_percentile_is_the_one_added_up_afresh(values: list[float], share: float) -> None:
     """Equal weights make ties; samples arrive one by one and the percentile is asked after each."""
-    fast = empty_histogram(CPU_BUCKETS)
+    fast = HistogramSession().cpu
     for value in values:
         kernel.add_sample(fast, CPU_BUCKETS, value, 0.1, float(NOON))
-        asked_before = kernel.percentile(fast, CPU_BUCKETS.epsilon, share)
+        asked_before = kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share)
         fast.marks[kernel.STALE] = 1
-        assert kernel.percentile(fast, CPU_BUCKETS.epsilon, share) == asked_before
+        assert kernel.percentile(fast, kernel.CPU_STARTS, CPU_BUCKETS.epsilon, share) == asked_before
 
 
 def test_what_is_added_and_taken_back_leaves_nothing() -> None:
-    histogram = empty_histogram(MEMORY_BUCKETS)
+    histogram = HistogramSession().memory
     for value in (1e8, 3e9):
         kernel.add_sample(histogram, MEMORY_BUCKETS, value, 1.0, float(NOON))
     for value in (3e9, 1e8):
         kernel.subtract_sample(histogram, MEMORY_BUCKETS, value, 1.0, float(NOON))
-    assert kernel.percentile(histogram, MEMORY_BUCKETS.epsilon, 0.9) == 0.0
+    assert kernel.percentile(histogram, kernel.MEMORY_STARTS, MEMORY_BUCKETS.epsilon, 0.9) == 0.0

@@ -197,15 +197,15 @@ def test_a_second_trip_changes_nothing_and_a_first_one_little(seed: int, samples
     status = checkpoint_status([session], later_s)
     loaded = session_of(status, "a/b")
     assert checkpoint_status([loaded], later_s) == status
-    for before, after, buckets in (
-        (session.cpu, loaded.cpu, CPU_BUCKETS),
-        (session.memory, loaded.memory, MEMORY_BUCKETS),
+    for before, after, buckets, starts in (
+        (session.cpu, loaded.cpu, CPU_BUCKETS, kernel.CPU_STARTS),
+        (session.memory, loaded.memory, MEMORY_BUCKETS, kernel.MEMORY_STARTS),
     ):
         # Each of the buckets is off by at most half of a ten-thousandth of the heaviest one.
         moved = np.count_nonzero(before.weights) * before.weights.max() / before.weights.sum() / 10_000
         for share in (0.5, 0.9, 0.95):
-            low, high = (kernel.percentile(before, buckets.epsilon, share + sign * moved) for sign in (-1, 1))
-            assert low <= kernel.percentile(after, buckets.epsilon, share) <= high
+            low, high = (kernel.percentile(before, starts, buckets.epsilon, share + sign * moved) for sign in (-1, 1))
+            assert low <= kernel.percentile(after, starts, buckets.epsilon, share) <= high
 
 
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
