@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import TARGET
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Group
+from recommender.engine.member import slots_of
 from recommender.engine.memory import memory_words
 from recommender.engine.options import Options
 from recommender.engine.rails import RAILS, Guarded, guarded, notes_of
@@ -75,17 +77,16 @@ class Advising:
         """
         groups = self._groups.arrays
         holds_s = np.minimum(LOOKED_UP_EVERY_S, 0.1 * DAY_S * groups.known_days[slots])
-        for slot in slots[now_s >= groups.known_s[slots] + holds_s].tolist():
-            self.remember(slot)
-            self._groups.ask_histogram(slot, now_s)
+        due = slots[now_s >= groups.known_s[slots] + holds_s]
+        self.remember(due.tolist())
+        self._groups.ask_histograms(due, now_s)
 
-    def remember(self, slot: int) -> None:
-        """Bring the history of a group up to the latest samples."""
+    def remember(self, slots: Iterable[int]) -> None:
+        """Bring the histories of groups up to the latest samples."""
         members = self._fleet.members
-        for instance in self._groups.instances[slot]:
-            member = members.get(instance)
-            if member is not None and self._fleet.arrays.group[member.slot] != NOBODY:
-                self._fleet.remember(member)
+        known = [members.get(instance) for slot in slots for instance in self._groups.instances[slot]]
+        theirs = slots_of([member for member in known if member is not None])
+        self._fleet.remember(theirs[self._fleet.arrays.group[theirs] != NOBODY])
 
     def _say(self, advised: FloatArray, situation: Situation) -> None:
         """Targets of those groups of which something changed."""

@@ -180,7 +180,7 @@ class Containers:
         for instance in gone:
             member = self.members.pop(instance, None)
             if member is not None:
-                self.remember(member)
+                self.remember(slots_of([member]))
                 del self.by_slot[member.slot]
                 self.arrays.alive[member.slot] = False
                 self._free.append(member.slot)
@@ -188,13 +188,15 @@ class Containers:
 
     # -- what is known of a member ---------------------------------------------------------------------------------
 
-    def remember(self, member: Member) -> None:
-        """Bring the history of a container up to its latest sample."""
-        slot = member.slot
-        if rows := int(self.arrays.unremembered[slot]):
-            first_cell = int(self.arrays.last_cell[slot]) - rows + 1
-            member.history.take(self.rows.newest_usage(slot, rows), first_cell, self.step_s)
-            self.arrays.unremembered[slot] = 0
+    def remember(self, slots: IntArray) -> None:
+        """Bring the histories of containers up to their latest samples."""
+        arrays = self.arrays
+        slots = slots[arrays.unremembered[slots] > 0]
+        rows = arrays.unremembered[slots]
+        first_cells = arrays.last_cell[slots] - rows + 1
+        for slot, n, first_cell in zip(slots.tolist(), rows.tolist(), first_cells.tolist(), strict=True):
+            self.by_slot[slot].history.take(self.rows.newest_usage(slot, n), first_cell, self.step_s)
+        arrays.unremembered[slots] = 0
 
     def confidence(self, member: Member) -> float:
         """How far inside its phase a container is: 1 at the centre, 0 at the border and beyond."""
@@ -363,8 +365,7 @@ class Containers:
         arrays = self.arrays
         for counted in (arrays.last_cell, arrays.undecided, arrays.unremembered):
             counted[slots] += 1
-        for slot in slots[arrays.unremembered[slots] >= self.rows.width].tolist():
-            self.remember(self.by_slot[slot])
+        self.remember(slots[arrays.unremembered[slots] >= self.rows.width])
 
     def _enter(self, slots: IntArray, labels: IntArray) -> None:
         """Other phases than before, int64 (m,)."""

@@ -160,7 +160,7 @@ class Engine:
     def history(self, group: Group) -> HistogramAggregate:
         """What the default recommender would know of a group, up to the latest samples."""
         slot = self.groups.slots[group]
-        self._advising.remember(slot)
+        self._advising.remember([slot])
         return self.groups.history[slot]
 
     def used(self, group: Group) -> Amounts:

@@ -16,7 +16,7 @@ from recommender.errors import BadInput
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, FloatArray
+from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 
@@ -127,19 +127,24 @@ class Groups:
             if (history := self._history_of.pop(instance, None)) is not None:
                 history.leave(instance.pod_uid)
 
-    def ask_histogram(self, slot: int, now_s: float) -> None:
-        """What the default recommender would say of a group now.
+    def ask_histograms(self, slots: IntArray, now_s: float) -> None:
+        """What the default recommender would say of these now, each at most once.
 
         Of memory that nothing is known of it says nothing: what stands, or what the containers have, is taken for it.
         """
-        history, arrays = self.history[slot], self.arrays
-        confidence = history.confidence()
-        requests = history.requests(confidence)
-        arrays.known[slot], arrays.known_s[slot], arrays.known_days[slot] = np.nan, now_s, confidence
-        if requests is not None:
-            arrays.known[slot] = requests
-            if not history.past.memory.sums[kernel.TOTAL]:
-                arrays.known[slot, :, MEMORY] = np.fmax(arrays.published[slot, MEMORY], arrays.had[slot, MEMORY])
+        arrays, known, days = self.arrays, np.full((len(slots), 3, 2), np.nan), np.zeros(len(slots))
+        unknown = []
+        for place, slot in enumerate(slots.tolist()):
+            history = self.history[slot]
+            days[place] = confidence = history.confidence()
+            requests = history.requests(confidence)
+            if requests is not None:
+                known[place] = requests
+                if not history.past.memory.sums.item(kernel.TOTAL):
+                    unknown.append(place)
+        stands = np.fmax(arrays.published[slots[unknown], MEMORY], arrays.had[slots[unknown], MEMORY])
+        known[unknown, :, MEMORY] = stands[:, np.newaxis]
+        arrays.known[slots], arrays.known_s[slots], arrays.known_days[slots] = known, now_s, days
 
     def most_used(self, slot: int) -> FloatArray:
         """float64 (2,): cores and bytes, the most that is known to have been used; 0 where nothing is."""

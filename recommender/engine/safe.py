@@ -40,7 +40,7 @@ def safe_value(
     arrays = groups.arrays
     before, live = arrays.published[slot], [one for one in running if not one.finished]
     old = any(one.started_s is not None and now_s - one.started_s >= OLD_S for one in live)
-    groups.ask_histogram(slot, now_s)
+    groups.ask_histograms(np.array([slot]), now_s)
     known = arrays.known[slot]
     if old or np.isnan(before).any() or np.isnan(known).any():
         return None

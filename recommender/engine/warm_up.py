@@ -7,7 +7,7 @@ import numpy as np
 from recommender.compiling import compile_apart
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
-from recommender.engine.member import NewContainer
+from recommender.engine.member import NewContainer, slots_of
 from recommender.model import BUNDLED, PhaseModel, load
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Sample
@@ -36,8 +36,8 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
             for n in range(CONTAINERS)
         )
         fleet.decide(fleet.due(now_s), now_s)
+    fleet.remember(slots_of(list(fleet)))
     for member in fleet:
-        fleet.remember(member)
         member.history.estimate()
 
 

@@ -184,10 +184,10 @@ def test_no_memory_known_is_not_zero_but_what_stands_or_what_the_containers_have
     groups = Groups()
     groups.add(MAIN, GroupStart(history, (1.0, 4.8 * GIB)), NOW_S, MARGIN)
     slot = groups.slots[MAIN]
-    groups.ask_histogram(slot, NOW_S)
+    groups.ask_histograms(np.array([slot]), NOW_S)
     assert groups.arrays.known[slot, :, MEMORY].tolist() == [4.8 * GIB] * 3
     groups.look_through(slot, [running(requests=(1.0, 6 * GIB))])
-    groups.ask_histogram(slot, NOW_S)
+    groups.ask_histograms(np.array([slot]), NOW_S)
     assert groups.arrays.known[slot, :, MEMORY].tolist() == [6 * GIB] * 3
 
 
