@@ -22,8 +22,8 @@ GONE_ROUNDS = 40
 MOST_RUNS = 100_000
 """Of so many runs that may be resumed it is known which pod began them."""
 
-Run = tuple[str, str]
-"""UID of a Job, and completion index: what a pod is replaced in."""
+Run = tuple[str, str, str]
+"""Namespace, UID of a Job, and completion index: what a pod is replaced in. Who makes a pod may name any owner in it."""
 
 
 class Home(NamedTuple):
@@ -70,7 +70,7 @@ def run_of(pod: Pod) -> Run | None:
     """What a pod is replaced in, where a Job does that."""
     if pod.owner is None or pod.owner.kind != "Job":
         return None
-    return pod.owner.uid, pod.annotations.get(COMPLETION_INDEX, "")
+    return pod.key.namespace, pod.owner.uid, pod.annotations.get(COMPLETION_INDEX, "")
 
 
 class ContainerIndex:

@@ -278,6 +278,14 @@ def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resu
         placed.select([state], Report())
         homes = [placed.index.of(instance(pod.key.name)) for pod in pods]
         assert [None if home is None else home.running().begun_by for home in homes] == begun_by
+    stranger = replace(first, key=ObjectKey("elsewhere", "pod-9"), uid="uid-9")
+    records.pods = {"a": [first], "b": [replace(stranger, deleting=True)]}
+    other = placing(records)
+    theirs = VpaState(replace(read_vpa(a_vpa("b")), key=ObjectKey("elsewhere", "b")))
+    other.select([theirs, state], Report())
+    home = other.index.of(instance("pod-0"))
+    assert home is not None
+    assert home.running().begun_by == "", "a pod of another namespace may name the same owner"
     records.pods = {"a": [replace(second, annotations={})]}
     placed.select([state], Report())
     home = placed.index.of(instance("pod-1"))
