@@ -23,7 +23,7 @@ MOST_RUNS = 100_000
 """Of so many runs that may be resumed it is known which pod began them."""
 
 Run = tuple[str, str, str]
-"""Namespace, UID of a Job, and completion index: what a pod is replaced in. Who makes a pod may name any owner in it."""
+"""Namespace, UID of a Job, and completion index: what a pod is replaced in. Who makes a pod may name any owner."""
 
 
 class Home(NamedTuple):
