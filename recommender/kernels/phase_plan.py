@@ -181,20 +181,14 @@ def surely_stays(
     """
     worth = 1.0 + weights.resize - HAIR
     here = price * shortage(resource, asked, correction, demands, expected, weights)
-    amount = (asked + here) / worth
-    while amount > asked:
-        there = price * shortage(resource, amount, correction, demands, expected, weights)
-        left = (asked + here - there) / worth
-        if left >= amount - NEARER * abs(amount):
-            return False
-        amount = left
-    amount = asked / worth
-    while amount > least:
-        there = price * shortage(resource, amount, correction, demands, expected, weights)
-        left = (asked + here - there) / worth
-        if left >= amount - NEARER * abs(amount):
-            return False
-        amount = left
+    for begin, end in (((asked + here) / worth, asked), (asked / worth, least)):
+        amount = begin
+        while amount > end:
+            there = price * shortage(resource, amount, correction, demands, expected, weights)
+            left = (asked + here - there) / worth
+            if left >= amount - NEARER * abs(amount):
+                return False
+            amount = left
     return True
 
 
