@@ -100,51 +100,41 @@ def asked():
 """
 
 
-def test_what_an_earlier_version_left_compiled_is_compiled_anew_also_where_its_classes_are_gone(tmp_path: Path) -> None:
+def asked(folder: Path, module: str, *, dropping: bool = False) -> subprocess.CompletedProcess[str]:
+    """A process that prints what a module of a folder says when it is asked, with or without what is outdated."""
     environ = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    environ["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
+    environ["PYTHONPATH"] = os.pathsep.join((str(folder), str(Path(__file__).parents[2])))
+    drop = (
+        "from pathlib import Path; from recommender.compiling import drop_outdated; "
+        f"drop_outdated(Path({str(folder)!r}))\n"
+    )
+    command = (sys.executable, "-B", "-c", f"{drop if dropping else ''}import {module}; print({module}.asked())")
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
-    def told(before: str = "") -> subprocess.CompletedProcess[str]:
-        command = (sys.executable, "-B", "-c", f"{before}\nimport pair; print(pair.asked())")
-        return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
+def test_what_an_earlier_version_left_compiled_is_compiled_anew_also_where_its_classes_are_gone(tmp_path: Path) -> None:
     (tmp_path / "pair.py").write_text(OF_A_PAIR.format(name="Pair"))
-    assert told().stdout == "3.0\n"
+    assert asked(tmp_path, "pair").stdout == "3.0\n"
     (index,) = (tmp_path / "__pycache__").glob("pair.total-*.nbi")
     long_ago = index.stat().st_mtime - 10.0
     (tmp_path / "pair.py").write_text(OF_A_PAIR.format(name="Both"))
     os.utime(tmp_path / "pair.py", (long_ago, long_ago))  # as installers do that keep the times of an archive
-    assert "Can't get attribute 'Pair'" in told().stderr, "what happens if nobody looks"
-    dropping = (
-        "from pathlib import Path; from recommender.compiling import drop_outdated; "
-        f"drop_outdated(Path({str(tmp_path)!r}))"
-    )
-    assert told(dropping).stdout == "3.0\n"
+    assert "Can't get attribute 'Pair'" in asked(tmp_path, "pair").stderr, "what happens if nobody looks"
+    assert asked(tmp_path, "pair", dropping=True).stdout == "3.0\n"
     (kept,) = (tmp_path / "__pycache__").glob("pair.total-*.nbi")
     compiled_s = kept.stat().st_mtime
-    assert told(dropping).stdout == "3.0\n"
+    assert asked(tmp_path, "pair", dropping=True).stdout == "3.0\n"
     assert kept.stat().st_mtime == compiled_s, "what is of the present version stays"
 
 
 def test_a_module_that_calls_another_is_compiled_anew_when_that_one_is_replaced(tmp_path: Path) -> None:
     """Numba keeps what the other was when it was compiled: it looks at the file of the caller alone."""
-    environ = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    environ["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
-
-    def told(before: str = "") -> str:
-        command = (sys.executable, "-B", "-c", f"{before}\nimport caller; print(caller.asked())")
-        return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
-
     compiled = "from numba import njit\n{imports}\n@njit(cache=True)\ndef {name}():\n    return {value}\n"
     (tmp_path / "called.py").write_text(compiled.format(imports="", name="answer", value=1))
     (tmp_path / "caller.py").write_text(
         compiled.format(imports="from called import answer", name="asked", value="answer()")
     )
-    assert told() == "1\n"
+    assert asked(tmp_path, "caller").stdout == "1\n"
     (tmp_path / "called.py").write_text(compiled.format(imports="", name="answer", value=2))
-    assert told() == "1\n", "what happens if nobody looks"
-    dropping = (
-        "from pathlib import Path; from recommender.compiling import drop_outdated; "
-        f"drop_outdated(Path({str(tmp_path)!r}))"
-    )
-    assert told(dropping) == "2\n"
+    assert asked(tmp_path, "caller").stdout == "1\n", "what happens if nobody looks"
+    assert asked(tmp_path, "caller", dropping=True).stdout == "2\n"
