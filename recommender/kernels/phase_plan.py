@@ -105,13 +105,7 @@ def expected_time(k: int, table: int, standing: PlanArrays, expected: Expected) 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def coming_demands(
-    k: int,
-    resource: int,
-    now: float,
-    occupancy: NDArray[np.float64],
-    standing: PlanArrays,
-) -> Demands:
+def coming_demands(k: int, resource: int, now: float, occupancy: NDArray[np.float64], standing: PlanArrays) -> Demands:
     """What container `k`, at level `now`, may demand in the coming time: told once for all levels that are tried."""
     present, own_samples, own_sum = standing.phase[k], standing.own_samples[k], standing.own_sum[k, resource]
     tables, phases = np.empty(2 * len(occupancy), np.int64), np.empty(2 * len(occupancy), np.int64)
@@ -204,7 +198,7 @@ def shortage(
 def cheapest(k: int, resource: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> float:
     """What is cheapest for the coming time, in floors; what was asked last where a change does not pay.
 
-    It is for `may_change` to say whether one is allowed.
+    It is for `may_change` to say whether a change is allowed.
     """
     asked, correction = standing.asked[k, PLAN, resource], standing.correction[k, PLAN, resource]
     now, occupancy = level_now(k, resource, standing), expected_time(k, table, standing, expected)

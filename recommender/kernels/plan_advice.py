@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from recommender.kernels.guarantee import held
-from recommender.kernels.phase_plan import level_now, may_change, price_of_violation
+from recommender.kernels.phase_plan import level_now, price_of_violation
 from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATE, LATEST, PLAN, Expected, PlanArrays, Weights
 
 FOLLOWED = 10
@@ -38,10 +38,12 @@ RECORDED = 3.0
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def largest_lately(k: int, rule: int, resource: int, standing: PlanArrays) -> float:
-    """What a rule asks for, in floors; what it asked for last while that is near enough."""
+    """What a rule asks for, in floors; what it asked for last while that is near enough.
+
+    It is for `may_change` to say whether a change is allowed.
+    """
     recent, peaks, samples = standing.recent, standing.peaks, standing.samples[k]
     asked, correction = standing.asked[k, rule, resource], standing.correction[k, rule, resource]
-    may = may_change(k, rule, resource, standing)
     largest = 0.0
     if rule == LATEST:
         for place in range(min(samples, FOLLOWED)):
@@ -52,7 +54,7 @@ def largest_lately(k: int, rule: int, resource: int, standing: PlanArrays) -> fl
     wanted = max(largest * math.exp(correction), 1.0)
     if math.isnan(asked):
         return wanted
-    return wanted if may and abs(wanted - asked) > OFF * asked else float(asked)
+    return wanted if abs(wanted - asked) > OFF * asked else float(asked)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -89,7 +91,7 @@ def keep_record(
     place = standing.samples[k] % LATE
     for resource in range(2):
         now = level_now(k, resource, standing)
-        price = price_of_violation(k, resource, now, standing, expected, weights) if standing.samples[k] > 0 else 0.0
+        price = price_of_violation(k, resource, now, standing, expected, weights)
         for expert in range(EXPERTS):
             asked = standing.asked[k, expert, resource]
             in_force = standing.lately[k, place, expert, resource]

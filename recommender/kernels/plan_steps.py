@@ -52,9 +52,9 @@ def decide(k: int, table: int, resources: int, standing: PlanArrays, expected: E
     for resource in range(resources):
         for expert in range(EXPERTS):
             before = standing.asked[k, expert, resource]
-            if expert == PLAN and not math.isnan(before) and not may_change(k, PLAN, resource, standing):
-                asked = before
-            elif expert == PLAN:
+            if not math.isnan(before) and not may_change(k, expert, resource, standing):
+                continue
+            if expert == PLAN:
                 asked = cheapest(k, resource, table, standing, expected, weights)
             else:
                 asked = largest_lately(k, expert, resource, standing)
