@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from recommender.engine.foresight import EVERYBODY, PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
 from recommender.engine.rows import Rows
+from recommender.engine.seen import Samples
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder
@@ -29,7 +29,6 @@ from recommender.records import (
     ContainerFacts,
     FloatArray,
     IntArray,
-    Sample,
 )
 from recommender.slots import SlotArrays
 
@@ -140,23 +139,22 @@ class Containers:
         arrays.previous_phase[changed], arrays.phase[changed] = UNKNOWN_PHASE, labels[others]
         arrays.since_cell[changed] = arrays.last_cell[changed]
 
-    def observe(self, samples: Iterable[tuple[Instance, Sample]], now_s: float = math.inf) -> list[Member]:
-        """Take in samples, oldest first for each container; returns whose they were, once for each new row.
+    def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
+        """Take in samples; returns whose they were, once for each new row.
 
         A sample of the cell of the latest one raises that one's use where it is larger; an earlier one is dropped. One
         that cannot be right is refused by itself.
         """
         self.changes, self.refused, self.entered = [], [], np.empty(0, np.int64)
-        placed = list(samples)
-        told = np.fromiter(chain.from_iterable([sample for _, sample in placed]), np.float64, 3 * len(placed))
-        usable = self._usable(placed, told := told.reshape(-1, 3), now_s)
+        whose, told = samples
+        usable = self._usable(samples, now_s)
         if math.isfinite(now_s):
             self._follow_clock(now_s)
         cells = (told[usable, 0] // self.step_s).astype(np.int64)
         fresh: list[Member] = []
         for cell in np.unique(cells).tolist():
             which = usable[cells == cell]
-            fresh += self._observe_cell(cell, [placed[at][0] for at in which.tolist()], told[which])
+            fresh += self._observe_cell(cell, [whose[at] for at in which.tolist()], told[which])
         return fresh
 
     def promise(self, target_violation: tuple[float, float], resizes_per_hour: float) -> None:
@@ -218,8 +216,9 @@ class Containers:
 
     # -- samples ---------------------------------------------------------------------------------------------------
 
-    def _usable(self, placed: Sequence[tuple[Instance, Sample]], told: FloatArray, now_s: float) -> IntArray:
-        """Which samples, float64 (m, 3), may be taken in; of the others it is noted why not."""
+    def _usable(self, samples: Samples, now_s: float) -> IntArray:
+        """Which may be taken in; of the others it is noted why not."""
+        whose, told = samples
         at_s, cpu_cores, memory_bytes = told.T
         faults: tuple[tuple[str, BoolArray], ...] = (
             ("not a number", np.logical_not(np.isfinite(told).all(axis=1))),
@@ -229,7 +228,7 @@ class Containers:
         )
         good = np.ones(len(told), bool)
         for why, wrong in faults:
-            self.refused += [(placed[at][0], why) for at in np.flatnonzero(good & wrong).tolist()]
+            self.refused += [(whose[at], why) for at in np.flatnonzero(good & wrong).tolist()]
             good &= ~wrong
         return np.flatnonzero(good)
 

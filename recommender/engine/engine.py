@@ -28,7 +28,7 @@ from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.memory import decide_memory
 from recommender.engine.options import Options
 from recommender.engine.safe import safe_value
-from recommender.engine.seen import Memory, Nothing, Seen
+from recommender.engine.seen import Memory, Nothing, Samples, Seen
 from recommender.engine.shares import Shares, Work
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
@@ -259,13 +259,7 @@ class Engine:
 
     def _take_samples(self, seen: Seen, now_s: float, report: Report) -> None:
         with report.guard("metrics"):
-            told = [
-                (instance, sample)
-                for instance, sample in seen.samples
-                if (running := self.running.get(instance)) is not None
-                and not running.finished
-                and running.group in self.groups.slots
-            ]
+            told = self._of_ours(seen.samples)
             fresh = self.fleet.observe(told, now_s)
             self._shares.observe(told, seen.evaluations, now_s)
             report.samples = len(fresh)
@@ -276,6 +270,17 @@ class Engine:
             slots = slots[self.fleet.arrays.group[slots] != NOBODY]
             judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
             self._see_memory(slots, now_s)
+
+    def _of_ours(self, samples: Samples) -> Samples:
+        """Those of containers that run and have a group."""
+        running, groups = self.running, self.groups.slots
+        ours = [
+            (one := running.get(instance)) is not None and not one.finished and one.group in groups
+            for instance in samples.whose
+        ]
+        if all(ours):  # as most often
+            return samples
+        return Samples([one for one, is_ours in zip(samples.whose, ours, strict=True) if is_ours], samples.told[ours])
 
     def _see_memory(self, slots: IntArray, now_s: float) -> None:
         arrays = self.fleet.arrays

@@ -23,12 +23,12 @@ from recommender.artifacts import ARRAYS, MANIFEST
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running
 from recommender.engine.options import Options
 from recommender.engine.plain import read
-from recommender.engine.seen import GroupStart, Seen
+from recommender.engine.seen import GroupStart, Samples, Seen
 from recommender.engine.target import Target
 from recommender.model import PhaseModel
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import Amounts, Sample
+from recommender.records import Amounts
 
 Json = Any
 
@@ -89,8 +89,7 @@ def seen_content(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict
         Containers by their number in the record; those that are new get the next ones.
     """
     known = len(names)
-    whose = np.array([names.setdefault(instance, len(names)) for instance, _ in seen.samples], "<i4")
-    told = np.array([sample for _, sample in seen.samples], "<f8").reshape(-1, 3)
+    whose = np.array([names.setdefault(instance, len(names)) for instance in seen.samples.whose], "<i4")
     content = {
         "groups": list(seen.groups.items()),
         "containers": list(seen.containers.items()),
@@ -100,7 +99,7 @@ def seen_content(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict
         **({"nodes": dict(seen.nodes)} if seen.nodes else {}),
         **({"evaluations": list(seen.evaluations.items())} if seen.evaluations else {}),
     }
-    return content, whose.tobytes() + _shuffled(told.T)
+    return content, whose.tobytes() + _shuffled(seen.samples.told.T)
 
 
 def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instance]) -> Seen:
@@ -108,11 +107,11 @@ def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instan
     names += (Instance(*name) for name in content["names"])
     number = content["samples"]
     whose = np.frombuffer(columns.read(4 * number), "<i4").tolist()
-    told = _in_order(columns.read(24 * number), (3, number)).T.tolist()
+    told = _in_order(columns.read(24 * number), (3, number)).T
     return Seen(
         {Group(*group): read(Rules | None, rules) for group, rules in content["groups"]},
         {Instance(*instance): read(Running | None, running) for instance, running in content["containers"]},
-        [(names[who], Sample(*sample)) for who, sample in zip(whose, told, strict=True)],
+        Samples([names[who] for who in whose], np.ascontiguousarray(told)),
         [read(Kill, kill) for kill in content["kills"]],
         content.get("nodes", {}),
         {Instance(*instance): value for instance, value in content.get("evaluations", [])},
@@ -143,23 +142,18 @@ def start_of(content: Json) -> GroupStart:
     return GroupStart(HistogramAggregate(_history_of(history)), read(Amounts, standing), kept)
 
 
-def _arrays(session: HistogramSession) -> list[np.ndarray]:
-    histograms = (session.cpu, session.memory)
-    return [session.state] + [part for one in histograms for part in (one.weights, one.sums, one.marks)]
-
-
 def _history_content(session: HistogramSession) -> str | None:
     """None where nothing was seen, which is most often the case."""
-    texts, fresh = ([part.tobytes() for part in _arrays(one)] for one in (session, HistogramSession()))
-    return None if texts == fresh else base64.b64encode(b"".join(texts)).decode()
+    packed, fresh = (one.state.tobytes() + one.histograms.tobytes() for one in (session, HistogramSession()))
+    return None if packed == fresh else base64.b64encode(packed).decode()
 
 
 def _history_of(content: str | None) -> HistogramSession:
     session = HistogramSession()
     if content is not None:
         packed = io.BytesIO(base64.b64decode(content))
-        for part in _arrays(session):
-            part[:] = np.frombuffer(packed.read(part.nbytes), part.dtype)
+        for part in (session.state, session.histograms):
+            part[:] = np.frombuffer(packed.read(part.nbytes)).reshape(part.shape)
     return session
 
 

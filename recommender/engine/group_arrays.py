@@ -184,10 +184,12 @@ class GroupArrays(SlotArrays):
         lacks: BoolArray = (self.deferred_since_s < np.inf) | (now_s - self.last_deferred_s < FULL_S)
         return lacks
 
-    def recent_changes(self, now_s: float) -> IntArray:
-        """int64 (n,): how often the target changed within the last hour."""
-        changes: IntArray = (now_s - self.changed_s <= HOUR_S).sum(axis=1)
-        return changes
+    def changed_so_often(self, number: int, now_s: float) -> BoolArray:
+        """bool (n,): the target changed so many times within the last hour, or more often."""
+        if number <= 0:
+            return np.ones(len(self), bool)
+        often: BoolArray = now_s - self.changed_s[:, min(number, CHANGES) - 1] <= HOUR_S
+        return often
 
     def want(self, memory_bytes: FloatArray, now_s: float) -> None:
         """Note how much memory is wanted now, float64 (n,), so that less of it is had only after a while."""

@@ -13,7 +13,6 @@ from recommender.engine.group_arrays import CHANGES, DAY_S, PEAK_DAYS, GroupArra
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
 from recommender.errors import BadInput
-from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
@@ -132,18 +131,12 @@ class Groups:
 
         Of memory that nothing is known of it says nothing: what stands, or what the containers have, is taken for it.
         """
-        arrays, known, days = self.arrays, np.full((len(slots), 3, 2), np.nan), np.zeros(len(slots))
-        unknown = []
-        for place, slot in enumerate(slots.tolist()):
-            history = self.history[slot]
-            days[place] = confidence = history.confidence()
-            requests = history.requests(confidence)
-            if requests is not None:
-                known[place] = requests
-                if not history.past.memory.sums.item(kernel.TOTAL):
-                    unknown.append(place)
-        stands = np.fmax(arrays.published[slots[unknown], MEMORY], arrays.had[slots[unknown], MEMORY])
-        known[unknown, :, MEMORY] = stands[:, np.newaxis]
+        arrays, known = self.arrays, np.empty((len(slots), 3, 2))
+        days = [self.history[slot].ask(requests) for slot, requests in zip(slots.tolist(), known, strict=True)]
+        nothing, without_memory = ~known.any(axis=(1, 2)), ~known[:, :, MEMORY].any(axis=1)
+        stands = np.fmax(arrays.published[slots, MEMORY], arrays.had[slots, MEMORY])
+        known[without_memory, :, MEMORY] = stands[without_memory, np.newaxis]
+        known[nothing] = np.nan
         arrays.known[slots], arrays.known_s[slots], arrays.known_days[slots] = known, now_s, days
 
     def most_used(self, slot: int) -> FloatArray:

@@ -56,7 +56,6 @@ class LeadTime:
         self.configured_s, self.sample_s = configured_s, sample_s
         self._awaited: dict[Hashable, _Awaited] = {}
         self._delays_s: deque[float] = deque(maxlen=REMEMBERED)
-        self._delay_s = DEFAULT_DELAY_S
 
     def __len__(self) -> int:
         """How many resizes the measure rests on."""
@@ -65,7 +64,11 @@ class LeadTime:
     @property
     def seconds(self) -> float:
         """How long ahead to publish."""
-        return self._delay_s + self.sample_s if self.configured_s is None else self.configured_s
+        if self.configured_s is not None:
+            return self.configured_s
+        missing = [DEFAULT_DELAY_S] * (ENOUGH - len(self._delays_s))
+        known_s = sorted([*self._delays_s, *missing])
+        return known_s[math.ceil(QUANTILE * (len(known_s) - 1))] + self.sample_s
 
     def published(self, key: Hashable, target: Sequence[float], requests: Sequence[float], now_s: float) -> None:
         """A target stands published for a container.
@@ -103,7 +106,8 @@ class LeadTime:
         if _has(requests, awaited.target):
             del self._awaited[key]
             delay_s = max(0.0, now_s - awaited.since_s)
-            self._measured(delay_s)
+            if delay_s <= LONGEST_DELAY_S:
+                self._delays_s.append(delay_s)
             return delay_s
         if deferred:
             self._awaited[key] = _Awaited(awaited.target, -math.inf)
@@ -113,14 +117,6 @@ class LeadTime:
         """Containers that are gone are waited for no longer."""
         for key in [key for key in self._awaited if key not in present]:
             del self._awaited[key]
-
-    def _measured(self, delay_s: float) -> None:
-        if delay_s > LONGEST_DELAY_S:
-            return
-        self._delays_s.append(delay_s)
-        missing = [DEFAULT_DELAY_S] * (ENOUGH - len(self._delays_s))
-        known_s = sorted([*self._delays_s, *missing])
-        self._delay_s = known_s[math.ceil(QUANTILE * (len(known_s) - 1))]
 
 
 def _has(requests: Sequence[float], target: Sequence[float]) -> bool:

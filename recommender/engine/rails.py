@@ -216,15 +216,10 @@ def _kill_words(group: int, s: Situation, _: RailOptions) -> str:
     return f"a container was killed for memory: at least {s.kill_floor_bytes[group] / BYTES_PER_MIB:.0f} MiB"
 
 
-def _resize_limit(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
+def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Not more changes an hour than are allowed; what must rise always may, and bounds let the default's move."""
-    most = (s.recent_changes >= options.resizes_per_hour) & ~(s.evicts & s.as_default)
+    most = s.changed_enough & ~(s.evicts & s.as_default)
     return _where(most, np.fmax(s.applied, target), target)
-
-
-def _resize_limit_words(group: int, s: Situation, options: RailOptions) -> str:
-    changes = s.recent_changes[group]
-    return f"{changes} changes within the last hour: {options.resizes_per_hour} are allowed"
 
 
 def _room(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -270,7 +265,11 @@ RAILS: tuple[Rail, ...] = (
     Rail("slow shrink", _slow_shrink, _slow_shrink_words),
     Rail("silence", _silence, lambda *_: "as it stands, while nothing is told of it"),
     Rail("OOM bump", _kill, _kill_words),
-    Rail("resize limit", _resize_limit, _resize_limit_words),
+    Rail(
+        "resize limit",
+        _resize_limit,
+        lambda _, __, options: f"changed within the last hour as often as it may: {options.resizes_per_hour} times",
+    ),
     Rail("room", _room, _room_words),
 )
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
 
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import Amounts, Sample
+from recommender.records import Amounts, FloatArray, Sample
+
+
+class Samples(NamedTuple):
+    """Samples of containers, oldest first for each.
+
+    Attributes
+    ----------
+    whose
+        The container of each.
+    told
+        float64 (n, 3): what a `Sample` tells.
+    """
+
+    whose: Sequence[Instance] = ()
+    told: FloatArray = np.empty((0, 3))
+
+    @classmethod
+    def of(cls, samples: Iterable[tuple[Instance, Sample]]) -> Self:
+        """These, one by one."""
+        placed = list(samples)
+        return cls([instance for instance, _ in placed], np.array([one for _, one in placed], float).reshape(-1, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +45,7 @@ class Seen:
     containers
         Containers that are new or of which something changed; None for those that are gone.
     samples
-        Oldest first for each container.
+        What containers used.
     kills
         In the order in which they were seen.
     nodes
@@ -34,7 +57,7 @@ class Seen:
 
     groups: Mapping[Group, Rules | None] = field(default_factory=dict)
     containers: Mapping[Instance, Running | None] = field(default_factory=dict)
-    samples: Sequence[tuple[Instance, Sample]] = ()
+    samples: Samples = field(default_factory=Samples)
     kills: Sequence[Kill] = ()
     nodes: Mapping[str, float | None] = field(default_factory=dict)
     evaluations: Mapping[Instance, float] = field(default_factory=dict)

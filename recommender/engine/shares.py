@@ -24,10 +24,11 @@ from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measur
 from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
 from recommender.engine.keys import Group, Instance, Running
+from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
-from recommender.records import CPU, BoolArray, FloatArray, IntArray, Sample
+from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 AHEAD_S = 60.0
 """A sample so much from the future is from a wrong clock."""
@@ -182,22 +183,21 @@ class Shares:
         if (gone := self._containers.pop(instance, None)) is not None:
             self._came_or_went_s[gone.node] = now_s
 
-    def observe(
-        self, samples: Iterable[tuple[Instance, Sample]], evaluations: Mapping[Instance, float], now_s: float
-    ) -> None:
-        """What containers used, oldest first, and what was told last of their training.
+    def observe(self, samples: Samples, evaluations: Mapping[Instance, float], now_s: float) -> None:
+        """What containers used, and what was told last of their training.
 
         A sample that was told before is told again until there is another one; it counts once.
         """
-        for instance, sample in samples if self._containers else ():
+        told = zip(samples.whose, samples.told.tolist(), strict=True)
+        for instance, (at_s, cpu_cores, _) in told if self._containers else ():
             known = self._containers.get(instance)
-            if known is None or not sample.cpu_cores >= 0.0 or sample.timestamp_s > now_s + AHEAD_S:
+            if known is None or not cpu_cores >= 0.0 or at_s > now_s + AHEAD_S:
                 continue
-            passed_s = sample.timestamp_s - known.sampled_s
+            passed_s = at_s - known.sampled_s
             if -AHEAD_S <= passed_s <= 0.0:
                 continue
-            known.used_core_s += sample.cpu_cores * max(0.0, np.nan_to_num(passed_s))
-            known.used_cores, known.before_s, known.sampled_s = sample.cpu_cores, known.sampled_s, sample.timestamp_s
+            known.used_core_s += cpu_cores * max(0.0, np.nan_to_num(passed_s))
+            known.used_cores, known.before_s, known.sampled_s = cpu_cores, known.sampled_s, at_s
         for instance, evaluation in evaluations.items():
             if instance in self._containers and math.isfinite(evaluation):
                 self._containers[instance].evaluation = evaluation

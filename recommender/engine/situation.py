@@ -97,8 +97,8 @@ class Situation:
         float64 (n,): what must be had since a container was killed for memory; 0 without such an event.
     youngest_s
         float64 (n,): the age of the container that was started last; infinite where none runs.
-    recent_changes
-        int64 (n,): how often the target changed within the last hour.
+    changed_enough
+        bool (n,): the target changed within the last hour as often as it may.
     shared
         Nodes whose containers share them.
     most_cores
@@ -130,7 +130,7 @@ class Situation:
     keeps_peak: BoolArray
     kill_floor_bytes: FloatArray
     youngest_s: FloatArray
-    recent_changes: IntArray
+    changed_enough: BoolArray
     shared: Sequence[SharedNode]
     most_cores: FloatArray
 
@@ -221,7 +221,7 @@ def look(
         keeps_peak=_keeps_peak(groups, evicts, youngest_s, promised, fleet.lead_s),
         kill_floor_bytes=groups.kill_floor(now_s),
         youngest_s=youngest_s,
-        recent_changes=groups.recent_changes(now_s),
+        changed_enough=groups.changed_so_often(options.resizes_per_hour, now_s),
         shared=shared,
         most_cores=groups.most_cores,
     )

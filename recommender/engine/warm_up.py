@@ -8,9 +8,9 @@ from recommender.compiling import compile_apart
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer, slots_of
+from recommender.engine.seen import Samples
 from recommender.model import BUNDLED, PhaseModel, load
 from recommender.policies.histogram import HistogramSession
-from recommender.records import Sample
 
 CONTAINERS = 3
 
@@ -27,14 +27,11 @@ def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
 
 def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
     """Let a few invented containers live through two cycles."""
-    rng = np.random.default_rng(0)
+    rng, whose = np.random.default_rng(0), [Instance("ns", f"pod-{n}", "main") for n in range(CONTAINERS)]
     fleet = Fleet(model, step_s, cycle_samples, _introduce)
     for cell in range(2 * cycle_samples + model.detector.lag):
         now_s = cell * step_s
-        fleet.observe(
-            (Instance("ns", f"pod-{n}", "main"), Sample(now_s, *rng.uniform((0.1, 1e8), (2.0, 4e9))))
-            for n in range(CONTAINERS)
-        )
+        fleet.observe(Samples(whose, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
         fleet.decide(fleet.due(now_s), now_s)
     fleet.remember(slots_of(list(fleet)))
     for member in fleet:

@@ -71,7 +71,10 @@ SHARES = (0.5, ESTIMATION.percentile, 0.95)
 
 
 class Histogram(NamedTuple):
-    """Arrays of one resource: weights float64 (number,), sums float64 (N_SUMS,), marks int64 (N_MARKS,)."""
+    """Arrays of one resource: weights float64 (number,), sums float64 (N_SUMS,), marks int64 (N_MARKS,).
+
+    When samples came is noted among the sums of CPU alone: NaN before the first.
+    """
 
     weights: NDArray[np.float64]
     sums: NDArray[np.float64]
@@ -79,16 +82,15 @@ class Histogram(NamedTuple):
 
 
 # Places in Histogram.sums and Histogram.marks.
-TOTAL, REFERENCE_S, BELOW, N_SUMS = 0, 1, 2, 3
+TOTAL, REFERENCE_S, BELOW, FIRST_S, LAST_S, SAMPLES, N_SUMS = 0, 1, 2, 3, 4, 5, 6
 LOWEST, HIGHEST, POINTER, STALE, N_MARKS = 0, 1, 2, 3, 4
 
 WIDTH = CPU_BUCKETS.number + N_SUMS + N_MARKS
 """Of a row: weights, sums, and marks as whole numbers in the same bytes."""
 
 # Places in the float64 state array of `advance`; times are NaN until there is one.
-FIRST_CPU_S, LAST_CPU_S, CPU_SAMPLES = 0, 1, 2
-WINDOW_END_S, USAGE_PEAK, OOM_PEAK = 3, 4, 5
-IN_FORCE_CPU, IN_FORCE_MEMORY, IN_OOM_RUN, OOM_EVENTS, N_STATE = 6, 7, 8, 9, 10
+WINDOW_END_S, USAGE_PEAK, OOM_PEAK = 0, 1, 2
+IN_FORCE_CPU, IN_FORCE_MEMORY, IN_OOM_RUN, OOM_EVENTS, N_STATE = 3, 4, 5, 6, 7
 
 NEAR_TIE = 1e-9
 """A running sum this close to the threshold, relative to the total, is added up afresh: order of addition decides."""
@@ -218,13 +220,19 @@ def request_of(amount: float, margin: float, floor: float, ceiling: float) -> fl
 
 
 @njit(cache=True, nogil=True)
-def estimate(
-    histograms: NDArray[np.float64],
-    floors: tuple[float, float],
-    factors: tuple[float, float, float],
-    requests: NDArray[np.float64],
-) -> None:
-    """Requests at the percentiles of `SHARES`, each times a factor, never below the floor.
+def confidence_of(sums: NDArray[np.float64]) -> float:
+    """Days of history, or days' worth of samples at one a minute, whichever is less; of the sums of CPU."""
+    if sums[SAMPLES] == 0.0:
+        return 0.0
+    return float(min((sums[LAST_S] - sums[FIRST_S]) / DAY_S, sums[SAMPLES] / (DAY_S / 60.0)))
+
+
+@njit(cache=True, nogil=True)
+def estimate(histograms: NDArray[np.float64], floors: tuple[float, float], requests: NDArray[np.float64]) -> float:
+    """Requests at the percentiles of `SHARES`, never below the floor; returns the confidence.
+
+    The bounds are wide while there is little history: lower = base(p50) x (1 + 0.001 / c)^-2 and
+    upper = base(p95) x (1 + 1 / c), c being the confidence.
 
     Parameters
     ----------
@@ -232,11 +240,12 @@ def estimate(
         OUT: they remember where a percentile stood.
     floors
         Of CPU and memory, in millicores and bytes.
-    factors
-        One for each request.
     requests
-        OUT float64 (3, 2): cores and bytes.
+        OUT float64 (3, 2): lower bound, target and upper bound, cores and bytes; 0 without a sample and a floor.
     """
+    confidence, factors = confidence_of(histogram_of(histograms, 0).sums), (0.0, 1.0, np.inf)
+    if confidence > 0.0:
+        factors = ((1.0 + 0.001 / confidence) ** -2.0, 1.0, 1.0 + 1.0 / confidence)
     for resource in range(2):
         histogram = histogram_of(histograms, resource)
         starts = CPU_STARTS if resource == 0 else MEMORY_STARTS
@@ -247,6 +256,7 @@ def estimate(
             base = request_of(math.floor(found * per_unit), ESTIMATION.margin, 0.0, ESTIMATION.ceiling)
             amount = min(base * factors[number], ESTIMATION.ceiling) if base > 0.0 else 0.0
             requests[number, resource] = max(math.floor(amount), floors[resource]) / per_unit
+    return confidence
 
 
 @njit(cache=True, nogil=True)
@@ -304,10 +314,12 @@ def observe(
     nanocores = math.floor(cpu_cores * 1e9 + 0.5)
     millicores = math.ceil(nanocores / NANOCORES_PER_MILLICORE)
     add_sample(cpu, CPU_BUCKETS, millicores / 1000.0, ESTIMATION.cpu_weight, time_s)
-    if math.isnan(state[FIRST_CPU_S]):
-        state[FIRST_CPU_S] = time_s
-    state[LAST_CPU_S] = time_s
-    state[CPU_SAMPLES] += 1.0
+    seen = cpu.sums
+    if not time_s >= seen[FIRST_S]:
+        seen[FIRST_S] = time_s
+    if not time_s <= seen[LAST_S]:
+        seen[LAST_S] = time_s
+    seen[SAMPLES] += 1.0
     whole_bytes = float(math.ceil(memory_bytes))  # floats throughout: what follows is then compiled once
     add_memory(memory, window_s, state, whole_bytes, time_s, False)
     over = whole_bytes > state[IN_FORCE_MEMORY]

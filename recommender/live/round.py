@@ -12,11 +12,11 @@ from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import keeping
 from recommender.engine.engine import Engine, MakeFleet
-from recommender.engine.keys import Group, Instance, Kill, Rules
+from recommender.engine.keys import Group, Kill, Rules
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
 from recommender.engine.recording import RecordedEngine, Recorder
-from recommender.engine.seen import Seen
+from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
 from recommender.live.class_profiles import ClassProfiles
 from recommender.live.containers import ContainerIndex
@@ -34,7 +34,6 @@ from recommender.live.writing.publisher import Publisher
 from recommender.live.writing.showing import Showing, lacks_a_kill
 from recommender.live.writing.shutdown import by_urgency, leave_safe
 from recommender.policies.constraints import SharedLimits
-from recommender.records import Sample
 
 
 class Recommender:
@@ -253,10 +252,10 @@ class Recommender:
         report.each(self.vpas.values(), VpaState.name, look)
         return changes
 
-    def _samples(self, report: Report) -> list[tuple[Instance, Sample]]:
+    def _samples(self, report: Report) -> Samples:
         with report.guard("metrics"):
-            return list(self.index.samples_of(self.view.samples()))
-        return []
+            return Samples.of(self.index.samples_of(self.view.samples()))
+        return Samples()
 
     def _kills(self, report: Report) -> list[Kill]:
         found: list[Kill] = []

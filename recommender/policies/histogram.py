@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,6 @@ WINDOW_S = DAY_S
 """One memory peak is kept in each, by default."""
 
 FLOORS = (ESTIMATION.floor_millicores, ESTIMATION.floor_bytes)
-
-CONFIDENCE_INTERVAL_S = DAY_S
 
 FIRST_REFERENCE_S = -719_162 * DAY_S
 """Midnight of the first day of year 1, upstream's zero time: far enough back that the first sample moves it."""
@@ -38,6 +36,7 @@ def empty_histograms() -> FloatArray:
     for resource in range(2):
         histogram = histogram_of(histograms, resource)
         histogram.sums[kernel.REFERENCE_S] = FIRST_REFERENCE_S
+        histogram.sums[[kernel.FIRST_S, kernel.LAST_S]] = np.nan
         histogram.marks[kernel.LOWEST] = len(histogram.weights) - 1
         histogram.marks[kernel.STALE] = 1
     return histograms
@@ -85,14 +84,7 @@ class HistogramSession:
         else:
             self.histograms, self.cpu, self.memory = shared.histograms, shared.cpu, shared.memory
         self.state = np.zeros(kernel.N_STATE)
-        for place in (
-            kernel.FIRST_CPU_S,
-            kernel.LAST_CPU_S,
-            kernel.WINDOW_END_S,
-            kernel.IN_FORCE_CPU,
-            kernel.IN_FORCE_MEMORY,
-        ):
-            self.state[place] = np.nan
+        self.state[[kernel.WINDOW_END_S, kernel.IN_FORCE_CPU, kernel.IN_FORCE_MEMORY]] = np.nan
         self.decided = False
 
     def advance(self, block: Block) -> FloatArray:
@@ -126,8 +118,13 @@ class HistogramSession:
 
     @property
     def last_s(self) -> float:
-        """Unix seconds of the latest CPU sample; NaN before the first."""
-        return float(self.state[kernel.LAST_CPU_S])
+        """Unix seconds of the latest CPU sample of all that share the histograms; NaN before the first."""
+        return float(self.cpu.sums[kernel.LAST_S])
+
+    @property
+    def samples(self) -> int:
+        """CPU samples so far, of all that share the histograms."""
+        return int(self.cpu.sums[kernel.SAMPLES])
 
     @property
     def usage_peak_bytes(self) -> float:
@@ -136,53 +133,26 @@ class HistogramSession:
 
     def confidence(self) -> float:
         """Days of history, or days' worth of samples at one a minute, whichever is less; from CPU samples only."""
-        return confidence_of([self])
+        return float(kernel.confidence_of.py_func(self.cpu.sums))
 
-    def estimate(self) -> Estimate:
-        """The recommendation after the samples seen so far.
+    def estimate(self, floors: tuple[float, float] = FLOORS) -> Estimate:
+        """The recommendation after the samples seen so far, see `kernels.histogram.estimate`.
 
-        The bounds are wide while there is little history: lower = base(p50) x (1 + 0.001 / c)^-2 and
-        upper = base(p95) x (1 + 1 / c), c being the confidence.
+        Parameters
+        ----------
+        floors
+            Least millicores and bytes; by default those of the only container of a pod.
         """
-        return estimate_of(self, self.confidence())
+        requests = np.empty((3, 2))
+        kernel.estimate(self.histograms, floors, requests)
+        return Estimate(*requests)
 
     def explain(self) -> Mapping[str, Any]:
         return {
             "rule": "90th percentile of a decaying histogram plus 15 %",
-            "samples": int(self.state[kernel.CPU_SAMPLES]),
+            "samples": self.samples,
             "oom_events": int(self.state[kernel.OOM_EVENTS]),
             "confidence": self.confidence(),
             "cpu_cores": float(self.state[kernel.IN_FORCE_CPU]),
             "memory_bytes": float(self.state[kernel.IN_FORCE_MEMORY]),
         }
-
-
-def confidence_of(sessions: Iterable[HistogramSession]) -> float:
-    """Days of history of sessions that share their histograms, or days' worth of samples at one a minute, the less."""
-    first_s, last_s, samples = np.inf, -np.inf, 0.0
-    for session in sessions:
-        if (counted := session.state.item(kernel.CPU_SAMPLES)) > 0:
-            began_s, ended_s = session.state.item(kernel.FIRST_CPU_S), session.state.item(kernel.LAST_CPU_S)
-            first_s, last_s, samples = min(first_s, began_s), max(last_s, ended_s), samples + counted
-    if not samples:
-        return 0.0
-    return float(min((last_s - first_s) / CONFIDENCE_INTERVAL_S, samples / (CONFIDENCE_INTERVAL_S / 60.0)))
-
-
-def estimate_of(session: HistogramSession, confidence: float, floors: tuple[float, float] = FLOORS) -> Estimate:
-    """The default recommender's three requests, see `requests_of`."""
-    return Estimate(*requests_of(session, confidence, floors))
-
-
-def requests_of(session: HistogramSession, confidence: float, floors: tuple[float, float] = FLOORS) -> FloatArray:
-    """Lower bound, target and upper bound of a session, float64 (3, 2), the bounds wide while confidence is low.
-
-    Parameters
-    ----------
-    floors
-        Least millicores and bytes of each; by default those of the only container of a pod.
-    """
-    widths = ((1 + 0.001 / confidence) ** -2.0, 1 + 1 / confidence) if confidence > 0 else (0.0, np.inf)
-    requests = np.empty((3, 2))
-    kernel.estimate(session.histograms, floors, (widths[0], 1.0, widths[1]), requests)
-    return requests

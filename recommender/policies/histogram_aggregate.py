@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from recommender.kernels import histogram as kernel
-from recommender.policies.histogram import Estimate, HistogramSession, confidence_of, requests_of
+from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.records import Amounts, FloatArray
+
+NO_FLOORS = (0.0, 0.0)
 
 
 class HistogramAggregate:
@@ -35,14 +37,8 @@ class HistogramAggregate:
         return self._sessions[who]
 
     def leave(self, who: object) -> None:
-        """Let a container go: what it added stays, and so do the times and the number of its samples."""
-        session = self._sessions.pop(who, None)
-        if session is None or not session.state[kernel.CPU_SAMPLES]:
-            return
-        before, gone = self.past.state, session.state
-        before[kernel.FIRST_CPU_S] = np.fmin(before[kernel.FIRST_CPU_S], gone[kernel.FIRST_CPU_S])
-        before[kernel.LAST_CPU_S] = np.fmax(before[kernel.LAST_CPU_S], gone[kernel.LAST_CPU_S])
-        before[kernel.CPU_SAMPLES] += gone[kernel.CPU_SAMPLES]
+        """Let a container go: what it added stays."""
+        self._sessions.pop(who, None)
 
     @property
     def sessions(self) -> tuple[HistogramSession, ...]:
@@ -52,11 +48,11 @@ class HistogramAggregate:
     @property
     def samples(self) -> int:
         """CPU samples so far."""
-        return int(sum(session.state.item(kernel.CPU_SAMPLES) for session in self.sessions))
+        return self.past.samples
 
     def confidence(self) -> float:
         """Days of history, or days' worth of samples at one a minute, whichever is less."""
-        return confidence_of(self.sessions)
+        return self.past.confidence()
 
     def estimate(self) -> Estimate | None:
         """What the default recommender would say, before the minimum of a pod, which its containers share.
@@ -64,14 +60,13 @@ class HistogramAggregate:
         None before the first sample. A kill for memory counts as one: of a container that is killed again and again
         as soon as it has started, there is no other.
         """
-        requests = self.requests(self.confidence())
-        return None if requests is None else Estimate(*requests)
+        requests = np.empty((3, 2))
+        self.ask(requests)
+        return Estimate(*requests) if requests.any() else None
 
-    def requests(self, confidence: float) -> FloatArray | None:
-        """The same as one array, float64 (3, 2), when the confidence is known already."""
-        if not confidence and not self.samples and not self.past.memory.sums[kernel.TOTAL]:
-            return None
-        return requests_of(self.past, confidence, floors=(0.0, 0.0))
+    def ask(self, requests: FloatArray) -> float:
+        """The same into an array, OUT float64 (3, 2), 0 of what nothing is known of; returns the confidence."""
+        return float(kernel.estimate(self.past.histograms, NO_FLOORS, requests))
 
     def most_used(self) -> Amounts:
         """Cores and bytes: the end of the highest bucket that holds anything, of CPU and of memory; 0 for none."""

@@ -33,9 +33,6 @@ HEAVIEST = 10_000
 LARGEST_WEIGHT = 2**32 - 1
 """Upstream reads weights into 32 bits; a larger one would stop its list of checkpoints from ever being read."""
 
-COUNTED = [kernel.CPU_SAMPLES, kernel.OOM_EVENTS]
-"""Places in a session's state that add up over sessions."""
-
 Status = dict[str, Any]
 
 
@@ -45,19 +42,15 @@ def merged(sessions: Sequence[HistogramSession]) -> HistogramSession:
     Histograms that sessions share count once. The whole has no memory window: a peak belongs to the container instance
     that made it.
     """
-    whole, counted = HistogramSession(), set[int]()
-    for session in sessions:
-        for ours, theirs, buckets in (
-            (whole.cpu, session.cpu, CPU_BUCKETS),
-            (whole.memory, session.memory, MEMORY_BUCKETS),
-        ):
-            if id(theirs.weights) not in counted:
-                counted.add(id(theirs.weights))
-                _add(ours, theirs, buckets)
-    states, state = np.array([session.state for session in sessions]), whole.state
-    state[kernel.FIRST_CPU_S] = np.fmin.reduce(states[:, kernel.FIRST_CPU_S])
-    state[kernel.LAST_CPU_S] = np.fmax.reduce(states[:, kernel.LAST_CPU_S])
-    state[COUNTED] = states[:, COUNTED].sum(axis=0)
+    whole, distinct = HistogramSession(), {id(session.histograms): session for session in sessions}.values()
+    for session in distinct:
+        _add(whole.cpu, session.cpu, CPU_BUCKETS)
+        _add(whole.memory, session.memory, MEMORY_BUCKETS)
+    sums, seen = np.array([session.cpu.sums for session in distinct]), whole.cpu.sums
+    seen[kernel.FIRST_S] = np.fmin.reduce(sums[:, kernel.FIRST_S])
+    seen[kernel.LAST_S] = np.fmax.reduce(sums[:, kernel.LAST_S])
+    seen[kernel.SAMPLES] = sums[:, kernel.SAMPLES].sum()
+    whole.state[kernel.OOM_EVENTS] = sum(session.state[kernel.OOM_EVENTS] for session in sessions)
     return whole
 
 
@@ -74,9 +67,9 @@ def checkpoint_status(sessions: Sequence[HistogramSession], now_s: float) -> Sta
     status = {
         "version": VERSION,
         "lastUpdateTime": _text_of(now_s),
-        "firstSampleStart": _text_of(whole.state[kernel.FIRST_CPU_S]),
-        "lastSampleStart": _text_of(whole.state[kernel.LAST_CPU_S]),
-        "totalSamplesCount": int(whole.state[kernel.CPU_SAMPLES]),
+        "firstSampleStart": _text_of(whole.cpu.sums[kernel.FIRST_S]),
+        "lastSampleStart": _text_of(whole.last_s),
+        "totalSamplesCount": whole.samples,
         "cpuHistogram": _encoded(whole.cpu),
         "memoryHistogram": _encoded(whole.memory),
     }
@@ -115,9 +108,9 @@ def session_of(status: Mapping[str, Any], checkpoint: str) -> HistogramSession:
     samples = status.get("totalSamplesCount") or 0
     if type(samples) is not int or samples < 0:
         raise reading.refuse("totalSamplesCount", "is not a count")
-    session.state[kernel.CPU_SAMPLES] = samples
-    for place, field in ((kernel.FIRST_CPU_S, "firstSampleStart"), (kernel.LAST_CPU_S, "lastSampleStart")):
-        session.state[place] = reading.time_s(status.get(field), field, absent=math.nan)
+    session.cpu.sums[kernel.SAMPLES] = samples
+    for place, field in ((kernel.FIRST_S, "firstSampleStart"), (kernel.LAST_S, "lastSampleStart")):
+        session.cpu.sums[place] = reading.time_s(status.get(field), field, absent=math.nan)
     reading.fill(session.cpu, CPU_BUCKETS, status, "cpuHistogram")
     reading.fill(session.memory, MEMORY_BUCKETS, status, "memoryHistogram")
     return session

@@ -10,7 +10,8 @@ import numpy as np
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import ESTIMATION
 from recommender.policies.constraints import NoRules, SharedLimits, constrain
-from recommender.policies.histogram import HistogramSession, confidence_of, estimate_of
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import NO_FLOORS
 from recommender.records import Block, ContainerRecommendation
 from recommender.simulate.clock import Trace
 from recommender.simulate.told import Told
@@ -52,8 +53,7 @@ class Default:
 
     def _said(self, number: int) -> ContainerRecommendation:
         self._take(number)
-        session = self._sessions[number]
-        estimate = estimate_of(session, confidence_of([session]), floors=(0.0, 0.0))
+        estimate = self._sessions[number].estimate(NO_FLOORS)
         (one,) = constrain({CONTAINER: estimate}, lambda _: self._policy, self._limits)
         return one
 

@@ -14,13 +14,13 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options
-from recommender.engine.seen import Seen
+from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
-from recommender.records import ContainerRecommendation, FloatArray, Sample, UsageSeries, amounts_of
+from recommender.records import ContainerRecommendation, FloatArray, UsageSeries, amounts_of
 from recommender.simulate.clock import Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.told import Told
@@ -113,10 +113,10 @@ class Phasewise:
         costly = facts.devices > 0.0
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)
 
-    def _samples(self, told: Told) -> list[tuple[Instance, Sample]]:
+    def _samples(self, told: Told) -> Samples:
         at_s = self._at_s[self._begins[told.round.numbers] + told.round.positions]
-        whose = map(self._instances.__getitem__, told.round.numbers.tolist())
-        return list(zip(whose, map(Sample, at_s.tolist(), *told.usage.T.tolist()), strict=True))
+        whose = [self._instances[number] for number in told.round.numbers.tolist()]
+        return Samples(whose, np.column_stack([at_s, told.usage]))
 
     def _kills(self, told: Told) -> list[Kill]:
         now_s = told.round.now_s

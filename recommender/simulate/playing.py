@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,10 +16,6 @@ from recommender.simulate.told import Recommends, Told
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 """Of `class.peak`; a class of fewer runs has what was declared."""
-
-MADE_BETWEEN_LOOKS = 1_000_000
-"""Objects made until the garbage collector looks through them: what a play makes stays to its end, and by default it
-would look through all of it again and again, for a quarter of the time."""
 
 
 def play(
@@ -38,28 +32,17 @@ def play(
     begins = np.cumsum([0, *(len(trace.series) for trace in traces)])[:-1]
     first = np.array([trace.first for trace in traces])
     in_force = InForce(declared[begins], rules, step_s)
-    with _hardly_ever_collected():
-        for now in rounds(traces, step_s):
-            rows = begins[now.numbers] + now.positions
-            in_force.apply(now.now_s)
-            judged = now.positions >= first[now.numbers]
-            kills = in_force.use(now, judged, usage[rows, MEMORY], limit_bytes[rows])
-            told = Told(now, usage[rows], in_force.take_changed(), in_force.has, kills)
-            in_force.say(recommender.recommend(told), now.now_s)
-            for number in now.ended:
-                in_force.end(number)
-            progress(len(rows))
+    for now in rounds(traces, step_s):
+        rows = begins[now.numbers] + now.positions
+        in_force.apply(now.now_s)
+        judged = now.positions >= first[now.numbers]
+        kills = in_force.use(now, judged, usage[rows, MEMORY], limit_bytes[rows])
+        told = Told(now, usage[rows], in_force.take_changed(), in_force.has, kills)
+        in_force.say(recommender.recommend(told), now.now_s)
+        for number in now.ended:
+            in_force.end(number)
+        progress(len(rows))
     return in_force.kept
-
-
-@contextmanager
-def _hardly_ever_collected() -> Iterator[None]:
-    before = gc.get_threshold()
-    gc.set_threshold(MADE_BETWEEN_LOOKS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def played(trace: Trace, kept: Kept, options: ReplayOptions, rules: KillRules) -> Played | None:

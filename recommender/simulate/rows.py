@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from recommender.engine.classes import Classes
@@ -27,6 +29,10 @@ ALL_ROWS = (*ROWS, CLASS_RUNS, FLOWCON)
 
 FLEETS = {PHASEWISE: Fleet, CLASS_RUNS: ClassesAlone}
 """The rows that the engine speaks for, and who decides in it. They need a model."""
+
+MADE_BETWEEN_LOOKS = 1_000_000
+"""Objects made until the garbage collector looks through them: what a play makes stays to its end, and by default it
+would look through all of it again and again, for a quarter of the time."""
 
 ModelFor = Callable[[str], PhaseModel | None]
 Progress = Callable[[str, int, int], None]
@@ -57,6 +63,17 @@ class Cluster:
     history: Sequence[UsageSeries] = ()
 
 
+@contextmanager
+def _hardly_ever_collected() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(MADE_BETWEEN_LOOKS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@_hardly_ever_collected()
 def play_rows(
     names: Sequence[str], series: Sequence[UsageSeries], cluster: Cluster, progress: Progress | None = None
 ) -> tuple[dict[str, dict[str, Played]], dict[str, str]]:

@@ -135,10 +135,10 @@ class PriorHistory:
 
     def _reaches_back(self, told: HistogramSession, kept: HistogramSession | None, start_s: float) -> bool:
         """Whether a history is as long as what a checkpoint kept: a Prometheus may be younger, or forget earlier."""
-        if kept is None or not kept.state[kernel.CPU_SAMPLES]:
+        if kept is None or not kept.samples:
             return True
-        since_s = max(start_s, float(kept.state[kernel.FIRST_CPU_S]))
-        return bool(told.state[kernel.FIRST_CPU_S] <= since_s + 2.0 * self._resolution_s)
+        since_s = max(start_s, float(kept.cpu.sums[kernel.FIRST_S]))
+        return bool(told.cpu.sums[kernel.FIRST_S] <= since_s + 2.0 * self._resolution_s)
 
 
 class _OutOfTime(PhasewiseError):

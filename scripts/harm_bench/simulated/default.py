@@ -6,6 +6,7 @@ that nothing was added to for eight days are not dropped: no simulation is as lo
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -15,10 +16,9 @@ import numpy as np
 from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.metrics import Metrics, Usage
 from harm_bench.simulated.pods import Pod, Workload
-from recommender.kernels import histogram as kernel
 from recommender.policies.constraints import SharedLimits, constrain
-from recommender.policies.histogram import HistogramSession, confidence_of, estimate_of
-from recommender.policies.histogram_aggregate import HistogramAggregate
+from recommender.policies.histogram import HistogramSession
+from recommender.policies.histogram_aggregate import NO_FLOORS, HistogramAggregate
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
 from recommender.records import Block
 from recommender.simulate.default import UNDECIDED, bump
@@ -47,13 +47,14 @@ class DefaultRecommender:
         self._cluster, self._metrics = cluster, metrics
         self._aggregates: defaultdict[Name, dict[str, HistogramAggregate]] = defaultdict(dict)
         self._checkpoints: dict[Name, Mapping[str, Any]] = {}
+        self._sampled_s: dict[tuple[str, str], float] = {}
 
     def round(self) -> None:
         """One loop: samples, kills and statuses."""
         pods = {(w.namespace, pod.name): (w, pod) for w in self._cluster.workloads for pod in w.pods}
         for usage in self._metrics.read():
             if (found := pods.get((usage.namespace, usage.pod))) is not None:
-                self._take(self._session(*found, usage.container), usage)
+                self._take(*found, usage)
         for kill in self._cluster.take_kills():
             if (found := pods.get((kill.namespace, kill.pod))) is not None:
                 bump(self._session(*found, kill.container), kill.when_s, kill.memory_bytes)
@@ -70,6 +71,7 @@ class DefaultRecommender:
     def start(self) -> None:
         """Another process begins with what the checkpoints hold."""
         self._aggregates.clear()
+        self._sampled_s.clear()
         for name, status in self._checkpoints.items():
             past = session_of(status, f"{name.namespace}/{name.workload}-{name.container}")
             self._aggregates[name][FROM_CHECKPOINT] = HistogramAggregate(past)
@@ -78,9 +80,12 @@ class DefaultRecommender:
         found = self._aggregates[Name(workload.namespace, workload.name, container)]
         return found.setdefault(labels_of(workload, pod), HistogramAggregate()).session(pod.uid)
 
-    def _take(self, session: HistogramSession, usage: Usage) -> None:
-        if min(usage.cpu_cores, usage.memory_bytes) < 0.0 or usage.timestamp_s <= session.state[kernel.LAST_CPU_S]:
+    def _take(self, workload: Workload, pod: Pod, usage: Usage) -> None:
+        whose = pod.uid, usage.container
+        session = self._session(workload, pod, usage.container)
+        if min(usage.cpu_cores, usage.memory_bytes) < 0.0 or usage.timestamp_s <= self._sampled_s.get(whose, -math.inf):
             return
+        self._sampled_s[whose] = usage.timestamp_s
         used = np.array([[usage.cpu_cores, usage.memory_bytes]])
         session.advance(Block(used, np.array([usage.timestamp_s], np.int64), UNDECIDED))
 
@@ -90,8 +95,8 @@ class DefaultRecommender:
             found = self._aggregates[Name(workload.namespace, workload.name, spec.name)].values()
             sessions = _sessions(found)
             whole = merged(sessions) if len(found) > 1 else next((one.past for one in found), HistogramSession())
-            if workload.pods or any(session.state[kernel.CPU_SAMPLES] for session in sessions):
-                estimates[spec.name] = estimate_of(whole, confidence_of(sessions), floors=(0.0, 0.0))
+            if workload.pods or whole.samples:
+                estimates[spec.name] = whole.estimate(NO_FLOORS)
         said = constrain(estimates, lambda name: workload.vpa.policy, SharedLimits())
         workload.vpa.recommendation = {one.container: one for one in said}
 

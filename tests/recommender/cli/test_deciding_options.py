@@ -22,7 +22,7 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import Options, RailOptions
-from recommender.engine.seen import Seen
+from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
 from recommender.records import Amounts, Sample
 from tests.recommender.engine.worked import GIB, MODEL, NOW_S, running
@@ -108,7 +108,7 @@ def an_hour(start: Start) -> Iterator[Any]:
             containers |= dict([run_of(number - 1, has[RECURRING], ended=True)])
         if 150 <= number < 170:
             del uses[plain]  # it is not heard of
-        samples = [(who, Sample(now_s, cpu_cores, gib * GIB)) for who, (cpu_cores, gib) in uses.items()]
+        samples = Samples.of((who, Sample(now_s, cpu_cores, gib * GIB)) for who, (cpu_cores, gib) in uses.items())
         kills = [Kill(PLAIN, plain, now_s, 4 * GIB)] if number == 90 else []
         groups = dict.fromkeys((PLAIN, RECURRING, FULL, BRIEF), Rules()) if number == 0 else {}
         targets = engine.step(now_s, Seen(groups, containers, samples, kills), Report())

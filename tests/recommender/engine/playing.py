@@ -7,7 +7,7 @@ from typing import Any
 
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running
-from recommender.engine.seen import Memory, Seen
+from recommender.engine.seen import Memory, Samples, Seen
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.records import CPU, MEMORY, Sample
@@ -37,7 +37,7 @@ class Played:
     def step(self, every_s: float = 1.0) -> Report:
         """One step, in which what is new is told."""
         self.now_s += every_s
-        samples = [(who, Sample(self.now_s, cpu, gib * GIB)) for who, (cpu, gib) in self.uses.items()]
+        samples = Samples.of((who, Sample(self.now_s, cpu, gib * GIB)) for who, (cpu, gib) in self.uses.items())
         report = Report()
         targets = self.engine.step(
             self.now_s, Seen(dict(self.groups), dict(self.containers), samples, tuple(self.kills)), report

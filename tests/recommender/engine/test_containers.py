@@ -13,6 +13,7 @@ from recommender.engine.containers import AHEAD_S, MOST_BYTES, MOST_CORES
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer
+from recommender.engine.seen import Samples
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Sample
@@ -47,19 +48,19 @@ def test_a_sample_that_cannot_be_right_is_refused_by_itself_and_all_others_are_t
 ) -> None:
     fleet = a_fleet()
     good = [(A, told(at_s=NOW_S - 1.0)), (A, sample), (B, told()), (A, told())]
-    fresh = fleet.observe(good, NOW_S)
+    fresh = fleet.observe(Samples.of(good), NOW_S)
     assert fleet.refused == [(A, why)]
     assert [member.instance for member in fresh] == [A, B, A]
     assert fleet.arrays.used[fleet.members[A].slot].tolist() == [0.5, GIB]
-    fleet.observe([(A, told(at_s=NOW_S + 1.0))], NOW_S + 1.0)
+    fleet.observe(Samples.of([(A, told(at_s=NOW_S + 1.0))]), NOW_S + 1.0)
     assert fleet.refused == [], "of the last call"
     assert fleet.arrays.samples[fleet.members[A].slot] == 3
 
 
 def test_clocks_of_nodes_differ_by_seconds_and_samples_of_a_slow_source_by_two_steps() -> None:
     fleet, slow = a_fleet(), a_fleet(step_s=300.0)
-    assert len(fleet.observe([(A, told(at_s=NOW_S + AHEAD_S))], NOW_S)) == 1
-    assert len(slow.observe([(A, told(at_s=NOW_S + 600.0))], NOW_S)) == 1
+    assert len(fleet.observe(Samples.of([(A, told(at_s=NOW_S + AHEAD_S))]), NOW_S)) == 1
+    assert len(slow.observe(Samples.of([(A, told(at_s=NOW_S + 600.0))]), NOW_S)) == 1
     assert fleet.refused == slow.refused == []
 
 
@@ -80,8 +81,8 @@ def test_whatever_is_told_the_good_samples_count_as_if_they_had_come_alone(
         if 0 <= sample.cpu_cores <= MOST_CORES and 0 <= sample.memory_bytes <= MOST_BYTES
     ]
     all_of_them, alone = a_fleet(), a_fleet()
-    all_of_them.observe(samples, NOW_S + 9.0)
-    alone.observe(good, NOW_S + 9.0)
+    all_of_them.observe(Samples.of(samples), NOW_S + 9.0)
+    alone.observe(Samples.of(good), NOW_S + 9.0)
     assert len(all_of_them.refused) == len(samples) - len(good)
     assert all_of_them.members.keys() == alone.members.keys()
     for who, member in alone.members.items():
@@ -94,7 +95,7 @@ def test_whatever_is_told_the_good_samples_count_as_if_they_had_come_alone(
 def seen_until(fleet: Fleet, until_s: float, samples: int = 10) -> None:
     for at in range(samples):
         now_s = until_s - samples + 1 + at
-        fleet.observe([(A, told(at_s=now_s))], now_s)
+        fleet.observe(Samples.of([(A, told(at_s=now_s))]), now_s)
 
 
 def test_after_a_clock_was_set_back_by_an_hour_the_next_samples_are_taken_in_and_none_is_late() -> None:
@@ -104,7 +105,7 @@ def test_after_a_clock_was_set_back_by_an_hour_the_next_samples_are_taken_in_and
     lasted = fleet.arrays.last_cell[slot] - fleet.arrays.start_cell[slot]
     for at in range(5):
         now_s = NOW_S - 3600.0 + at
-        assert len(fleet.observe([(A, told(at_s=now_s))], now_s)) == 1
+        assert len(fleet.observe(Samples.of([(A, told(at_s=now_s))]), now_s)) == 1
     assert fleet.members[A].slot == slot and fleet.arrays.samples[slot] == 15
     assert fleet.arrays.last_cell[slot] == NOW_S - 3600.0 + 4
     assert 0 <= fleet.arrays.last_cell[slot] - fleet.arrays.start_cell[slot] - lasted <= AHEAD_S + 10
@@ -115,7 +116,7 @@ def test_a_clock_that_is_set_back_by_some_seconds_moves_nothing() -> None:
     fleet = a_fleet()
     seen_until(fleet, NOW_S)
     before = fleet.arrays.last_cell[fleet.members[A].slot]
-    fleet.observe([], NOW_S - 30.0)
+    fleet.observe(Samples(), NOW_S - 30.0)
     assert fleet.arrays.last_cell[fleet.members[A].slot] == before
 
 
@@ -146,7 +147,7 @@ def test_the_largest_cpu_of_this_cycle_and_of_the_one_before_is_known_and_no_old
     seen = []
     for cycle, cpu_cores in ((0, 3.0), (0, 1.0), (1, 2.0), (2, 0.5), (4, 0.25)):
         at_s = float(begin_s + cycle * CYCLE + len(seen))
-        fleet.observe([(A, told(cpu_cores, at_s=at_s))], at_s)
+        fleet.observe(Samples.of([(A, told(cpu_cores, at_s=at_s))]), at_s)
         seen.append(np.fmax.reduce(fleet.arrays.cycle_cpu_cores[fleet.members[A].slot]))
     assert seen == [3.0, 3.0, 3.0, 2.0, 0.25]
 
@@ -157,7 +158,7 @@ def test_a_place_is_given_to_another_without_what_was_known_of_the_one_before() 
     slot, version = fleet.members[A].slot, fleet.version
     fleet.arrays.given[slot], fleet.arrays.pinned[slot] = True, 5
     fleet.remove([A, Instance("ns", "nobody", "main")])
-    fleet.observe([(B, told())], NOW_S)
+    fleet.observe(Samples.of([(B, told())]), NOW_S)
     assert fleet.members[B].slot == slot and fleet.by_slot == {slot: fleet.members[B]}
     assert fleet.version == version + 2
     assert not fleet.arrays.given[slot] and fleet.arrays.pinned[slot] == 0 and fleet.arrays.samples[slot] == 1

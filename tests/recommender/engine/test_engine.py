@@ -14,7 +14,7 @@ from recommender.engine.container_arrays import BY_CLASS, NOBODY
 from recommender.engine.engine import Engine
 from recommender.engine.keeping import keep
 from recommender.engine.keys import Ended, Group, Instance, Rules, WorkloadKey
-from recommender.engine.seen import GroupStart, Nothing, Seen
+from recommender.engine.seen import GroupStart, Nothing, Samples, Seen
 from recommender.engine.situation import DOUBTS, SILENT, TOO_LITTLE
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
@@ -37,7 +37,7 @@ def amounts_of(target: Target) -> FloatArray:
 def test_a_step_by_hand() -> None:
     """One sample: the forecast has no say yet, the default recommender guesses, and a guess takes nothing away."""
     engine, report = an_engine(), Report()
-    seen = Seen({MAIN: Rules()}, {A: running(requests=(2.0, 4 * GIB))}, [(A, Sample(NOW_S, 0.5, GIB))])
+    seen = Seen({MAIN: Rules()}, {A: running(requests=(2.0, 4 * GIB))}, Samples.of([(A, Sample(NOW_S, 0.5, GIB))]))
     (target,) = engine.step(NOW_S, seen, report).values()
     assert (target.group, target.doubt) == (MAIN, DOUBTS[TOO_LITTLE])
     assert target.estimate.target.tolist() == [2.0, 4 * GIB]
@@ -84,7 +84,7 @@ def a_day_of_chance(engine: Engine, seed: int, steps: int = 60) -> list[Any]:
                 levels[who] = chance.uniform(0.05, 3.0), chance.uniform(0.2, 4.0)
             if chance.random() < 0.05:
                 changed[who] = known._replace(requests=(float(chance.integers(1, 4)), 4 * GIB), started_s=now_s)
-        samples = [(who, Sample(now_s, cpu, gib * GIB)) for who, (cpu, gib) in levels.items()]
+        samples = Samples.of((who, Sample(now_s, cpu, gib * GIB)) for who, (cpu, gib) in levels.items())
         for group, target in engine.step(now_s, Seen({}, changed, samples), Report()).items():
             said.append((step, group, target.doubt, amounts_of(target).tobytes(), str(engine.why(group).rails)))
             amounts = float(target.estimate.target[0]), float(target.estimate.target[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from recommender.engine.entries import Start, dumps, loads, model_content, model
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.plain import read
-from recommender.engine.seen import GroupStart, Seen
+from recommender.engine.seen import GroupStart, Samples, Seen
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import Sample
@@ -47,11 +48,16 @@ SEEN = st.builds(
     Seen,
     groups=st.dictionaries(GROUPS, st.none() | RULES, max_size=3),
     containers=st.dictionaries(INSTANCES, st.none() | RUNNING, max_size=3),
-    samples=st.lists(st.tuples(INSTANCES, st.builds(Sample, NUMBERS, NUMBERS, NUMBERS)), max_size=5),
+    samples=st.lists(st.tuples(INSTANCES, st.builds(Sample, NUMBERS, NUMBERS, NUMBERS)), max_size=5).map(Samples.of),
     kills=st.lists(
         st.builds(Kill, GROUPS, INSTANCES, NUMBERS, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS), max_size=2
     ),
 )
+
+
+def text_of(seen: Seen) -> str:
+    """All of it, with every bit: NaN is not itself."""
+    return repr((replace(seen, samples=Samples()), list(seen.samples.whose), seen.samples.told.tolist()))
 
 
 def through_a_block(*seen: Seen) -> list[Seen]:
@@ -67,7 +73,7 @@ def test_a_worked_example() -> None:
     seen = Seen(
         {MAIN: Rules(evicts=True), Group("ns", "old", "main"): None},
         {instance(): running(limits=(math.nan, 5.0)), instance(1): None},
-        [(instance(), Sample(10.0, 0.1, 1e9)), (instance(), Sample(25.0, 0.3, math.nan))],
+        Samples.of([(instance(), Sample(10.0, 0.1, 1e9)), (instance(), Sample(25.0, 0.3, math.nan))]),
         [Kill(MAIN, instance(), 26.0, 4e9, ratio=1.5)],
     )
     content, columns = seen_content(seen, {})
@@ -75,12 +81,12 @@ def test_a_worked_example() -> None:
     assert (content["names"], content["samples"]) == ([instance()], 2)
     assert len(columns) == 2 * (4 + 3 * 8)
     (found,) = through_a_block(seen)
-    assert repr(found) == repr(seen)
+    assert text_of(found) == text_of(seen)
 
 
 @given(st.lists(SEEN, max_size=3))
 def test_whatever_was_seen_comes_back_with_every_bit_and_in_its_order(seen: list[Seen]) -> None:
-    assert repr(through_a_block(*seen)) == repr(seen)
+    assert list(map(text_of, through_a_block(*seen))) == list(map(text_of, seen))
 
 
 def test_a_record_of_before_a_field_was_there_has_its_default() -> None:

@@ -11,6 +11,7 @@ from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, UNDECIDED
 from recommender.engine.fleet import ClassesAlone, Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
+from recommender.engine.seen import Samples
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
@@ -38,7 +39,7 @@ def walk(seed: int, n: int) -> np.ndarray:
 def feed(fleet: Fleet, instance: Instance, usage: np.ndarray, start_s: float = 0.0, step_s: float = 1.0) -> None:
     for t, (cpu, memory) in enumerate(usage):
         if not np.isnan(cpu):
-            fleet.observe([(instance, Sample(start_s + t * step_s, cpu, memory))])
+            fleet.observe(Samples.of([(instance, Sample(start_s + t * step_s, cpu, memory))]))
 
 
 def followed(usage: np.ndarray, decisions: np.ndarray) -> np.ndarray:
@@ -59,7 +60,7 @@ def test_decisions_are_those_of_the_plan_along_the_whole_series() -> None:
     fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
     at, said = np.zeros(101, bool), []
     for t, (cpu, memory) in enumerate(usage):
-        fleet.observe([(A, Sample(t, cpu, memory))])
+        fleet.observe(Samples.of([(A, Sample(t, cpu, memory))]))
         for member in fleet.due(t):
             fleet.decide([member], t)
             at[t + 1] = True
@@ -78,7 +79,7 @@ def test_where_a_class_falls_silent_the_forecast_decides_and_nobody_where_classe
     fleet = fleet_of(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
     decided_by = []
     for t in range(70):
-        fleet.observe([(A, Sample(t, 0.5, 1e9))])
+        fleet.observe(Samples.of([(A, Sample(t, 0.5, 1e9))]))
         fleet.decide(fleet.due(t), t)
         decided_by.append(int(fleet.arrays.decided_by[fleet.members[A].slot]))
     assert set(decided_by[1:55]) == {BY_CLASS}
@@ -90,7 +91,7 @@ def test_two_containers_do_not_disturb_each_other() -> None:
     first, second = walk(2, 60), walk(3, 60)
     feed(alone, A, first)
     for t in range(60):
-        together.observe([(B, Sample(t, *second[t])), (A, Sample(t, *first[t]))])
+        together.observe(Samples.of([(B, Sample(t, *second[t])), (A, Sample(t, *first[t]))]))
     assert together.arrays.phase[together.members[A].slot] == alone.arrays.phase[alone.members[A].slot]
     np.testing.assert_array_equal(together.recent(together.members[A]), alone.recent(alone.members[A]))
 
@@ -98,16 +99,16 @@ def test_two_containers_do_not_disturb_each_other() -> None:
 def test_a_missed_sample_is_a_gap_and_a_late_one_is_dropped() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
     for t in (0, 15, 45):
-        assert fleet.observe([(A, Sample(t, 1.0, 1e9))]) == [fleet.members[A]]
-    assert fleet.observe([(A, Sample(30, 1.0, 1e9))]) == []
+        assert fleet.observe(Samples.of([(A, Sample(t, 1.0, 1e9))])) == [fleet.members[A]]
+    assert fleet.observe(Samples.of([(A, Sample(30, 1.0, 1e9))])) == []
     rows = fleet.recent(fleet.members[A])
     assert np.isnan(rows[:, 0]).tolist() == [False, False, True, False]
 
 
 def test_two_samples_of_one_cell_count_as_the_larger() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
-    assert len(fleet.observe([(A, Sample(1, 1.0, 3e9)), (A, Sample(9, 2.0, 1e9))])) == 1
-    fleet.observe([(A, Sample(14, 0.5, 4e9))])
+    assert len(fleet.observe(Samples.of([(A, Sample(1, 1.0, 3e9)), (A, Sample(9, 2.0, 1e9))]))) == 1
+    fleet.observe(Samples.of([(A, Sample(14, 0.5, 4e9))]))
     assert fleet.recent(fleet.members[A]).tolist() == [[2.0, 4e9]]
 
 
@@ -121,10 +122,10 @@ def test_what_comes_at_once_counts_as_what_comes_one_by_one(told: list[tuple[int
         for (cell, who), cores in sorted(known.items())
     ]
     together, apart = Fleet(MODEL, 15.0, 2, introduce), Fleet(MODEL, 15.0, 2, introduce)
-    fresh = together.observe(placed)
+    fresh = together.observe(Samples.of(placed))
     assert [member.instance for member in fresh] == [instance for instance, _ in placed]
     for one in placed:
-        apart.observe([one])
+        apart.observe(Samples.of([one]))
     assert [_known(together, member) for member in together] == [_known(apart, member) for member in apart]
 
 
@@ -136,14 +137,14 @@ def _known(fleet: Fleet, member: Member) -> list[object]:
 
 def test_what_is_not_a_number_is_no_sample() -> None:
     fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
-    assert fleet.observe([(A, Sample(0, float("nan"), 1e9))]) == []
+    assert fleet.observe(Samples.of([(A, Sample(0, float("nan"), 1e9))])) == []
     assert not fleet.members
 
 
 def test_a_container_silent_for_long_starts_anew() -> None:
     fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
     feed(fleet, A, walk(4, 50))
-    fleet.observe([(A, Sample(50 + 10 * CYCLE, 1.0, 1e9))])
+    fleet.observe(Samples.of([(A, Sample(50 + 10 * CYCLE, 1.0, 1e9))]))
     assert fleet.arrays.samples[fleet.members[A].slot] == 1
 
 
@@ -194,7 +195,7 @@ def test_many_decided_for_together_are_decided_for_as_one_by_one() -> None:
             for place, cores in enumerate(used)
         ]
         for each in (together, apart):
-            each.observe(samples)
+            each.observe(Samples.of(samples))
         made = together.decide(together.due(now_s), now_s)
         assert made == sum(apart.decide([member], now_s) for member in apart.due(now_s))
     assert (together.arrays.decided_by[:12] == BY_FORECAST).all()

@@ -17,7 +17,7 @@ from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.options import RailOptions
 from recommender.engine.rails import guarded
-from recommender.engine.seen import Seen
+from recommender.engine.seen import Samples, Seen
 from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
 from recommender.policies.demand_curve import DemandCurve
@@ -152,12 +152,12 @@ class Told:
         """Ten seconds of use, and the losses at their end."""
         self.now_s += 10.0
         self.samples = [(instance, Sample(self.now_s, cores, GIB)) for instance, cores in uses.items()]
-        self.shares.observe(self.samples, losses, self.now_s)
+        self.shares.observe(Samples.of(self.samples), losses, self.now_s)
         return self.shares.shared(self.now_s, SLOTS, Report())
 
     def again(self) -> list[SharedNode]:
         """Five seconds later, while metrics still tell of the same samples."""
-        self.shares.observe(self.samples, {}, self.now_s + 5.0)
+        self.shares.observe(Samples.of(self.samples), {}, self.now_s + 5.0)
         return self.shares.shared(self.now_s + 5.0, SLOTS, Report())
 
 
@@ -185,7 +185,8 @@ def test_a_wrong_clock_and_numbers_that_are_none_count_for_nothing() -> None:
     told = Told(FAST, SLOW)
     told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 10.0, SLOW: math.nan})
     far = Sample(told.now_s + 3600.0, 2.0, GIB)
-    told.shares.observe([(FAST, far), (SLOW, Sample(told.now_s, -1.0, GIB))], {SLOW: math.inf}, told.now_s)
+    wrong = Samples.of([(FAST, far), (SLOW, Sample(told.now_s, -1.0, GIB))])
+    told.shares.observe(wrong, {SLOW: math.inf}, told.now_s)
     known = told.shares._containers
     assert (known[FAST].used_core_s, known[SLOW].used_core_s) == (0.0, 0.0)
     assert math.isnan(known[SLOW].evaluation)
@@ -241,7 +242,7 @@ def test_on_a_node_that_divides_as_kernels_do_the_one_that_learns_comes_to_have_
         used = dict(zip(requests, fair_shares(4.0, [4.0, 4.0], list(requests.values())), strict=True))
         loss[FAST] *= 1.0 - 0.002 * used[FAST]
         loss[SLOW] = max(6.0, loss[SLOW] - 0.1 * used[SLOW])
-        samples = [(one, Sample(now_s, cores, GIB)) for one, cores in used.items()]
+        samples = Samples.of((one, Sample(now_s, cores, GIB)) for one, cores in used.items())
         targets = engine.step(now_s, Seen(seen.groups, seen.containers, samples, (), seen.nodes, dict(loss)), Report())
         seen = Seen()
         for one, group in GROUPS.items():
@@ -277,7 +278,7 @@ def a_shared_node(samples_every_s: float) -> Engine:
     engine.step(NOW_S, seen, Report())
     for age_s in np.arange(5.0, 65.0, 5.0):
         told_s = NOW_S + age_s // samples_every_s * samples_every_s
-        samples = [(SLOW, Sample(told_s, 1.0, GIB))] if told_s > NOW_S else []
+        samples = Samples.of([(SLOW, Sample(told_s, 1.0, GIB))] if told_s > NOW_S else [])
         engine.step(NOW_S + age_s, Seen(samples=samples), Report())
     return engine
 
@@ -309,7 +310,7 @@ def test_a_job_that_was_moved_is_as_far_as_it_was_on_the_node_that_it_left() -> 
         there = of_class(SLOW, NOW_S)._replace(shares_node="n1")
         engine.step(NOW_S + 65.0, Seen(containers={FAST: there, SLOW: None}, nodes={"n1": 1.0}), Report())
         for age_s in np.arange(70.0, 80.0, 5.0):
-            engine.step(NOW_S + age_s, Seen(samples=[(FAST, Sample(NOW_S + age_s, 1.0, GIB))]), Report())
+            engine.step(NOW_S + age_s, Seen(samples=Samples.of([(FAST, Sample(NOW_S + age_s, 1.0, GIB))])), Report())
         comes = of_class(SLOW, NOW_S + 80.0)._replace(shares_node="n1", begun_by=begun_by, group=GROUPS[FAST])
         engine.step(NOW_S + 80.0, Seen(containers={moved: comes}), Report())
         (node,) = engine._shares.shared(NOW_S + 80.0, SLOTS, Report())

@@ -15,7 +15,7 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.member import NewContainer
 from recommender.engine.options import Options
-from recommender.engine.seen import Memory
+from recommender.engine.seen import Memory, Samples
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import Block, Sample
@@ -43,7 +43,7 @@ class World:
     def add(self, group: int = 0, **known: Any) -> int:
         """A container that is decided for, and no stranger, unless it is said otherwise; returns its slot."""
         instance = Instance("ns", f"uid-{len(self.fleet.members)}", "main")
-        self.fleet.observe([(instance, Sample(NOW_S, 0.5, GIB))])
+        self.fleet.observe(Samples.of([(instance, Sample(NOW_S, 0.5, GIB))]))
         slot, arrays = self.fleet.members[instance].slot, self.fleet.arrays
         grown_up = {"decided_by": BY_FORECAST, "samples": CYCLE, "phase": 1, "wanted": (0.5, GIB)}
         for name, value in {"group": group, **grown_up, **known}.items():

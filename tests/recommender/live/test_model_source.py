@@ -22,6 +22,7 @@ from recommender.cluster.model_map import read_model_map
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer
+from recommender.engine.seen import Samples
 from recommender.errors import BadArtifact, Misuse
 from recommender.live.outside.model_source import (
     BundledModel,
@@ -217,7 +218,7 @@ def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder
     fleet = Fleet(watch.in_use.model, 1.0, 30, lambda _: NewContainer(None, HistogramSession()))
     instance = Instance("ns", "uid", "main")
     for second in range(50):
-        fleet.observe([(instance, Sample(float(second), 1.0, 2e9))])
+        fleet.observe(Samples.of([(instance, Sample(float(second), 1.0, 2e9))]))
     member = fleet.members[instance]
     before = fleet.recent(member).copy(), int(fleet.arrays.samples[member.slot]), fleet.arrays.first_cell[member.slot]
     another(folder, made=2)

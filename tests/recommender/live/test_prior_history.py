@@ -145,9 +145,9 @@ def test_pods_that_are_gone_make_the_histogram_of_their_vpa() -> None:
         owner_of={"web-1-a": Owner("ReplicaSet", "web-1"), "web-1-b": Owner("ReplicaSet", "web-1")},
     )
     assert records.load() == (1, 2)
-    state = records.session.state
-    assert state[kernel.CPU_SAMPLES] == 100
-    assert state[kernel.LAST_CPU_S] - state[kernel.FIRST_CPU_S] == 99 * HOUR_S
+    sums = records.session.cpu.sums
+    assert sums[kernel.SAMPLES] == 100
+    assert sums[kernel.LAST_S] - sums[kernel.FIRST_S] == 99 * HOUR_S
     weights = records.session.cpu.weights
     assert np.count_nonzero(weights) == 2
     assert set(records.adopted) == {CheckpointKey(WEB, "main")}
@@ -175,7 +175,7 @@ def test_a_live_container_is_in_the_histogram_up_to_where_its_samples_begin() ->
     )
     assert records.load() == (1, 0)
     assert records.asked == [(NOW_S - 8 * DAY_S, NOW_S, HOUR_S), (NOW_S - 2 * HOUR_S, NOW_S, STEP_S)]
-    assert records.session.state[kernel.CPU_SAMPLES] == 4  # 5, 4, 3 and 2 hours ago
+    assert records.session.samples == 4  # 5, 4, 3 and 2 hours ago
     assert [(place.pod, sample.timestamp_s, sample.cpu_cores) for place, sample in records.recalled] == [
         ("live", at_s, 0.4) for at_s in times
     ]
@@ -194,7 +194,7 @@ def test_the_peak_of_a_live_container_is_left_to_its_samples() -> None:
 def test_a_pod_that_has_finished_counts_to_its_end() -> None:
     records = Records(pods=[a_pod("done", phase="Succeeded")], blocks=[block("done", hours(5, 0), 0.3)])
     assert records.load() == (1, 1)
-    assert records.session.state[kernel.CPU_SAMPLES] == 6
+    assert records.session.samples == 6
 
 
 def test_pods_of_nobody_are_passed_over() -> None:

@@ -18,6 +18,7 @@ from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import status_of
 from recommender.engine.moments import moment
+from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
 from tests.fakes.records import GIB, MAIN, MODEL, Records, a_pod, a_vpa, recommender, rounds, target_of, use
@@ -194,8 +195,8 @@ def test_in_an_unknown_phase_a_container_gets_what_the_default_recommender_says_
     rounds(ours, cluster, 60, cpu_cores=0.5, memory_gib=0.5)
     assert conditions_of(cluster)["LowConfidence"] == "True"
     assert target_of(cluster) == (2.0, 4.0)  # a minute of history takes nothing away
-    history = ours.engine.history(MAIN)
-    monkeypatch.setattr(history, "confidence", lambda: 1.0)
+    sums = ours.engine.history(MAIN).past.cpu.sums  # which a day of history had made as well
+    sums[kernel.FIRST_S], sums[kernel.SAMPLES] = sums[kernel.LAST_S] - kernel.DAY_S, 1440.0
     rounds(ours, cluster, 7, cpu_cores=0.5, memory_gib=0.5)  # what it said holds for a tenth of that minute
     cpu_cores, _ = target_of(cluster)
     assert cpu_cores == 0.587

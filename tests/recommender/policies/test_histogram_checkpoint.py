@@ -156,7 +156,7 @@ def test_merging_aligns_references_that_differ() -> None:
     for both in (merged([old, young]), merged([young, old])):
         assert both.cpu.sums[kernel.REFERENCE_S] == young.cpu.sums[kernel.REFERENCE_S]
         assert both.estimate().target[0] == 0.587
-        assert both.state[kernel.CPU_SAMPLES] == 10
+        assert both.samples == 10
 
 
 def test_a_loaded_session_goes_on_like_one_that_never_stopped() -> None:
