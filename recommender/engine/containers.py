@@ -192,8 +192,9 @@ class Containers:
         slots = slots[arrays.unremembered[slots] > 0]
         rows = arrays.unremembered[slots]
         first_cells = arrays.last_cell[slots] - rows + 1
-        for slot, n, first_cell in zip(slots.tolist(), rows.tolist(), first_cells.tolist(), strict=True):
-            self.by_slot[slot].history.take(self.rows.newest_usage(slot, n), first_cell, self.step_s)
+        usages, by_slot, step_s = self.rows.newest_usage(slots, rows), self.by_slot, self.step_s
+        for slot, usage, first_cell in zip(slots.tolist(), usages, first_cells.tolist(), strict=True):
+            by_slot[slot].history.take(usage, first_cell, step_s)
         arrays.unremembered[slots] = 0
 
     def confidence(self, member: Member) -> float:

@@ -121,7 +121,8 @@ class LeadTime:
 
 def _has(requests: Sequence[float], target: Sequence[float]) -> bool:
     """Whether a container has what is wanted; a resource of which nothing is said does not count."""
-    return all(
-        math.isnan(wanted) or abs(had - wanted) <= max(_OF_A_TARGET * wanted, _CORES if resource == CPU else 0.0)
-        for resource, (had, wanted) in enumerate(zip(requests, target, strict=True))
-    )
+    for resource, (had, wanted) in enumerate(zip(requests, target, strict=True)):
+        near = abs(had - wanted) <= max(_OF_A_TARGET * wanted, _CORES if resource == CPU else 0.0)
+        if not near and not math.isnan(wanted):
+            return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,13 +61,14 @@ class Rows(SlotArrays):
 
     def latest(self, slot: int, n: int) -> tuple[FloatArray, IntArray]:
         """The newest `n` rows, oldest first: float64 (n, 2) and int64 (n,)."""
-        end = self.end[slot]
-        return self.newest_usage(slot, n).copy(), self.labels[slot, end - n : end].astype(np.int64)
+        rows = slice(self.end[slot] - n, self.end[slot])
+        return self.usage[slot, rows].copy(), self.labels[slot, rows].astype(np.int64)
 
-    def newest_usage(self, slot: int, n: int) -> FloatArray:
-        """The usage of these: not a copy."""
-        end = self.end[slot]
-        return self.usage[slot, end - n : end]
+    def newest_usage(self, slots: IntArray, n: IntArray) -> Iterator[FloatArray]:
+        """Of each slot the usage of its newest `n` rows, int64 (m,): no copies."""
+        ends = self.end[slots]
+        for slot, begin, end in zip(slots.tolist(), (ends - n).tolist(), ends.tolist(), strict=True):
+            yield self.usage[slot, begin:end]
 
     def told_anew(self, slots: IntArray, tell: Callable[[IntArray, FloatArray], IntArray]) -> IntArray:
         """Label all rows of these again, oldest first; returns the labels of the newest, int64 (m,)."""

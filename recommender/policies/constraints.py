@@ -178,8 +178,11 @@ def _constrained(
         if resource not in rules.controlled:
             continue
         three = [bound[i] for bound in bounds]
-        three = _step(applied, "PodMinimum", resource, three, [max(amount, minimum[i]) for amount in three])
-        three = [_up_to_multiple(amount, multiples[i], WHOLE_UNITS[i]) for amount in three]
+        if min(three) < minimum[i]:
+            three = _step(applied, "PodMinimum", resource, three, [max(amount, minimum[i]) for amount in three])
+        multiple, units = multiples[i], WHOLE_UNITS[i]
+        # The next multiple in whole units; what float arithmetic adds to one does not count.
+        three = [math.ceil(amount * units / multiple - HAIR) * multiple / units for amount in three]
         if whole_cores and i == CPU:
             three = _step(applied, "IntegerCpu", resource, three, [float(math.ceil(amount)) for amount in three])
         uncapped[i] = three[0]
@@ -208,11 +211,6 @@ def _step(
     if before[0] != after[0]:
         applied.append(AppliedLimit(name, resource, before[0], after[0]))
     return after
-
-
-def _up_to_multiple(amount: float, multiple: int, units: int) -> float:
-    """The next multiple in whole units (millicores, bytes); what float arithmetic adds to one does not count."""
-    return math.ceil(amount * units / multiple - HAIR) * multiple / units
 
 
 def _pair(amounts: list[float]) -> Amounts:

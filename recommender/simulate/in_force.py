@@ -7,7 +7,6 @@ kubelet puts off a limit below what is used.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -18,11 +17,6 @@ from recommender.records import CPU, MARKS, MEMORY, BoolArray, ContainerRecommen
 from recommender.simulate.clock import Round
 
 TARGET = 1
-
-
-def outside(request: float, lower: float, upper: float) -> bool:
-    """Whether a request lies strictly outside what is recommended for it: the updater acts."""
-    return request < lower or request > upper
 
 
 @dataclass(slots=True)
@@ -69,6 +63,7 @@ class InForce:
         """Give what was asked for so long ago that it was there before the samples of this round began."""
         waits = np.array(sorted(self._waits), np.int64)
         given_s = now_s - self._step_s
+        given: list[int] = []
         for number in waits[self._outside_since_s[waits] + self._rules.apply_delay_s <= given_s].tolist():
             wanted = self._wanted(number)
             if self._rules.kills.limits == "follow" and wanted[MEMORY] < self._used_bytes[number]:
@@ -78,8 +73,9 @@ class InForce:
                 continue
             self._mark(number, "applied", given_s)
             self.has[number] = wanted
-            self._changed.add(number)
-            self._look(number, now_s)
+            given.append(number)
+        self._changed.update(given)
+        self._look(given, now_s)
 
     def use(
         self, now: Round, judged: BoolArray, memory_bytes: FloatArray, limit_bytes: FloatArray
@@ -109,8 +105,9 @@ class InForce:
                 self._mark(number, "killed", now.now_s)
                 had_bytes = after_kill(had_bytes)
             self._floor_bytes[number] = self.has[number, MEMORY] = had_bytes
-            self._changed.add(number)
-            self._look(number, now.now_s)
+        killed = list({number: None for number, _ in kills})
+        self._changed.update(killed)
+        self._look(killed, now.now_s)
         return kills
 
     def take_changed(self) -> Collection[int]:
@@ -120,9 +117,9 @@ class InForce:
 
     def say(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
         """What is recommended from now on, for those of which it is something else."""
-        for number, one in recommended:
-            self._said[number] = one.lower, one.target, one.upper
-            self._look(number, now_s)
+        numbers = [number for number, _ in recommended]
+        self._said[numbers] = np.array([(one.lower, one.target, one.upper) for _, one in recommended]).reshape(-1, 3, 2)
+        self._look(numbers, now_s)
 
     def end(self, number: int) -> None:
         """A run is over."""
@@ -135,22 +132,24 @@ class InForce:
         wanted[MEMORY] = max(wanted[MEMORY], self._floor_bytes[number])
         return wanted
 
-    def _look(self, number: int, now_s: float) -> None:
-        """Whether the updater will act on a container, and since when it would."""
-        lowers, _, uppers = self._said[number].tolist()
-        has = self.has[number].tolist()
-        missing = any(map(math.isnan, has))
-        acts = any(
-            outside(amount, lower, upper) or (math.isnan(amount) and not math.isnan(lower))
-            for amount, lower, upper in zip(has, lowers, uppers, strict=True)
-        )
-        if not acts or self._wanted(number).tolist() == has:
-            self.end(number)
-        elif number not in self._waits:
-            self._waits.add(number)
-            # A pod that nothing was declared for is made with what is recommended first.
-            self._outside_since_s[number] = -np.inf if missing else now_s
-            self._mark(number, "asked", now_s)
+    def _look(self, numbers: Sequence[int], now_s: float) -> None:
+        """Whether the updater will act on these, strictly outside their bounds, and since when it would."""
+        if not numbers:
+            return
+        has, (lower, target, upper) = self.has[numbers], np.moveaxis(self._said[numbers], 1, 0)
+        missing: BoolArray = np.isnan(has)
+        acts = ((has < lower) | (has > upper) | (missing & ~np.isnan(lower))).any(axis=1)
+        target[:, MEMORY] = np.maximum(target[:, MEMORY], self._floor_bytes[numbers])
+        acts &= (target != has).any(axis=1)
+        # A pod that nothing was declared for is made with what is recommended first.
+        since_s = np.where(missing.any(axis=1), -np.inf, now_s)
+        for at, number in enumerate(numbers):
+            if not acts[at]:
+                self.end(number)
+            elif number not in self._waits:
+                self._waits.add(number)
+                self._outside_since_s[number] = since_s[at]
+                self._mark(number, "asked", now_s)
 
     def _record(self, numbers: IntArray, positions: IntArray) -> None:
         has, before = self.has[numbers], self._recorded[numbers]

@@ -66,6 +66,7 @@ class Phasewise:
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
+        self._started_s = [started_s(trace.series) for trace in traces]
         self._number = {group: number for number, group in enumerate(self._groups)}
         distinct = {id(model): model for model in models}
         make_fleet: MakeFleet = partial(fleet, models[0], step_s, cycle_samples)
@@ -109,7 +110,7 @@ class Phasewise:
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
         limits = requests if self._limits_follow else (float("nan"), float("nan"))
-        group, began_s, facts = self._groups[number], started_s(series), series.facts
+        group, began_s, facts = self._groups[number], self._started_s[number], series.facts
         costly = facts.devices > 0.0
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)
 

@@ -17,7 +17,6 @@ from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Workload
 from harm_bench.simulated.resizing import ask
 from harm_bench.simulated.tally import Tally
 from recommender.records import CPU, MEMORY, Amounts
-from recommender.simulate.in_force import outside
 
 INTERVAL_S = 60.0
 MIN_REPLICAS = 2
@@ -152,7 +151,7 @@ def priority_of(pod: Pod, vpa: Autoscaler, now_s: float) -> Priority | None:
                 continue
             request = container.has.requests[i]
             missing = math.isnan(request)
-            beyond = beyond or missing or outside(request, said.lower[i], said.upper[i])
+            beyond = beyond or missing or request < said.lower[i] or request > said.upper[i]
             scale_up = scale_up or missing or said.target[i] > request
             totals[i] += 0.0 if missing else request
             targets[i] += said.target[i]
