@@ -55,7 +55,8 @@ ROWS = {
         Row("specon", "SpeCon's score and moves", moves="specon"),
         Row("flowcon", "FlowCon's shares", shares="flowcon"),
         Row("moves", "our moves", moves="phasewise"),
-        Row("shares", "our moves and shares", moves="phasewise", shares="phasewise"),
+        Row("shares", "our shares", shares="phasewise"),
+        Row("both", "our moves and shares", moves="phasewise", shares="phasewise"),
     )
 }
 
