@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from recommender.engine.container_arrays import ContainerArrays
-from recommender.engine.foresight import EVERYBODY, PhaseForesight
+from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
 from recommender.engine.rows import Rows
@@ -21,6 +21,7 @@ from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder
 from recommender.policies.memory_runs import MemoryOfRuns
+from recommender.policies.phase_plan import EVERYBODY
 from recommender.records import (
     CPU,
     MEMORY,

@@ -17,12 +17,9 @@ from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATEST, PLAN, Expec
 from recommender.model import PhaseModel
 from recommender.phases.sojourns import Foresight, Sojourns, bucket_of
 from recommender.policies.phase_demand import AS_IT_COMES, CREDIT_SAMPLES, FLOORS
-from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
+from recommender.policies.phase_plan import EVERYBODY, PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray
-
-EVERYBODY = 0
-"""The table of containers of no class, and of a class beyond the number that have one of their own."""
 
 MOST_CLASSES = 32
 """Classes with a table of their own: a third of a megabyte each. One of which nothing runs makes room for another."""

@@ -13,6 +13,21 @@ from numpy.typing import NDArray
 
 
 @njit(cache=True, nogil=True)
+def _begin(now: NDArray[np.float64], occupancy: NDArray[np.float64]) -> None:
+    """Everybody is in the phase of the context, and nothing has passed; both OUT.
+
+    One number after the other, here and below: to compile what is done with whole arrays takes seconds.
+    """
+    befores, phases, buckets, _ = now.shape
+    for before in range(befores):
+        for phase in range(phases):
+            for bucket in range(buckets):
+                for at in range(phases):
+                    now[before, phase, bucket, at] = 1.0 if at == phase else 0.0
+                    occupancy[before, phase, bucket, at] = 0.0
+
+
+@njit(cache=True, nogil=True)
 def occupancy_by_context(
     hazard: NDArray[np.float64],
     followers: NDArray[np.float64],
@@ -36,15 +51,14 @@ def occupancy_by_context(
         OUT float64 (1 + phases, phases, buckets, phases): expected share of steps lead + 1 .. lead + ahead.
     """
     befores, phases, buckets = hazard.shape
-    now, later = np.zeros((befores, phases, buckets, phases)), np.empty((befores, phases, buckets, phases))
+    now, later = np.empty((befores, phases, buckets, phases)), np.empty((befores, phases, buckets, phases))
     entered = np.empty(phases)
-    for phase in range(phases):
-        now[:, phase, :, phase] = 1.0
-    occupancy[:] = 0.0
+    _begin(now, occupancy)
     for step in range(1, lead + ahead + 1):
         for before in range(befores):
             for phase in range(phases):
-                entered[:] = 0.0
+                for at in range(phases):
+                    entered[at] = 0.0
                 for following in range(phases):
                     chance = followers[before, phase, following]
                     if chance > 0.0:
@@ -55,22 +69,26 @@ def occupancy_by_context(
                     younger, older = now[before, phase, bucket], now[before, phase, min(bucket + 1, buckets - 1)]
                     for at in range(phases):
                         stayed = (1.0 - ages) * younger[at] + ages * older[at]
-                        later[before, phase, bucket, at] = (1.0 - leaves) * stayed + leaves * entered[at]
+                        share = (1.0 - leaves) * stayed + leaves * entered[at]
+                        later[before, phase, bucket, at] = share
+                        if step > lead:
+                            occupancy[before, phase, bucket, at] += share / ahead
         now, later = later, now
-        if step > lead:
-            occupancy += now / ahead
 
 
 @njit(cache=True, nogil=True)
 def chance_to_end(hazard: NDArray[np.float64], within: int, ends: NDArray[np.float64]) -> None:
     """Fill the chance that the present phase ends within so many steps, OUT float64 (1 + phases, phases, buckets)."""
     befores, phases, buckets = hazard.shape
+    stays = np.empty(buckets)
     for before in range(befores):
         for phase in range(phases):
-            stays = np.ones(buckets)
+            for bucket in range(buckets):
+                stays[bucket] = 1.0
             for _ in range(within):
                 for bucket in range(buckets):  # upwards: the older one is still that of the step before
                     ages, older = 1.0 / 2.0**bucket, stays[min(bucket + 1, buckets - 1)]
                     kept = (1.0 - ages) * stays[bucket] + ages * older
                     stays[bucket] = (1.0 - hazard[before, phase, bucket]) * kept
-            ends[before, phase] = 1.0 - stays
+            for bucket in range(buckets):
+                ends[before, phase, bucket] = 1.0 - stays[bucket]

@@ -116,6 +116,8 @@ def decide_each(
 @njit(cache=True, nogil=True, error_model="numpy")
 def follow_run(
     k: int,
+    table: int,
+    resources: int,
     amounts: NDArray[np.float64],
     phases: NDArray[np.int64],
     decisions: NDArray[np.bool_],
@@ -129,6 +131,8 @@ def follow_run(
 
     Parameters
     ----------
+    table, resources
+        As for `decide`. Constants here would have it compiled twice, for those as well.
     amounts, phases
         float64 (n, 2) in floors, NaN in gaps, and int64 (n,).
     decisions
@@ -140,13 +144,15 @@ def follow_run(
         OUT float64 (n + 1, 2): what stands asked for before each sample, in floors.
     """
     n = len(amounts)
-    first = np.array([stands(k, 0, standing), stands(k, 1, standing)])
+    first = np.empty(2)
+    for resource in range(2):
+        first[resource] = stands(k, resource, standing)
     for row in range(n + 1):
         if decisions[row] and standing.samples[k] > 0:
-            decide(k, 0, 2, standing, expected, weights)
+            decide(k, table, resources, standing, expected, weights)
         for resource in range(2):
             if late > 0 and decisions[row] and standing.samples[k] > 0:
-                choose(k, resource, expected.credit[0], standing, weights)
+                choose(k, resource, expected.credit[table], standing, weights)
             asked[row, resource] = stands(k, resource, standing)
         if row == n or math.isnan(amounts[row, 0]):
             continue

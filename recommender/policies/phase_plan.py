@@ -16,6 +16,9 @@ from recommender.policies.phase_demand import FLOORS
 from recommender.records import CPU, MEMORY, RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
+EVERYBODY = 0
+"""The table of containers of no class, and of a class beyond the number that have one of their own."""
+
 RESIZE = 0.1
 """Price of a resize, as a share of the new allocation."""
 
@@ -133,7 +136,8 @@ class PhasePlan:
         """
         asked = np.empty((len(usage) + 1, 2))
         follow_run(
-            slot, usage / FLOORS, phases, decisions, late, self.state.standing, self.expected, self.weights, asked
-        )
+            slot, EVERYBODY, len(RESOURCES), usage / FLOORS, phases, decisions, late,
+            self.state.standing, self.expected, self.weights, asked,
+        )  # fmt: skip
         asked *= FLOORS
         return asked
