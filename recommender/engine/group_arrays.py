@@ -32,7 +32,7 @@ ABOUT = 1.02
 """A peak that is exceeded by less is the same one."""
 
 CHANGES = 64
-"""So many of the latest changes of a target are known; more an hour are not allowed to anybody."""
+"""So many of the latest changes of each resource are known; more an hour are not allowed to anybody."""
 
 LOWER, TARGET, UPPER = 0, 1, 2
 """Rows of an estimate, float64 (3, 2)."""
@@ -55,7 +55,7 @@ class GroupArrays(SlotArrays):
     given
         (n, 2): the same within all limits, as containers get it.
     changed_s
-        (n, CHANGES): when it changed, unix seconds.
+        (n, 2, CHANGES): when each resource of it changed, the latest first, unix seconds.
     less_memory_since_s
         Since when less memory is wanted than stands; NaN while it is not.
     violations, judged
@@ -127,7 +127,7 @@ class GroupArrays(SlotArrays):
                 **dict.fromkeys(("known", "said"), _NO_ESTIMATE),
                 **dict.fromkeys(("judged", "kill_floor_bytes", "known_days"), 0.0),
                 **dict.fromkeys(("killed_s", "known_s", "last_deferred_s"), -np.inf),
-                "changed_s": np.full(CHANGES, -np.inf),
+                "changed_s": np.full((2, CHANGES), -np.inf),
                 "less_memory_since_s": np.nan,
                 "violations": np.zeros(2),
                 "peak_bytes": np.zeros(PEAK_DAYS),
@@ -185,10 +185,13 @@ class GroupArrays(SlotArrays):
         return lacks
 
     def changed_so_often(self, number: int, now_s: float) -> BoolArray:
-        """bool (n,): the target changed so many times within the last hour, or more often."""
+        """bool (n, 2): a resource of the target changed so many times within the last hour, or more often.
+
+        Each by itself: memory that rises step by step with a run must not keep CPU where it is.
+        """
         if number <= 0:
-            return np.ones(len(self), bool)
-        often: BoolArray = now_s - self.changed_s[:, min(number, CHANGES) - 1] <= HOUR_S
+            return np.ones((len(self), 2), bool)
+        often: BoolArray = now_s - self.changed_s[:, :, min(number, CHANGES) - 1] <= HOUR_S
         return often
 
     def want(self, memory_bytes: FloatArray, now_s: float) -> None:
@@ -201,11 +204,16 @@ class GroupArrays(SlotArrays):
         """Note a target, before and within all limits; True when it is another one than before."""
         self.given[slot] = given
         before = self.published[slot].tolist()
-        if all(new == old or (math.isnan(new) and math.isnan(old)) for new, old in zip(target, before, strict=True)):
+        moved = [
+            resource
+            for resource, (new, old) in enumerate(zip(target, before, strict=True))
+            if new != old and not (math.isnan(new) and math.isnan(old))
+        ]
+        if not moved:
             return False
         if not all(map(math.isnan, before)):
-            self.changed_s[slot, 1:] = self.changed_s[slot, :-1].copy()
-            self.changed_s[slot, 0] = now_s
+            self.changed_s[slot, moved, 1:] = self.changed_s[slot, moved, :-1].copy()
+            self.changed_s[slot, moved, 0] = now_s
         if target[MEMORY] < before[MEMORY]:
             self.less_memory_since_s[slot] = now_s  # the next step down waits anew
         self.published[slot] = target

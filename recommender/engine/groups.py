@@ -19,8 +19,10 @@ from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 log = logging.getLogger(__name__)
 
+_CHANGED = ("changed_cpu_s", "changed_memory_s")
+"""Under these names the latest changes of both resources do; where there are none they are not known."""
+
 _KEPT = {
-    "changed_s": CHANGES,
     "peak_bytes": PEAK_DAYS,
     "violations": 2,
     "peak_day": 0,
@@ -148,7 +150,8 @@ class Groups:
     def kept(self, slot: int) -> dict[str, Any]:
         """What must survive a restart, ready for JSON; the history has its checkpoint."""
         content = {name: getattr(self.arrays, name)[slot].tolist() for name in _KEPT}
-        content["changed_s"] = [at_s for at_s in content["changed_s"] if math.isfinite(at_s)]
+        changed = zip(_CHANGED, self.arrays.changed_s[slot].tolist(), strict=True)
+        content |= {name: [at_s for at_s in times if math.isfinite(at_s)] for name, times in changed}
         told = {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
         return {name: _without_nan(value) for name, value in content.items()} | told
 
@@ -162,6 +165,7 @@ class Groups:
         """
         try:
             parts = {name: _numbers(kept[name], number, name) for name, number in _KEPT.items()}
+            parts["changed_s"] = np.array([_latest(kept.get(name, [])) for name in _CHANGED])
         except (KeyError, TypeError, ValueError) as error:
             problem = f"the kept state of a VPA does not fit ({error!r})"
             raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
@@ -184,10 +188,16 @@ def _without_nan(value: Any) -> Any:
 
 def _numbers(kept: Any, number: int, name: str) -> FloatArray:
     """float64 (number,), or () where that is 0: NaN, or long ago, where there was none."""
-    missing = -math.inf if name in ("changed_s", "killed_s") else math.nan
+    missing = -math.inf if name == "killed_s" else math.nan
     numbers = np.array([missing if one is None else one for one in (kept if number else [kept])], np.float64)
-    if name == "changed_s":
-        numbers = np.concatenate([numbers, np.full(CHANGES, missing)])[:CHANGES]
     if numbers.shape != (max(number, 1),) or np.isposinf(numbers).any():
         raise ValueError(f"{name} does not fit")
     return numbers if number else numbers[0]
+
+
+def _latest(kept: list[float]) -> FloatArray:
+    """float64 (CHANGES,): when something changed; long ago where there were fewer changes."""
+    times = np.concatenate([np.array(kept, np.float64), np.full(CHANGES, -np.inf)])[:CHANGES]
+    if np.isnan(times).any() or np.isposinf(times).any():
+        raise ValueError("times of changes do not fit")
+    return times

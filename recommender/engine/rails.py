@@ -217,9 +217,15 @@ def _kill_words(group: int, s: Situation, _: RailOptions) -> str:
 
 
 def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """Not more changes an hour than are allowed; what must rise always may, and bounds let the default's move."""
-    most = s.changed_enough & ~(s.evicts & s.as_default)
-    return _where(most, np.fmax(s.applied, target), target)
+    """Not more changes of a resource an hour than are allowed; what must rise always may, and bounds let the default's
+    move."""
+    most = s.changed_enough & ~(s.evicts & s.as_default)[:, np.newaxis]
+    return np.where(most, np.fmax(s.applied, target), target)
+
+
+def _resize_limit_words(group: int, s: Situation, options: RailOptions) -> str:
+    which = " and ".join(name for name, most in zip(RESOURCES, s.changed_enough[group], strict=True) if most)
+    return f"{which}: changed within the last hour as often as it may, {options.resizes_per_hour} times"
 
 
 def _room(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -265,11 +271,7 @@ RAILS: tuple[Rail, ...] = (
     Rail("slow shrink", _slow_shrink, _slow_shrink_words),
     Rail("silence", _silence, lambda *_: "as it stands, while nothing is told of it"),
     Rail("OOM bump", _kill, _kill_words),
-    Rail(
-        "resize limit",
-        _resize_limit,
-        lambda _, __, options: f"changed within the last hour as often as it may: {options.resizes_per_hour} times",
-    ),
+    Rail("resize limit", _resize_limit, _resize_limit_words),
     Rail("room", _room, _room_words),
 )
 

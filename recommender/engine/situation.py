@@ -98,7 +98,7 @@ class Situation:
     youngest_s
         float64 (n,): the age of the container that was started last; infinite where none runs.
     changed_enough
-        bool (n,): the target changed within the last hour as often as it may.
+        bool (n, 2): a resource of the target changed within the last hour as often as it may.
     shared
         Nodes whose containers share them.
     most_cores

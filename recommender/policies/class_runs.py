@@ -2,7 +2,8 @@
 
 Runs of one class go through the same stages at about the same levels, but faster or slower, and slower still where they
 share a node. So the point is not found by the clock alone: in each earlier run the moment is looked for whose age, work
-done and levels are most alike, and that run's next samples say what may come. Before the first sample the age decides.
+done and levels are most alike, and for how long CPU has been about as it is, and that run's next samples say what may
+come. Before the first sample the age decides.
 
 That is for CPU. Memory that is missed kills: what the runs promise of it is told by their peaks and rises alone
 (`memory_runs`).
@@ -27,9 +28,12 @@ MOST_RUNS = 32
 CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.02, 16.0 * 2**20
 """Levels are compared as logarithms above these; use below them is the same to us."""
 
-SCALES = np.array([0.25, 0.35, 0.8, 0.25, 0.25])
-"""What makes a difference of one in age, work done, CPU, memory and largest memory so far: natural logarithms.
-Runs of a class agree best in memory and in their stages' order, worst in CPU."""
+SCALES = np.array([0.25, 0.35, 0.8, 0.25, 0.25, 0.25])
+"""What makes a difference of one in age, work done, CPU, memory, largest memory so far, and time since CPU jumped:
+natural logarithms. Runs of a class agree best in memory and in their stages' order, worst in CPU."""
+
+JUMP = 1.0
+"""From one sample to the next, natural logarithm: CPU that changes by less is about as it was, noisy as it is."""
 
 UNLIKE = 3.0
 """A run whose nearest moment is farther than this tells nothing."""
@@ -161,7 +165,7 @@ class ClassRuns:
         if self._points is None:
             points = [_points_of(run) for run in self.runs]
             self._starts = np.cumsum([0, *map(len, points)])
-            self._points = np.concatenate(points) if points else np.empty((0, 5))
+            self._points = np.concatenate(points) if points else np.empty((0, len(SCALES)))
         here = _points_of(without_gaps(progress.curve), progress.seen_s)[-1]
         distances = (((self._points - here) / SCALES) ** 2).sum(axis=1)
         places = []
@@ -197,13 +201,13 @@ def _largest_cores(run: DemandCurve, after_s: float, ahead_s: float) -> float:
 
 
 def _points_of(run: DemandCurve, seen_s: float | None = None) -> FloatArray:
-    """float64 (n, 5): where a run is after each bucket, in natural logarithms."""
+    """float64 (n, 6): where a run is after each bucket, in natural logarithms."""
     cpu, memory = run.levels[:, CPU].astype(np.float64), run.levels[:, MEMORY].astype(np.float64)
     age = run.step_s * np.arange(1.0, len(cpu) + 1.0)
     if seen_s is not None:
         age[-1] = seen_s
     work = np.cumsum(cpu) * run.step_s
-    # One sample's width is added to age and work: differences below it are chance.
+    # One sample's width is added to times and work: differences below it are chance.
     return np.column_stack(
         [
             np.log(age + run.step_s),
@@ -211,8 +215,23 @@ def _points_of(run: DemandCurve, seen_s: float | None = None) -> FloatArray:
             np.log(cpu + CPU_FLOOR_CORES),
             np.log(memory + MEMORY_FLOOR_BYTES),
             np.log(np.maximum.accumulate(memory) + MEMORY_FLOOR_BYTES),
+            np.log(run.step_s * _steady_for(cpu) + run.step_s),
         ]
     )
+
+
+def _steady_for(cpu_cores: FloatArray) -> FloatArray:
+    """float64 (n,): how many samples it is since CPU jumped, this one included.
+
+    Examples
+    --------
+    >>> _steady_for(np.array([0.1, 0.12, 0.9, 1.0, 0.95, 0.1])).tolist()
+    [1.0, 2.0, 1.0, 2.0, 3.0, 1.0]
+    """
+    level, numbers = np.log(cpu_cores + CPU_FLOOR_CORES), np.arange(len(cpu_cores))
+    jumps = np.concatenate([[True], np.abs(np.diff(level)) > JUMP])
+    steady: FloatArray = numbers - np.maximum.accumulate(np.where(jumps, numbers, 0)) + 1.0
+    return steady
 
 
 def _weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:

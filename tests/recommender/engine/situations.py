@@ -39,7 +39,7 @@ CALM: Mapping[str, Any] = {
     "keeps_peak": False,
     "kill_floor_bytes": 0.0,
     "youngest_s": 3600.0,
-    "changed_enough": False,
+    "changed_enough": (False, False),
     "most_cores": np.inf,
 }
 Row = Mapping[str, Any]

@@ -39,8 +39,8 @@ def arrays(groups: int = 1) -> GroupArrays:
     return made
 
 
-def changes(groups: GroupArrays, now_s: float) -> list[int]:
-    """How often the target of each changed within the last hour."""
+def changes(groups: GroupArrays, now_s: float) -> list[list[int]]:
+    """How often CPU and memory of each changed within the last hour."""
     return sum(groups.changed_so_often(number, now_s).astype(int) for number in range(1, CHANGES + 1)).tolist()
 
 
@@ -108,19 +108,19 @@ def test_changes_count_for_an_hour_and_the_first_target_is_none() -> None:
     groups = arrays()
     told = [groups.publish(0, target, target, NOW_S + at) for at, target in enumerate([(1.0, 2.0)] * 2 + [(1.5, 2.0)])]
     assert told == [True, False, True]
-    assert changes(groups, NOW_S + 2.0)[0] == 1
-    assert changes(groups, NOW_S + 2.0 + HOUR_S)[0] == 1
-    assert changes(groups, NOW_S + 3.0 + HOUR_S)[0] == 0
+    assert changes(groups, NOW_S + 2.0)[0] == [1, 0], "of CPU: memory stayed"
+    assert changes(groups, NOW_S + 2.0 + HOUR_S)[0] == [1, 0]
+    assert changes(groups, NOW_S + 3.0 + HOUR_S)[0] == [0, 0]
 
 
 def test_a_target_is_changed_where_one_of_a_single_resource_stood_and_begun_where_none_did() -> None:
     groups = arrays(4)
     groups.published[:] = pairs((1.0, 2.0), (math.nan, 2.0), (1.0, math.nan), NOTHING)
     assert [groups.publish(slot, (3.0, math.nan), NOTHING, NOW_S) for slot in range(4)] == [True] * 4
-    assert changes(groups, NOW_S) == [1, 1, 1, 0]
+    assert changes(groups, NOW_S) == [[1, 1], [1, 1], [1, 0], [0, 0]]
     assert not groups.publish(0, (3.0, math.nan), NOTHING, NOW_S + 1.0), "it is the same: of memory nothing is said"
     assert groups.publish(0, (3.0, 2.0), NOTHING, NOW_S + 2.0)
-    assert groups.changed_s[0, :3].tolist() == [NOW_S + 2.0, NOW_S, -math.inf], "the latest first"
+    assert groups.changed_s[0, MEMORY, :3].tolist() == [NOW_S + 2.0, NOW_S, -math.inf], "the latest first"
 
 
 def test_less_memory_is_wanted_since_the_first_time_and_the_next_step_down_waits_anew() -> None:
@@ -240,9 +240,19 @@ def test_what_is_kept_of_a_group_comes_back_after_a_restart(happened: bool) -> N
     kept = orjson.loads(orjson.dumps(before.kept(before.slots[MAIN])))
     after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S, MARGIN)
     old, new = before.slots[MAIN], after.slots[MAIN]
-    for name in kept.keys() - {"class"}:
+    for name in {"changed_s", *kept} - {"class", "changed_cpu_s", "changed_memory_s"}:
         np.testing.assert_array_equal(getattr(after.arrays, name)[new], getattr(before.arrays, name)[old], err_msg=name)
     assert after.workload[new] == before.workload[old]
+
+
+def test_a_group_whose_changes_were_kept_for_both_resources_together_comes_back_and_may_change() -> None:
+    before, after = a_past(), Groups()
+    kept = before.kept(before.slots[MAIN])
+    kept["changed_s"] = kept.pop("changed_cpu_s")
+    del kept["changed_memory_s"]
+    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S, MARGIN)
+    assert after.arrays.kill_floor(NOW_S)[after.slots[MAIN]] == 4.8 * GIB
+    assert changes(after.arrays, NOW_S)[after.slots[MAIN]] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +261,8 @@ def test_what_is_kept_of_a_group_comes_back_after_a_restart(happened: bool) -> N
         {"judged": "many"},
         {"violations": [0.0]},
         {"peak_bytes": [1.0] * (PEAK_DAYS + 1)},
-        {"changed_s": 5.0},
+        {"changed_cpu_s": 5.0},
+        {"changed_memory_s": [math.inf]},
         {"killed_s": math.inf},
         {"kill_floor_bytes": [1.0]},
     ],

@@ -98,17 +98,20 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
     "too many changes hold what is applied": (
-        {"applied": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "changed_enough": True},
+        {"applied": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "changed_enough": (True, True)},
         [0.9, 2.0], ["slow shrink", "resize limit"],
     ),
     "but not memory that must rise": (
-        {"applied": (0.9, 1.0 * GIB), "changed_enough": True}, [0.9, 1.5], ["resize limit"],
+        {"applied": (0.9, 1.0 * GIB), "changed_enough": (True, True)}, [0.9, 1.5], ["resize limit"],
     ),
     "nor CPU that must rise": (
-        {"applied": (0.3, 1.5 * GIB), "changed_enough": True}, [0.5, 1.5], [],
+        {"applied": (0.3, 1.5 * GIB), "changed_enough": (True, True)}, [0.5, 1.5], [],
+    ),
+    "memory that rises step by step takes no change away from CPU": (
+        {"applied": (0.9, 1.0 * GIB), "changed_enough": (False, True)}, [0.5, 1.5], [],
     ),
     "nor the default recommender's, whose bounds let everybody be": (
-        {"evicts": True, "applied": (0.9, 2 * GIB), "changed_enough": True}, [0.6, 2.0], ["no needless restart"],
+        {"evicts": True, "applied": (0.9, 2 * GIB), "changed_enough": (True, True)}, [0.6, 2.0], ["no needless restart"],
     ),
     "where earlier runs promise that it is needed no more, it falls at once": (
         {"applied": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
@@ -227,7 +230,7 @@ WORDS = {
     "memory falls late": ["kept until less has been wanted for 600 s"],
     "and in steps": ["20% at a time"],
     "a kill for memory is not forgotten": ["a container was killed for memory: at least 3072 MiB"],
-    "but not memory that must rise": ["changed within the last hour as often as it may: 12 times"],
+    "but not memory that must rise": ["cpu and memory: changed within the last hour as often as it may, 12 times"],
     "what a full node has put off for long is not asked for any more": [
         "no room on the node for 200 s: as it has now, for the present",
     ],
@@ -274,7 +277,7 @@ ROW = st.fixed_dictionaries(
         "keeps_peak": st.booleans(),
         "kill_floor_bytes": st.one_of(st.just(0.0), bytes_),
         "youngest_s": st.floats(0, 1e6),
-        "changed_enough": st.booleans(),
+        "changed_enough": st.tuples(st.booleans(), st.booleans()),
     }
 )
 
