@@ -111,7 +111,8 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"applied": (0.9, 1.0 * GIB), "changed_enough": (False, True)}, [0.5, 1.5], [],
     ),
     "nor the default recommender's, whose bounds let everybody be": (
-        {"evicts": True, "applied": (0.9, 2 * GIB), "changed_enough": (True, True)}, [0.6, 2.0], ["no needless restart"],
+        {"evicts": True, "applied": (0.9, 2 * GIB), "changed_enough": (True, True)},
+        [0.6, 2.0], ["no needless restart"],
     ),
     "where earlier runs promise that it is needed no more, it falls at once": (
         {"applied": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],

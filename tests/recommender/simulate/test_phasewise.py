@@ -16,7 +16,7 @@ from recommender.judging import ReplayOptions
 from recommender.model import PhaseModel
 from recommender.phases.sojourns import Sojourns
 from recommender.policies.schedule import decision_positions
-from recommender.records import MEMORY, RunFacts
+from recommender.records import CPU, MEMORY, RunFacts
 from recommender.simulate.clock import Round, Trace
 from recommender.simulate.in_force import Kept
 from recommender.simulate.phasewise import Phasewise
@@ -56,6 +56,34 @@ def test_a_run_gets_less_than_was_declared_once_runs_of_its_class_have_ended(bun
     assert engine.problems == {}
     assert min(cpu for cpu, _ in kept[-1].amounts) < 1.0
     assert all(np.isfinite(one.amounts).all() for one in kept)
+
+
+TRAIN, EVALUATE = 0.12, 0.95
+
+
+def epochs(number: int, start: int, pace: float) -> Trace:
+    """Loading, while memory rises, then three epochs that train on a tenth of a core and evaluate on a whole one."""
+    load, train = round(20 * pace), round(24 * pace)
+    cpu = [0.03] * load + ([TRAIN] * train + [EVALUATE] * 5) * 3
+    memory = [*np.linspace(0.3, 1.0, load), *[0.8] * (3 * (train + 5))]
+    one = trace(memory, name=f"run-{number}", cpu_cores=np.array(cpu), start=start, workload="w")
+    return Trace(one.series, int(decision_positions(one.series.present, 6, 3)[0]))
+
+
+def test_each_epoch_trains_on_little_and_has_its_core_before_it_evaluates(bundled: PhaseModel) -> None:
+    """With no more than twelve changes of CPU an hour, however often memory rises, and whatever the pace of runs."""
+    traces, start = [], START
+    for number, pace in enumerate([1.0, 1.1, 0.9, 1.05, 0.95, 1.1, 0.9, 1.0]):
+        traces.append(epochs(number, start, pace))
+        start += (len(traces[-1].series) + 2) * int(STEP_S)
+    kept, _ = played(traces, bundled)
+    last, used = kept[-1], traces[-1].series.usage[:, CPU]
+    since = np.searchsorted(last.positions, np.arange(len(used)), side="right") - 1
+    had = np.where(since >= 0, np.array(last.amounts)[since, CPU], np.nan)
+    trains = used == TRAIN
+    began = np.flatnonzero((used[1:] == EVALUATE) & trains[:-1]) + 1
+    assert (had[began] >= EVALUATE).all(), "raised ahead of each of them"
+    assert (had[trains] < 2 * TRAIN).mean() > 0.5, "and low before that"
 
 
 def test_a_run_gets_what_earlier_ones_would_have_needed_for_its_input(bundled: PhaseModel) -> None:
