@@ -93,7 +93,7 @@ def cluster_options(command: Command) -> Command:
         click.option(
             "--resizes-per-hour",
             type=click.IntRange(1),
-            help=f"How often `{PHASEWISE}` may change what a container has; what must rise always may. "
+            help=f"How often `{PHASEWISE}` may change a container's CPU, and its memory; what must rise always may. "
             f"Default: {RAILS.resizes_per_hour}; for the bundled data {QUICK_RESIZES_PER_HOUR}.",
         ),
         click.option(

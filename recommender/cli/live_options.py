@@ -91,7 +91,7 @@ RAIL_OPTIONS = (
         "--resizes-per-hour",
         default=_RAIL.resizes_per_hour,
         type=click.IntRange(0),
-        help="Targets of one container change at most so often; what must rise always may.",
+        help="CPU of one container is changed at most so often, and memory too; what must rise always may.",
     ),
     _rail(
         "--wait-for-room",

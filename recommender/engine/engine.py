@@ -212,7 +212,7 @@ class Engine:
                 else:
                     self.running[instance] = running
                     self._take_container(instance, running, now_s, report)
-                    self._shares.place(instance, running, now_s)
+                    self._shares.place(instance, running, self._declared_cores(running.group), now_s)
                 self._place(instance)
         for instance in sorted(self._waiting_for_room - changed.keys()):
             self._see_resize(instance, now_s, report)
@@ -330,6 +330,10 @@ class Engine:
             duration_s = ended.finished_s - ended.started_s
         key = WorkloadKey(member.instance.namespace, running.workload)
         return self.classes.learn(key, member.instance.container, curve, memory, duration_s, now_s)
+
+    def _declared_cores(self, group: Group) -> float:
+        slot = self.groups.slots.get(group)
+        return math.nan if slot is None else float(self.groups.arrays.declared_cores[slot])
 
     # -- asked by the fleet --------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class GroupArrays(SlotArrays):
     ----------
     alive
         A group is there.
-    applied, evicts, limits_follow, repeats, most_cores
+    applied, evicts, limits_follow, repeats, declared_cores, shares
         See `keys.Rules`.
     published
         (n, 2): the target in force, before the limits of users and operators; NaN where there is none.
@@ -92,7 +92,8 @@ class GroupArrays(SlotArrays):
     evicts: BoolArray
     limits_follow: BoolArray
     repeats: BoolArray
-    most_cores: FloatArray
+    declared_cores: FloatArray
+    shares: BoolArray
     published: FloatArray
     given: FloatArray
     changed_s: FloatArray
@@ -119,7 +120,7 @@ class GroupArrays(SlotArrays):
     said_wide: BoolArray
 
     def __init__(self) -> None:
-        marks = ("alive", "applied", "evicts", "limits_follow", "repeats", "taught", "costly", "said_wide")
+        marks = ("alive", "applied", "evicts", "limits_follow", "repeats", "shares", "taught", "costly", "said_wide")
         super().__init__(
             {
                 **dict.fromkeys(marks, False),
@@ -134,7 +135,7 @@ class GroupArrays(SlotArrays):
                 "peak_day": 0,
                 "peak_age_s": 0.0,
                 "deferred_since_s": np.inf,
-                "most_cores": np.inf,
+                "declared_cores": np.nan,
                 "said_doubt": -1,
                 "news": 0,
                 "vital": 0,

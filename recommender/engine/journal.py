@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 
 from recommender.errors import BadInput, Misuse
 
-MAGIC = b"phasewise record 1\n"
+MAGIC = b"phasewise record 2\n"
 
 QUICKLY = 1
 """How hard zlib tries: a round must not wait for it."""

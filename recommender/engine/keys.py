@@ -55,8 +55,10 @@ class Rules(NamedTuple):
         Its containers are started again, or more of them, without anybody being asked: not those of a Job.
     memory_interval_s
         One memory peak counts in each, for containers that come from now on; None for upstream's default.
-    most_cores
-        One that is yet to come, to share a node, gets no more CPU than its owner requests; infinite where none will.
+    declared_cores
+        What its owner requests for each of its containers; NaN where that is not known.
+    shares
+        Its containers share the CPU of their nodes.
     """
 
     applied: bool = True
@@ -64,7 +66,8 @@ class Rules(NamedTuple):
     limits_follow: bool = False
     repeats: bool = False
     memory_interval_s: float | None = None
-    most_cores: float = math.inf
+    declared_cores: float = math.nan
+    shares: bool = False
 
 
 class Ended(NamedTuple):
@@ -100,8 +103,6 @@ class Running(NamedTuple):
         UID of the pod that began its work, where it goes on from that one's checkpoint: it is no whole run. Else empty.
     shares_node, shares_by
         The node that it runs on where it shares that with others, and the policy; empty where it does not.
-    declared_cores
-        What its owner requests of CPU for it; NaN where nobody says, or it does not matter.
     input_size
         Of what its run works on, in a unit that the runs of its class share; NaN where nobody says.
     costly
@@ -121,7 +122,6 @@ class Running(NamedTuple):
     begun_by: str = ""
     shares_node: str = ""
     shares_by: str = ""
-    declared_cores: float = math.nan
     input_size: float = math.nan
     costly: bool = False
 

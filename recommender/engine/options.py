@@ -26,7 +26,7 @@ class RailOptions:
     widen
         What is allocated is multiplied by this while a container's violations are above the target.
     resizes_per_hour
-        Targets of one container change at most so often; what must rise always may.
+        CPU of one container changes at most so often, and memory too; what must rise always may.
     wait_for_room_s
         A resize that the node has had no room for during this time is taken back: upstream's updater evicts such a pod
         after five minutes.

@@ -123,11 +123,15 @@ def _shrink_not_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> 
 
 
 def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """What other containers needed counts up to what this one does itself, once there is history of it."""
-    strangers = (s.doubt == SURE) & ~s.by_class & (s.days >= LITTLE_HISTORY_DAYS)
-    own = HEADROOM * np.column_stack([s.recent_cpu_cores, s.peak_bytes])
-    most = np.fmax(own, s.estimate[:, TARGET])
-    return _where(strangers, np.fmin(target, most), target)
+    """What other containers needed counts up to what this one does itself, once there is history of it.
+
+    Before that its owner knows best what it may come to: CPU counts up to what is declared.
+    """
+    own = np.fmax(HEADROOM * np.column_stack([s.recent_cpu_cores, s.peak_bytes]), s.estimate[:, TARGET])
+    declared = np.column_stack([s.declared_cores, np.full_like(s.declared_cores, np.nan)])
+    knows = s.days >= LITTLE_HISTORY_DAYS
+    most = _where(knows, own, np.where(np.isnan(declared), np.inf, np.fmax(own, declared)))
+    return _where((s.doubt == SURE) & ~s.by_class, np.fmin(target, most), target)
 
 
 def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -252,7 +256,7 @@ RAILS: tuple[Rail, ...] = (
     Rail(
         "own use",
         _own_use,
-        lambda *_: "not above what it uses itself, nor the default recommender's, whatever others needed",
+        lambda *_: "not above its own use, at first what it declares, or the default recommender's, whatever others do",
     ),
     Rail("room to show", _room_to_show, lambda *_: "it uses just the CPU that it has, and may want more"),
     Rail("violation budget", _violation_budget, _violation_budget_words),

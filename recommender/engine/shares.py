@@ -160,8 +160,8 @@ class Shares:
             else:
                 self._nodes[name] = _Node(max(0.0, cpu_cores), FlowCon(1.0, self._options))
 
-    def place(self, instance: Instance, running: Running, now_s: float) -> None:
-        """Where a container runs, and what it requests since now."""
+    def place(self, instance: Instance, running: Running, declared_cores: float, now_s: float) -> None:
+        """Where a container runs, and what it requests since now; NaN where nobody says what its owner declared."""
         known, node, request_cores = self._containers.get(instance), running.shares_node, running.requests[CPU]
         if running.finished or not node:
             self.forget(instance, now_s)
@@ -170,7 +170,7 @@ class Shares:
                 known.request_cores, known.changed_s = request_cores, now_s
             known.by = running.shares_by
         else:
-            declared_cores = request_cores if math.isnan(running.declared_cores) else running.declared_cores
+            declared_cores = request_cores if math.isnan(declared_cores) else declared_cores
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
             run = instance._replace(pod_uid=running.begun_by or instance.pod_uid)
             self._containers[instance] = _Container(

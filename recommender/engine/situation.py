@@ -101,8 +101,10 @@ class Situation:
         bool (n, 2): a resource of the target changed within the last hour as often as it may.
     shared
         Nodes whose containers share them.
-    most_cores
+    declared_cores
         float64 (n,): see `Rules`.
+    most_cores
+        float64 (n,): for a container that is yet to come, to share a node; infinite where none will.
     """
 
     now_s: float
@@ -132,6 +134,7 @@ class Situation:
     youngest_s: FloatArray
     changed_enough: BoolArray
     shared: Sequence[SharedNode]
+    declared_cores: FloatArray
     most_cores: FloatArray
 
     @cached_property
@@ -223,7 +226,8 @@ def look(
         youngest_s=youngest_s,
         changed_enough=groups.changed_so_often(options.resizes_per_hour, now_s),
         shared=shared,
-        most_cores=groups.most_cores,
+        declared_cores=groups.declared_cores,
+        most_cores=np.where(groups.shares & ~np.isnan(groups.declared_cores), groups.declared_cores, np.inf),
     )
 
 

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, DEFERRED, ContainerState, Pod
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.live.rules import shares
 from recommender.live.view.view import Place
 from recommender.live.vpa_state import VpaState
-from recommender.records import CPU, Sample
+from recommender.records import Sample
 
 GONE_ROUNDS = 40
 """For so many rounds a container is remembered after it is gone: a kill may be told of later than its pod's end."""
@@ -60,7 +59,6 @@ class Home(NamedTuple):
             begun_by=self.begun_by,
             shares_node=pod.node if by else "",
             shares_by=by if pod.node else "",
-            declared_cores=self.state.selection.declared.get(container.name, NOTHING)[CPU] if by else math.nan,
             input_size=pod.input_size,
             costly=container.uses_devices or pod.annotations.get(CHECKPOINTABLE) == "false",
         )

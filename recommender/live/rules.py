@@ -39,7 +39,8 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         limits_follow=policy.controlled_values != "RequestsOnly" and any(_is_limited(pod, container) for pod in live),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
-        most_cores=declared[CPU] if shares(vpa) and not math.isnan(declared[CPU]) else math.inf,
+        declared_cores=declared[CPU],
+        shares=bool(shares(vpa)),
     )
 
 

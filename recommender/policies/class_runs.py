@@ -230,7 +230,7 @@ def _steady_for(cpu_cores: FloatArray) -> FloatArray:
     """
     level, numbers = np.log(cpu_cores + CPU_FLOOR_CORES), np.arange(len(cpu_cores))
     jumps = np.concatenate([[True], np.abs(np.diff(level)) > JUMP])
-    steady: FloatArray = numbers - np.maximum.accumulate(np.where(jumps, numbers, 0)) + 1.0
+    steady: FloatArray = (numbers - np.maximum.accumulate(np.where(jumps, numbers, 0)) + 1).astype(np.float64)
     return steady
 
 

@@ -20,7 +20,7 @@ from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
-from recommender.records import ContainerRecommendation, FloatArray, UsageSeries, amounts_of
+from recommender.records import CPU, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
 from recommender.simulate.clock import Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.told import Told
@@ -94,7 +94,11 @@ class Phasewise:
 
     def _changed_groups(self, told: Told) -> dict[Group, Rules | None]:
         gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._left}
-        return gone | {self._groups[number]: self._rules for number in told.round.began}
+        began = {
+            self._groups[number]: self._rules._replace(declared_cores=float(told.has[number, CPU]))
+            for number in told.round.began
+        }
+        return gone | began
 
     def _changed_containers(self, told: Told) -> dict[Instance, Running | None]:
         changed: dict[Instance, Running | None] = {self._instances[number]: None for number in self._left}

@@ -40,6 +40,7 @@ CALM: Mapping[str, Any] = {
     "kill_floor_bytes": 0.0,
     "youngest_s": 3600.0,
     "changed_enough": (False, False),
+    "declared_cores": np.nan,
     "most_cores": np.inf,
 }
 Row = Mapping[str, Any]

@@ -97,6 +97,20 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "a kill for memory is not forgotten": (
         {"kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
+    "before its first hour a container may be given what it declares, and no more for what others needed": (
+        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "estimate": NO_HISTORY},
+        [0.9, 1.5], ["own use"],
+    ),
+    "unless it uses more than it declares": (
+        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "recent_cpu_cores": 2.0},
+        [2.2, 1.5], ["own use"],
+    ),
+    "or declares nothing": (
+        {"wanted": (3.0, 1.5 * GIB), "days": 0.01}, [3.0, 1.5], [],
+    ),
+    "or earlier runs of its class say so": (
+        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "by_class": True}, [3.0, 1.5], [],
+    ),
     "too many changes hold what is applied": (
         {"applied": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "changed_enough": (True, True)},
         [0.9, 2.0], ["slow shrink", "resize limit"],
@@ -279,6 +293,7 @@ ROW = st.fixed_dictionaries(
         "kill_floor_bytes": st.one_of(st.just(0.0), bytes_),
         "youngest_s": st.floats(0, 1e6),
         "changed_enough": st.tuples(st.booleans(), st.booleans()),
+        "declared_cores": st.one_of(st.just(np.nan), amount),
     }
 )
 

@@ -78,7 +78,7 @@ def test_one_that_has_just_been_given_more_is_not_taken_to_want_less_before_its_
     told = Told(FAST, SLOW)
     for _ in range(2):
         told.tell({FAST: 2.0, SLOW: 2.0}, {})
-    told.shares.place(FAST, sharing(FAST, request_cores=14.0), told.now_s)
+    told.shares.place(FAST, sharing(FAST, request_cores=14.0), math.nan, told.now_s)
     (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {})
     assert node.held_back.tolist() == [True, True], "the sample is a mean over the time before as well"
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_one_that_has_just_been_given_more_is_not_taken_to_want_less_before_its_
 
 def test_what_a_container_used_beside_another_says_nothing_of_what_it_wants_once_that_has_gone() -> None:
     told = Told(FAST, SLOW, WEB)
-    told.shares.place(WEB, sharing(WEB, request_cores=12.0), told.now_s)
+    told.shares.place(WEB, sharing(WEB, request_cores=12.0), math.nan, told.now_s)
     for _ in range(3):
         (node,) = told.tell({FAST: 0.5, SLOW: 0.5, WEB: 3.0}, {})
     assert node.held_back.tolist() == [True, True, True]
@@ -104,10 +104,10 @@ def test_together_they_request_no_more_than_their_owners_do() -> None:
     node = node_of(0, 1, weights=[0.75, 0.25], held_back=(0, 1))._replace(declared_cores=0.2)
     np.testing.assert_allclose(divided([node], np.array([1.0, 3.0])), [0.15, 0.05])
     told = Told(FAST, SLOW)
-    told.shares.place(WEB, sharing(WEB)._replace(declared_cores=0.1), told.now_s)
+    told.shares.place(WEB, sharing(WEB), 0.1, told.now_s)
     assert told.tell({FAST: 1.0}, {})[0].declared_cores == 2.0 + 2.0 + 0.1
     nothing = Told(FAST)
-    nothing.shares.place(SLOW, sharing(SLOW, request_cores=math.nan), nothing.now_s)
+    nothing.shares.place(SLOW, sharing(SLOW, request_cores=math.nan), math.nan, nothing.now_s)
     (node,) = nothing.tell({FAST: 4.0}, {})
     assert divided([node], np.array([3.0, 3.0])).tolist() == [2.0, 2.0], "who declares nothing sets no bound"
 
@@ -146,7 +146,7 @@ class Told:
         self.samples: list[tuple[Instance, Sample]] = []
         self.shares.take_nodes({"n0": cpu_cores})
         for instance in instances:
-            self.shares.place(instance, sharing(instance), NOW_S)
+            self.shares.place(instance, sharing(instance), math.nan, NOW_S)
 
     def tell(self, uses: Mapping[Instance, float], losses: Mapping[Instance, float]) -> list[SharedNode]:
         """Ten seconds of use, and the losses at their end."""
@@ -194,7 +194,7 @@ def test_a_wrong_clock_and_numbers_that_are_none_count_for_nothing() -> None:
 
 def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgotten() -> None:
     told = Told(FAST, SLOW)
-    told.shares.place(SLOW, sharing(SLOW, ""), told.now_s)
+    told.shares.place(SLOW, sharing(SLOW, ""), math.nan, told.now_s)
     (node,) = told.tell({FAST: 1.0}, {})
     assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
     told.shares.take_nodes({"n0": None})
@@ -212,7 +212,7 @@ def test_what_goes_wrong_with_the_containers_of_a_node_leaves_the_other_nodes_th
     shares, report = Shares(work_of), Report()
     shares.take_nodes({"n0": 4.0, "n1": 4.0})
     for instance, node in ((SLOW, "n0"), (FAST, "n1")):
-        shares.place(instance, sharing(instance, node, by="phasewise"), NOW_S)
+        shares.place(instance, sharing(instance, node, by="phasewise"), math.nan, NOW_S)
     (node,) = shares.shared(NOW_S, SLOTS, report)
     assert node.groups.tolist() == [SLOTS[GROUPS[FAST]]]
     assert report.problems == {"shares of node n0": "RuntimeError: a curve that nobody can read"}
@@ -264,7 +264,7 @@ CLASSES = {FAST: "short", SLOW: "long"}
 
 def of_class(instance: Instance, started_s: float, request_cores: float = 0.1) -> Running:
     base = sharing(instance, request_cores=request_cores, by="phasewise")
-    return base._replace(workload=CLASSES[instance], started_s=started_s, declared_cores=0.1)
+    return base._replace(workload=CLASSES[instance], started_s=started_s)
 
 
 def a_shared_node(samples_every_s: float) -> Engine:
@@ -274,7 +274,9 @@ def a_shared_node(samples_every_s: float) -> Engine:
     for name, core_s in (("short", 60.0), ("long", 200.0)):
         curve = DemandCurve(5.0, np.full((int(core_s / 5.0), 2), (1.0, GIB), np.float32))
         engine.classes.runs(WorkloadKey("ns", name), "main").add(curve)
-    seen = Seen({GROUPS[one]: Rules() for one in CLASSES}, {SLOW: of_class(SLOW, NOW_S)}, nodes={"n0": 1.0})
+    seen = Seen(
+        {GROUPS[one]: Rules(declared_cores=0.1) for one in CLASSES}, {SLOW: of_class(SLOW, NOW_S)}, nodes={"n0": 1.0}
+    )
     engine.step(NOW_S, seen, Report())
     for age_s in np.arange(5.0, 65.0, 5.0):
         told_s = NOW_S + age_s // samples_every_s * samples_every_s
@@ -324,8 +326,8 @@ def test_what_a_job_did_until_its_last_moment_counts_where_it_goes_on() -> None:
     shares = Shares(lambda instance: Work(used.get(instance, 0.0), None))
     here = of_class(SLOW, NOW_S)
     shares.take_nodes({"n0": 1.0, "n1": 1.0})
-    shares.place(SLOW, here, NOW_S)
-    shares.place(WEB, here._replace(shares_node="n1", begun_by=SLOW.pod_uid), NOW_S)
+    shares.place(SLOW, here, math.nan, NOW_S)
+    shares.place(WEB, here._replace(shares_node="n1", begun_by=SLOW.pod_uid), math.nan, NOW_S)
 
     def done() -> dict[Instance, float]:
         return {key: shares._done(key, shares._containers[key], used.get(key, 0.0)) for key in (SLOW, WEB)}
