@@ -1,11 +1,13 @@
 """What CPU is decided for every live container; memory is worked out for all of them in `memory`.
 
-Of a workload class whose runs are known, the earlier runs are asked now and then, oftener where runs are short. All
-others go by the plan, with each sample (`foresight`).
+Of a workload class whose runs are known, the earlier runs are asked now and then, oftener where runs are short: what a
+container has is raised shortly before it is needed, and lowered where it will not be for longer. All others go by the
+plan, with each sample (`foresight`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +21,10 @@ from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 DECISIONS_IN_A_RUN = 20
-"""However short the runs of a class are, each is decided for about so often."""
+"""However short the runs of a class are, each may be given less about so often."""
+
+ASKED = 5
+"""So many times its class is asked meanwhile whether it needs more."""
 
 
 class Expectation(NamedTuple):
@@ -83,13 +88,16 @@ class Fleet(Containers):
         return self.foresight.words(slot, int(self.arrays.table[slot]))
 
     def hold_s(self, runs: ClassRuns) -> float:
-        """How long a decision by the runs of a class holds."""
+        """For how long less must be enough by the runs of a class, to be given."""
         return min(max(runs.typical_s / DECISIONS_IN_A_RUN, self.step_s), self.cycle_samples * self.step_s)
+
+    def _asked_every_s(self, runs: ClassRuns) -> float:
+        return max(self.hold_s(runs) / ASKED, self.step_s)
 
     def _class_due(self, member: Member, now_s: float) -> bool:
         if not (runs := member.runs):
             return False
-        return bool(now_s - self.arrays.class_asked_s[member.slot] >= self.hold_s(runs))
+        return bool(now_s - self.arrays.class_asked_s[member.slot] >= self._asked_every_s(runs))
 
     def _forecast_due(self, slots: IntArray) -> BoolArray:
         """Whether the forecast is to be asked for these, bool (m,)."""
@@ -105,7 +113,8 @@ class Fleet(Containers):
         seen_s = max(self.step_s, (float(arrays.last_cell[slot]) + 1.0) * self.step_s - start_s)
         curve = self.curves.curve(slot)
         told = curve if len(curve.levels) else None  # it was started again, and has not used anything since
-        found = self._from_class(member.runs, Progress(told, seen_s, max(seen_s, now_s - start_s)))
+        stands_cores = arrays.wanted[slot, CPU] if arrays.decided_by[slot] == BY_CLASS else np.nan
+        found = self._from_class(member.runs, Progress(told, seen_s, max(seen_s, now_s - start_s)), stands_cores)
         if found is None:
             if arrays.decided_by[slot] == BY_CLASS:
                 arrays.decided_by[slot] = BY_FORECAST
@@ -115,12 +124,19 @@ class Fleet(Containers):
         member.class_rule = found.rule
         return True
 
-    def _from_class(self, runs: ClassRuns | None, progress: Progress) -> Expectation | None:
+    def _from_class(
+        self, runs: ClassRuns | None, progress: Progress, stands_cores: float = math.nan
+    ) -> Expectation | None:
+        """What stands stays where that is enough soon, and no more than what is needed later."""
         if not runs:
             return None
-        ahead_s = self.lead_s + self.hold_s(runs)
-        found = runs.forecast(progress, ahead_s)
-        return None if found is None else Expectation(found.cpu_cores, partial(_why, found, ahead_s))
+        soon_s, ahead_s = (self.lead_s + hold_s for hold_s in (self._asked_every_s(runs), self.hold_s(runs)))
+        found = runs.forecast(progress, soon_s, ahead_s)
+        if found is None:
+            return None
+        if found.soon_cores <= stands_cores <= found.cpu_cores:
+            return Expectation(stands_cores, partial(_why, found, soon_s))
+        return Expectation(found.cpu_cores, partial(_why, found, ahead_s))
 
     def _ask_forecast(self, slots: IntArray) -> None:
         """Ask the forecast for what comes after the latest sample of each, int64 (m,)."""

@@ -19,8 +19,9 @@ NO_MORE = 1.05
 ALIKE = 0.01
 """Of a container at its limit, which cannot use more than that, only what is as near tells that it wants no more."""
 
-FADES = 0.1
-"""What a container used when it had room comes this share closer to what it uses in each such sample, when less."""
+FADES = 0.001
+"""What a container used when it had room comes this share closer to what it uses in each such sample, when less: so it
+is still known when the next phase that uses as much comes."""
 
 SAME = np.array([0.01, 0.01])
 """What a container has differs from what was published for it by no more than this share: it is ours."""

@@ -10,6 +10,8 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer, slots_of
 from recommender.engine.seen import Samples
 from recommender.model import BUNDLED, PhaseModel, load
+from recommender.policies.class_runs import ClassRuns
+from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
 
 CONTAINERS = 3
@@ -26,9 +28,10 @@ def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
 
 
 def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
-    """Let a few invented containers live through two cycles."""
+    """Let a few invented containers live through two cycles, one of them of a class that has a run."""
     rng, whose = np.random.default_rng(0), [Instance("ns", f"pod-{n}", "main") for n in range(CONTAINERS)]
-    fleet = Fleet(model, step_s, cycle_samples, _introduce)
+    runs = ClassRuns([DemandCurve(step_s, np.full((2 * cycle_samples, 2), (1.0, 2e9), np.float32))])
+    fleet = Fleet(model, step_s, cycle_samples, lambda one: _introduce(one, runs if one == whose[0] else None))
     for cell in range(2 * cycle_samples + model.detector.lag):
         now_s = cell * step_s
         fleet.observe(Samples(whose, rng.uniform((now_s, 0.1, 1e8), (now_s, 2.0, 4e9), (CONTAINERS, 3))))
@@ -38,8 +41,8 @@ def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
         member.history.estimate()
 
 
-def _introduce(_: Instance) -> NewContainer:
-    return NewContainer(None, HistogramSession())
+def _introduce(_: Instance, runs: ClassRuns | None = None) -> NewContainer:
+    return NewContainer(None, HistogramSession(), runs)
 
 
 if __name__ == "__main__":

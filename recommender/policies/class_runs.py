@@ -11,16 +11,17 @@ That is for CPU. Memory that is missed kills: what the runs promise of it is tol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.kernels.earlier_runs import look_ahead
 from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.memory_runs import ClassMemory
-from recommender.records import CPU, MEMORY, FloatArray
+from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 MOST_RUNS = 32
 """The latest ones are kept: a class changes with its code."""
@@ -76,13 +77,14 @@ class ClassForecast:
 
     Attributes
     ----------
-    cpu_cores
-        To allocate.
+    cpu_cores, soon_cores
+        To allocate for all of the time that was asked for, and for its beginning.
     alike, runs
         How many of the runs were like this one, of how many.
     """
 
     cpu_cores: float
+    soon_cores: float
     alike: int
     runs: int
 
@@ -108,8 +110,7 @@ class ClassRuns:
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = FIRST_LEVEL) -> None:
         self.level = min(max(level, LOWEST_LEVEL), HIGHEST_LEVEL)
         self.memory = ClassMemory()
-        self._points: FloatArray | None = None
-        self._starts = np.zeros(1, np.int64)
+        self._known: _Known | None = None
         self.replace(runs)
 
     def __len__(self) -> int:
@@ -123,24 +124,29 @@ class ClassRuns:
         """Know these instead, oldest first."""
         self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
         self.typical_s = float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
-        self._points = None
+        self._known = None
 
     def judge(self, violated: bool, target_violation: float) -> None:
         """A sample of a run that the class decided for was, or was not, above its CPU: the level follows."""
         moved = self.level + PACE * (float(violated) - AIM * target_violation)
         self.level = min(max(moved, LOWEST_LEVEL), HIGHEST_LEVEL)
 
-    def forecast(self, progress: Progress, ahead_s: float) -> ClassForecast | None:
-        """The CPU a run needs within so long; None when no earlier run was like it, or when it outlived them all."""
-        windows = [
-            (likeness, _largest_cores(run, after_s, ahead_s))
-            for run, (after_s, likeness) in zip(self.runs, self._places(progress), strict=True)
-            if likeness > np.exp(-0.5 * UNLIKE**2) and progress.age_s < OUTLIVED * run.duration_s
-        ]
-        if not windows:
+    def forecast(self, progress: Progress, soon_s: float, ahead_s: float) -> ClassForecast | None:
+        """The CPU a run needs soon, and for so long; None when no earlier run was like it, or it outlived them all."""
+        if self._known is None:
+            self._known = _known(self.runs)
+        here, passed_s = np.empty(0, np.float32), progress.age_s
+        if progress.curve is not None and np.isfinite(progress.curve.levels[-1]).all():
+            here = _points_of(without_gaps(progress.curve), progress.seen_s)[-1]
+            passed_s -= progress.seen_s
+        squares, largest_cores = np.empty(len(self.runs)), np.empty((len(self.runs), 2))
+        look_ahead(here, *self._known[:4], passed_s, np.array([soon_s, ahead_s]), squares, largest_cores)
+        alike = (squares < UNLIKE**2) & (progress.age_s < OUTLIVED * self._known.duration_s)
+        if not alike.any():
             return None
-        likeness, cpu_cores = np.array(windows).T
-        return ClassForecast(_weighted_quantile(cpu_cores, likeness, self.level), len(windows), len(self.runs))
+        likeness = np.exp(-0.5 * squares[alike])
+        soon_cores, cpu_cores = (_weighted_quantile(cores, likeness, self.level) for cores in largest_cores[alike].T)
+        return ClassForecast(cpu_cores, soon_cores, int(alike.sum()), len(self.runs))
 
     def expected(self) -> DemandCurve | None:
         """What a run is expected to use by the time since its start: mean CPU and largest memory; None without runs."""
@@ -158,22 +164,23 @@ class ClassRuns:
         cpu = np.where(running, levels[:, :, CPU], 0.0).sum(axis=0) / np.maximum(running.sum(axis=0), 1)
         return DemandCurve(float(step_s), np.column_stack([cpu, np.nanmax(levels[:, :, MEMORY], axis=0)]))
 
-    def _places(self, progress: Progress) -> list[tuple[float, float]]:
-        """In each run: up to when it is as far as this one (seconds), and how alike it is then."""
-        if progress.curve is None or not np.isfinite(progress.curve.levels[-1]).all():
-            return [(progress.age_s, 1.0) for _ in self.runs]
-        if self._points is None:
-            points = [_points_of(run) for run in self.runs]
-            self._starts = np.cumsum([0, *map(len, points)])
-            self._points = np.concatenate(points) if points else np.empty((0, len(SCALES)))
-        here = _points_of(without_gaps(progress.curve), progress.seen_s)[-1]
-        distances = (((self._points - here) / SCALES) ** 2).sum(axis=1)
-        places = []
-        for run, begin, end in zip(self.runs, self._starts, self._starts[1:], strict=False):
-            best = int(distances[begin:end].argmin())
-            after_s = (best + 1) * run.step_s + (progress.age_s - progress.seen_s)
-            places.append((after_s, float(np.exp(-0.5 * distances[begin + best]))))
-        return places
+
+class _Known(NamedTuple):
+    """Runs as `look_ahead` takes them, and how long each was."""
+
+    points: NDArray[np.float32]
+    cpu_cores: NDArray[np.float32]
+    starts: IntArray
+    step_s: FloatArray
+    duration_s: FloatArray
+
+
+def _known(runs: Sequence[DemandCurve]) -> _Known:
+    starts = np.cumsum([0, *(len(run.levels) for run in runs)])
+    points = np.concatenate([np.empty((0, len(SCALES)), np.float32), *map(_points_of, runs)])
+    cpu_cores = np.concatenate([np.empty(0, np.float32), *(run.levels[:, CPU] for run in runs)])
+    step_s, duration_s = np.array([(run.step_s, run.duration_s) for run in runs]).reshape(-1, 2).T.copy()
+    return _Known(points, cpu_cores, starts, step_s, duration_s)
 
 
 def without_gaps(run: DemandCurve) -> DemandCurve:
@@ -193,22 +200,15 @@ def without_gaps(run: DemandCurve) -> DemandCurve:
     return DemandCurve(run.step_s, np.column_stack([run.levels[after, CPU], memory]))
 
 
-def _largest_cores(run: DemandCurve, after_s: float, ahead_s: float) -> float:
-    """The largest use within `ahead_s` after that moment of an earlier run; of one at its end by then, its last."""
-    begin = min(int(after_s / run.step_s + 1e-9), len(run.levels) - 1)
-    end = min(float(len(run.levels)), np.ceil((after_s + ahead_s) / run.step_s - 1e-9))
-    return float(run.levels[begin : max(int(end), begin + 1), CPU].max())
-
-
-def _points_of(run: DemandCurve, seen_s: float | None = None) -> FloatArray:
-    """float64 (n, 6): where a run is after each bucket, in natural logarithms."""
+def _points_of(run: DemandCurve, seen_s: float | None = None) -> NDArray[np.float32]:
+    """float32 (n, 6): where a run is after each bucket, in `SCALES`."""
     cpu, memory = run.levels[:, CPU].astype(np.float64), run.levels[:, MEMORY].astype(np.float64)
     age = run.step_s * np.arange(1.0, len(cpu) + 1.0)
     if seen_s is not None:
         age[-1] = seen_s
     work = np.cumsum(cpu) * run.step_s
     # One sample's width is added to times and work: differences below it are chance.
-    return np.column_stack(
+    points = np.column_stack(
         [
             np.log(age + run.step_s),
             np.log(work + run.step_s * CPU_FLOOR_CORES * 10.0),
@@ -218,6 +218,8 @@ def _points_of(run: DemandCurve, seen_s: float | None = None) -> FloatArray:
             np.log(run.step_s * _steady_for(cpu) + run.step_s),
         ]
     )
+    scaled: NDArray[np.float32] = (points / SCALES).astype(np.float32)
+    return scaled
 
 
 def _steady_for(cpu_cores: FloatArray) -> FloatArray:

@@ -20,7 +20,7 @@ from recommender.engine.target import Target
 from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
-from recommender.records import CPU, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
+from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
 from recommender.simulate.clock import Trace
 from recommender.simulate.folds import FoldedFleet
 from recommender.simulate.told import Told
@@ -113,7 +113,8 @@ class Phasewise:
 
     def _running(self, number: int, has: FloatArray) -> Running:
         series, requests = self._traces[number].series, amounts_of(has[number])
-        limits = requests if self._limits_follow else (float("nan"), float("nan"))
+        # No use of CPU that a trace tells was held back by what the simulation gives.
+        limits = (math.nan, requests[MEMORY] if self._limits_follow else math.nan)
         group, began_s, facts = self._groups[number], self._started_s[number], series.facts
         costly = facts.devices > 0.0
         return Running(group, series.workload, began_s, requests, limits, input_size=facts.input_size, costly=costly)

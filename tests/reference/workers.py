@@ -7,6 +7,9 @@ from collections.abc import Sequence
 STEP_S = 0.02
 CRUMBS = 200
 
+ROUNDING = 1e-9
+"""Core seconds: what is left after so many steps that were added up is nothing."""
+
 
 def naive_shares(cores: float, demand: Sequence[float], weights: Sequence[float]) -> list[float]:
     """A crumb of the cores at a time goes to who has least for its weight, of those that want more."""
@@ -47,7 +50,7 @@ def naive_finish_times(
             if not stages:
                 continue
             stages[0][0] -= remembered[demand][place] * STEP_S
-            if stages[0][0] <= 0.0:
+            if stages[0][0] <= ROUNDING:
                 stages.pop(0)
                 ends_s[place] = now_s + STEP_S
     return ends_s

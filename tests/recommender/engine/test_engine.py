@@ -242,7 +242,7 @@ def test_while_the_class_was_asked_a_moment_ago_its_word_holds_against_the_forec
         assert played.engine.fleet.decide([member], played.now_s) == 0, "also where somebody asks once more"
         assert arrays.decided_by[slot] == BY_CLASS
         asked_s.add(float(arrays.class_asked_s[slot]))
-    assert len(asked_s) == 4, "once in a twentieth of a run"
+    assert len(asked_s) == 20, "once in a hundredth of a run"
     assert played.engine.why(MAIN).policy == "class.runs"
 
 

@@ -147,9 +147,10 @@ def test_one_that_used_no_less_when_it_had_room_is_not_held_back() -> None:
 
 
 def test_a_steady_load_with_noise_that_is_what_it_has_is_not_held_back() -> None:
-    """What it used when it had room is the most of such samples lately, and fades."""
+    """What it used when it had room is the most of such samples, and fades."""
     assert pins(0.94, 0.9, 0.97, 0.98, 0.92, 0.97) == [0, 0, 0, 0, 0, 0]
-    assert pins(0.94, *[0.5] * 20, 0.97) == [0] * 21 + [1]
+    assert pins(0.94, *[0.5] * 20, 0.97) == [0] * 22, "the next phase that uses as much"
+    assert pins(0.94, *[0.5] * 300, 0.97) == [0] * 301 + [1]
 
 
 @pytest.mark.parametrize(

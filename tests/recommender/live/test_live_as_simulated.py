@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +24,7 @@ from recommender.judging import ClusterRules
 from recommender.live.round import Recommender
 from recommender.live.view.view import Place, SelectedPods
 from recommender.policies.constraints import SharedLimits
-from recommender.records import ContainerRecommendation, Sample, amounts_of
+from recommender.records import MEMORY, ContainerRecommendation, Sample, amounts_of
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Kept
 from recommender.simulate.phasewise import Phasewise
@@ -96,7 +97,7 @@ class Live:
         container = replace(
             pod.containers[0],
             requests=has,
-            limits=has if limited else pod.containers[0].limits,
+            limits=(math.nan, has[MEMORY]) if limited else pod.containers[0].limits,
             started_s=start_s,
             terminated=end if ended else None,
         )
@@ -114,12 +115,12 @@ def named(number: int) -> str:
 def a_pod(name: str, *, limited: bool) -> Pod:
     resources: dict[str, Any] = {"requests": {"cpu": "1", "memory": "4Gi"}}
     if limited:
-        resources["limits"] = resources["requests"]
+        resources["limits"] = {"memory": "4Gi"}
     return read_pod(
         {
             "metadata": {"namespace": "ns", "name": name, "uid": name},
             "spec": {"containers": [{"name": "main", "image": "i", "resources": resources}]},
-            "status": {"phase": "Running", "qosClass": "Guaranteed" if limited else "Burstable"},
+            "status": {"phase": "Running", "qosClass": "Burstable"},
         }
     )
 

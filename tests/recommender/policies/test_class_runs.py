@@ -25,7 +25,7 @@ def so_far(run: DemandCurve, n: int) -> Progress:
 
 
 def test_before_the_first_sample_the_age_tells() -> None:
-    forecast = ClassRuns([STAGES]).forecast(Progress(None, 0.0, 0.0), ahead_s=20.0)
+    forecast = ClassRuns([STAGES]).forecast(Progress(None, 0.0, 0.0), soon_s=20.0, ahead_s=20.0)
     assert forecast is not None
     assert (forecast.alike, forecast.runs) == (1, 1)
     assert forecast.cpu_cores == pytest.approx(0.1)  # the first two samples
@@ -33,23 +33,50 @@ def test_before_the_first_sample_the_age_tells() -> None:
 
 def test_a_rise_is_told_as_soon_as_it_lies_within_what_is_asked_for() -> None:
     runs = ClassRuns([STAGES])
-    one = runs.forecast(so_far(STAGES, 1), ahead_s=10.0)
-    two = runs.forecast(so_far(STAGES, 1), ahead_s=20.0)
+    one = runs.forecast(so_far(STAGES, 1), soon_s=10.0, ahead_s=10.0)
+    two = runs.forecast(so_far(STAGES, 1), soon_s=20.0, ahead_s=20.0)
     assert one is not None
     assert two is not None
     assert (one.cpu_cores, two.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
 
 
+def test_what_is_needed_soon_may_be_less_than_for_all_of_the_time() -> None:
+    forecast = ClassRuns([STAGES]).forecast(so_far(STAGES, 1), soon_s=10.0, ahead_s=20.0)
+    assert forecast is not None
+    assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
+
+
+EPOCHS = a_run(([0.1] * 6 + [1.0] * 2) * 3, [500] * 24)
+
+
+def test_a_run_is_placed_by_how_long_its_stage_has_lasted_not_by_how_old_it_is() -> None:
+    """It is slower: its second epoch began at 110 s, where in the earlier run it was at 80 s, and is 30 s old now."""
+    slow = a_run([0.1] * 9 + [1.0] * 2 + [0.1] * 3, [500] * 14)
+    for soon_s, cores in ((30.0, 0.1), (40.0, 1.0)):
+        forecast = ClassRuns([EPOCHS]).forecast(so_far(slow, 14), soon_s, soon_s)
+        assert forecast is not None
+        assert forecast.cpu_cores == pytest.approx(cores)
+
+
+def test_cpu_that_is_noisy_has_lasted_since_its_level_changed() -> None:
+    noisy = a_run([0.1, 0.14, 0.09, 0.12, 0.08, 0.13, 1.0, 0.8] * 3, [500] * 24)
+    forecast = ClassRuns([EPOCHS]).forecast(so_far(noisy, 11), soon_s=30.0, ahead_s=40.0)
+    assert forecast is not None
+    assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
+
+
 def test_time_that_passed_since_the_last_sample_is_counted() -> None:
     late = so_far(STAGES, 1)._replace(age_s=20.0)
-    forecast = ClassRuns([STAGES]).forecast(late, ahead_s=10.0)
+    forecast = ClassRuns([STAGES]).forecast(late, soon_s=10.0, ahead_s=10.0)
     assert forecast is not None
     assert forecast.cpu_cores == pytest.approx(1.0)
 
 
 def test_a_slower_run_is_placed_by_what_it_did_not_by_the_clock() -> None:
     slow = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.2, 0.2], [100, 300, 300, 300, 500, 500, 500, 500, 500])
-    forecast = ClassRuns([STAGES]).forecast(so_far(slow, 9), ahead_s=10.0)  # at 90 s the earlier one had ended
+    forecast = ClassRuns([STAGES]).forecast(
+        so_far(slow, 9), soon_s=10.0, ahead_s=10.0
+    )  # at 90 s the earlier one had ended
     assert forecast is not None
     assert forecast.cpu_cores == pytest.approx(0.9)  # its last stage is still to come
 
@@ -57,9 +84,9 @@ def test_a_slower_run_is_placed_by_what_it_did_not_by_the_clock() -> None:
 def test_a_run_unlike_all_earlier_ones_or_longer_than_them_is_not_told_anything() -> None:
     other = a_run([8.0] * 4, [40_000] * 4)
     runs = ClassRuns([STAGES])
-    assert runs.forecast(so_far(other, 4), ahead_s=10.0) is None
-    assert runs.forecast(Progress(None, 0.0, 500.0), ahead_s=10.0) is None
-    assert ClassRuns().forecast(Progress(None, 0.0, 0.0), ahead_s=10.0) is None
+    assert runs.forecast(so_far(other, 4), soon_s=10.0, ahead_s=10.0) is None
+    assert runs.forecast(Progress(None, 0.0, 500.0), soon_s=10.0, ahead_s=10.0) is None
+    assert ClassRuns().forecast(Progress(None, 0.0, 0.0), soon_s=10.0, ahead_s=10.0) is None
 
 
 def test_the_latest_runs_are_kept() -> None:
@@ -109,7 +136,7 @@ def test_after_twenty_runs_that_vary_the_next_ones_violate_seldom_and_waste_less
     for run in (varied(rng) for _ in range(20)):
         for n in range(len(run.levels)):
             progress = Progress(None, 0.0, 0.0) if n == 0 else so_far(run, n)
-            forecast = runs.forecast(progress, ahead_s=15.0)
+            forecast = runs.forecast(progress, soon_s=15.0, ahead_s=15.0)
             assert forecast is not None
             over += bool(run.levels[n, 0] > forecast.cpu_cores * VIOLATION_TOLERANCE)
             allocated, used = allocated + forecast.cpu_cores, used + run.levels[n, 0]
