@@ -1,0 +1,37 @@
+"""Jobs that train and evaluate by turns: what is counted of them."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from quality.epochs import EVALUATE, JOBS, START, TRAIN, made, result
+from recommender.records import CPU, UsageSeries
+
+STEP_S = 10.0
+
+
+def test_an_evaluation_is_met_ahead_late_or_has_been_provided_for_all_along() -> None:
+    """Three epochs of eight samples, of which two evaluate. The first was always provided for. The second is given its
+    core a sample before it begins, the third at its second sample."""
+    used = np.array(([TRAIN] * 6 + [EVALUATE] * 2) * 3)
+    had = np.array([1.0] * 8 + [0.2] * 5 + [1.0] * 3 + [0.2] * 7 + [1.0])
+    at_s = START + (np.arange(24) * STEP_S).astype(np.int64)
+    series = UsageSeries("job", at_s, STEP_S, np.column_stack([used, np.ones(24)]))
+    seen = result([(series, (at_s, np.column_stack([had, np.ones(24)])))])
+    assert (seen.ahead, seen.late, seen.kept, seen.lead_s) == (1, 1, 1, 10.0)
+    assert seen.violation == pytest.approx(1 / 24)
+    assert seen.saved == pytest.approx(1.0 - had.sum() / 24)
+    assert math.isnan(result([(series, (at_s[:1], np.ones((1, 2))))]).lead_s), "nothing was raised"
+
+
+def test_jobs_come_one_after_the_other_and_differ_in_pace_size_and_epochs() -> None:
+    jobs = made(288.0, STEP_S, seed=0)
+    assert len(jobs) == JOBS
+    assert all(one.timestamps[-1] < after.timestamps[0] for one, after in pairwise(jobs))
+    lengths = {len(one) for one in jobs}
+    assert len(lengths) > JOBS / 2
+    assert all((one.usage[:, CPU] > 0.5).any() for one in jobs)
