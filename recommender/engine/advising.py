@@ -63,8 +63,8 @@ class Advising:
         )
         rails = guarded(situation, self._options.rails)
         advised = published(
-            rails.target, situation.as_default, situation.evicts, situation.estimate, groups.published, groups.said,
-            groups.said_wide, self._options.band,
+            rails.target, situation.disturbs_nobody, situation.evicts, situation.estimate, groups.published,
+            groups.said, groups.said_wide, self._options.band,
         )  # fmt: skip
         self._situation, self._guarded = situation, rails
         self._say(advised, situation)
@@ -100,7 +100,7 @@ class Advising:
         advised = np.where(stays[:, np.newaxis, np.newaxis], groups.said, advised)
         moved = known & (advised != groups.said).any(axis=(1, 2))
         news = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.said_doubt) | ~known))
-        groups.said[known], groups.said_wide[known] = advised[known], situation.as_default[known]
+        groups.said[known], groups.said_wide[known] = advised[known], situation.disturbs_nobody[known]
         groups.said_doubt[:] = np.where(known, situation.doubt, -1)
         self._groups.arrays.tell(news)
         for slot in news.tolist():

@@ -116,12 +116,6 @@ def _disturb_nobody(target: FloatArray, s: Situation, _: RailOptions) -> FloatAr
     return _where(s.evicts & s.as_default, s.estimate[:, TARGET], target)
 
 
-def _shrink_not_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """In doubt and with little history, a container keeps what it has: old pods are updated whatever the bounds say."""
-    guesses = s.guesses & (s.days < LITTLE_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
-    return _where(guesses, np.fmax(target, s.had), target)
-
-
 def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """What other containers needed counts up to what this one does itself, once there is history of it.
 
@@ -153,6 +147,12 @@ def _violation_budget(target: FloatArray, s: Situation, options: RailOptions) ->
 def _violation_budget_words(group: int, s: Situation, options: RailOptions) -> str:
     which = " and ".join(name for name, more in zip(RESOURCES, s.spent[group], strict=True) if more)
     return f"{which}: violations above the target, {options.widen:g} times the forecast"
+
+
+def _shrink_not_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
+    """In doubt and with little history, a container keeps what it has: old pods are updated whatever the bounds say."""
+    guesses = s.guesses & (s.days < LITTLE_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
+    return _where(guesses, np.fmax(target, s.had), target)
 
 
 def _shares(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
@@ -249,17 +249,17 @@ RAILS: tuple[Rail, ...] = (
     Rail("fallback", _fall_back, _fall_back_words),
     Rail("no needless restart", _disturb_nobody, lambda *_: "a change restarts it: as the default recommender has it"),
     Rail(
-        "no shrinking on a guess",
-        _shrink_not_on_a_guess,
-        lambda *_: "not below what it has, until there is an hour of history",
-    ),
-    Rail(
         "own use",
         _own_use,
         lambda *_: "not above its own use, at first what it declares, or the default recommender's, whatever others do",
     ),
     Rail("room to show", _room_to_show, lambda *_: "it uses just the CPU that it has, and may want more"),
     Rail("violation budget", _violation_budget, _violation_budget_words),
+    Rail(
+        "no shrinking on a guess",
+        _shrink_not_on_a_guess,
+        lambda *_: "not below what it has, until there is an hour of history",
+    ),
     Rail("shares", _shares, lambda *_: "its share of a node on which more CPU is wanted than there is"),
     Rail(
         "working set", _working_set, lambda _, __, options: f"{options.memory_margin:.0%} above the present working set"

@@ -151,9 +151,18 @@ class Situation:
 
     @cached_property
     def as_default(self) -> BoolArray:
-        """bool (n,): published is what the default recommender would, within its bounds: nobody is disturbed for it."""
+        """bool (n,): published is what the default recommender would."""
         as_default: BoolArray = (self.guesses | self.evicts) & ~np.isnan(self.estimate).any(axis=(1, 2))
         return as_default
+
+    @cached_property
+    def disturbs_nobody(self) -> BoolArray:
+        """bool (n,): and within its bounds, which are wide while there is little history.
+
+        Not for one that has too little in place because of us: it would keep that for as long as its bounds are wide.
+        """
+        disturbs_nobody: BoolArray = self.as_default & (self.evicts | (self.doubt != TOO_MANY_VIOLATIONS))
+        return disturbs_nobody
 
 
 def look(

@@ -70,6 +70,12 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         doubted(TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0)),
         [0.75, 2.0], ["fallback", "violation budget"],
     ),
+    "what it has is not widened, step by step without end": (
+        doubted(
+            TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0), days=0.01, had=(2.0, 2 * GIB)
+        ),
+        [2.0, 2.0], ["fallback", "violation budget", "no shrinking on a guess"],
+    ),
     "a container that uses just what it has gets more, to show what it wants": (
         {"pinned_cpu_cores": 0.8, "had": (2.0, 1.5 * GIB)}, [1.0, 1.5], ["room to show"],
     ),
@@ -324,3 +330,14 @@ def test_while_something_is_told_no_rail_leaves_less_memory_than_is_in_use_or_dr
 def test_of_the_silent_nothing_moves_but_for_a_kill_and_a_full_node(rows: list[Row]) -> None:
     rows = [{**row, "silent": True, "deferred_s": 0.0, "applied": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows]
     np.testing.assert_array_equal(guarded(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
+
+
+def test_only_who_has_too_little_because_of_us_leaves_the_default_recommenders_wide_bounds() -> None:
+    rows = [
+        doubted(TOO_LITTLE),
+        doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0)),
+        doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), evicts=True),
+        {},
+    ]
+    assert situation(rows).as_default.tolist() == [True, True, True, False]
+    assert situation(rows).disturbs_nobody.tolist() == [True, False, True, False]
