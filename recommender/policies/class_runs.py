@@ -179,8 +179,8 @@ def _known(runs: Sequence[DemandCurve]) -> _Known:
     starts = np.cumsum([0, *(len(run.levels) for run in runs)])
     points = np.concatenate([np.empty((0, len(SCALES)), np.float32), *map(_points_of, runs)])
     cpu_cores = np.concatenate([np.empty(0, np.float32), *(run.levels[:, CPU] for run in runs)])
-    step_s, duration_s = np.array([(run.step_s, run.duration_s) for run in runs]).reshape(-1, 2).T.copy()
-    return _Known(points, cpu_cores, starts, step_s, duration_s)
+    step_s = np.array([run.step_s for run in runs], np.float64)
+    return _Known(points, cpu_cores, starts, step_s, np.diff(starts) * step_s)
 
 
 def without_gaps(run: DemandCurve) -> DemandCurve:

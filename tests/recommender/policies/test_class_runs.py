@@ -74,9 +74,8 @@ def test_time_that_passed_since_the_last_sample_is_counted() -> None:
 
 def test_a_slower_run_is_placed_by_what_it_did_not_by_the_clock() -> None:
     slow = a_run([0.1, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2, 0.2, 0.2], [100, 300, 300, 300, 500, 500, 500, 500, 500])
-    forecast = ClassRuns([STAGES]).forecast(
-        so_far(slow, 9), soon_s=10.0, ahead_s=10.0
-    )  # at 90 s the earlier one had ended
+    # At 90 s the earlier one had ended.
+    forecast = ClassRuns([STAGES]).forecast(so_far(slow, 9), soon_s=10.0, ahead_s=10.0)
     assert forecast is not None
     assert forecast.cpu_cores == pytest.approx(0.9)  # its last stage is still to come
 
