@@ -74,19 +74,11 @@ class Classes:
         if run is None:
             return False
         self.runs(key, container).add(run)
-        self._learn_memory(key, container, memory, now_s)
+        self.learn_memory(key, container, memory, now_s)
         return True
 
-    def learn_kill(
-        self, key: WorkloadKey, container: str, memory: RunMemory, needed_bytes: float, now_s: float
-    ) -> None:
-        """A run was killed for memory; it is taken to have needed so much, whenever it came to that."""
-        rise = needed_bytes / memory.peak_bytes if memory.peak_bytes else 0.0
-        rises = np.where(memory.rises > 0.0, np.fmax(memory.rises, rise), 0.0)
-        needed_bytes = max(needed_bytes, memory.peak_bytes)
-        self._learn_memory(key, container, RunMemory(needed_bytes, rises, True, memory.input_size), now_s)
-
-    def _learn_memory(self, key: WorkloadKey, container: str, memory: RunMemory, now_s: float) -> None:
+    def learn_memory(self, key: WorkloadKey, container: str, memory: RunMemory, now_s: float) -> None:
+        """What a run left behind that came to a good end, or was killed for memory."""
         self.runs(key, container).memory.add(memory)
         self._used_s[key] = now_s
         self.changed.add(key)
@@ -145,8 +137,9 @@ def demand_content(runs: ClassRuns) -> dict[str, Any] | None:
 
 def memory_of(content: Mapping[str, Any]) -> list[RunMemory]:
     """What runs left behind, from its JSON; `KeyError`, `TypeError` or `ValueError` when it is none."""
-    peaks, rises = np.array(content["mib"], np.float64) * BYTES_PER_MIB, np.array(content["rises"], np.float64)
-    rises = rises.reshape(-1, AGES)
+    peaks = np.array(content["mib"], np.float64) * BYTES_PER_MIB
+    # Kept by a version that did not know them: such runs became no age of which a rise is known.
+    rises = np.array(content.get("of_late", np.zeros((len(peaks), AGES))), np.float64).reshape(-1, AGES)
     if peaks.shape != (len(rises),) or not (np.isfinite(peaks).all() and np.isfinite(rises).all()):
         raise ValueError("what runs left behind does not fit")
     told = content.get("inputs", [None] * len(peaks))
@@ -161,7 +154,7 @@ def _memory_content(runs: ClassMemory) -> dict[str, Any]:
     told = {"inputs": runs.input_sizes} if not np.isnan(runs.input_sizes).all() else {}
     return {
         "mib": np.ceil(runs.peaks_bytes / BYTES_PER_MIB * 100.0) / 100.0,
-        "rises": np.ceil(runs.rises * 1e4) / 1e4,
+        "of_late": np.ceil(runs.rises * 1e4) / 1e4,
         "killed": runs.killed,
         **told,
     }

@@ -254,7 +254,7 @@ class Containers:
         again, opens = latest == cell, np.flatnonzero(latest < cell)
         if again.any():
             self.arrays.used[slots[again]] = self.rows.raise_latest(slots[again], usage[again])
-            np.maximum.at(self.memory.largest_bytes, slots[again], usage[again, MEMORY])
+            self.memory.observe_again(slots[again], usage[again, MEMORY])
         if not len(opens):
             return []
         members, slots = [members[at] for at in opens.tolist()], slots[opens]

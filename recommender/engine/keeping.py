@@ -89,7 +89,7 @@ def keep(fleet: Containers, member: Member) -> dict[str, Any]:
         "free_cpu_cores": float(fleet.arrays.free_cpu_cores[member.slot]),
         "usage": fleet.recent(member).astype(np.float32),
         "curve": curve_content(fleet.curves.curve(member.slot)),
-        "memory": _short(fleet.memory.of(member.slot)),
+        "memory_of_late": _short(fleet.memory.of(member.slot)),
         "track": _short(fleet.tracker.state.of(member.slot)),
         "session": _short(fleet.foresight.state.of(member.slot)),
     }
@@ -111,7 +111,8 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
             raise ValueError("another grid")
         same_model = kept["model"] == fleet.model.origin
         track, session = dict(kept["track"]), dict(kept["session"])
-        fleet.memory.put(member.slot, kept["memory"])
+        if (memory := kept.get("memory_of_late")) is not None:  # of another form before
+            fleet.memory.put(member.slot, memory)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"
         raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error

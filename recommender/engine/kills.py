@@ -73,9 +73,9 @@ class Kills:
                     continue
                 key = WorkloadKey(kill.instance.namespace, workload)
                 input_size = float(self._fleet.arrays.input_size[member.slot])
-                left = self._fleet.memory.run(member.slot)._replace(input_size=input_size)
-                needed_bytes = self._needed_bytes(kill, left.peak_bytes)
-                self._classes.learn_kill(key, kill.instance.container, left, needed_bytes, now_s)
+                needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))
+                left = self._fleet.memory.killed_run(member.slot, needed_bytes)._replace(input_size=input_size)
+                self._classes.learn_memory(key, kill.instance.container, left, now_s)
 
     def take(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
         """Let their groups never again have less than they showed to be needed."""

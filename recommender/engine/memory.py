@@ -1,4 +1,4 @@
-"""Memory of every live container, worked out anew in each step from its own largest use and the runs of its class.
+"""Memory of every live container, worked out anew in each step from its own use and the runs of its class.
 
 What a class cannot promise yet is left to the container's own use; that it falls late, from what stands or was
 declared, is a rail's business.
@@ -45,8 +45,9 @@ def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> No
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
     promises = _promises(fleet, slots, options)
+    largest_bytes, lately_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
-        runs.age_steps[slots], _largest_bytes(fleet, groups, slots), arrays.had[slots, MEMORY],
+        runs.age_steps[slots], largest_bytes, lately_bytes, arrays.had[slots, MEMORY],
         promises.peak_bytes, promises.rises, 0.0, 1.0 + options.memory_margin,
     )  # fmt: skip
     arrays.wanted[slots, MEMORY] = np.fmax(targets, promises.least_bytes)
@@ -73,21 +74,25 @@ def memory_words(runs: ClassRuns | None, input_size: float, target_kills: float)
     chance = bounds.runs / (bounds.runs + 1.0)
     scaled = f", taken as with its input of {input_size:g}" if bounds.by_input else ""
     return (
-        f"memory by {bounds.runs} earlier runs of its class{scaled}: the rest of a run stays below its own largest use "
+        f"memory by {bounds.runs} earlier runs of its class{scaled}: the rest of a run stays below its own use of late "
         f"by their rises, and below {format_memory(bounds.peak_bytes)}, with a chance of {chance:.0%} and their margin"
     )
 
 
-def _largest_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> FloatArray:
-    """float64 (m,): the most that each of these is known to have used.
+def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[FloatArray, FloatArray]:
+    """float64 (m,) each: the most that each of these is known to have used, and of late.
 
-    Of one whose start was not seen that is what any of its group used. A service may outlive what it used once: like
+    Of one whose start was not seen both are what any of its group used. A service may outlive what it used once: like
     the default recommender's, its peaks are forgotten after days.
     """
     arrays, runs = fleet.arrays, fleet.memory
     unseen_s = (arrays.last_cell[slots] + 1 - arrays.start_cell[slots] - runs.age_steps[slots]) * fleet.step_s
-    own, of_group = runs.largest_bytes[slots], groups.peak()[arrays.group[slots]]
-    return np.where(unseen_s > UNSEEN_S, of_group, np.fmin(own, of_group))
+    of_group = groups.peak()[arrays.group[slots]]
+    largest_bytes, lately_bytes = (
+        np.where(unseen_s > UNSEEN_S, of_group, np.fmin(own, of_group))
+        for own in (runs.largest_bytes[slots], runs.lately_bytes(slots))
+    )
+    return largest_bytes, lately_bytes
 
 
 def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> Promises:

@@ -1,9 +1,10 @@
 """Memory by runs: what a run may still need, promised by the earlier runs of its class.
 
-Two facts of each earlier run are kept: its peak, and by how much its memory rose above all that it had used before
-within the time that a change takes (`kernels.memory_rises`). The next run is allocated the smaller of the class's peak
-and its own largest use x the class's largest rise. One run in n + 1 exceeds the largest of n others, so both have a
-margin that shrinks with n. Before a class has enough runs, what was declared stays, for ten minutes at least.
+Two facts of each earlier run are kept: its peak, and by how much its memory rose above what it had used of late, since
+half of its age or a little before, within the time that a change takes (`kernels.memory_rises`). The next run is
+allocated the smaller of the class's peak and its own largest use of late x the class's largest rise: once a peak is
+over, and earlier runs had none after theirs, it is forgotten. One run in n + 1 exceeds the largest of n others, so both
+have a margin that shrinks with n. Before a class has enough runs, what was declared stays, for ten minutes at least.
 
 Where runs tell the size of their input, a straight line leads from it to the peak (as in Bader et al., "Predicting
 Dynamic Memory Requirements for Scientific Workflow Tasks", 2023): the peaks of earlier runs are taken as they would be
@@ -22,9 +23,11 @@ from recommender.kernels.memory_rises import observe_memory
 from recommender.records import FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-FIRST_AGE_STEPS = 4.0
-AGES = 10
-"""Rises are kept from 4, 8, ... 2048 samples on."""
+AGES = 12
+"""Rises are kept from 1, 2, 4, ... 2048 samples on."""
+
+GROWN_UP_STEPS = 4
+"""Before so many samples a run has the peak of its class: how soon after its start the first one is told is chance."""
 
 MOST_LEAD = 40
 """A change that takes more samples is looked back at by so many."""
@@ -72,7 +75,7 @@ class RunMemory(NamedTuple):
     peak_bytes
         Its largest use; of one that was killed, what it is taken to have needed.
     rises
-        float64 (AGES,): by how much it rose, at most, above all that had been used when the allocation was decided,
+        float64 (AGES,): by how much it rose, at most, above what had been used of late when the allocation was decided,
         among decisions from each age on; a ratio, 0 for ages that it did not reach.
     killed
         For memory: nobody knows what it would have come to.
@@ -96,7 +99,7 @@ class MemoryBounds(NamedTuple):
     peak_bytes
         What a run stays below; NaN where nothing is promised.
     rises
-        float64 (AGES,): what the next rise stays below, as a ratio to the largest use so far; infinite where too few
+        float64 (AGES,): what the next rise stays below, as a ratio to the largest use of late; infinite where too few
         runs became that old.
     least_bytes
         Where nothing is promised: what a killed run showed to be needed; 0 without one.
@@ -123,18 +126,21 @@ class MemoryOfRuns(SlotArrays):
         Samples since it was first seen, gaps counted.
     largest_bytes
         The largest use so far, 0 before the first.
+    octave_bytes
+        (n, 2): the largest use in the last doubling of its age, and since; 0 where nothing was seen.
     rises
         (n, AGES): see `RunMemory`.
     """
 
     age_steps: IntArray
     largest_bytes: FloatArray
+    octave_bytes: FloatArray
     rises: FloatArray
-    largest_before: FloatArray
+    lately_before: FloatArray
 
     def __init__(self, slots: int = 0) -> None:
-        fresh = {"age_steps": 0, "largest_bytes": 0.0, "rises": np.zeros(AGES), "largest_before": np.zeros(MOST_LEAD)}
-        super().__init__(fresh, slots)
+        of_age = {"age_steps": 0, "rises": np.zeros(AGES), "lately_before": np.zeros(MOST_LEAD)}
+        super().__init__({**of_age, "largest_bytes": 0.0, "octave_bytes": np.zeros(2)}, slots)
 
     def observe(self, slots: IntArray, memory_bytes: FloatArray, lead_steps: int) -> None:
         """Take in the next sample of each container; NaN is a gap.
@@ -145,13 +151,30 @@ class MemoryOfRuns(SlotArrays):
             Samples from the last one that a decision knows to the first one under it; `MOST_LEAD` are looked back at.
         """
         observe_memory(
-            slots, memory_bytes, min(lead_steps, MOST_LEAD), FIRST_AGE_STEPS,
-            self.age_steps, self.largest_bytes, self.largest_before, self.rises,
+            slots, memory_bytes, min(lead_steps, MOST_LEAD),
+            self.age_steps, self.largest_bytes, self.octave_bytes, self.lately_before, self.rises,
         )  # fmt: skip
+
+    def observe_again(self, slots: IntArray, memory_bytes: FloatArray) -> None:
+        """Take in more of the latest sample of each container; one may stand there several times."""
+        np.maximum.at(self.largest_bytes, slots, memory_bytes)
+        np.maximum.at(self.octave_bytes[:, 1], slots, memory_bytes)
+
+    def lately_bytes(self, slots: IntArray) -> FloatArray:
+        """float64 (m,): the largest use since half of the age or a little before; 0 where nothing was seen."""
+        lately: FloatArray = self.octave_bytes[slots].max(axis=1)
+        return lately
 
     def run(self, slot: int) -> RunMemory:
         """What a run leaves behind when it ends now."""
         return RunMemory(float(self.largest_bytes[slot]), self.rises[slot].copy())
+
+    def killed_run(self, slot: int, needed_bytes: float) -> RunMemory:
+        """What a run leaves behind that was killed now, and is taken to have needed so much, whenever it came to that."""
+        ended, lately_bytes = self.run(slot), self.octave_bytes[slot].max()
+        rise = needed_bytes / lately_bytes if lately_bytes > 0.0 else 0.0
+        rises = np.where(ended.rises > 0.0, np.fmax(ended.rises, rise), 0.0)
+        return RunMemory(max(needed_bytes, ended.peak_bytes), rises, killed=True)
 
 
 class ClassMemory:
@@ -258,6 +281,7 @@ def peaks_with(input_size: float, input_sizes: FloatArray, peaks_bytes: FloatArr
 def memory_targets(
     age_steps: IntArray,
     largest_bytes: FloatArray,
+    lately_bytes: FloatArray,
     declared_bytes: FloatArray,
     peak_bytes: FloatArray,
     rises: FloatArray,
@@ -268,8 +292,8 @@ def memory_targets(
 
     Parameters
     ----------
-    age_steps, largest_bytes
-        (n,): samples seen and the largest of them, 0 before the first.
+    age_steps, largest_bytes, lately_bytes
+        (n,): samples seen, the largest of them and the largest of late, 0 before the first.
     declared_bytes
         float64 (n,): NaN where nothing was declared.
     peak_bytes, rises
@@ -284,12 +308,13 @@ def memory_targets(
     float64 (n,)
         NaN where nothing was declared, promised or seen.
     """
-    doublings = np.floor(np.log2(np.maximum(age_steps, 1) / FIRST_AGE_STEPS)).astype(np.int64)
+    doublings = np.log2(np.maximum(age_steps, 1)).astype(np.int64)
     column = np.minimum(np.maximum(doublings - SLOWER, 0), AGES - 1)
-    rise = np.broadcast_to(rises, (len(column), AGES))[np.arange(len(column)), column]
-    known = (doublings >= 0) & (largest_bytes > 0)
+    # Memory that only ever fell may do so later, or never: what was used of late stays allowed.
+    rise = np.maximum(np.broadcast_to(rises, (len(column), AGES))[np.arange(len(column)), column], 1.0)
+    known = (age_steps >= GROWN_UP_STEPS) & (lately_bytes > 0.0)
     # 0 x infinity where nothing is known yet: replaced by the class's peak.
-    following = np.where(known, np.where(known, largest_bytes, 1.0) * rise, np.inf)
+    following = np.where(known, np.where(known, lately_bytes, 1.0) * rise, np.inf)
     promised = np.where(following < peak_bytes, following, np.maximum(peak_bytes, largest_bytes * ABOVE_OWN))
     waits = (age_steps < stranger_waits_steps) & ~np.isnan(declared_bytes)
     own = np.where(largest_bytes > 0, largest_bytes * stranger_margin, declared_bytes)

@@ -41,6 +41,7 @@ class Run:
     step_s: float
     known_age_steps: IntArray
     known_largest_bytes: FloatArray
+    known_lately_bytes: FloatArray
     left: RunMemory
     end_s: float
     """When its class knows it; minus infinity where it was fitted on."""
@@ -48,15 +49,16 @@ class Run:
     @classmethod
     def of(cls, series: UsageSeries, *, fitted: bool = False) -> Run:
         memory = MemoryOfRuns(1)
-        ages, largest = np.empty(len(series), np.int64), np.empty(len(series))
+        ages, (largest, lately) = np.empty(len(series), np.int64), np.empty((2, len(series)))
         slot = np.zeros(1, np.int64)
         for row in range(len(series)):
             ages[row], largest[row] = memory.age_steps[0], memory.largest_bytes[0]
+            lately[row] = memory.lately_bytes(slot)[0]
             memory.observe(slot, series.usage[row : row + 1, MEMORY], RULES.apply_delay + 1)
         step_s = interval_s(series)
         end_s = -np.inf if fitted else float(series.timestamps[-1]) + step_s
         left = memory.run(0)._replace(input_size=series.facts.input_size)
-        return cls(series, step_s, ages, largest, left, end_s)
+        return cls(series, step_s, ages, largest, lately, left, end_s)
 
 
 Rule = Callable[[Run, Sequence[Run]], FloatArray]
@@ -108,7 +110,7 @@ def memory_by_runs(*, rises: bool = True, inputs: bool = False) -> Rule:
             rows = known == number
             bounds = ClassMemory(other.left for other in others[:number]).bounds(TARGET_KILLS, size)
             targets[rows] = memory_targets(
-                run.known_age_steps[rows], run.known_largest_bytes[rows], declared[rows],
+                run.known_age_steps[rows], run.known_largest_bytes[rows], run.known_lately_bytes[rows], declared[rows],
                 np.full(np.count_nonzero(rows), bounds.peak_bytes), bounds.rises if rises else NOTHING_PROMISED.rises,
                 STRANGER_WAITS_S / run.step_s,
             )  # fmt: skip
@@ -177,8 +179,8 @@ def compare_strangers(series: Sequence[UsageSeries], seed: int) -> dict[str, Str
         others = [other.left for other, of in zip(runs, fold_of, strict=True) if of != fold]
         bounds, unknown = ClassMemory(others).bounds(STRANGER_KILLS), np.full(len(run.series), np.nan)
         wanted = memory_targets(
-            run.known_age_steps, run.known_largest_bytes, unknown, np.full(len(unknown), bounds.peak_bytes),
-            bounds.rises, STRANGER_WAITS_S / run.step_s,
+            run.known_age_steps, run.known_largest_bytes, run.known_lately_bytes, unknown,
+            np.full(len(unknown), bounds.peak_bytes), bounds.rises, STRANGER_WAITS_S / run.step_s,
         )  # fmt: skip
         decided[RULE].append(held(wanted, float(wanted[0])))
         peak_bytes = float(np.quantile([other.peak_bytes for other in others], 0.95))

@@ -44,15 +44,22 @@ def peaks_with(input_size: float, sizes: Sequence[float], peaks: Sequence[float]
     return scaled
 
 
+def lately(memory: Sequence[float]) -> float:
+    """The largest use since the doubling of the age before this one: with 9 to 16 samples, all but the first four."""
+    before = len(memory) - 1
+    begins = 2 ** (before.bit_length() - 2) if before >= 2 else 0
+    return max((used for used in memory[begins:] if not math.isnan(used)), default=0.0)
+
+
 def rises_of(memory: Sequence[float], lead: int, ages: Sequence[float]) -> list[float]:
-    """For each age: the largest ratio of a use to the largest use `lead` samples before, of decisions from then on."""
-    largest = [max((m for m in memory[: row + 1] if not math.isnan(m)), default=0.0) for row in range(len(memory))]
+    """For each age: the largest ratio of a use to that of late `lead` samples before, of decisions from then on."""
+    known = [lately(memory[: row + 1]) for row in range(len(memory))]
     rises = []
     for age in ages:
         ratios = [
-            memory[row] / largest[row - lead]
+            memory[row] / known[row - lead]
             for row in range(lead, len(memory))
-            if row - lead + 1 >= age and largest[row - lead] > 0 and not math.isnan(memory[row])
+            if row - lead + 1 >= age and known[row - lead] > 0 and not math.isnan(memory[row])
         ]
         rises.append(max(ratios, default=0.0))
     return rises

@@ -12,7 +12,7 @@ from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import WorkloadKey
 from recommender.errors import BadInput
 from recommender.policies.demand_curve import DemandCurve
-from recommender.policies.memory_runs import AGES, MOST_RUNS, RunMemory
+from recommender.policies.memory_runs import AGES, MOST_RUNS, ClassMemory, RunMemory
 
 KEY = WorkloadKey("ns", "bert")
 NOTHING_ROSE = np.where(np.arange(AGES) < 2, 1.0, 0.0)
@@ -57,7 +57,8 @@ def test_a_kill_teaches_its_class_at_once_what_the_run_needed_and_how_far_that_w
     for _ in range(4):
         classes.learn(KEY, "main", CURVE, MEMORY, 30.0, now_s=1.0)
     before = classes.runs(KEY, "main").memory.bounds(0.01)
-    classes.learn_kill(KEY, "main", RunMemory(1e9, NOTHING_ROSE), 5e9, now_s=2.0)
+    rises = np.where(NOTHING_ROSE > 0.0, 5.0, 0.0)
+    classes.learn_memory(KEY, "main", RunMemory(5e9, rises, killed=True), now_s=2.0)
     after = classes.runs(KEY, "main").memory.bounds(0.01)
     assert before.peak_bytes < 3e9 and after.peak_bytes > 5e9
     assert before.rises[0] < 1.5 and after.rises[0] > 5.0
@@ -66,7 +67,7 @@ def test_a_kill_teaches_its_class_at_once_what_the_run_needed_and_how_far_that_w
 
 def test_before_a_class_promises_anything_the_next_run_gets_at_least_what_a_killed_one_needed() -> None:
     classes = Classes()
-    classes.learn_kill(KEY, "main", RunMemory(0.0, np.zeros(AGES)), 5e9, now_s=2.0)
+    classes.learn_memory(KEY, "main", RunMemory(5e9, np.zeros(AGES), killed=True), now_s=2.0)
     assert classes.runs(KEY, "main").memory.bounds(0.01).least_bytes == 5e9
     again = Classes()
     again.load(KEY, classes.status(KEY)["state"], 2.0)
@@ -77,7 +78,7 @@ def test_the_inputs_of_runs_are_kept_and_profiles_of_before_have_none() -> None:
     classes, again = Classes(), Classes()
     for size in (1e6, 2e6, math.nan):
         classes.learn(KEY, "main", CURVE, MEMORY._replace(input_size=size), 30.0, now_s=1.0)
-    classes.learn_kill(KEY, "main", MEMORY._replace(input_size=4e6), 5e9, now_s=2.0)
+    classes.learn_memory(KEY, "main", MEMORY._replace(input_size=4e6, killed=True), now_s=2.0)
     again.load(KEY, classes.status(KEY)["state"], 2.0)
     np.testing.assert_array_equal(again.runs(KEY, "main").memory.input_sizes, [1e6, 2e6, math.nan, 4e6])
     content = unpack(classes.status(KEY)["state"], "it")["memory"]["main"]
@@ -87,6 +88,13 @@ def test_the_inputs_of_runs_are_kept_and_profiles_of_before_have_none() -> None:
     for wrong in ([0.0] * 4, [-1.0] * 4, [1.0]):
         with pytest.raises(ValueError):
             memory_of({**content, "inputs": wrong})
+
+
+def test_runs_kept_before_rises_were_counted_from_what_was_used_of_late_promise_their_peak_alone() -> None:
+    before = {"mib": [1.0, 2.0, 3.0], "rises": [[1.0] * 10] * 3, "killed": [False] * 3}
+    bounds = ClassMemory(memory_of(before)).bounds(0.01)
+    assert bounds.peak_bytes > 3 * 2**20
+    assert np.isinf(bounds.rises).all()
 
 
 def test_a_run_of_which_half_was_not_seen_is_not_kept() -> None:
@@ -112,7 +120,7 @@ def test_a_class_that_nothing_is_run_of_is_forgotten_after_a_while_and_one_in_us
         "AAAA",
         pack({})[:-4],
         pack({"runs": {"main": [{"step_s": -1}]}, "levels": {}, "memory": {}}),
-        pack({"runs": {}, "levels": {}, "memory": {"main": {"mib": [1.0], "rises": [[1.0]], "killed": [False]}}}),
+        pack({"runs": {}, "levels": {}, "memory": {"main": {"mib": [1.0], "of_late": [[1.0]], "killed": [False]}}}),
     ],
 )
 def test_a_damaged_class_profile_is_refused_in_words(damaged: str) -> None:

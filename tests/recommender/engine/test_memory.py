@@ -42,6 +42,7 @@ def a_run(world: World, runs: ClassRuns | None, age_steps: int, largest_gib: flo
     world.fleet.by_slot[slot].runs = runs
     world.fleet.memory.age_steps[slot] = age_steps
     world.fleet.memory.largest_bytes[slot] = largest_gib * GIB
+    world.fleet.memory.octave_bytes[slot] = largest_gib * GIB, 0.0
     world.groups.peak_bytes[:, 0] = np.maximum(world.groups.peak_bytes[:, 0], largest_gib * GIB)
     return slot
 
@@ -49,7 +50,7 @@ def a_run(world: World, runs: ClassRuns | None, age_steps: int, largest_gib: flo
 def test_a_run_is_given_what_the_runs_of_its_class_promise() -> None:
     world = World()
     young, grown, large = (a_run(world, four_runs(), *known) for known in ((2, 1.0), (40, 1.0), (40, 3.9)))
-    assert wanted_gib(world, young) == pytest.approx(4 * MARGIN_OF_FOUR), "no age at which rises are known"
+    assert wanted_gib(world, young) == pytest.approx(4 * MARGIN_OF_FOUR), "too young to go by its own use"
     assert wanted_gib(world, grown) == pytest.approx(1.2 * MARGIN_OF_FOUR)
     assert wanted_gib(world, large) == pytest.approx(max(4 * MARGIN_OF_FOUR, 3.9 * 1.1))
     assert world.fleet.arrays.promised[[young, grown, large]].all()

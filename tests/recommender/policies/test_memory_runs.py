@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from recommender.policies.memory_runs import (
     AGES,
-    FIRST_AGE_STEPS,
     MARGIN,
     MARGIN_OF_ONE,
     ClassMemory,
@@ -35,11 +34,17 @@ def rises_of(memory: list[float], lead: int = 3) -> tuple[float, FloatArray]:
 
 
 def target(
-    age: int, largest: float, memory: ClassMemory, declared: float = 100.0, waits: float = 60.0, kills: float = 0.01
+    age: int,
+    largest: float,
+    memory: ClassMemory,
+    declared: float = 100.0,
+    waits: float = 60.0,
+    lately: float | None = None,
 ) -> float:
-    bounds = memory.bounds(kills)
+    bounds = memory.bounds(0.01)
+    seen = (np.array([largest if used is None else used]) for used in (largest, lately))
     found = memory_targets(
-        np.array([age]), np.array([largest]), np.array([declared]), np.array([bounds.peak_bytes]), bounds.rises, waits
+        np.array([age]), *seen, np.array([declared]), np.array([bounds.peak_bytes]), bounds.rises, waits
     )
     return float(found[0])
 
@@ -48,14 +53,48 @@ def test_a_rise_is_measured_against_what_was_known_when_it_was_decided() -> None
     # A change takes three samples. Decided after four samples (largest 2), in force at the seventh, which uses 5.
     peak, rises = rises_of([1, 2, 2, 2, 3, 4, 5, 1, 1, 1, 1])
     assert peak == 5
-    assert rises[0] == pytest.approx(2.5)
-    assert rises[1] == pytest.approx(1 / 5)
-    assert (rises[2:] == 0).all()
+    assert rises[:3] == pytest.approx(2.5)
+    assert rises[3] == pytest.approx(1 / 5)
+    assert (rises[4:] == 0).all()
+
+
+def test_a_peak_that_is_over_is_forgotten_at_the_second_doubling_of_the_age_after_it() -> None:
+    runs, slot = MemoryOfRuns(1), np.zeros(1, np.int64)
+    told = []
+    for used in [1.0, 1.0, 9.0, 9.0, 2.0, 2.0, 2.0, 2.0, 2.0]:  # the third and fourth sample: ages from two to four
+        runs.observe(slot, np.array([used]), 3)
+        told.append(float(runs.lately_bytes(slot)[0]))
+    assert told == [1, 1, 9, 9, 9, 9, 9, 9, 2]
+    assert runs.largest_bytes.tolist() == [9.0], "its peak stays what it was"
+
+
+def test_once_a_peak_is_over_a_run_whose_like_had_no_second_one_is_given_what_it_uses_of_late() -> None:
+    memory = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2))] * 4)
+    assert target(40, 9.0, memory, lately=3.0) == pytest.approx(3 * 1.2 * MARGIN_OF_FOUR)
+    again = ClassMemory([RunMemory(10.0, np.full(AGES, 5.0))] * 4)
+    assert target(40, 9.0, again, lately=3.0) == pytest.approx(10 * MARGIN_OF_FOUR), "theirs came again"
+
+
+def test_what_a_run_uses_is_not_taken_from_it_because_others_used_less_by_then() -> None:
+    memory = ClassMemory([RunMemory(10.0, np.full(AGES, 0.2))] * 4)
+    assert target(40, 9.0, memory, lately=3.0) == pytest.approx(3.0)
+
+
+def test_a_kill_shows_how_far_memory_rises_from_what_it_was_of_late() -> None:
+    runs, slot = MemoryOfRuns(1), np.zeros(1, np.int64)
+    for used in [1.0, 9.0, *[2.0] * 6, 2.0]:
+        runs.observe(slot, np.array([used]), 3)
+    killed = runs.killed_run(0, 6.0)
+    assert killed.killed and killed.peak_bytes == 9.0
+    assert killed.rises[:3] == pytest.approx(3.0), "to 6 from 2"
+    assert (killed.rises[3:] == 0).all(), "nobody knows what comes at an age that it did not reach"
+    assert MemoryOfRuns(1).killed_run(0, 6.0).peak_bytes == 6.0, "killed before its first sample"
 
 
 def test_a_run_follows_its_own_use_up_to_the_peak_of_its_class() -> None:
     memory = ClassMemory([RunMemory(10.0, np.full(AGES, 1.2))] * 4)
-    assert target(2, 3.0, memory) == pytest.approx(10 * MARGIN_OF_FOUR)
+    assert target(3, 3.0, memory) == pytest.approx(10 * MARGIN_OF_FOUR), "too young to go by its own use"
+    assert target(4, 3.0, memory) == pytest.approx(3 * 1.2 * MARGIN_OF_FOUR)
     assert target(40, 3.0, memory) == pytest.approx(3 * 1.2 * MARGIN_OF_FOUR)
     assert target(40, 9.0, memory) == pytest.approx(10 * MARGIN_OF_FOUR)
     assert target(40, 30.0, memory) == pytest.approx(30 * 1.1)
@@ -83,14 +122,14 @@ def test_the_fewer_kills_are_accepted_the_more_runs_and_margin_a_promise_takes()
 
 def test_a_slow_run_still_expects_the_rise_that_quicker_ones_have_behind_them() -> None:
     # The others rose by half at an age below 32 and never again; this one is 40 samples old.
-    rises = np.where(np.arange(AGES) <= 2, 1.5, 1.0)
+    rises = np.where(np.arange(AGES) <= 4, 1.5, 1.0)
     memory = ClassMemory([RunMemory(10.0, rises)] * 4)
     assert target(40, 3.0, memory) == pytest.approx(3 * 1.5 * MARGIN_OF_FOUR)
     assert target(80, 3.0, memory) == pytest.approx(3 * 1.0 * MARGIN_OF_FOUR)
 
 
 def test_an_age_that_no_run_reached_keeps_the_peak_of_the_class() -> None:
-    rises = np.where(np.arange(AGES) <= 2, 1.1, 0.0)
+    rises = np.where(np.arange(AGES) <= 4, 1.1, 0.0)
     memory = ClassMemory([RunMemory(10.0, rises)] * 4)
     assert target(200, 3.0, memory) == pytest.approx(10 * MARGIN_OF_FOUR)
 
@@ -178,8 +217,7 @@ def test_nothing_is_said_of_a_stranger_that_declares_nothing_before_its_first_sa
 @given(st.lists(st.one_of(st.just(math.nan), st.floats(1.0, 50.0)), min_size=1, max_size=60), st.integers(1, 5))
 def test_rises_agree_with_the_slow_twin(memory: list[float], lead: int) -> None:
     _, rises = rises_of(memory, lead)
-    ages = [FIRST_AGE_STEPS * 2**k for k in range(AGES)]
-    assert rises == pytest.approx(slow.rises_of(memory, lead, ages))
+    assert rises == pytest.approx(slow.rises_of(memory, lead, [2**k for k in range(AGES)]))
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=10, max_size=80), st.floats(0.01, 1000.0))
