@@ -3,7 +3,8 @@
 Runs of one class go through the same stages at about the same levels, but faster or slower, and slower still where they
 share a node. So the point is not found by the clock alone: in each earlier run the moment is looked for whose age, work
 done and levels are most alike, and for how long CPU has been about as it is, and that run's next samples say what may
-come. Before the first sample the age decides.
+come. Before the first sample the age decides. Less than it uses is given to a run only once it uses less: earlier runs
+tell when a stage is over, this one may be unlike them, and to fall late costs a little where to fall early starves.
 
 That is for CPU. Memory that is missed kills: what the runs promise of it is told by their peaks and rises alone
 (`memory_runs`).
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from recommender.kernels.earlier_runs import look_ahead
 from recommender.policies.demand_curve import POINTS, DemandCurve
 from recommender.policies.memory_runs import ClassMemory
-from recommender.records import CPU, MEMORY, FloatArray, IntArray
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray
 
 MOST_RUNS = 32
 """The latest ones are kept: a class changes with its code."""
@@ -38,6 +39,9 @@ JUMP = 1.0
 
 UNLIKE = 3.0
 """A run whose nearest moment is farther than this tells nothing."""
+
+FALLEN = 3
+"""Less use in so many samples is a fall; at once where it is no more than earlier runs had then."""
 
 OUTLIVED = 1.5
 """A run this many times as old as an earlier one became is not told anything by it."""
@@ -135,17 +139,20 @@ class ClassRuns:
         """The CPU a run needs soon, and for so long; None when no earlier run was like it, or it outlived them all."""
         if self._known is None:
             self._known = _known(self.runs)
-        here, passed_s = np.empty(0, np.float32), progress.age_s
+        here, passed_s, used_cores = np.empty(0, np.float32), progress.age_s, np.zeros(1, np.float32)
         if progress.curve is not None and np.isfinite(progress.curve.levels[-1]).all():
-            here = _points_of(without_gaps(progress.curve), progress.seen_s)[-1]
-            passed_s -= progress.seen_s
+            whole = without_gaps(progress.curve)
+            here = _points_of(whole, progress.seen_s)[-1]
+            passed_s, used_cores = passed_s - progress.seen_s, whole.levels[-FALLEN:, CPU]
         squares, largest_cores = np.empty(len(self.runs)), np.empty((len(self.runs), 2))
         look_ahead(here, *self._known[:4], passed_s, np.array([soon_s, ahead_s]), squares, largest_cores)
         alike = (squares < UNLIKE**2) & (progress.age_s < OUTLIVED * self._known.duration_s)
         if not alike.any():
             return None
         likeness = np.exp(-0.5 * squares[alike])
-        soon_cores, cpu_cores = (_weighted_quantile(cores, likeness, self.level) for cores in largest_cores[alike].T)
+        soon_cores, cpu_cores = (
+            _unless_used(used_cores, _weighted_quantile(cores, likeness, self.level)) for cores in largest_cores[alike].T
+        )
         return ClassForecast(cpu_cores, soon_cores, int(alike.sum()), len(self.runs))
 
     def expected(self) -> DemandCurve | None:
@@ -234,6 +241,11 @@ def _steady_for(cpu_cores: FloatArray) -> FloatArray:
     jumps = np.concatenate([[True], np.abs(np.diff(level)) > JUMP])
     steady: FloatArray = (numbers - np.maximum.accumulate(np.where(jumps, numbers, 0)) + 1).astype(np.float64)
     return steady
+
+
+def _unless_used(used_cores: NDArray[np.float32], cpu_cores: float) -> float:
+    """So much, or what a run used in its latest samples, while it uses more."""
+    return cpu_cores if used_cores[-1] <= cpu_cores * VIOLATION_TOLERANCE else float(used_cores.max())
 
 
 def _weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64], share: float) -> float:

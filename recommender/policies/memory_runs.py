@@ -1,10 +1,10 @@
 """Memory by runs: what a run may still need, promised by the earlier runs of its class.
 
-Two facts of each earlier run are kept: its peak, and by how much its memory rose above what it had used of late, since
-half of its age or a little before, within the time that a change takes (`kernels.memory_rises`). The next run is
-allocated the smaller of the class's peak and its own largest use of late x the class's largest rise: once a peak is
-over, and earlier runs had none after theirs, it is forgotten. One run in n + 1 exceeds the largest of n others, so both
-have a margin that shrinks with n. Before a class has enough runs, what was declared stays, for ten minutes at least.
+Two facts of each earlier run are kept: its peak, and by how much its memory rose above its use of late, since it was a
+quarter to half as old, within the time that a change takes (`kernels.memory_rises`). The next run is allocated the
+smaller of the class's peak and its own largest use of late x the class's largest rise: a peak that is over is
+forgotten, unless earlier runs had another. One run in n + 1 exceeds the largest of n others, so both have a margin that
+shrinks with n. Before a class has enough runs, what was declared stays, for ten minutes at least.
 
 Where runs tell the size of their input, a straight line leads from it to the peak (as in Bader et al., "Predicting
 Dynamic Memory Requirements for Scientific Workflow Tasks", 2023): the peaks of earlier runs are taken as they would be
@@ -161,7 +161,7 @@ class MemoryOfRuns(SlotArrays):
         np.maximum.at(self.octave_bytes[:, 1], slots, memory_bytes)
 
     def lately_bytes(self, slots: IntArray) -> FloatArray:
-        """float64 (m,): the largest use since half of the age or a little before; 0 where nothing was seen."""
+        """float64 (m,): the largest use since it was a quarter to half as old; 0 where nothing was seen."""
         lately: FloatArray = self.octave_bytes[slots].max(axis=1)
         return lately
 

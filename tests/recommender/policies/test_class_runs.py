@@ -65,6 +65,27 @@ def test_cpu_that_is_noisy_has_lasted_since_its_level_changed() -> None:
     assert (forecast.soon_cores, forecast.cpu_cores) == (pytest.approx(0.1), pytest.approx(1.0))
 
 
+def test_cpu_is_not_taken_from_a_run_that_still_uses_it_though_earlier_ones_used_less_by_then() -> None:
+    runs = ClassRuns([EPOCHS])
+    longer = a_run([0.1] * 6 + [1.0] * 4 + [0.1] * 3, [500] * 13)
+    told = [runs.forecast(so_far(longer, n), soon_s=10.0, ahead_s=20.0) for n in range(8, 14)]
+    assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in told] == [1.0] * 3 + [0.1] * 3
+
+
+def test_a_dip_that_is_no_fall_of_earlier_runs_takes_three_samples_to_be_one() -> None:
+    runs = ClassRuns([a_run([1.0] * 4 + [0.1] * 8, [500] * 12)])
+    other = a_run([1.0] * 4 + [0.6] * 3, [500] * 7)
+    told = [runs.forecast(so_far(other, n), soon_s=10.0, ahead_s=20.0) for n in (5, 6, 7)]
+    assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in told] == [1.0, 1.0, 0.6]
+
+
+def test_a_need_that_no_earlier_run_had_is_met_while_it_lasts() -> None:
+    early = a_run([0.1, 0.1, 0.1, 1.0, 1.0], [500] * 5)
+    forecast = ClassRuns([EPOCHS]).forecast(so_far(early, 5), soon_s=10.0, ahead_s=20.0)
+    assert forecast is not None
+    assert forecast.soon_cores == pytest.approx(1.0), "so that what stands is raised"
+
+
 def test_time_that_passed_since_the_last_sample_is_counted() -> None:
     late = so_far(STAGES, 1)._replace(age_s=20.0)
     forecast = ClassRuns([STAGES]).forecast(late, soon_s=10.0, ahead_s=10.0)
