@@ -117,15 +117,16 @@ def _disturb_nobody(target: FloatArray, s: Situation, _: RailOptions) -> FloatAr
 
 
 def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
-    """What other containers needed counts up to what this one does itself, once there is history of it.
+    """CPU that other containers needed counts up to what this one uses itself, once there is history of it.
 
-    Before that its owner knows best what it may come to: CPU counts up to what is declared.
+    Before that its owner knows best what it may come to: it counts up to what is declared. Of memory others say
+    something only where they are earlier runs of its class, whose last stage may need more than all before.
     """
-    own = np.fmax(HEADROOM * np.column_stack([s.recent_cpu_cores, s.peak_bytes]), s.estimate[:, TARGET])
-    declared = np.column_stack([s.declared_cores, np.full_like(s.declared_cores, np.nan)])
-    knows = s.days >= LITTLE_HISTORY_DAYS
-    most = _where(knows, own, np.where(np.isnan(declared), np.inf, np.fmax(own, declared)))
-    return _where((s.doubt == SURE) & ~s.by_class, np.fmin(target, most), target)
+    own_cores = np.fmax(HEADROOM * s.recent_cpu_cores, s.estimate[:, TARGET, CPU])
+    declared = np.where(np.isnan(s.declared_cores), np.inf, np.fmax(own_cores, s.declared_cores))
+    most, moved = np.where(s.days >= LITTLE_HISTORY_DAYS, own_cores, declared), target.copy()
+    moved[:, CPU] = np.where((s.doubt == SURE) & ~s.by_class, np.fmin(target[:, CPU], most), target[:, CPU])
+    return moved
 
 
 def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -251,7 +252,7 @@ RAILS: tuple[Rail, ...] = (
     Rail(
         "own use",
         _own_use,
-        lambda *_: "not above its own use, at first what it declares, or the default recommender's, whatever others do",
+        lambda *_: "CPU not above its own use, at first what it declares, or the default recommender's",
     ),
     Rail("room to show", _room_to_show, lambda *_: "it uses just the CPU that it has, and may want more"),
     Rail("violation budget", _violation_budget, _violation_budget_words),

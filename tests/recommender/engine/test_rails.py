@@ -179,11 +179,14 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "unless enough earlier runs of its class show that no peak will come": (
         {"limits_follow": True, "had": (0.5, 4 * GIB), "promised": True}, [0.5, 1.5], [],
     ),
-    "what others needed counts up to what it uses itself, and a tenth": (
-        {"wanted": (5.0, 9 * GIB), "recent_cpu_cores": 4.0, "peak_bytes": 3 * GIB}, [4.4, 3.3], ["own use"],
+    "what CPU others needed counts up to what it uses itself, and a tenth": (
+        {"wanted": (5.0, 1.5 * GIB), "recent_cpu_cores": 4.0}, [4.4, 1.5], ["own use"],
     ),
     "or up to what the default recommender would say": (
-        {"wanted": (5.0, 9 * GIB), "recent_cpu_cores": 0.1, "peak_bytes": 1 * GIB}, [0.6, 2.0], ["own use"],
+        {"wanted": (5.0, 1.5 * GIB), "recent_cpu_cores": 0.1}, [0.6, 1.5], ["own use"],
+    ),
+    "but memory that its class promises, or a killed run of it needed, counts whoever decides CPU": (
+        {"wanted": (0.5, 9 * GIB), "recent_cpu_cores": 4.0, "peak_bytes": 3 * GIB}, [0.5, 9.0], [],
     ),
     "unless those are earlier runs of its own class": (
         {"wanted": (5.0, 9 * GIB), "by_class": True}, [5.0, 9.0], [],
