@@ -50,7 +50,7 @@ class ContainerArrays(SlotArrays):
     given
         It has had, at some time, what we published: what it has is ours to answer for.
     pinned
-        How many of its latest samples in a row used just the CPU that it had: it may want more.
+        How many more of its latest samples used just the CPU that it had than did not: it may want more.
     free_cpu_cores
         The most that it used lately in samples in which it did not use all that it had; NaN before there was one.
     phase, previous_phase, since_cell

@@ -13,6 +13,9 @@ from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray,
 PINNED_FROM = 0.95
 """From this share of what it has on, a container is taken to use all of it."""
 
+MOST_PINNED = 8
+"""Twice what more is asked for by: so many samples later at most it is known that a container wants no more."""
+
 NO_MORE = 1.05
 """A container that used no less when it had room does not use more because it has none."""
 
@@ -71,7 +74,10 @@ def is_given(had: FloatArray, given: FloatArray) -> BoolArray:
 
 
 def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
-    """Count samples in a row in which a container used just the CPU that it has."""
+    """Count samples in which a container used just the CPU that it has; each other one takes one back.
+
+    Counted in a row, more would be asked for and taken back with each dip, before anybody gives it.
+    """
     arrays = fleet.arrays
     used, had = arrays.used[slots, CPU], arrays.had[slots, CPU]
     all_of_it = uses_all(used, had, arrays.limits[slots, CPU])
@@ -82,8 +88,8 @@ def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
     capped = used >= arrays.limits[slots, CPU] * (1.0 - ALIKE)
     no_more &= ~capped | (np.abs(used - arrays.free_cpu_cores[slots]) <= ALIKE * used)
     more = all_of_it & ~no_more
-    np.add.at(arrays.pinned, slots[more], 1)
-    arrays.pinned[slots[~more]] = 0
+    np.add.at(arrays.pinned, slots, np.where(more, 1, -1))
+    arrays.pinned[slots] = np.clip(arrays.pinned[slots], 0, MOST_PINNED)
 
 
 def uses_all(cpu_cores: FloatArray, requests: FloatArray, limits: FloatArray) -> BoolArray:

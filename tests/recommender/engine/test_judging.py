@@ -126,7 +126,7 @@ def test_what_a_class_decided_is_the_business_of_its_runs() -> None:
 
 
 def pins(*used: float) -> list[int]:
-    """How many samples in a row a container that has one core used all of it."""
+    """In how many more samples a container that has one core used all of it than it did not."""
     world = World()
     slot = world.add(had=(1.0, GIB))
     seen = []
@@ -138,7 +138,8 @@ def pins(*used: float) -> list[int]:
 
 
 def test_a_container_is_pinned_while_it_uses_just_what_it_has() -> None:
-    assert pins(1.0, 0.99, 1.02, 0.5, 1.0) == [1, 2, 3, 0, 1]
+    assert pins(1.0, 0.99, 1.02, 0.5, 1.0) == [1, 2, 3, 2, 3]
+    assert pins(*[1.0] * 9, *[0.5] * 9)[7:] == [8, 8, *range(7, -1, -1), 0]
 
 
 def test_one_that_used_no_less_when_it_had_room_is_not_held_back() -> None:
