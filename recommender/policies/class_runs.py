@@ -151,7 +151,8 @@ class ClassRuns:
             return None
         likeness = np.exp(-0.5 * squares[alike])
         soon_cores, cpu_cores = (
-            _unless_used(used_cores, _weighted_quantile(cores, likeness, self.level)) for cores in largest_cores[alike].T
+            _unless_used(used_cores, _weighted_quantile(cores, likeness, self.level))
+            for cores in largest_cores[alike].T
         )
         return ClassForecast(cpu_cores, soon_cores, int(alike.sum()), len(self.runs))
 

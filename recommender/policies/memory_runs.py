@@ -170,7 +170,7 @@ class MemoryOfRuns(SlotArrays):
         return RunMemory(float(self.largest_bytes[slot]), self.rises[slot].copy())
 
     def killed_run(self, slot: int, needed_bytes: float) -> RunMemory:
-        """What a run leaves behind that was killed now, and is taken to have needed so much, whenever it came to that."""
+        """What a run leaves behind that was killed now, and is taken to have needed so much."""
         ended, lately_bytes = self.run(slot), self.octave_bytes[slot].max()
         rise = needed_bytes / lately_bytes if lately_bytes > 0.0 else 0.0
         rises = np.where(ended.rises > 0.0, np.fmax(ended.rises, rise), 0.0)
