@@ -172,6 +172,17 @@ def test_after_a_restart_a_run_goes_on_from_its_largest_use_and_its_rises() -> N
     np.testing.assert_allclose(after.fleet.memory.rises[again], before.fleet.memory.rises[slot])
 
 
+def test_state_kept_before_memory_of_late_was_goes_on_without_it() -> None:
+    before, after = World(), World()
+    slot, again = (a_run(world, None, 0, 0.0) for world in (before, after))
+    kept = keep(before.fleet, before.fleet.by_slot[slot])
+    kept["memory"] = {"age_steps": 40, "largest_bytes": 7.0, "rises": [1.0] * 10, "largest_before": [7.0] * 40}
+    del kept["memory_of_late"]
+    restore(after.fleet, after.fleet.by_slot[again], kept)
+    assert after.fleet.memory.age_steps[again] == 0
+    assert after.fleet.arrays.samples[again] == before.fleet.arrays.samples[slot], "all else is as it was"
+
+
 def test_what_memory_rests_on_is_told_in_a_sentence() -> None:
     assert "no class" in memory_words(None, math.nan, 0.01)
     assert "0 earlier runs of its class are too few" in memory_words(ClassRuns(), math.nan, 0.01)
