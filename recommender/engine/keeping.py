@@ -111,7 +111,7 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
             raise ValueError("another grid")
         same_model = kept["model"] == fleet.model.origin
         track, session = dict(kept["track"]), dict(kept["session"])
-        if (memory := kept.get("memory_of_late")) is not None:  # of another form before
+        if (memory := kept.get("memory_of_late")) is not None:  # kept in another form before
             fleet.memory.put(member.slot, memory)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"

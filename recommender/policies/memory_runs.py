@@ -171,7 +171,7 @@ class MemoryOfRuns(SlotArrays):
 
     def killed_run(self, slot: int, needed_bytes: float) -> RunMemory:
         """What a run leaves behind that was killed now, and is taken to have needed so much."""
-        ended, lately_bytes = self.run(slot), self.octave_bytes[slot].max()
+        ended, lately_bytes = self.run(slot), float(self.lately_bytes(np.array([slot]))[0])
         rise = needed_bytes / lately_bytes if lately_bytes > 0.0 else 0.0
         rises = np.where(ended.rises > 0.0, np.fmax(ended.rises, rise), 0.0)
         return RunMemory(max(needed_bytes, ended.peak_bytes), rises, killed=True)
