@@ -109,10 +109,13 @@ class ClusterRules:
     ----------
     apply_delay_s
         From when what a container has lies outside its bounds until it has something else.
+    resizes_waiting
+        Each waits for its node for a round, and is given what is recommended for it then where that is less.
     """
 
     apply_delay_s: float
     kills: KillRules = field(default_factory=KillRules)
+    resizes_waiting: bool = False
 
 
 def after_kill(had_bytes: float) -> float:

@@ -56,5 +56,8 @@
 {{- if and (eq .name "controller") (ne .release.Values.controller.moves "off") }}
 {{- $given = append $given (printf "--moves=%s" .release.Values.controller.moves) }}
 {{- end }}
+{{- if and (eq .name "recommender") .release.Values.recommender.resizeWaiting }}
+{{- $given = append $given "--resize-waiting" }}
+{{- end }}
 {{- concat $given (index .release.Values .name).args | toYaml }}
 {{- end }}

@@ -44,6 +44,7 @@ class ClusterOptions:
     limits: Limits
     resizes_per_hour: int | None
     target_kills: float
+    resizes_waiting: bool
 
     def engine(self, default_resizes_per_hour: int) -> Options:
         """What the recommender is started with."""
@@ -58,7 +59,8 @@ class ClusterOptions:
             limits=self.limits,
             recreates=self.apply == "recreate",
         )
-        return ClusterRules(default_delay_s if self.apply_delay_s is None else self.apply_delay_s, kills)
+        delay_s = default_delay_s if self.apply_delay_s is None else self.apply_delay_s
+        return ClusterRules(delay_s, kills, self.resizes_waiting)
 
 
 def cluster_options(command: Command) -> Command:
@@ -72,6 +74,12 @@ def cluster_options(command: Command) -> Command:
         ),
         click.option(
             "--apply", type=click.Choice(["in-place", "recreate"]), default="in-place", show_default=True, help=apply
+        ),
+        click.option(
+            "--resize-waiting",
+            "resizes_waiting",
+            is_flag=True,
+            help=f"As of `phasewise recommender`: each run waits for its node until `{PHASEWISE}` has seen it.",
         ),
         click.option(
             "--checkpoint-every",
@@ -135,9 +143,10 @@ def _in_words(rules: ClusterRules) -> str:
     kills = rules.kills
     how = "by making the container anew" if kills.recreates else "in place"
     limits = {"follow": "follow the requests", "stay": "stay as declared", "none": "are none"}[kills.limits]
+    waits = ", and before it begins where they are less than it declares" if rules.resizes_waiting else ""
     saved = "none" if math.isinf(kills.checkpoint_every_s) else f"one every {format_duration(kills.checkpoint_every_s)}"
     return (
         f"In the simulated cluster targets are applied {how}, {format_duration(rules.apply_delay_s)} after they are "
-        f"asked for; memory limits {limits}; a kill costs the work since the last checkpoint ({saved}) and a "
+        f"asked for{waits}; memory limits {limits}; a kill costs the work since the last checkpoint ({saved}) and a "
         f"restart of {format_duration(kills.restart_s)}."
     )

@@ -76,6 +76,7 @@ class Making:
             progress=self.progress,
             writers=rounds.workers,
             profiles_a_round=max(FEW, PROFILES_SHARE * self.qps * rounds.interval_s),
+            resizes_waiting=rounds.resizes_waiting,
             observes_only=rounds.observe_only,
             recorder=self.recorder,
         )

@@ -68,6 +68,7 @@ class Rounds:
     lead_time_s: float | None
     class_ttl_s: float
     publish: str
+    resizes_waiting: bool
     workers: int
 
     @property
@@ -106,6 +107,13 @@ ROUND_OPTIONS = (
         help="`observe` computes and shows everything, and writes PhaseProfiles only.",
     ),
     _how(
+        "--resize-waiting",
+        "resizes_waiting",
+        is_flag=True,
+        help="Give pods that have no node yet what is recommended where that is less than they ask for; needs the "
+        "right to patch pods/resize.",
+    ),
+    _how(
         "--update-worker-count",
         "workers",
         default=10,
@@ -118,7 +126,10 @@ ROUND_OPTIONS = (
 def make_rounds(cycle_s: float, step_s: float, **given: object) -> Rounds:
     if cycle_s < step_s:
         raise Misuse(f"--cycle {cycle_s:g}s is shorter than --step {step_s:g}s. A forecast holds for several samples.")
-    return Rounds(cycle_s=cycle_s, step_s=step_s, **given)  # type: ignore[arg-type]
+    made = Rounds(cycle_s=cycle_s, step_s=step_s, **given)  # type: ignore[arg-type]
+    if made.observe_only and made.resizes_waiting:
+        raise Misuse("--resize-waiting changes pods, and --publish observe changes nothing. Write one of them.")
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,15 @@ class Coming(NamedTuple):
     wanted: Amounts
     promised: bool
     rule: Callable[[], str]
+
+
+class _Asked(NamedTuple):
+    """A container that has not used anything: its class, its age, and what it says of itself."""
+
+    workload: str | None
+    age_s: float
+    input_size: float
+    costly: bool
 
 
 class Expectations:
@@ -93,17 +102,26 @@ class Expectations:
         found = ((instance, self._running[instance]) for instance in self._groups.instances[slot])
         return [instance for instance, running in found if not running.finished and not running.leaving]
 
+    def next_run(self, slot: int, input_size: float = math.nan) -> Coming | None:
+        """What the next container of a group is to have at its start."""
+        costly = bool(self._groups.arrays.costly[slot])
+        return self._most(slot, [_Asked(self._groups.workload[slot], 0.0, input_size, costly)])
+
     def _expect(self, slot: int, now_s: float) -> Coming | None:
+        waiting = self._waiting(slot)
+        if not waiting:  # the next run of a CronJob is made with what stands
+            return self.next_run(slot)
+        new = [self._running[instance] for instance in waiting if instance not in self._fleet.members]
+        ages_s = [0.0 if one.started_s is None else now_s - one.started_s for one in new]
+        asked = [
+            _Asked(one.workload, age_s, one.input_size, one.costly) for one, age_s in zip(new, ages_s, strict=True)
+        ]
+        return self._most(slot, asked)
+
+    def _most(self, slot: int, asked: Iterable[_Asked]) -> Coming | None:
+        """What suffices for each of these."""
         group, found = self._groups.by_slot[slot], list[Coming]()
         stands_bytes = float(self._groups.arrays.standing()[slot, MEMORY])
-        waiting = self._waiting(slot)
-        asked = [
-            (one.workload, now_s - one.started_s if one.started_s is not None else 0.0, one.input_size, one.costly)
-            for instance in waiting
-            if instance not in self._fleet.members and (one := self._running[instance])
-        ]
-        if not waiting:  # the next run of a CronJob is made with what stands
-            asked = [(self._groups.workload[slot], 0.0, math.nan, bool(self._groups.arrays.costly[slot]))]
         for workload, age_s, input_size, costly in asked:
             runs = self.runs_of(group, workload)
             if runs is not None and (expected := self._fleet.expect(runs, age_s)) is not None:

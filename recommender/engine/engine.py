@@ -176,6 +176,12 @@ class Engine:
             self.groups, slot, [self.running[instance] for instance in self.groups.instances[slot]], now_s, self.options
         )
 
+    def next_run(self, group: Group, input_size: float) -> Amounts | None:
+        """What its class promises to suffice for the next container of a group at its start; None for no promise."""
+        slot = self.groups.slots.get(group)
+        coming = None if slot is None else self._coming.next_run(slot, input_size)
+        return coming.wanted if coming is not None and coming.promised else None
+
     def members_of(self, group: Group) -> list[Member]:
         """The live containers of a group of which samples came."""
         found = (self.fleet.members.get(instance) for instance in self.groups.instances[self.groups.slots[group]])

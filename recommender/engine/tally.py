@@ -61,6 +61,8 @@ class Report:
         How many there were: new samples, decisions made, targets changed.
     phase_changes, forecast_hits, forecast_misses
         Phases entered, and of those for which the next phase had been foretold, whether it was the most probable one.
+    resized_waiting
+        Pods that were given what is recommended before they had a node.
     resizes_s
         Of resizes that were seen done: seconds since their target was published.
     kills
@@ -85,6 +87,7 @@ class Report:
     phase_changes: int = 0
     forecast_hits: int = 0
     forecast_misses: int = 0
+    resized_waiting: int = 0
     resizes_s: list[float] = field(default_factory=list)
     kills: int = 0
     runs: int = 0

@@ -29,6 +29,7 @@ from recommender.live.rules import counts_for_s, rules_of
 from recommender.live.sharing import Sharing
 from recommender.live.view.view import Place, View
 from recommender.live.vpa_state import VpaState
+from recommender.live.waiting import WaitingPods
 from recommender.live.writing.profile import Known
 from recommender.live.writing.publisher import Publisher
 from recommender.live.writing.showing import Showing, lacks_a_kill
@@ -53,6 +54,8 @@ class Recommender:
         How many statuses are written at a time.
     profiles_a_round
         How many PhaseProfiles are written in a round at most.
+    resizes_waiting
+        Pods that have no node yet are given what is recommended.
     observes_only
         Nothing that is published is ever applied.
     recorder
@@ -75,6 +78,7 @@ class Recommender:
         writers: int = 1,
         profiles_a_round: float = np.inf,
         *,
+        resizes_waiting: bool = False,
         observes_only: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
@@ -96,7 +100,9 @@ class Recommender:
         """Set when there are seconds left: then no further step of a round is begun."""
         self._observes_only, self._recorder = observes_only, recorder
         self._gone: list[Group] = []
-        self._publisher = Publisher(view, limits, self.engine, clock, Writers(writers))
+        at_once = Writers(writers)
+        self._publisher = Publisher(view, limits, self.engine, clock, at_once)
+        self._waiting = WaitingPods(view, self.index, self.engine, at_once) if resizes_waiting else None
         self._showing = Showing(view, profiles_a_round)
         self._placing, self._sharing = Placing(view, self.index), Sharing(view)
 
@@ -119,6 +125,7 @@ class Recommender:
             self._take_progress,
             self._decide,
             self._publish,
+            self._resize_waiting,
             self._show,
         ):
             if self.ending:
@@ -217,6 +224,10 @@ class Recommender:
 
     def _publish(self, report: Report) -> None:
         self._publisher.publish(self.vpas.values(), report)
+
+    def _resize_waiting(self, report: Report) -> None:
+        if self._waiting is not None:
+            self._waiting.resize(self.vpas.values(), report)
 
     def _show(self, report: Report) -> None:
         """The PhaseProfile of each VPA, and of each class, of which something changed."""

@@ -79,6 +79,11 @@ class Telemetry:
             buckets=RESIZE_SECONDS,
             registry=registry,
         )
+        self.resized_waiting = Counter(
+            "phasewise_waiting_pods_resized",
+            "Pods resized before they had a node.",
+            registry=registry,
+        )
         self.lead_s = Gauge(
             "phasewise_lead_time_seconds", "How long before a phase its target is published.", registry=registry
         )
@@ -149,6 +154,7 @@ class Telemetry:
         self.samples.inc(report.samples)
         self.decisions.inc(report.decisions)
         self.predicted.inc(report.published)
+        self.resized_waiting.inc(report.resized_waiting)
         self._judge(report)
         self.problems.set(len(report.problems))
         self.containers.set(len(engine.fleet.members))

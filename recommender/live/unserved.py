@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Gauge
 
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import PENDING
 from recommender.live.vpa_state import VpaState
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,6 @@ def _lacks(state: VpaState) -> bool:
 def _reason(state: VpaState) -> str:
     if state.selection.problem:
         return state.selection.problem
-    if not state.selection.pods:
+    if all(pod.phase == PENDING for pod in state.selection.pods):
         return "no pods match it"
     return "no use of its pods' containers has been told"

@@ -13,6 +13,7 @@ from recommender.engine.keys import Group
 from recommender.engine.target import Target
 from recommender.growth import Growth
 from recommender.live.view.view import SelectedPods
+from recommender.records import ContainerRecommendation
 from recommender.stages import Stages
 
 
@@ -32,6 +33,8 @@ class VpaState:
         The VPA and the pods from which the engine was last told what becomes of its targets.
     targets
         What this round wants to publish, by container name.
+    entries
+        What its status says since it was written last, by container name.
     growth
         How training comes along, by pod uid; of pods that tell of it.
     stages
@@ -56,6 +59,7 @@ class VpaState:
     groups: dict[str, Group] = field(default_factory=dict)
     ruled_by: tuple[Vpa, SelectedPods] | None = None
     targets: dict[str, Target] = field(default_factory=dict)
+    entries: Mapping[str, ContainerRecommendation] = field(default_factory=dict)
     growth: dict[str, Growth] = field(default_factory=dict)
     stages: dict[str, Stages] = field(default_factory=dict)
     kept: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)

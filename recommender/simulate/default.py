@@ -14,14 +14,14 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import NO_FLOORS
 from recommender.records import Block, ContainerRecommendation
 from recommender.simulate.clock import Trace
-from recommender.simulate.told import Told
+from recommender.simulate.told import Recommends, Told
 
 CONTAINER = "main"
 INTERVAL_S = 60.0
 UNDECIDED = np.array([], np.int64)
 
 
-class Default:
+class Default(Recommends):
     """Each run is the only pod of a job with a VPA of its own, which begins with nothing."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:

@@ -17,7 +17,7 @@ from recommender.contention.flowcon import FREE, FlowCon, Measured
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
 from recommender.simulate.clock import Trace
 from recommender.simulate.playing import declared_of
-from recommender.simulate.told import Told
+from recommender.simulate.told import Recommends, Told
 
 LOSS = "loss"
 CONTAINER = "main"
@@ -39,7 +39,7 @@ class Node:
             self.jobs[str(number)] = known._replace(used_core_s=known.used_core_s + used_core_s)
 
 
-class FlowConShares:
+class FlowConShares(Recommends):
     """Speaks for all containers of which a loss is told, each node by itself."""
 
     def __init__(self, traces: Sequence[Trace], step_s: float) -> None:

@@ -59,6 +59,14 @@ class InForce:
         self._used_bytes, self._floor_bytes, self._outside_since_s = np.zeros(n), np.zeros(n), np.full(n, np.inf)
         self._waits, self._deferred, self._changed = set[int](), set[int](), set[int]()
 
+    def begin(self, recommended: Sequence[tuple[int, ContainerRecommendation]], now_s: float) -> None:
+        """Give those that have no node yet what is recommended for them where that is less; nothing where nothing was
+        declared."""
+        for number, one in recommended:
+            has = self.has[number]
+            self.has[number] = np.where(np.isnan(has), has, np.fmin(has, one.target))
+        self.say(recommended, now_s)
+
     def apply(self, now_s: float) -> None:
         """Give what was asked for so long ago that it was there before the samples of this round began."""
         waits = np.array(sorted(self._waits), np.int64)

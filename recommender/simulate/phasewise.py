@@ -21,14 +21,15 @@ from recommender.judging import ClusterRules
 from recommender.model import PhaseModel
 from recommender.policies.constraints import Limits, NoRules, SharedLimits, constrain
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, UsageSeries, amounts_of
-from recommender.simulate.clock import Trace
+from recommender.simulate.clock import Round, Trace
 from recommender.simulate.folds import FoldedFleet
-from recommender.simulate.told import Told
+from recommender.simulate.playing import declared_of
+from recommender.simulate.told import Recommends, Told
 
 CONTAINER = "main"
 
 
-class Phasewise:
+class Phasewise(Recommends):
     """Each run is the only pod of a job with a VPA of its own; operators' limits are at their defaults.
 
     Parameters
@@ -66,6 +67,7 @@ class Phasewise:
         self._rules = Rules(evicts=rules.kills.recreates, limits_follow=self._limits_follow, repeats=False)
         self._instances = [Instance("", f"{number:09d}", CONTAINER) for number in range(len(traces))]
         self._groups = [Group(*instance) for instance in self._instances]
+        self._declared_cores = [float(declared_of(trace.series)[0, CPU]) for trace in traces]
         self._started_s = [started_s(trace.series) for trace in traces]
         self._number = {group: number for number, group in enumerate(self._groups)}
         distinct = {id(model): model for model in models}
@@ -79,6 +81,15 @@ class Phasewise:
         self._said: dict[Group, Target] = {}
         self._left: list[int] = []
         self.problems: dict[str, str] = {}
+
+    def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
+        """What it says of those that begin, by the earlier runs of their classes; they have no node yet."""
+        report = Report()
+        waiting = {self._instances[number]: self._running(number, has)._replace(started_s=None) for number in now.began}
+        targets = self._engine.step(now.now_s, Seen(self._new_groups(now), waiting), report)
+        self.problems |= report.problems
+        groups = [self._groups[number] for number in now.began]
+        return [self._publish(group, targets[group], now.now_s) for group in groups if group in targets]
 
     def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
         """What it says from now on; of those of which it says the same as before, nothing."""
@@ -94,11 +105,13 @@ class Phasewise:
 
     def _changed_groups(self, told: Told) -> dict[Group, Rules | None]:
         gone: dict[Group, Rules | None] = {self._groups[number]: None for number in self._left}
-        began = {
-            self._groups[number]: self._rules._replace(declared_cores=float(told.has[number, CPU]))
-            for number in told.round.began
+        return gone | self._new_groups(told.round)
+
+    def _new_groups(self, now: Round) -> dict[Group, Rules]:
+        return {
+            self._groups[number]: self._rules._replace(declared_cores=self._declared_cores[number])
+            for number in now.began
         }
-        return gone | began
 
     def _changed_containers(self, told: Told) -> dict[Instance, Running | None]:
         changed: dict[Instance, Running | None] = {self._instances[number]: None for number in self._left}

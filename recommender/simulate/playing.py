@@ -35,6 +35,8 @@ def play(
     for now in rounds(traces, step_s):
         rows = begins[now.numbers] + now.positions
         in_force.apply(now.now_s)
+        if rules.resizes_waiting and now.began:
+            in_force.begin(recommender.expect(now, in_force.has), now.now_s)
         judged = now.positions >= first[now.numbers]
         kills = in_force.use(now, judged, usage[rows, MEMORY], limit_bytes[rows])
         told = Told(now, usage[rows], in_force.take_changed(), in_force.has, kills)

@@ -38,5 +38,9 @@ class Told:
 class Recommends(Protocol):
     """Whoever speaks for the containers."""
 
+    def expect(self, now: Round, has: FloatArray) -> Sequence[tuple[int, ContainerRecommendation]]:
+        """What is recommended for those that begin in a round, before they have used anything; `has` as in `Told`."""
+        return ()
+
     def recommend(self, told: Told) -> Sequence[tuple[int, ContainerRecommendation]]:
         """What is recommended from now on, for those for which it may be something else."""

@@ -23,7 +23,7 @@ HALF_A_DAY_S = 12 * 3600.0
 DEFAULT_ROUND_EVERY_S = 10.0
 AUTO = "phasewise.dev/auto"
 OURS = "phasewise-recommender"
-OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m")
+OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m", "--resize-waiting")
 """What ours is started with."""
 
 SCRIPTED: Mapping[str, Mapping[str, str]] = {
@@ -140,7 +140,9 @@ def _start_default(cluster: Cluster) -> autoscaling.Server:
 
 def _start_ours(cluster: Cluster) -> autoscaling.Server:
     """Ours, as the service account that the manifests give it."""
-    cluster.apply(ROOT / "manifests" / "crd" / "phaseprofiles.yaml", ROOT / "manifests" / "recommender" / "rbac.yaml")
+    manifests = ROOT / "manifests"
+    cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "recommender" / "rbac.yaml")
+    cluster.apply(manifests / "overlays" / "waiting" / "rights.yaml")
     account = cluster.service_account("kube-system", OURS)
     address = f"{LOOPBACK}:{cluster.ports.free()}"
     command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", account, "--address", address]

@@ -7,20 +7,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recommender import model as models
-from recommender.cluster.errors import Unreachable
+from recommender.cluster.errors import ApiError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import Pair
-from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.pods import PENDING, Pod, read_pod
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition, status_of
+from recommender.cluster.workloads.waiting_pods import Change
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Group
 from recommender.engine.options import Options
 from recommender.engine.tally import Report
 from recommender.live.round import Recommender
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.view.view import Place, SelectedPods, spoken_of
 from recommender.policies.constraints import SharedLimits
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
@@ -73,6 +74,8 @@ class Records:
         self.specs: dict[str, bytes] = {}
         self.published: dict[ObjectKey, bytes] = {}
         self.writes: list[str] = []
+        self.resizes: list[tuple[str, tuple[Change, ...]]] = []
+        self.refusals: dict[str, ApiError] = {}
         self.profiles: dict[str, list[Mapping[str, Any]]] = {}
         self.class_profiles: dict[ObjectKey, Mapping[str, Any]] = {}
 
@@ -86,7 +89,10 @@ class Records:
     def select(self, vpa: Vpa) -> SelectedPods:
         if vpa.key.name in self.broken:
             raise Unreachable("the API server does not answer")
-        return SelectedPods(self.pods.get(vpa.key.name, []), {}, self.problems.get(vpa.key.name))
+        mine = self.pods.get(vpa.key.name, [])
+        pending = [pod for pod in mine if pod.phase == PENDING]
+        pods = [pod for pod in mine if pod.phase != PENDING] if pending else mine
+        return SelectedPods(spoken_of(pods, pending), {}, self.problems.get(vpa.key.name), pending=pending)
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
         taken, self.used = self.used, []
@@ -111,6 +117,12 @@ class Records:
         self.raw[vpa.key.name]["status"] = status_of(vpa, recommendations, conditions, self.now_s)
         self.published[vpa.key] = json_of(self.raw[vpa.key.name]["status"])
         self.writes.append(vpa.key.name)
+
+    def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
+        """Nothing of the pods is changed: a test looks at what was asked for."""
+        self.resizes.append((pod.key.name, tuple(changes)))
+        if (refusal := self.refusals.get(pod.key.name)) is not None:
+            raise refusal
 
     def stands(self, vpa: Vpa) -> bool:
         return self.published.get(vpa.key) == vpa.status_json

@@ -100,6 +100,7 @@ def test_overlays_differ_in_what_they_are_called_for(own: Cluster) -> None:
     said = {overlay: set(arguments(rendered(own, "overlays", overlay))) for overlay in OVERLAYS}
     assert said["observe"] - said["extender"] == {"--publish=observe"}
     assert said["prometheus"] - said["extender"] == {"--prometheus=http://prometheus.monitoring.svc:9090"}
+    assert said["waiting"] - said["extender"] == {"--resize-waiting"}
     assert {each.partition("=")[0] for each in said["large"] - said["extender"]} == {
         "--kube-api-qps", "--kube-api-burst", "--update-worker-count",
     }  # fmt: skip

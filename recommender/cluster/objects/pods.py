@@ -14,6 +14,9 @@ from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.units import parse_size
 
+PENDING = "Pending"
+"""The phase of a pod that waits for a node, or for its images."""
+
 RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 """Condition types of a pod whose resources are being changed in place (Kubernetes 1.33)."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
-from recommender.cluster.objects.pods import Pod
+from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads
@@ -44,6 +44,8 @@ class Resolution:
     ----------
     pods
         By name; finished ones too, pending ones not.
+    pending
+        Those that wait for a node, or for their images, by name.
     problem
         What a person must know (`ConfigUnsupported`); empty when all is well. There are no pods then.
     transient
@@ -51,6 +53,7 @@ class Resolution:
     """
 
     pods: tuple[Pod, ...] = ()
+    pending: tuple[Pod, ...] = ()
     problem: str = ""
     transient: bool = False
 
@@ -95,7 +98,9 @@ class Targets:
             return known.resolution
         questions = self._scales.questions
         try:
-            resolution = Resolution(self._resolved(namespace, target))
+            found = self._resolved(namespace, target)
+            pods, pending = (tuple(pod for pod in found if (pod.phase == PENDING) == waits) for waits in (False, True))
+            resolution = Resolution(pods, pending)
         except _Unresolved as error:
             resolution = Resolution(problem=error.problem, transient=error.transient)
         if self._scales.questions == questions:
@@ -123,7 +128,7 @@ class Targets:
             waiting += below
         return sorted(found, key=lambda pod: pod.key)
 
-    def _resolved(self, namespace: str, target: TargetRef) -> tuple[Pod, ...]:
+    def _resolved(self, namespace: str, target: TargetRef) -> list[Pod]:
         ref = Ref.of(target.api_version, target.kind, target.name)
         if target.kind in WELL_KNOWN:
             found = self._of_well_known(namespace, ref)
@@ -132,7 +137,7 @@ class Targets:
         else:
             found = self._by_scale(namespace, target, ref)
         self._require_top_most(namespace, target, ref)
-        return tuple(pod for pod in found if pod.phase != "Pending" and not self._is_foreign(pod, ref))
+        return [pod for pod in found if not self._is_foreign(pod, ref)]
 
     # -- from target to pods ---------------------------------------------------------------------------------------
 

@@ -29,13 +29,14 @@ from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales
 from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
+from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
 from recommender.live.outside.histories import Histories, Statuses
 from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import Patience, Usage
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.view.view import Place, SelectedPods, spoken_of
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
@@ -195,12 +196,13 @@ class ClusterView:
             raise Unreachable(found.problem or "its target is looked up in one of the next rounds")
         before, selection = self._selected.get(vpa.key, (None, None))
         if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
-            classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in found.pods}
+            pods = spoken_of(found.pods, found.pending)
+            classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in pods}
             target = self._target_of(vpa)
             declared = NOTHING_DECLARED if target is None else target.templates.declared
-            selection = SelectedPods(found.pods, classes, found.problem or None, declared)
+            selection = SelectedPods(pods, classes, found.problem or None, declared, found.pending)
             self._selected[vpa.key] = found, selection
-            self._rooms.selected(vpa.key, found.pods, 0 if target is None else target.replicas)
+            self._rooms.selected(vpa.key, pods, 0 if target is None else target.replicas)
         return selection
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
@@ -235,6 +237,11 @@ class ClusterView:
         self._must_lead()
         if not self._observe_only:
             self._writer.publish(vpa, recommendations, conditions)
+
+    def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
+        """Change what a pod asks for, unless it has a node by now."""
+        self._must_lead()
+        resize_waiting(self._api, pod, changes)
 
     def stands(self, vpa: Vpa) -> bool:
         """Whether the status of a VPA is what we wrote there last."""

@@ -14,6 +14,7 @@ from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
+from recommender.cluster.workloads.waiting_pods import Change
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
@@ -29,24 +30,32 @@ class SelectedPods:
     Attributes
     ----------
     pods
-        Those that its target controls.
+        Those that its target controls; pending ones while none else is alive: what is recommended then is for these.
     workload
         The class of each pod by its uid: what makes runs comparable.
     problem
         Why the pods cannot be told, in words; None when they can.
     declared
         Cores and bytes that its target's owner requests, by container name, where that is known.
+    pending
+        Those that wait for a node, or for their images.
     """
 
     pods: Sequence[Pod]
     workload: Mapping[str, str | None]
     problem: str | None = None
     declared: Mapping[str, Pair] = field(default_factory=dict)
+    pending: Sequence[Pod] = ()
 
     @cached_property
     def containers(self) -> Sequence[str]:
         """The names of the containers that the pods have, in order."""
         return sorted({container.name for pod in self.pods for container in pod.containers})
+
+
+def spoken_of(pods: Sequence[Pod], pending: Sequence[Pod]) -> Sequence[Pod]:
+    """The pods that a recommendation is for: one that rises for who has not begun holds up all that run."""
+    return pods if not pending or any(not pod.finished for pod in pods) else (*pods, *pending)
 
 
 class View(Protocol):
@@ -78,6 +87,9 @@ class View(Protocol):
         conditions: Mapping[str, Condition | None],
     ) -> None:
         """Make the status of a VPA say this."""
+
+    def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
+        """Change what a pod asks for, unless it has a node by now."""
 
     def stands(self, vpa: Vpa) -> bool:
         """Whether the status of a VPA is known to be what we published last."""

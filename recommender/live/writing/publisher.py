@@ -126,7 +126,7 @@ class Publisher:
 
     def _sent(self, status: Status, report: Report) -> None:
         state, now_s = status.state, self._clock()
-        state.said, state.said_to = status.signature, state.vpa
+        state.said, state.said_to, state.entries = status.signature, state.vpa, status.entries
         for recommendation in status.recommendations:
             group = state.groups[recommendation.container]
             report.published += self._engine.published(group, recommendation.uncapped, recommendation.target, now_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, published_in
 from recommender.cluster.vpas.warning import warning_of
 from recommender.live.vpa_state import VpaState
@@ -64,7 +65,8 @@ def standing(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecomm
 def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation]) -> dict[str, Condition | None]:
     """The conditions of a VPA, None for those that are to go."""
     problem, pods = state.selection.problem, state.selection.pods
-    nobody = Condition("True", "NoPodsMatched", "No pods match this VPA object") if not pods and not problem else None
+    matches = any(pod.phase != PENDING for pod in pods)  # those that wait for a node do not, here as with the default
+    nobody = None if matches or problem else Condition("True", "NoPodsMatched", "No pods match this VPA object")
     provided = Condition("True") if entries else Condition("False", *(nobody[1:] if nobody else ()))
     doubts = {name: target.doubt for name, target in state.targets.items() if target.doubt}
     words = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))

@@ -19,6 +19,7 @@ RUNS, SAMPLES = 4, 45
 IN_THE_CLUSTER = {
     "--apply-delay": ("10m",),
     "--apply": ("recreate",),
+    "--resize-waiting": (),
     "--checkpoint-every": ("2m",),
     "--restart-time": ("1h",),
     "--limits": ("none",),

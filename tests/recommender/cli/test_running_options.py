@@ -199,6 +199,16 @@ def test_who_only_observes_shows_a_profile_and_publishes_nothing(stage: Stage) -
     assert (stage.run(published), stage.run(published, "--publish", "observe")) == (True, False)
 
 
+@pytest.mark.option("phasewise recommender", "--resize-waiting")
+def test_pods_that_have_no_node_yet_are_resized(stage: Stage) -> None:
+    def resized(running: Running) -> bool:
+        running.asks("PATCH", "/verticalpodautoscalers/")
+        running.rounds()
+        return running.times("PATCH", "/pods/job-1/resize") > 0
+
+    assert (stage.run(resized), stage.run(resized, "--resize-waiting")) == (False, True)
+
+
 @pytest.mark.option("phasewise recommender", "--update-worker-count")
 def test_so_many_statuses_are_written_at_a_time(stage: Stage) -> None:
     vpas = [a_vpa(f"vpa-{number}") for number in range(12)]

@@ -43,10 +43,11 @@ def test_a_controller_that_does_not_exist_is_said(world: World, kind: str) -> No
     ("phase", "found"),
     [("Running", True), ("Succeeded", True), ("Failed", True), ("Unknown", True), ("Pending", False)],
 )
-def test_finished_pods_count_and_pending_ones_do_not(world: World, phase: str, found: bool) -> None:
+def test_finished_pods_count_and_pending_ones_are_told_apart(world: World, phase: str, found: bool) -> None:
     world.controller("Job", "web", APP)
     world.pod("web-0", APP, phase=phase)
-    assert bool(world.resolve("Job", "web").pods) == found
+    resolution = world.resolve("Job", "web")
+    assert (bool(resolution.pods), bool(resolution.pending)) == (found, not found)
 
 
 def test_expressions_of_a_selector_count(world: World) -> None:

@@ -21,6 +21,7 @@ from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden
 from recommender.cluster.lease import Candidate
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.profiles import ProfileWriter, read_profile
 from recommender.cluster.progress.pod_logs import read_log
@@ -31,11 +32,12 @@ from recommender.cluster.vpas.made import VpaMaker, WantedVpa
 from recommender.cluster.vpas.writer import VpaWriter
 from recommender.cluster.workloads.ownership import Workload, reader_of
 from recommender.cluster.workloads.scales import FAILURES, Scales
+from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_waiting
 from recommender.live.auto.view import AutoView
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import metrics_api_usage
-from recommender.records import ContainerRecommendation
+from recommender.records import CPU, ContainerRecommendation
 
 VPA_GROUP, PHASEWISE, LEASES = "autoscaling.k8s.io", "phasewise.dev", ("coordination.k8s.io", "leases")
 VPAS, CHECKPOINTS = "verticalpodautoscalers", "verticalpodautoscalercheckpoints"
@@ -226,6 +228,13 @@ def forget_class(stage: Stage) -> Try:
 def read_a_log(stage: Stage) -> Try:
     create_pod(stage.cluster, stage.namespace, "talks", pod_spec({"no": "node"}, resources({"cpu": "1"})))
     return lambda: read_log(stage.api, ObjectKey(stage.namespace, "talks"), "main", None, 5.0)
+
+
+def resize_one_that_waits(stage: Stage) -> Try:
+    spec = pod_spec({"no": "node"}, resources({"cpu": "1"}))
+    create_pod(stage.cluster, stage.namespace, stage.name, spec)
+    seen = read_pod(stage.cluster.core.read_namespaced_pod(stage.name, stage.namespace, _preload_content=False).json())
+    return lambda: resize_waiting(stage.api, seen, [Change(0, REQUESTS, CPU, 0.5)])
 
 
 def look_up_scale(stage: Stage) -> Try:

@@ -1,6 +1,6 @@
-"""Each right that the recommender's manifest gives is taken away once, and what is missed names it.
+"""Each right that the recommender's manifests give is taken away once, and what is missed names it.
 
-Its parts run in this process, with an account that has the rights of that manifest and no others. Once the right is
+Its parts run in this process, with an account that has the rights of these manifests and no others. Once the right is
 given back, the same part is well again.
 """
 
@@ -44,6 +44,7 @@ from tests.recommender.live.missing import (
     read_metrics,
     remove_vpa,
     renew_checkpoint,
+    resize_one_that_waits,
     take_over_profile,
     watched,
     write_checkpoint,
@@ -52,7 +53,7 @@ from tests.recommender.live.missing import (
     write_status,
 )
 
-ROLES = roles_in(MANIFESTS / "recommender" / "rbac.yaml")
+ROLES = roles_in(MANIFESTS / "recommender" / "rbac.yaml", MANIFESTS / "overlays" / "waiting" / "rights.yaml")
 
 WATCHED = [
     *(("", resource) for resource in ("pods", "nodes", "namespaces", "replicationcontrollers", "events")),
@@ -66,6 +67,7 @@ WATCHED = [
 
 DONE: Mapping[Right, Act] = {
     Right("get", "", "pods/log"): read_a_log,
+    Right("patch", "", "pods/resize"): resize_one_that_waits,
     Right("get", "*", "*/scale"): look_up_scale,
     Right("list", "metrics.k8s.io", "pods"): read_metrics,
     Right("get", VPA_GROUP, VPAS): write_late,

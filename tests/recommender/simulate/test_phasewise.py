@@ -40,8 +40,8 @@ def runs(number: int, samples: int = 40) -> list[Trace]:
     return found
 
 
-def played(traces: list[Trace], *of: PhaseModel) -> tuple[list[Kept], Phasewise]:
-    by = rules(20.0)
+def played(traces: list[Trace], *of: PhaseModel, resizes_waiting: bool = False) -> tuple[list[Kept], Phasewise]:
+    by = replace(rules(20.0), resizes_waiting=resizes_waiting)
     engine = Phasewise(traces, [of[i % len(of)] for i in range(len(traces))], by, STEP_S, 6, Options(), Classes())
     return play(traces, engine, by, STEP_S), engine
 
@@ -56,6 +56,15 @@ def test_a_run_gets_less_than_was_declared_once_runs_of_its_class_have_ended(bun
     assert engine.problems == {}
     assert min(cpu for cpu, _ in kept[-1].amounts) < 1.0
     assert all(np.isfinite(one.amounts).all() for one in kept)
+
+
+def test_one_that_waits_for_its_node_has_what_its_class_needs_before_its_first_sample(bundled: PhaseModel) -> None:
+    """From the second run on, of CPU; of memory once three runs promise it."""
+    traces = [Trace(one.series, 0) for one in runs(5)]
+    begins = [kept.amounts[0] for kept in played(traces, bundled, resizes_waiting=True)[0]]
+    assert [cpu_cores < 1.0 for cpu_cores, _ in begins] == [False, True, True, True, True]
+    assert [memory_bytes < 4.0 * GIB for _, memory_bytes in begins] == [False, False, False, True, True]
+    assert [kept.amounts[0] for kept in played(traces, bundled)[0]] == [(1.0, 4.0 * GIB)] * 5
 
 
 TRAIN, EVALUATE = 0.12, 0.95

@@ -58,6 +58,21 @@ def test_what_is_recommended_when_the_delay_is_over_counts() -> None:
     assert gib_from(playing(trace([1] * 6), {0: recommended(2), 1: recommended(4)}, rules(20.0))[0]) == [(0, 4.0)]
 
 
+@pytest.mark.parametrize(
+    ("declared", "begins"), [((1.0, 4.0), (0.5, 4.0)), ((0.2, 16.0), (0.2, 8.0)), (None, (NAN, NAN))]
+)
+def test_one_that_waited_for_its_node_begins_with_what_is_recommended_where_it_declares_more(
+    declared: tuple[float, float] | None, begins: tuple[float, float]
+) -> None:
+    said = Scripted({}, recommended(8, cpu_cores=0.5))
+    (kept,) = play([trace([1] * 3, declared=declared)], said, replace(rules(20.0), resizes_waiting=True), STEP_S)
+    (cpu_cores, memory_bytes) = kept.amounts[0]
+    assert (cpu_cores, memory_bytes / GIB) == pytest.approx(begins, nan_ok=True)
+    without, _ = playing(trace([1] * 3, declared=declared), {}, rules(20.0))
+    amounts = (NAN, NAN) if declared is None else (declared[0], declared[1] * GIB)
+    assert without.amounts[0] == pytest.approx(amounts, nan_ok=True)
+
+
 def test_a_kill_raises_what_the_run_has_and_is_told() -> None:
     """2 GiB in force, 2.3 used: killed with 2 GiB, has 2.4 then, as the larger of x 1.2 and + 100 MiB."""
     one = trace([1, 1, 2.3, 2.3])
@@ -131,7 +146,7 @@ def test_the_recommender_is_told_what_was_given() -> None:
     assert said.told[1].has[0].tolist() == [1.0, 2 * GIB]
 
 
-def test_what_was_declared_is_carried_on_and_back() -> None:
+def test_what_wamountsis_carried_on_and_back() -> None:
     one = trace([1] * 4)
     requests = np.array([[NAN, NAN], [2.0, 2 * GIB], [NAN, 3 * GIB], [NAN, NAN]])
     declared = declared_of(one.series.__class__("c", one.series.timestamps, STEP_S, one.series.usage, requests))
@@ -149,7 +164,7 @@ def test_the_peak_of_a_class_is_known_once_three_of_its_runs_have_ended() -> Non
     assert found == [[(0, pytest.approx(3.45))], [(0, 4.0)], [(0, 4.0)]]
 
 
-def test_as_declared_follows_what_is_declared() -> None:
+def test_amountsfollows_what_is_declared() -> None:
     one = trace([1] * 4, first=1)
     one.series.requests[2:] *= 2  # type: ignore[index]
     assert gib_from(as_declared(one)) == [(1, 4.0), (2, 8.0)]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from recommender.judging import ClusterRules, KillRules, Limits
-from recommender.records import ContainerRecommendation, UsageSeries
-from recommender.simulate.clock import Trace
-from recommender.simulate.told import Told
+from recommender.records import ContainerRecommendation, FloatArray, UsageSeries
+from recommender.simulate.clock import Round, Trace
+from recommender.simulate.told import Recommends, Told
 
 GIB = 2.0**30
 STEP_S = 10.0
@@ -47,11 +47,22 @@ def rules(
     return ClusterRules(delay_s, KillRules(0, 120.0, checkpoint_every_s, limits, recreates))
 
 
-class Scripted:
-    """Says of the first trace what is written down for it, by the number of the round; keeps what it was told."""
+class Scripted(Recommends):
+    """Says of the first trace what is written down for it, by the number of the round; keeps what it was told.
 
-    def __init__(self, lines: Mapping[int, ContainerRecommendation]) -> None:
-        self._lines, self.told = lines, list[Told]()
+    Parameters
+    ----------
+    at_start
+        What it says of it before it begins.
+    """
+
+    def __init__(
+        self, lines: Mapping[int, ContainerRecommendation], at_start: ContainerRecommendation | None = None
+    ) -> None:
+        self._lines, self._at_start, self.told = lines, at_start, list[Told]()
+
+    def expect(self, now: Round, has: FloatArray) -> list[tuple[int, ContainerRecommendation]]:
+        return [] if self._at_start is None else [(0, self._at_start)]
 
     def recommend(self, told: Told) -> list[tuple[int, ContainerRecommendation]]:
         self.told.append(told)

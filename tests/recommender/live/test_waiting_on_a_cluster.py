@@ -1,0 +1,71 @@
+"""The real API server takes the resize of a pod that has no node, and of no other; its scheduler then finds it one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from local_cluster.cluster import Cluster, SimulatedNodes
+from local_cluster.recommender import MANIFESTS, install, metric
+from local_cluster.workloads import create_pod, pod_spec, resources
+from recommender.cluster.access.connection import connect
+from recommender.cluster.errors import Invalid
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.workloads.waiting_pods import REQUESTS, Change, resize_waiting
+from recommender.records import CPU, MEMORY
+from tests.recommender.live.behaviours import AT_CREATION, Case, Container, standing
+from tests.recommender.live.scene import Scene
+
+GIB = 2.0**30
+TOO_LARGE = {"cpu": "120", "memory": "300Gi"}
+"""For any node there is."""
+
+
+@pytest.fixture(scope="module")
+def scene(vpa: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
+    vpa.apply(MANIFESTS / "overlays" / "waiting" / "rights.yaml")
+    made = Scene(vpa, vpa.namespace("waiting"), simulated_nodes.selector, install(vpa))
+    yield made
+    made.stop()
+
+
+def pods(scene: Scene, app: str) -> list[Pod]:
+    listed = scene.cluster.core.list_namespaced_pod(scene.namespace, label_selector=f"app={app}")
+    raw = scene.cluster.client().sanitize_for_serialization(listed)
+    return [read_pod(each) for each in raw["items"]]
+
+
+def test_a_pod_that_fits_nowhere_is_placed_once_it_asks_for_what_is_recommended(scene: Scene) -> None:
+    large = Case({"main": Container(TOO_LARGE, limits={"memory": "300Gi"})}, spec=AT_CREATION)
+    scene.cluster.apply(scene.deployment("large", large), scene.deployment("off", large))
+    scene.wait(lambda: len(pods(scene, "large")) == len(pods(scene, "off")) == 1, "pods")
+    scene.create_vpa(large.vpa("large"), before=standing())
+    scene.create_vpa(Case().vpa("off"), before=standing())
+    scene.start("--resize-waiting")
+    scene.wait(lambda: pods(scene, "large")[0].node, "the pod to be placed")
+    (now,) = pods(scene, "large")
+    assert (now.containers[0].requests, now.containers[0].limits[MEMORY]) == ((3.0, 5.0 * GIB), 5.0 * GIB)
+    assert scene.server is not None
+    scene.wait(lambda: metric(scene.server, "phasewise_waiting_pods_resized_total") == 1, "it to be counted")
+    (other,) = pods(scene, "off")
+    assert (other.node, other.containers[0].requests[CPU]) == ("", 120.0)
+
+
+def test_nothing_of_a_pod_is_changed_that_has_a_node_by_now_nor_of_another_of_its_name(scene: Scene) -> None:
+    api = connect(install(scene.cluster), user_agent="waiting")
+    create_pod(scene.cluster, scene.namespace, "placed", pod_spec(scene.selector, resources({"cpu": "1"})))
+    create_pod(scene.cluster, scene.namespace, "waits", pod_spec({"no": "node"}, resources({"cpu": "1"})))
+
+    def seen(name: str) -> Pod:
+        raw = scene.cluster.core.read_namespaced_pod(name, scene.namespace)
+        return read_pod(scene.cluster.client().sanitize_for_serialization(raw))
+
+    scene.wait(lambda: seen("placed").node, "the pod to be placed")
+    half = [Change(0, REQUESTS, CPU, 0.5)]
+    for pod in (seen("placed"), replace(seen("waits"), uid="another")):
+        with pytest.raises(Invalid):
+            resize_waiting(api, pod, half)
+    resize_waiting(api, seen("waits"), half)
+    assert [seen(name).containers[0].requests[CPU] for name in ("placed", "waits")] == [1.0, 0.5]
