@@ -29,11 +29,11 @@ from recommender.live.rules import counts_for_s, rules_of
 from recommender.live.sharing import Sharing
 from recommender.live.view.view import Place, View
 from recommender.live.vpa_state import VpaState
-from recommender.live.waiting import WaitingPods
 from recommender.live.writing.profile import Known
 from recommender.live.writing.publisher import Publisher
 from recommender.live.writing.showing import Showing, lacks_a_kill
 from recommender.live.writing.shutdown import by_urgency, leave_safe
+from recommender.live.writing.waiting import WaitingPods
 from recommender.policies.constraints import SharedLimits
 
 

@@ -205,6 +205,7 @@ def test_help_is_in_groups_and_each_option_stands_in_one(phasewise: Phasewise) -
     ("arguments", "words"),
     [
         (["--cycle", "5s"], "--cycle 5s is shorter than --step 15s"),
+        (["--publish", "observe", "--resize-waiting"], "--publish observe changes nothing"),
         (["--namespace-max-allowed", "ns=gpu:1"], "write NAMESPACE=cpu:4,memory:8Gi"),
         (["--container-recommendation-max-allowed-cpu", "lots"], "is not a quantity"),
         (["--leader-elect-renew-deadline", "20s"], "two may lead at once"),

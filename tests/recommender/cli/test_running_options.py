@@ -200,13 +200,22 @@ def test_who_only_observes_shows_a_profile_and_publishes_nothing(stage: Stage) -
 
 
 @pytest.mark.option("phasewise recommender", "--resize-waiting")
-def test_pods_that_have_no_node_yet_are_resized(stage: Stage) -> None:
+def test_pods_that_have_no_node_yet_are_given_what_stands(stage: Stage) -> None:
+    (pod,) = a_cluster()["pods"]
+    bounds = ("lowerBound", "target", "upperBound", "uncappedTarget")
+    entry = {"containerName": "main", **dict.fromkeys(bounds, {"cpu": "1", "memory": "1Gi"})}
+    status = {"recommendation": {"containerRecommendations": [entry]}}
+
     def resized(running: Running) -> bool:
-        running.asks("PATCH", "/verticalpodautoscalers/")
         running.rounds()
         return running.times("PATCH", "/pods/job-1/resize") > 0
 
-    assert (stage.run(resized), stage.run(resized, "--resize-waiting")) == (False, True)
+    waits: dict[str, list[Mapping[str, Any]]] = {
+        "pods": [{**pod, "status": {"phase": "Pending"}}],
+        "podmetrics": [],
+        "verticalpodautoscalers": [a_vpa() | {"status": status}],
+    }
+    assert (stage.run(resized, **waits), stage.run(resized, "--resize-waiting", **waits)) == (False, True)
 
 
 @pytest.mark.option("phasewise recommender", "--update-worker-count")

@@ -16,7 +16,7 @@ from recommender.cluster.objects.vpa import REQUESTS_ALONE, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resizing
 from recommender.engine.keys import Group
 from recommender.live.round import Recommender
-from recommender.live.waiting import MOST_A_ROUND, changes_of
+from recommender.live.writing.waiting import MOST_A_ROUND, changes_of
 from recommender.records import CPU, MEMORY, Amounts
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_its_end
 from tests.fakes.records import GIB, a_vpa, recommender, target_of, use
