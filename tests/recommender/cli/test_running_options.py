@@ -202,8 +202,8 @@ def test_who_only_observes_shows_a_profile_and_publishes_nothing(stage: Stage) -
 @pytest.mark.option("phasewise recommender", "--resize-waiting")
 def test_pods_that_have_no_node_yet_are_given_what_stands(stage: Stage) -> None:
     (pod,) = a_cluster()["pods"]
-    bounds = ("lowerBound", "target", "upperBound", "uncappedTarget")
-    entry = {"containerName": "main", **dict.fromkeys(bounds, {"cpu": "1", "memory": "1Gi"})}
+    amount = {"cpu": "1", "memory": "1Gi"}
+    entry = {"containerName": "main", "target": amount, "lowerBound": amount, "upperBound": amount}
     status = {"recommendation": {"containerRecommendations": [entry]}}
 
     def resized(running: Running) -> bool:
