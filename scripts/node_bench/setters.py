@@ -23,8 +23,8 @@ HALF_A_DAY_S = 12 * 3600.0
 DEFAULT_ROUND_EVERY_S = 10.0
 AUTO = "phasewise.dev/auto"
 OURS = "phasewise-recommender"
-OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m", "--resize-waiting")
-"""What ours is started with."""
+OUR_OPTIONS, RESIZING = ("--interval", "5s", "--step", "5s", "--cycle", "1m"), "--resize-waiting"
+"""What ours is started with, the last one unless pods that wait are left as they are."""
 
 SCRIPTED: Mapping[str, Mapping[str, str]] = {
     "import": {"cpu": "900m", "memory": "450Mi"},
@@ -35,6 +35,8 @@ SCRIPTED: Mapping[str, Mapping[str, str]] = {
     "export": {"cpu": "600m", "memory": "750Mi"},
 }
 """What somebody who knows the job would guess that each stage needs."""
+
+Whence = Literal["made", "auto", "none"]
 
 OnStage = Callable[[str, str], None]
 """Called with a job's name and the stage that it begins."""
@@ -53,12 +55,15 @@ class Row:
         or not at all.
     recommender
         The recommender that the VPAs name; None for the default one.
+    leaves_waiting
+        Ours leaves pods as they are that have no node yet.
     """
 
     key: str
     title: str
-    vpas: Literal["made", "auto", "none"] = "made"
+    vpas: Whence = "made"
     recommender: str | None = None
+    leaves_waiting: bool = False
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -81,13 +86,15 @@ LESSONS = Row("lessons", "ours, while it learns the class", recommender="phasewi
 """No row of the table: the jobs that ours sees before its own."""
 
 
-def named(keys: str, *, auto: bool = False) -> list[Row]:
+def named(keys: str, *, auto: bool = False, leaves_waiting: bool = False) -> list[Row]:
     """The rows of a comma list of keys, in the order of the table.
 
     Parameters
     ----------
     auto
         Let our recommender make the VPAs of its rows.
+    leaves_waiting
+        Let it leave pods as they are that have no node yet.
 
     Raises
     ------
@@ -98,7 +105,8 @@ def named(keys: str, *, auto: bool = False) -> list[Row]:
     if unknown := [key for key in chosen if key not in ROWS]:
         raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
     rows = [row for row in ROWS.values() if row.key in chosen]
-    return [replace(row, vpas="auto") if auto and row.key in OF_OURS else row for row in rows]
+    vpas: Whence = "auto" if auto else "made"
+    return [replace(row, vpas=vpas, leaves_waiting=leaves_waiting) if row.key in OF_OURS else row for row in rows]
 
 
 @contextmanager
@@ -111,7 +119,7 @@ def setting_requests(cluster: Cluster, namespace: str, row: Row) -> Iterator[OnS
         if row.key == "script":
             yield _Script(cluster, namespace)
             return
-        server = _start_ours(cluster) if row.key in OF_OURS else _start_default(cluster)
+        server = _start_ours(cluster, row) if row.key in OF_OURS else _start_default(cluster)
         try:
             yield lambda job, stage: None
         finally:
@@ -138,7 +146,7 @@ def _start_default(cluster: Cluster) -> autoscaling.Server:
     return autoscaling.start_recommender(cluster, interval_s=DEFAULT_ROUND_EVERY_S)
 
 
-def _start_ours(cluster: Cluster) -> autoscaling.Server:
+def _start_ours(cluster: Cluster, row: Row) -> autoscaling.Server:
     """Ours, as the service account that the manifests give it."""
     manifests = ROOT / "manifests"
     cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "recommender" / "rbac.yaml")
@@ -151,7 +159,8 @@ def _start_ours(cluster: Cluster) -> autoscaling.Server:
         return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
 
     environment = {"PYTHONPATH": str(ROOT)}
-    return cluster.start(OURS, [*command, *OUR_OPTIONS], ready=ready, environment=environment)
+    options = OUR_OPTIONS if row.leaves_waiting else (*OUR_OPTIONS, RESIZING)
+    return cluster.start(OURS, [*command, *options], ready=ready, environment=environment)
 
 
 class _Script:
