@@ -227,7 +227,7 @@ class Recommender:
 
     def _resize_waiting(self, report: Report) -> None:
         if self._waiting is not None:
-            self._waiting.resize(self.vpas.values(), report)
+            self._waiting.resize(self.vpas.values(), self.clock(), report)
 
     def _show(self, report: Report) -> None:
         """The PhaseProfile of each VPA, and of each class, of which something changed."""

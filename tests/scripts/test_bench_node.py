@@ -89,6 +89,7 @@ def test_the_jobs_are_runs_of_one_class_and_every_vpa_resizes_requests_in_place(
 def test_rows_come_in_the_tables_order_and_one_that_does_not_exist_is_refused() -> None:
     assert [row.key for row in named("ours,static")] == ["static", "ours"]
     assert [row.vpas for row in named("static,script,ours", auto=True)] == ["none", "made", "auto"]
+    assert [row.leaves_waiting for row in named("static,ours", leaves_waiting=True)] == [False, True]
     with pytest.raises(ValueError, match="no row best; there are static, default, script, unseen, ours"):
         named("static,best")
 

@@ -17,10 +17,11 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from recommender.cluster.errors import Invalid, NotFound
+from recommender.cluster.errors import Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import ContainerState, Pod
 from recommender.cluster.objects.resizability import GUARANTEED
@@ -40,10 +41,23 @@ log = logging.getLogger(__name__)
 WORTH_IT = 0.1
 """Of what is requested: a pod is changed where a target differs by more, as the updater has it."""
 
+REFUSALS = (Forbidden, Invalid, NotFound)
+
+ASKED_AGAIN_S = 600.0
+"""For a pod that was refused what it is still to have."""
+
 MOST_A_ROUND = 100
 """Pods; those that wait longest come first."""
 
 Offer = tuple[Pod, tuple[Change, ...]]
+
+
+class Refusal(NamedTuple):
+    """What was refused for a pod, why, and when; unix seconds."""
+
+    changes: tuple[Change, ...]
+    why: str
+    at_s: float
 
 
 class WaitingPods:
@@ -57,34 +71,32 @@ class WaitingPods:
 
     def __init__(self, view: View, index: ContainerIndex, engine: Engine, writers: Writers) -> None:
         self._view, self._index, self._engine, self._writers = view, index, engine, writers
-        self._refused: dict[str, tuple[tuple[Change, ...], str]] = {}
+        self._refused: dict[str, Refusal] = {}
 
-    def resize(self, states: Iterable[VpaState], report: Report) -> None:
-        """Give each what stands published of its containers; one that was refused is not asked for again."""
+    def resize(self, states: Iterable[VpaState], now_s: float, report: Report) -> None:
+        """Give each what stands published of its containers; one that was refused is left alone for a while."""
         offers: list[Offer] = []
         report.each(states, VpaState.name, lambda state: offers.extend(self._offers(state)))
-        refused = {pod.uid: self._refused[pod.uid] for pod, _ in offers if pod.uid in self._refused}
-        self._refused = refused
-        new = [offer for offer in offers if (known := refused.get(offer[0].uid)) is None or known[0] != offer[1]]
-        for pod, changes in offers:
-            if (known := refused.get(pod.uid)) is not None and known[0] == changes:
-                report.problems[f"pod {pod.key}"] = f"cannot be resized while it waits: {known[1]}"
-        taken = sorted(new, key=_age)[:MOST_A_ROUND]
+        told = self._refused
+        self._refused = {
+            pod.uid: told[pod.uid]
+            for pod, changes in offers
+            if pod.uid in told and told[pod.uid].changes == changes and now_s - told[pod.uid].at_s < ASKED_AGAIN_S
+        }
+        for pod, _ in offers:
+            if (refusal := self._refused.get(pod.uid)) is not None:
+                report.problems[f"pod {pod.key}"] = f"cannot be resized while it waits: {refusal.why}"
+        taken = sorted((offer for offer in offers if offer[0].uid not in self._refused), key=_age)[:MOST_A_ROUND]
         outcomes = self._writers.run([partial(self._view.resize_waiting, *offer) for offer in taken])
         for (pod, changes), outcome in zip(taken, outcomes, strict=True):
             with report.guard(f"pod {pod.key}"):
-                self._done(pod, changes, outcome, report)
-
-    def _done(self, pod: Pod, changes: tuple[Change, ...], outcome: Callable[[], None], report: Report) -> None:
-        try:
-            outcome()
-        except NotFound:
-            return
-        except Invalid as error:  # told if the pod still waits in the next round: most have a node by now
-            self._refused[pod.uid] = changes, str(error)
-            return
-        report.resized_waiting += 1
-        log.info("%s: resized while it waits: %s", pod.key, _words(pod, changes))
+                try:
+                    outcome()
+                except REFUSALS as error:  # most have a node by now, or are gone: told if it waits on
+                    self._refused[pod.uid] = Refusal(changes, str(error), now_s)
+                else:
+                    report.resized_waiting += 1
+                    log.info("%s: resized while it waits: %s", pod.key, _words(pod, changes))
 
     def _offers(self, state: VpaState) -> Iterable[Offer]:
         waiting = [pod for pod in state.selection.pending if not pod.node and not pod.deleting]

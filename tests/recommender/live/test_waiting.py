@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound
+from recommender.cluster.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from recommender.cluster.objects.pods import PENDING, Pod, read_pod
 from recommender.cluster.objects.vpa import REQUESTS_ALONE, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change, resizing
 from recommender.engine.keys import Group
 from recommender.live.round import Recommender
-from recommender.live.writing.waiting import MOST_A_ROUND, changes_of
+from recommender.live.writing.waiting import ASKED_AGAIN_S, MOST_A_ROUND, changes_of
 from recommender.records import CPU, MEMORY, Amounts
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_its_end
 from tests.fakes.records import GIB, a_vpa, recommender, target_of, use
@@ -223,30 +223,31 @@ def test_beside_one_that_runs_without_a_promise_of_its_class_it_is_left_as_it_is
     assert cluster.resizes == []
 
 
-def test_one_that_was_refused_is_reported_and_not_asked_for_again_until_something_else_is_wanted(
-    cluster: Jobs,
+@pytest.mark.parametrize("refusal", [Forbidden, Invalid, NotFound])
+def test_one_that_was_refused_is_reported_while_it_waits_on_and_left_alone_for_a_while(
+    cluster: Jobs, refusal: type[ApiError]
 ) -> None:
+    """By a LimitRange, for want of the right, or where the API server knows no such resize."""
     ours = taught(cluster)
-    cluster.refusals["waits"] = Invalid("below the least of the LimitRange")
+    cluster.refusals["waits"] = refusal("not this one")
     assert ours.run().problems == {}, "it may have a node by now"
-    told = {"pod ns/waits": "cannot be resized while it waits: below the least of the LimitRange"}
+    told = {"pod ns/waits": "cannot be resized while it waits: not this one"}
     assert (ours.run().problems, ours.run().problems, len(cluster.resizes)) == (told, told, 1)
     most = {"containerName": "*", "maxAllowed": {"memory": "512Mi"}}
     cluster.raw["next"]["spec"]["resourcePolicy"] = {"containerPolicies": [most]}
-    assert (ours.run().problems, len(cluster.resizes)) == ({}, 2)
+    assert (ours.run().problems, len(cluster.resizes)) == ({}, 2), "something else is wanted"
+    cluster.now_s += ASKED_AGAIN_S
+    assert (ours.run().problems, len(cluster.resizes)) == ({}, 3)
 
 
-@pytest.mark.parametrize(
-    ("error", "told"), [(NotFound("it is gone"), {}), (Forbidden("no right"), {"pod ns/waits": "no right"})]
-)
-def test_what_goes_wrong_with_one_is_said_of_that_one_and_the_others_go_on(
-    cluster: Jobs, error: ApiError, told: dict[str, str]
-) -> None:
+def test_what_goes_wrong_with_one_is_said_of_that_one_and_the_others_go_on(cluster: Jobs) -> None:
     ours = taught(cluster)
     cluster.pods["next"].append(a_run("too", PENDING))
-    cluster.refusals["waits"] = error
+    cluster.refusals["waits"] = Unreachable("no answer")
     report = ours.run()
-    assert (report.problems, report.resized_waiting, len(cluster.resizes)) == (told, 1, 2)
+    assert (report.problems, report.resized_waiting) == ({"pod ns/waits": "no answer"}, 1)
+    ours.run()
+    assert [pod for pod, _ in cluster.resizes].count("waits") == 2
 
 
 def test_a_crowd_is_resized_in_several_rounds_those_first_that_wait_longest(cluster: Jobs) -> None:
