@@ -56,7 +56,10 @@ def test_a_pod_that_fits_nowhere_is_placed_once_it_asks_for_what_is_recommended(
 def test_nothing_of_a_pod_is_changed_that_has_a_node_by_now_nor_of_another_of_its_name(scene: Scene) -> None:
     api = connect(install(scene.cluster), user_agent="waiting")
     create_pod(scene.cluster, scene.namespace, "placed", pod_spec(scene.selector, resources({"cpu": "1"})))
-    create_pod(scene.cluster, scene.namespace, "waits", pod_spec({"no": "node"}, resources({"cpu": "1"})))
+    one_core = resources({"cpu": "1"})
+    create_pod(scene.cluster, scene.namespace, "waits", pod_spec({"no": "node"}, one_core))
+    gates = [{"name": "example.com/gate"}]
+    create_pod(scene.cluster, scene.namespace, "gated", pod_spec(scene.selector, one_core, schedulingGates=gates))
 
     def seen(name: str) -> Pod:
         raw = scene.cluster.core.read_namespaced_pod(name, scene.namespace)
@@ -67,5 +70,7 @@ def test_nothing_of_a_pod_is_changed_that_has_a_node_by_now_nor_of_another_of_it
     for pod in (seen("placed"), replace(seen("waits"), uid="another")):
         with pytest.raises(Invalid):
             resize_waiting(api, pod, half)
-    resize_waiting(api, seen("waits"), half)
-    assert [seen(name).containers[0].requests[CPU] for name in ("placed", "waits")] == [1.0, 0.5]
+    for name in ("waits", "gated"):
+        resize_waiting(api, seen(name), half)
+    have = {name: seen(name).containers[0].requests[CPU] for name in ("placed", "waits", "gated")}
+    assert have == {"placed": 1.0, "waits": 0.5, "gated": 0.5}
