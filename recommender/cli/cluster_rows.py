@@ -143,7 +143,7 @@ def _in_words(rules: ClusterRules) -> str:
     kills = rules.kills
     how = "by making the container anew" if kills.recreates else "in place"
     limits = {"follow": "follow the requests", "stay": "stay as declared", "none": "are none"}[kills.limits]
-    waits = ", and before it begins where they are less than it declares" if rules.resizes_waiting else ""
+    waits = ", and before a run begins where they are less than it declares" if rules.resizes_waiting else ""
     saved = "none" if math.isinf(kills.checkpoint_every_s) else f"one every {format_duration(kills.checkpoint_every_s)}"
     return (
         f"In the simulated cluster targets are applied {how}, {format_duration(rules.apply_delay_s)} after they are "

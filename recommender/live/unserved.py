@@ -57,6 +57,8 @@ def _lacks(state: VpaState) -> bool:
 def _reason(state: VpaState) -> str:
     if state.selection.problem:
         return state.selection.problem
-    if all(pod.phase == PENDING for pod in state.selection.pods):
+    if not state.selection.pods:
         return "no pods match it"
+    if all(pod.phase == PENDING for pod in state.selection.pods):
+        return "its pods have not begun"
     return "no use of its pods' containers has been told"

@@ -54,7 +54,10 @@ class SelectedPods:
 
 
 def spoken_of(pods: Sequence[Pod], pending: Sequence[Pod]) -> Sequence[Pod]:
-    """The pods that a recommendation is for: one that rises for who has not begun holds up all that run."""
+    """The pods that a recommendation is for: those that have begun, or all where none of them is alive.
+
+    It is one for all: would it be for who has not begun as well, that would hold up all that run.
+    """
     return pods if not pending or any(not pod.finished for pod in pods) else (*pods, *pending)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.live.unserved import LONG_S, Unserved
 from recommender.live.view.view import SelectedPods
@@ -36,6 +38,22 @@ def test_it_is_said_each_half_hour_and_counted_until_there_is_one(caplog: pytest
     assert look(2 * LONG_S, workload()) == (1, 1.0)
     assert look(2 * LONG_S + 15.0, workload(standing())) == (0, 0.0)
     assert look(2 * LONG_S + 30.0, workload()) == (0, 0.0), "it counts anew"
+
+
+@pytest.mark.parametrize(
+    ("selection", "why"),
+    [
+        (SelectedPods((), {}), "no pods match it"),
+        (SelectedPods([replace(a_pod("p"), phase=PENDING)], {}), "its pods have not begun"),
+        (SelectedPods([a_pod("p")], {}), "no use of its pods' containers has been told"),
+        (SelectedPods((), {}, "Cannot read targetRef"), "Cannot read targetRef"),
+    ],
+)
+def test_it_is_said_why(selection: SelectedPods, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    unserved = Unserved(CollectorRegistry())
+    for at_s in (0.0, LONG_S):
+        unserved.look([VpaState(read_vpa(a_vpa()), selection)], at_s)
+    assert caplog.messages == [f"ns/job: no recommendation for 30 minutes: {why}"]
 
 
 def test_who_wants_nothing_lacks_nothing(caplog: pytest.LogCaptureFixture) -> None:
