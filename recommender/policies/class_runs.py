@@ -43,6 +43,9 @@ UNLIKE = 3.0
 FALLEN = 3
 """Less use in so many samples is a fall; at once where it is no more than earlier runs had then."""
 
+BELIEVED = 6
+"""So many earlier runs like this one are believed that use will fall; with fewer it must have fallen."""
+
 OUTLIVED = 1.5
 """A run this many times as old as an earlier one became is not told anything by it."""
 
@@ -149,12 +152,11 @@ class ClassRuns:
         alike = (squares < UNLIKE**2) & (progress.age_s < OUTLIVED * self._known.duration_s)
         if not alike.any():
             return None
-        likeness = np.exp(-0.5 * squares[alike])
-        soon_cores, cpu_cores = (
-            _unless_used(used_cores, _weighted_quantile(cores, likeness, self.level))
-            for cores in largest_cores[alike].T
-        )
-        return ClassForecast(cpu_cores, soon_cores, int(alike.sum()), len(self.runs))
+        likeness, n_alike = np.exp(-0.5 * squares[alike]), int(alike.sum())
+        soon_cores, cpu_cores = (_weighted_quantile(cores, likeness, self.level) for cores in largest_cores[alike].T)
+        if n_alike < BELIEVED:
+            soon_cores, cpu_cores = (_unless_used(used_cores, cores) for cores in (soon_cores, cpu_cores))
+        return ClassForecast(cpu_cores, soon_cores, n_alike, len(self.runs))
 
     def expected(self) -> DemandCurve | None:
         """What a run is expected to use by the time since its start: mean CPU and largest memory; None without runs."""

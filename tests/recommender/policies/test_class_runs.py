@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.policies.class_runs import AIM, MOST_RUNS, ClassRuns, Progress
+from recommender.policies.class_runs import AIM, BELIEVED, MOST_RUNS, ClassRuns, Progress
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import VIOLATION_TOLERANCE
 
@@ -70,6 +70,14 @@ def test_cpu_is_not_taken_from_a_run_that_still_uses_it_though_earlier_ones_used
     longer = a_run([0.1] * 6 + [1.0] * 4 + [0.1] * 3, [500] * 13)
     told = [runs.forecast(so_far(longer, n), soon_s=10.0, ahead_s=20.0) for n in range(8, 14)]
     assert [round(forecast.cpu_cores, 6) if forecast else None for forecast in told] == [1.0] * 3 + [0.1] * 3
+
+
+@pytest.mark.parametrize(("alike", "cores"), [(BELIEVED - 1, 1.0), (BELIEVED, 0.1)])
+def test_a_fall_that_enough_earlier_runs_had_is_led_like_a_rise(alike: int, cores: float) -> None:
+    """It uses a core for the second sample, after which all of them used a tenth."""
+    forecast = ClassRuns([EPOCHS] * alike).forecast(so_far(EPOCHS, 8), soon_s=10.0, ahead_s=20.0)
+    assert forecast is not None
+    assert forecast.cpu_cores == pytest.approx(cores)
 
 
 def test_a_dip_that_is_no_fall_of_earlier_runs_takes_three_samples_to_be_one() -> None:
