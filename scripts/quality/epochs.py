@@ -24,7 +24,7 @@ LOAD, TRAIN, EVALUATE = 0.03, 0.12, 0.95
 """Cores."""
 
 DECLARED_CORES, DECLARED_GIB, GIB = 1.0, 1.25, 2.0**30
-DELAY_S, CYCLE_S = 30.0, 600.0
+CYCLE_S = 600.0
 
 Decisions = tuple[IntArray, FloatArray]
 """Unix seconds of the first sample that each amount was in force at, and float64 (n, 2) cores and bytes."""
@@ -71,11 +71,11 @@ def made(epoch_s: float, step_s: float, seed: int) -> list[UsageSeries]:
     return found
 
 
-def compare(epoch_s: float, step_s: float, seed: int = 0) -> dict[str, Result]:
-    """Each row of the simulated cluster, under the bundled model, which knows no such jobs."""
+def compare(epoch_s: float, step_s: float, delay_s: float, seed: int = 0) -> dict[str, Result]:
+    """Each row of a simulated cluster in which a change takes so long; the bundled model knows no such jobs."""
     series, bundled = made(epoch_s, step_s, seed), models.load(models.BUNDLED)
     options = ReplayOptions(cycle_samples=round(CYCLE_S / step_s))
-    cluster = Cluster(lambda _: bundled, options, ClusterRules(DELAY_S), step_s, Options())
+    cluster = Cluster(lambda _: bundled, options, ClusterRules(delay_s), step_s, Options())
     rows = (STATIC, VPA, CLASS_PEAK, CLASS_RUNS, PHASEWISE)
     played, _ = play_rows(rows, series, cluster)
     judged = [one for one in series if one.container in played]
