@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
-
-import requests
 
 from local_cluster import autoscaling
 from local_cluster.cluster import Cluster
-from local_cluster.rig import LOOPBACK
+from local_cluster.processes import Server
+from local_cluster.recommender import MANIFESTS, install, start_recommender
 from local_cluster.vpa_objects import recommend
-
-ROOT = Path(__file__).resolve().parents[2]
 
 UPDATER_EVERY_S = 5.0
 HALF_A_DAY_S = 12 * 3600.0
 DEFAULT_ROUND_EVERY_S = 10.0
 AUTO = "phasewise.dev/auto"
-OURS = "phasewise-recommender"
 OUR_OPTIONS, RESIZING = ("--interval", "5s", "--step", "5s", "--cycle", "1m"), "--resize-waiting"
 """What ours is started with, the last one unless pods that wait are left as they are."""
 
@@ -146,21 +140,11 @@ def _start_default(cluster: Cluster) -> autoscaling.Server:
     return autoscaling.start_recommender(cluster, interval_s=DEFAULT_ROUND_EVERY_S)
 
 
-def _start_ours(cluster: Cluster, row: Row) -> autoscaling.Server:
+def _start_ours(cluster: Cluster, row: Row) -> Server:
     """Ours, as the service account that the manifests give it."""
-    manifests = ROOT / "manifests"
-    cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "recommender" / "rbac.yaml")
-    cluster.apply(manifests / "overlays" / "waiting" / "rights.yaml")
-    account = cluster.service_account("kube-system", OURS)
-    address = f"{LOOPBACK}:{cluster.ports.free()}"
-    command = [sys.executable, "-m", "recommender", "recommender", "--kubeconfig", account, "--address", address]
-
-    def ready() -> bool:
-        return requests.get(f"http://{address}/readyz", timeout=2).status_code == 200
-
-    environment = {"PYTHONPATH": str(ROOT)}
-    options = OUR_OPTIONS if row.leaves_waiting else (*OUR_OPTIONS, RESIZING)
-    return cluster.start(OURS, [*command, *options], ready=ready, environment=environment)
+    account = install(cluster)
+    cluster.apply(MANIFESTS / "overlays" / "waiting" / "rights.yaml")
+    return start_recommender(cluster, account, *OUR_OPTIONS, *(() if row.leaves_waiting else (RESIZING,)))
 
 
 class _Script:

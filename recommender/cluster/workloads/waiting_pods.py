@@ -51,12 +51,11 @@ def resize_waiting(api: Api, pod: Pod, changes: Sequence[Change]) -> None:
 
 def resizing(pod: Pod, changes: Sequence[Change]) -> list[dict[str, Any]]:
     """The JSON Patch."""
-    unchanged = ({"op": "test", "path": "/metadata/uid", "value": pod.uid}, _test_of_no_node())
-    return [*unchanged, *({"op": "replace", "path": _path(each), "value": _quantity(each)} for each in changes)]
-
-
-def _test_of_no_node() -> dict[str, Any]:
-    return {"op": "test", "path": "/spec/nodeName", "value": None}  # what is not there equals null
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+        {"op": "test", "path": "/spec/nodeName", "value": None},  # what is not there equals null
+        *({"op": "replace", "path": _path(each), "value": _quantity(each)} for each in changes),
+    ]
 
 
 def _path(change: Change) -> str:

@@ -23,18 +23,18 @@ import numpy as np
 
 from recommender.cluster.errors import Forbidden, Invalid, NotFound
 from recommender.cluster.objects.pair import NOTHING, Pair
-from recommender.cluster.objects.pods import ContainerState, Pod
+from recommender.cluster.objects.pods import PENDING, ContainerState, Pod
 from recommender.cluster.objects.resizability import GUARANTEED
 from recommender.cluster.objects.vpa import REQUESTS_ALONE, ContainerPolicy
 from recommender.cluster.workloads.waiting_pods import LIMITS, REQUESTS, Change
 from recommender.engine.engine import Engine
-from recommender.engine.keys import Instance
+from recommender.engine.keys import Group, Instance
 from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
 from recommender.live.outside.writers import Writers
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
-from recommender.records import CPU, RESOURCES, Amounts, ContainerRecommendation, amounts_of
+from recommender.records import CPU, RESOURCES, Amounts, amounts_of
 
 log = logging.getLogger(__name__)
 
@@ -102,18 +102,19 @@ class WaitingPods:
         waiting = [pod for pod in state.selection.pending if not pod.node and not pod.deleting]
         if not waiting or state.vpa.update_mode == "Off" or not self._is_obeyed(state):
             return
+        alone = all(pod.finished or pod.phase == PENDING for pod in state.selection.pods)
         for pod in waiting:
-            targets = {name: self._target(state, pod, entry) for name, entry in state.entries.items()}
+            targets = {
+                name: entry.target if alone else self._at_least_a_start(state.group(name), pod.input_size, entry.target)
+                for name, entry in state.entries.items()
+            }
             changes = changes_of(pod, targets, state.vpa.policy_for, state.selection.declared)
             if changes:
                 yield pod, changes
 
-    def _target(self, state: VpaState, pod: Pod, entry: ContainerRecommendation) -> Amounts:
-        """What suffices for a pod that waits; NaN for what nobody knows."""
-        if any(each.uid == pod.uid for each in state.selection.pods):
-            return entry.target
-        at_start = self._engine.next_run(state.group(entry.container), pod.input_size)
-        return amounts_of(np.maximum(entry.target, at_start or NOTHING))
+    def _at_least_a_start(self, group: Group, input_size: float, target: Amounts) -> Amounts:
+        """The target of pods that run, and what suffices for one that begins; NaN for what nobody knows."""
+        return amounts_of(np.maximum(target, self._engine.next_run(group, input_size) or NOTHING))
 
     def _is_obeyed(self, state: VpaState) -> bool:
         """Whether no other VPA speaks for its pods, those that wait or those beside which they wait."""

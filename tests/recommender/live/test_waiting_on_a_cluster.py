@@ -55,8 +55,8 @@ def test_a_pod_that_fits_nowhere_is_placed_once_it_asks_for_what_is_recommended(
 
 def test_nothing_of_a_pod_is_changed_that_has_a_node_by_now_nor_of_another_of_its_name(scene: Scene) -> None:
     api = connect(install(scene.cluster), user_agent="waiting")
-    create_pod(scene.cluster, scene.namespace, "placed", pod_spec(scene.selector, resources({"cpu": "1"})))
     one_core = resources({"cpu": "1"})
+    create_pod(scene.cluster, scene.namespace, "placed", pod_spec(scene.selector, one_core))
     create_pod(scene.cluster, scene.namespace, "waits", pod_spec({"no": "node"}, one_core))
     gates = [{"name": "example.com/gate"}]
     create_pod(scene.cluster, scene.namespace, "gated", pod_spec(scene.selector, one_core, schedulingGates=gates))

@@ -146,7 +146,7 @@ def test_the_recommender_is_told_what_was_given() -> None:
     assert said.told[1].has[0].tolist() == [1.0, 2 * GIB]
 
 
-def test_what_wamountsis_carried_on_and_back() -> None:
+def test_what_was_declared_is_carried_on_and_back() -> None:
     one = trace([1] * 4)
     requests = np.array([[NAN, NAN], [2.0, 2 * GIB], [NAN, 3 * GIB], [NAN, NAN]])
     declared = declared_of(one.series.__class__("c", one.series.timestamps, STEP_S, one.series.usage, requests))
@@ -164,7 +164,7 @@ def test_the_peak_of_a_class_is_known_once_three_of_its_runs_have_ended() -> Non
     assert found == [[(0, pytest.approx(3.45))], [(0, 4.0)], [(0, 4.0)]]
 
 
-def test_amountsfollows_what_is_declared() -> None:
+def test_as_declared_follows_what_is_declared() -> None:
     one = trace([1] * 4, first=1)
     one.series.requests[2:] *= 2  # type: ignore[index]
     assert gib_from(as_declared(one)) == [(1, 4.0), (2, 8.0)]
