@@ -56,7 +56,7 @@ class Advising:
         groups = self._groups.arrays
         shared = self._shares.shared(now_s, self._groups.slots, report)
         situation = look(self._fleet, groups, *self._coming.arrays(), shared, now_s, self._options.rails)
-        asks = ~situation.by_class | situation.evicts | groups.limits_follow | situation.guesses
+        asks = ~situation.seen_before | situation.evicts | groups.limits_follow | situation.guesses
         self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)
         groups.want(
             np.where(situation.as_default, situation.estimate[:, TARGET, MEMORY], situation.wanted[:, MEMORY]), now_s

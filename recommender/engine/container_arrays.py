@@ -7,10 +7,10 @@ import numpy as np
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
-UNDECIDED, BY_FORECAST, BY_CLASS = 0, 1, 2
-"""Who decided for a container: nobody yet, the forecast from its own phases, or the earlier runs of its class."""
+UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
+"""Who decided for a container: nobody yet, the forecast from its phases, earlier runs of its class, or its own past."""
 
-POLICIES = ("none", "phase.proactive", "class.runs")
+POLICIES = ("none", "phase.proactive", "class.runs", "own.past")
 """Their names, as policies of the dry run are called."""
 
 NOBODY = -1
@@ -60,7 +60,7 @@ class ContainerArrays(SlotArrays):
     table
         Where the forecast keeps what its class showed.
     decided_by
-        `UNDECIDED`, `BY_FORECAST` or `BY_CLASS`.
+        `UNDECIDED`, `BY_FORECAST`, `BY_CLASS` or `BY_PAST`.
     wanted
         (n, 2): what was decided, cores and bytes.
     promised

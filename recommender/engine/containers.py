@@ -21,6 +21,7 @@ from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder
 from recommender.policies.memory_runs import MemoryOfRuns
+from recommender.policies.own_past import OwnPast
 from recommender.policies.phase_plan import EVERYBODY
 from recommender.records import (
     CPU,
@@ -93,7 +94,7 @@ class Containers:
         self.step_s, self.cycle_samples, self._introduce, self._resume = step_s, cycle_samples, introduce, resume
         self.model, self.foresight, self.tracker = model, PhaseForesight(model, step_s), PhaseTracker(model.detector)
         self.rows, self.curves, self.arrays = Rows(2 * cycle_samples), CurveRecorder(step_s), ContainerArrays()
-        self.memory, self.lead_s = MemoryOfRuns(), step_s
+        self.memory, self.past, self.lead_s = MemoryOfRuns(), OwnPast(), step_s
         self.members: dict[Instance, Member] = {}
         self.by_slot: dict[int, Member] = {}
         self.changes: list[PhaseChange] = []
@@ -302,7 +303,7 @@ class Containers:
 
     def _parts(self) -> tuple[SlotArrays, ...]:
         """All that has a place for each container."""
-        return self.rows, self.curves, self.memory, self.arrays, self.tracker.state, self.foresight.state
+        return self.rows, self.curves, self.memory, self.past, self.arrays, self.tracker.state, self.foresight.state
 
     def _slot(self) -> int:
         """A free place, with nothing in it of who was there before."""
@@ -323,6 +324,7 @@ class Containers:
             nothing = np.full((len(behind), 2), np.nan)
             self.rows.append(behind, nothing, self._told_phases(behind, nothing))
             self.memory.observe(behind, nothing[:, MEMORY], self.lead_steps)
+            self.past.observe(behind, nothing[:, CPU])
             self._have_rows(behind)
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:
@@ -333,6 +335,7 @@ class Containers:
         self._foresee(slots, usage, labels)
         self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), usage)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
+        self.past.observe(slots, usage[:, CPU].copy())
         self._have_rows(slots)
         arrays.samples[slots] += 1
         arrays.used[slots] = usage

@@ -1,8 +1,9 @@
 """What CPU is decided for every live container; memory is worked out for all of them in `memory`.
 
 Of a workload class whose runs are known, the earlier runs are asked now and then, oftener where runs are short: what a
-container has is raised shortly before it is needed, and lowered where it will not be for longer. All others go by the
-plan, with each sample (`foresight`).
+container has is raised shortly before it is needed, and lowered where it will not be for longer. Where they were too
+long for their stages to be seen in what is kept of them, and where there are none, the container's own past is asked
+first, with each sample. All others go by the plan (`foresight`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, UNDECIDED
+from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.member import Member, slots_of
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
@@ -46,29 +47,33 @@ class Fleet(Containers):
     def due(self, now_s: float) -> list[Member]:
         """Members whose decision is due: those of which there is a sample, and those whose class is to be asked."""
         slots = np.flatnonzero(self.arrays.alive)
-        due = self._forecast_due(slots) & (self.arrays.decided_by[slots] != BY_CLASS)
+        fresh, by_class = self._fresh(slots), self.arrays.decided_by[slots] == BY_CLASS
         members = map(self.by_slot.__getitem__, slots.tolist())
         return [
             member
-            for member, forecast_due in zip(members, due.tolist(), strict=True)
-            if forecast_due or self._class_due(member, now_s)
+            for member, is_fresh, is_of_class in zip(members, fresh.tolist(), by_class.tolist(), strict=True)
+            if (is_fresh and not (is_of_class and self._sees_stages(member))) or self._class_due(member, now_s)
         ]
 
     def decide(self, members: Sequence[Member], now_s: float) -> int:
-        """What these are allocated from now on: as the earlier runs of their class say, else as the forecast does.
+        """What these are allocated from now on: as their own past, the runs of their class, or the forecast says.
 
-        Where there is nothing new to say the decision before stays. The forecast is asked only where the class has
+        Where there is nothing new to say the decision before stays. The forecast is asked only where the others have
         nothing to say: while the class was asked a moment ago, its word holds.
 
         Returns
         -------
         How many decisions were made.
         """
-        of_class = [member for member in members if self._class_due(member, now_s)]
-        made = sum(self._ask_class(member, now_s) for member in of_class)
+        decided_by = self.arrays.decided_by
+        unseen = slots_of([member for member in members if not self._sees_stages(member)])
+        made = self._ask_past(unseen[self._fresh(unseen)])
+        by_past = set(unseen[decided_by[unseen] == BY_PAST].tolist())
+        of_class = [member for member in members if member.slot not in by_past and self._class_due(member, now_s)]
+        made += sum(self._ask_class(member, now_s) for member in of_class)
         slots = slots_of(members)
-        slots = slots[self.arrays.decided_by[slots] != BY_CLASS]
-        slots = slots[self._forecast_due(slots)]
+        slots = slots[(decided_by[slots] != BY_CLASS) & (decided_by[slots] != BY_PAST)]
+        slots = slots[self._fresh(slots)]
         self._ask_forecast(slots)
         return made + len(slots)
 
@@ -80,6 +85,8 @@ class Fleet(Containers):
         """What the last decision for a container was made by, in words; empty before there was one."""
         if self.arrays.decided_by[member.slot] == BY_CLASS:
             return member.class_rule()
+        if self.arrays.decided_by[member.slot] == BY_PAST:
+            return self._past_words(member.slot)
         if self.arrays.decided_by[member.slot] == BY_FORECAST:
             return self._plan_words(member.slot)
         return ""
@@ -94,16 +101,55 @@ class Fleet(Containers):
     def _asked_every_s(self, runs: ClassRuns) -> float:
         return max(self.hold_s(runs) / ASKED, self.step_s)
 
+    def _sees_stages(self, member: Member) -> bool:
+        """Whether the runs of a member's class are kept as finely as it is sampled."""
+        return member.runs is not None and len(member.runs) > 0 and member.runs.bucket_s <= self.step_s
+
     def _class_due(self, member: Member, now_s: float) -> bool:
         if not (runs := member.runs):
             return False
         return bool(now_s - self.arrays.class_asked_s[member.slot] >= self._asked_every_s(runs))
 
-    def _forecast_due(self, slots: IntArray) -> BoolArray:
-        """Whether the forecast is to be asked for these, bool (m,)."""
+    def _fresh(self, slots: IntArray) -> BoolArray:
+        """Whether there is a sample of these that nobody has decided by, bool (m,)."""
         arrays = self.arrays
         due: BoolArray = (arrays.samples[slots] > self.model.detector.lag) & (arrays.undecided[slots] > 0)
         return due
+
+    def _ask_past(self, slots: IntArray) -> int:
+        """Of how many of these, int64 (m,), their own past says what comes; where it does not any more, others decide.
+
+        As with a class, what stands stays while it is enough soon, and no more than what is needed for as long again as
+        a change takes.
+        """
+        arrays = self.arrays
+        times, (soon_cores, cpu_cores) = self._look_back(slots)
+        was = arrays.decided_by[slots] == BY_PAST
+        stands_cores = np.where(was, arrays.wanted[slots, CPU], np.nan)
+        stays = (soon_cores <= stands_cores) & (stands_cores <= cpu_cores)
+        wanted = np.where(stays, stands_cores, cpu_cores)
+        begins = was & (times == 0) & (self.past.samples[slots] == 1)
+        wanted[begins] = np.fmax(stands_cores, arrays.used[slots, CPU])[begins]
+        says = (times > 0) | begins
+        told, silent = slots[says], slots[was & ~says]
+        arrays.decided_by[told], arrays.wanted[told, CPU] = BY_PAST, wanted[says]
+        arrays.decided_by[silent], arrays.class_asked_s[silent] = UNDECIDED, -np.inf
+        of_class = slots[~says & (arrays.decided_by[slots] == BY_CLASS)]
+        arrays.undecided[told] = arrays.undecided[of_class] = 0
+        return len(told)
+
+    def _look_back(self, slots: IntArray) -> tuple[IntArray, FloatArray]:
+        """How often these were where they are now, int64 (m,), and what they used soon after, float64 (2, m)."""
+        soon = self.lead_steps + 1
+        times, largest_cores = self.past.look(slots, np.array([soon, soon + self.lead_steps]))
+        return times, largest_cores.T
+
+    def _past_words(self, slot: int) -> str:
+        times, (_, (cpu_cores,)) = self._look_back(np.array([slot]))
+        if times[0] == 0:
+            return "a stage of its own past begins or ends"
+        within_s = (2 * self.lead_steps + 1) * self.step_s
+        return f"as it went on {times[0]} times before: up to {cpu_cores:.3g} cores within {within_s:.0f} s"
 
     def _ask_class(self, member: Member, now_s: float) -> bool:
         """Whether it had something to say; where it has not, the forecast decides from now on."""
@@ -116,7 +162,7 @@ class Fleet(Containers):
         stands_cores = arrays.wanted[slot, CPU] if arrays.decided_by[slot] == BY_CLASS else np.nan
         found = self._from_class(member.runs, Progress(told, seen_s, max(seen_s, now_s - start_s)), stands_cores)
         if found is None:
-            if arrays.decided_by[slot] == BY_CLASS:
+            if arrays.decided_by[slot] in (BY_CLASS, BY_PAST):
                 arrays.decided_by[slot] = BY_FORECAST
                 arrays.undecided[slot] = max(1, arrays.undecided[slot])
             return False
@@ -154,7 +200,7 @@ class Fleet(Containers):
 class ClassesAlone(Fleet):
     """A fleet in which nobody decides where the classes have nothing to say: what they are worth without phases."""
 
-    def _forecast_due(self, slots: IntArray) -> BoolArray:
+    def _fresh(self, slots: IntArray) -> BoolArray:
         return np.zeros(len(slots), bool)
 
     def _ask_class(self, member: Member, now_s: float) -> bool:

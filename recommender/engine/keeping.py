@@ -90,6 +90,7 @@ def keep(fleet: Containers, member: Member) -> dict[str, Any]:
         "usage": fleet.recent(member).astype(np.float32),
         "curve": curve_content(fleet.curves.curve(member.slot)),
         "memory_of_late": _short(fleet.memory.of(member.slot)),
+        "past": fleet.past.of(member.slot),
         "track": _short(fleet.tracker.state.of(member.slot)),
         "session": _short(fleet.foresight.state.of(member.slot)),
     }
@@ -113,6 +114,8 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         track, session = dict(kept["track"]), dict(kept["session"])
         if (memory := kept.get("memory_of_late")) is not None:  # kept in another form before
             fleet.memory.put(member.slot, memory)
+        if (past := kept.get("past")) is not None:  # not kept before
+            fleet.past.restore(member.slot, past)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"
         raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error

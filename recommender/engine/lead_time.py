@@ -22,8 +22,8 @@ LONGEST_DELAY_S = 600.0
 QUANTILE = 0.9
 """Of the delays seen: the wait for the updater is spread over its interval, and most rises must be done in time."""
 
-ENOUGH = 10
-"""As long as fewer were seen, the default stands in for each that is missing."""
+ENOUGH = 3
+"""As long as fewer were seen, the default is taken."""
 
 REMEMBERED = 200
 """Older ones are forgotten: an updater that was set up anew is believed after as many resizes."""
@@ -66,9 +66,11 @@ class LeadTime:
         """How long ahead to publish."""
         if self.configured_s is not None:
             return self.configured_s
-        missing = [DEFAULT_DELAY_S] * (ENOUGH - len(self._delays_s))
-        known_s = sorted([*self._delays_s, *missing])
-        return known_s[math.ceil(QUANTILE * (len(known_s) - 1))] + self.sample_s
+        if (seen := len(self._delays_s)) < ENOUGH:
+            return DEFAULT_DELAY_S + self.sample_s
+        # Of n waits spread over the updater's interval, the longest falls short of it by an n-th of itself.
+        longest_s = sorted(self._delays_s)[math.ceil(QUANTILE * (seen - 1))] * (seen + 1) / seen
+        return min(longest_s, LONGEST_DELAY_S) + self.sample_s
 
     def published(self, key: Hashable, target: Sequence[float], requests: Sequence[float], now_s: float) -> None:
         """A target stands published for a container.

@@ -125,7 +125,7 @@ def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     own_cores = np.fmax(HEADROOM * s.recent_cpu_cores, s.estimate[:, TARGET, CPU])
     declared = np.where(np.isnan(s.declared_cores), np.inf, np.fmax(own_cores, s.declared_cores))
     most, moved = np.where(s.days >= LITTLE_HISTORY_DAYS, own_cores, declared), target.copy()
-    moved[:, CPU] = np.where((s.doubt == SURE) & ~s.by_class, np.fmin(target[:, CPU], most), target[:, CPU])
+    moved[:, CPU] = np.where((s.doubt == SURE) & ~s.seen_before, np.fmin(target[:, CPU], most), target[:, CPU])
     return moved
 
 

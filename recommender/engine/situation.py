@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_CLASS, NOBODY, UNDECIDED
+from recommender.engine.container_arrays import BY_CLASS, BY_PAST, NOBODY, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
@@ -66,8 +66,8 @@ class Situation:
         float64 (n,): the largest use in the latest cycles; NaN where there was none.
     promised
         bool (n,): the class of each of its containers promises what memory the rest of a run needs.
-    by_class
-        bool (n,): earlier runs of the class say what is wanted.
+    seen_before
+        bool (n,): what is wanted was seen before, in earlier runs of the class or in a container's own past.
     spent
         bool (n, 2): a resource violates more than is accepted.
     applied
@@ -116,7 +116,7 @@ class Situation:
     pinned_cpu_cores: FloatArray
     recent_cpu_cores: FloatArray
     promised: BoolArray
-    by_class: BoolArray
+    seen_before: BoolArray
     spent: BoolArray
     applied: FloatArray
     taught: BoolArray
@@ -187,10 +187,10 @@ def look(
     slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
     owner = arrays.group[slots]
     decided = arrays.decided_by[slots] != UNDECIDED
-    by_class = arrays.decided_by[slots] == BY_CLASS
-    wanted = _lean_on_the_grown_up(fleet, groups, slots, decided, by_class)
+    seen_before = np.isin(arrays.decided_by[slots], (BY_CLASS, BY_PAST))
+    wanted = _lean_on_the_grown_up(fleet, groups, slots, decided, seen_before)
     says_something = ~np.isnan(wanted).any(axis=1)
-    foresees = decided & ~by_class
+    foresees = decided & ~seen_before
     runs, says, unknown = (
         np.bincount(owner[which], minlength=n)
         for which in (slice(None), says_something, foresees & (arrays.phase[slots] == UNKNOWN_PHASE))
@@ -204,7 +204,7 @@ def look(
     promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
     promised &= np.where(expected, coming_promised, runs > 0)
     evicts = groups.evicts | groups.lacks_room(now_s)
-    class_says = (np.bincount(owner, by_class, minlength=n) > 0) | expected
+    experienced = (np.bincount(owner, seen_before, minlength=n) > 0) | expected
     return Situation(
         now_s=now_s,
         wanted=np.fmax(most, coming),
@@ -217,7 +217,7 @@ def look(
         ),
         recent_cpu_cores=_most(np.fmax.reduce(arrays.cycle_cpu_cores[slots], axis=1), owner, n),
         promised=promised,
-        by_class=class_says,
+        seen_before=experienced,
         spent=spent,
         applied=groups.published,
         taught=groups.taught,
@@ -276,7 +276,7 @@ def _keeps_peak(
 
 
 def _lean_on_the_grown_up(
-    fleet: Fleet, groups: GroupArrays, slots: IntArray, decided: BoolArray, by_class: BoolArray
+    fleet: Fleet, groups: GroupArrays, slots: IntArray, decided: BoolArray, seen_before: BoolArray
 ) -> FloatArray:
     """What each of these wants, float64 (m, 2): a stranger does not replace what those that are none have taught.
 
@@ -285,8 +285,8 @@ def _lean_on_the_grown_up(
     taught, that stands as long as it is enough.
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
-    grown_up = decided & (by_class | (arrays.samples[slots] >= fleet.cycle_samples))
-    groups.taught[owner[grown_up & ~by_class]] = True
+    grown_up = decided & (seen_before | (arrays.samples[slots] >= fleet.cycle_samples))
+    groups.taught[owner[grown_up & ~seen_before]] = True
     has_grown_up = np.bincount(owner, grown_up, minlength=len(groups)) > 0
     leans = ~grown_up & (has_grown_up | groups.taught)[owner]
     wanted = np.where(decided[:, np.newaxis], arrays.wanted[slots], np.nan)

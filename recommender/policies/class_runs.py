@@ -112,6 +112,8 @@ class ClassRuns:
         What they, and more of them, left behind.
     typical_s
         How long half of the runs take at most; 0 without runs.
+    bucket_s
+        The widest that one of them is kept in: of what is shorter only the largest use is known.
     """
 
     def __init__(self, runs: Iterable[DemandCurve] = (), level: float = FIRST_LEVEL) -> None:
@@ -131,6 +133,7 @@ class ClassRuns:
         """Know these instead, oldest first."""
         self.runs = [without_gaps(run) for run in runs if len(run.levels)][-MOST_RUNS:]
         self.typical_s = float(np.median([run.duration_s for run in self.runs])) if self.runs else 0.0
+        self.bucket_s = max((run.step_s for run in self.runs), default=0.0)
         self._known = None
 
     def judge(self, violated: bool, target_violation: float) -> None:

@@ -14,8 +14,6 @@ from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, 
 from recommender.simulate.rows import CLASS_PEAK, CLASS_RUNS, PHASEWISE, STATIC, VPA, Cluster, play_rows
 
 START = 1_700_000_000
-JOBS = 30
-EPOCHS = (3, 5)
 PACE = 0.15
 """Jobs are up to so much slower or faster than the middling one: their waits, not their work."""
 
@@ -28,6 +26,52 @@ CYCLE_S = 600.0
 
 Decisions = tuple[IntArray, FloatArray]
 """Unix seconds of the first sample that each amount was in force at, and float64 (n, 2) cores and bytes."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Jobs of one kind.
+
+    Attributes
+    ----------
+    epoch_s
+        How long an epoch takes, in the middle of the jobs.
+    step_s, delay_s
+        Between samples; and how long a change takes.
+    epochs
+        The fewest and the most of a job.
+    jobs
+        One after the other.
+    jitter
+        Standard deviation of how long the stages of one job take, beside `PACE`: a share.
+    known
+        They are of one class; otherwise each is a stranger.
+    """
+
+    epoch_s: float
+    step_s: float
+    delay_s: float
+    epochs: tuple[int, int] = (3, 5)
+    jobs: int = 30
+    jitter: float = 0.0
+    known: bool = True
+
+    def __str__(self) -> str:
+        fewest, most = self.epochs
+        return f"{fewest} to {most} epochs of {self.epoch_s:.0f} s{'' if self.known else ', of no class'}"
+
+
+MANY = (30, 40)
+WORLDS = (
+    World(80.0, 10.0, 20.0),
+    World(288.0, 10.0, 30.0),
+    World(1152.0, 15.0, 30.0),
+    *(
+        World(epoch_s, step_s, 30.0, MANY, jobs=12, jitter=0.05, known=known)
+        for epoch_s, step_s in ((288.0, 10.0), (1152.0, 15.0))
+        for known in (True, False)
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -53,30 +97,33 @@ class Result:
     lead_s: float
 
 
-def made(epoch_s: float, step_s: float, seed: int) -> list[UsageSeries]:
+def made(world: World, seed: int) -> list[UsageSeries]:
     """Jobs of one class, one after the other; an epoch evaluates for a sixth of its time."""
     chance, start, found = np.random.default_rng(seed), START, list[UsageSeries]()
-    for number in range(JOBS):
+    epoch_samples = world.epoch_s / world.step_s
+    for number in range(world.jobs):
         pace, size = chance.uniform(1.0 - PACE, 1.0 + PACE, 2)
-        train, evaluate = round(epoch_s * 5 / 6 * pace / step_s), round(epoch_s / 6 * size / step_s)
-        load = round(epoch_s * pace / step_s)
-        turns = [TRAIN] * train + [EVALUATE] * evaluate
-        cores = np.array([LOAD] * load + turns * int(chance.integers(EPOCHS[0], EPOCHS[1] + 1)))
+        load, n = round(epoch_samples * pace), int(chance.integers(world.epochs[0], world.epochs[1] + 1))
+        samples = np.tile([epoch_samples * 5 / 6 * pace, epoch_samples / 6 * size], n)
+        if world.jitter:
+            samples *= chance.normal(1.0, world.jitter, len(samples))
+        cores = np.repeat([LOAD, *[TRAIN, EVALUATE] * n], [load, *np.rint(samples).astype(np.int64)])
         memory_gib = np.concatenate([np.linspace(0.2, size, load), np.full(len(cores) - load, 0.8 * size)])
         usage = np.column_stack([cores, memory_gib * GIB]) * chance.lognormal(0.0, NOISE, (len(cores), 2))
         requests = np.tile([DECLARED_CORES, DECLARED_GIB * GIB], (len(cores), 1))
-        timestamps = start + (np.arange(len(cores)) * step_s).astype(np.int64)
-        found.append(UsageSeries(f"job-{number}", timestamps, step_s, usage, requests, workload="job"))
-        start = int(timestamps[-1] + CYCLE_S)
+        at_s = start + (np.arange(len(cores)) * world.step_s).astype(np.int64)
+        of = "job" if world.known else None
+        found.append(UsageSeries(f"job-{number}", at_s, world.step_s, usage, requests, workload=of))
+        start = int(at_s[-1] + CYCLE_S)
     return found
 
 
-def compare(epoch_s: float, step_s: float, delay_s: float, seed: int = 0) -> dict[str, Result]:
-    """Each row of a simulated cluster in which a change takes so long; the bundled model knows no such jobs."""
-    series, bundled = made(epoch_s, step_s, seed), models.load(models.BUNDLED)
-    options = ReplayOptions(cycle_samples=round(CYCLE_S / step_s))
-    cluster = Cluster(lambda _: bundled, options, ClusterRules(delay_s), step_s, Options())
-    rows = (STATIC, VPA, CLASS_PEAK, CLASS_RUNS, PHASEWISE)
+def compare(world: World, seed: int = 0) -> dict[str, Result]:
+    """Each row of a simulated cluster; the bundled model knows no such jobs."""
+    series, bundled = made(world, seed), models.load(models.BUNDLED)
+    options = ReplayOptions(cycle_samples=round(CYCLE_S / world.step_s))
+    cluster = Cluster(lambda _: bundled, options, ClusterRules(world.delay_s), world.step_s, Options())
+    rows = (STATIC, VPA, CLASS_PEAK, CLASS_RUNS, PHASEWISE) if world.known else (STATIC, VPA, PHASEWISE)
     played, _ = play_rows(rows, series, cluster)
     judged = [one for one in series if one.container in played]
     return {row: result([(one, played[one.container][row].decisions) for one in judged]) for row in rows}

@@ -23,7 +23,7 @@ CALM: Mapping[str, Any] = {
     "pinned_cpu_cores": np.nan,
     "recent_cpu_cores": 0.5,
     "promised": False,
-    "by_class": False,
+    "seen_before": False,
     "spent": (False, False),
     "applied": NOTHING,
     "taught": False,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, UNDECIDED
+from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
 from recommender.engine.fleet import ClassesAlone, Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
@@ -100,6 +100,75 @@ def test_by_its_class_a_container_is_raised_shortly_before_and_lowered_where_les
     assert len(raised) == len(lowered) == 1
     assert 195 - 8 <= raised[0] <= 195 - 4
     assert 99 <= lowered[0] <= 99 + 4
+
+
+TURNS = [[0.1, 1e9]] * 20 + [[1.0, 1e9]] * 5
+"""Trains for 20 s and evaluates for five."""
+
+
+def by_turns(fleet: Fleet, turns: int) -> np.ndarray:
+    """What a container that does so is to have after each sample, and who decided that: float64 (n, 2)."""
+    told, fleet.lead_s = np.empty((turns * len(TURNS), 2)), 4.0
+    for t in range(len(told)):
+        fleet.observe(Samples.of([(A, Sample(t, *TURNS[t % len(TURNS)]))]))
+        fleet.decide(fleet.due(t), t)
+        slot = fleet.members[A].slot
+        told[t] = fleet.arrays.wanted[slot, CPU], fleet.arrays.decided_by[slot]
+    return told
+
+
+def test_a_stranger_is_raised_ahead_of_what_followed_three_times_where_it_is_now() -> None:
+    """A change takes 4 s: the core is asked for 4 s before it evaluates, and given up while it does so for the last."""
+    fleet = Fleet(MODEL, 1.0, 30, introduce)
+    cores, decided_by = by_turns(fleet, turns=8).T
+    assert (decided_by[4 * len(TURNS) + 2 :] == BY_PAST).all()
+    sixth = cores[5 * len(TURNS) : 6 * len(TURNS)]
+    assert sixth[1:14] == pytest.approx(0.1, abs=1e-6)
+    assert sixth[16:24] == pytest.approx(1.0)
+    assert sixth[24] == pytest.approx(0.1)
+    assert fleet.rule(fleet.members[A]) == "as it went on 7 times before: up to 0.1 cores within 9 s"
+
+
+@pytest.mark.parametrize(("bucket_s", "decides"), [(1.0, BY_CLASS), (60.0, BY_PAST)])
+def test_a_class_decides_where_stages_are_seen_in_what_is_kept_of_its_runs(bucket_s: float, decides: int) -> None:
+    """In buckets of a minute a core is needed all the time."""
+    usage = np.tile(TURNS, (12, 1)).astype(np.float32)
+    width = int(bucket_s)
+    curve = DemandCurve(bucket_s, usage.reshape(-1, width, 2).max(axis=1))
+    fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), ClassRuns([curve]), started_s=0.0))
+    cores, decided_by = by_turns(fleet, turns=8).T
+    assert set(decided_by[4 * len(TURNS) + 2 :]) == {decides}
+    assert cores[5 * len(TURNS) :].min() == pytest.approx(0.1)
+    assert fleet.due(300.0), "its class is to be asked"
+    fleet.decide(fleet.due(300.0), 300.0)
+    assert fleet.arrays.decided_by[fleet.members[A].slot] == decides, "between two samples nothing is new"
+
+
+def test_in_a_stage_that_it_never_had_its_class_is_asked_at_once_and_then_the_forecast() -> None:
+    unlike = ClassRuns([DemandCurve(60.0, np.full((10, 2), (2.0, 1e12), np.float32))])
+    fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), unlike, started_s=0.0))
+    assert by_turns(fleet, turns=8)[-1, 1] == BY_PAST
+    slot, decided_by = fleet.members[A].slot, []
+    for t in (200, 201):
+        fleet.observe(Samples.of([(A, Sample(t, 5.0, 1e9))]))
+        fleet.decide(fleet.due(t), t)
+        assert t > 200 or fleet.arrays.wanted[slot, CPU] == 5.0, "what it uses now"
+        decided_by.append(fleet.arrays.decided_by[slot])
+    assert decided_by == [BY_PAST, BY_FORECAST], "a first sample may be half of another stage"
+    assert fleet.arrays.class_asked_s[slot] == 201
+
+
+def test_once_a_shorter_run_of_its_class_has_ended_that_decides() -> None:
+    runs = ClassRuns()
+    fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    assert by_turns(fleet, turns=8)[-1, 1] == BY_PAST
+    for curve, decides in ((np.tile(TURNS, (9, 1)), BY_CLASS), (np.full((20, 2), (9.0, 1e12)), BY_FORECAST)):
+        runs.replace([DemandCurve(1.0, curve.astype(np.float32))])
+        fleet.arrays.decided_by[fleet.members[A].slot] = BY_PAST
+        t = 200 if decides == BY_CLASS else 230
+        fleet.observe(Samples.of([(A, Sample(t, 0.1, 1e9))]))
+        fleet.decide(fleet.due(t), t)
+        assert fleet.arrays.decided_by[fleet.members[A].slot] == decides
 
 
 def test_two_containers_do_not_disturb_each_other() -> None:
@@ -214,5 +283,5 @@ def test_many_decided_for_together_are_decided_for_as_one_by_one() -> None:
             each.observe(Samples.of(samples))
         made = together.decide(together.due(now_s), now_s)
         assert made == sum(apart.decide([member], now_s) for member in apart.due(now_s))
-    assert (together.arrays.decided_by[:12] == BY_FORECAST).all()
+    assert set(together.arrays.decided_by[:12].tolist()) == {BY_FORECAST, BY_PAST}
     np.testing.assert_array_equal(together.arrays.wanted, apart.arrays.wanted)

@@ -172,12 +172,12 @@ def test_after_a_restart_a_run_goes_on_from_its_largest_use_and_its_rises() -> N
     np.testing.assert_allclose(after.fleet.memory.rises[again], before.fleet.memory.rises[slot])
 
 
-def test_state_kept_before_memory_of_late_was_goes_on_without_it() -> None:
+def test_state_kept_before_memory_of_late_and_the_past_were_goes_on_without_them() -> None:
     before, after = World(), World()
     slot, again = (a_run(world, None, 0, 0.0) for world in (before, after))
     kept = keep(before.fleet, before.fleet.by_slot[slot])
     kept["memory"] = {"age_steps": 40, "largest_bytes": 7.0, "rises": [1.0] * 10, "largest_before": [7.0] * 40}
-    del kept["memory_of_late"]
+    del kept["memory_of_late"], kept["past"]
     restore(after.fleet, after.fleet.by_slot[again], kept)
     assert after.fleet.memory.age_steps[again] == 0
     assert after.fleet.arrays.samples[again] == before.fleet.arrays.samples[slot], "all else is as it was"

@@ -115,7 +115,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"wanted": (3.0, 1.5 * GIB), "days": 0.01}, [3.0, 1.5], [],
     ),
     "or earlier runs of its class say so": (
-        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "by_class": True}, [3.0, 1.5], [],
+        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "seen_before": True}, [3.0, 1.5], [],
     ),
     "too many changes hold what is applied": (
         {"applied": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "changed_enough": (True, True)},
@@ -189,7 +189,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"wanted": (0.5, 9 * GIB), "recent_cpu_cores": 4.0, "peak_bytes": 3 * GIB}, [0.5, 9.0], [],
     ),
     "unless those are earlier runs of its own class": (
-        {"wanted": (5.0, 9 * GIB), "by_class": True}, [5.0, 9.0], [],
+        {"wanted": (5.0, 9 * GIB), "seen_before": True}, [5.0, 9.0], [],
     ),
     "or there is no hour of history of its own": (
         {"wanted": (5.0, 9 * GIB), "days": 0.04}, [5.0, 9.0], [],
@@ -286,7 +286,7 @@ ROW = st.fixed_dictionaries(
         "silent": st.booleans(),
         "working_set_bytes": st.one_of(st.just(np.nan), bytes_),
         "pinned_cpu_cores": st.one_of(st.just(np.nan), amount),
-        "by_class": st.booleans(),
+        "seen_before": st.booleans(),
         "spent": st.tuples(st.booleans(), st.booleans()),
         "applied": maybe,
         "taught": st.booleans(),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recommender.engine.container_arrays import BY_CLASS, UNDECIDED
+from recommender.engine.container_arrays import BY_CLASS, BY_PAST, UNDECIDED
 from recommender.engine.options import RailOptions
 from recommender.engine.situation import (
     DOUBTS,
@@ -88,6 +88,7 @@ DOUBTED: dict[str, tuple[list[dict[str, Any]], bool, int]] = {
     "half of them in no known phase": ([{"phase": UNKNOWN_PHASE}, {}], False, SURE),
     "most of them in no known phase": ([{"phase": UNKNOWN_PHASE}] * 2 + [{}], False, PHASE_UNKNOWN),
     "the class knows, whatever the phase": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_CLASS}], False, SURE),
+    "it was there before, whatever the phase": ([{"phase": UNKNOWN_PHASE, "decided_by": BY_PAST}], False, SURE),
     "nobody was told of for three samples": ([{"sampled_s": NOW_S - 3.5}], False, SILENT),
     "one of two was not told of": ([{"sampled_s": NOW_S - 3.5}, {}], False, SURE),
     "nobody was told of who is told of every fifteen seconds": (
@@ -160,11 +161,13 @@ def test_a_pod_that_replaces_all_others_gets_what_they_have_taught() -> None:
     assert seen(world).wanted[0, CPU] == 4.0, "once it is no stranger any more it teaches"
 
 
-def test_whom_its_class_knows_is_no_stranger_and_teaches_nobody() -> None:
+@pytest.mark.parametrize("decided_by", [BY_CLASS, BY_PAST])
+def test_whom_its_class_or_its_own_past_knows_is_no_stranger_and_teaches_nobody(decided_by: int) -> None:
     world = World()
-    known = a_stranger(world, decided_by=BY_CLASS)
+    known = a_stranger(world, decided_by=decided_by)
     assert seen(world).wanted[0].tolist() == [4.0, 8 * GIB]
-    assert not world.groups.taught[0], "a class says what this run needs now, not what stands"
+    assert seen(world).seen_before[0]
+    assert not world.groups.taught[0], "they say what this run needs now, not what stands"
     world.fleet.arrays.alive[known] = False
     a_stranger(world)
     assert seen(world).wanted[0].tolist() == [4.0, 8 * GIB]

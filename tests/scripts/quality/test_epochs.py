@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from quality.epochs import EVALUATE, JOBS, START, TRAIN, made, result
+from quality.epochs import EVALUATE, START, TRAIN, World, compare, made, result
 from recommender.records import CPU, UsageSeries
 
 STEP_S = 10.0
@@ -29,9 +29,26 @@ def test_an_evaluation_is_met_ahead_late_or_has_been_provided_for_all_along() ->
 
 
 def test_jobs_come_one_after_the_other_and_differ_in_pace_size_and_epochs() -> None:
-    jobs = made(288.0, STEP_S, seed=0)
-    assert len(jobs) == JOBS
+    world = World(288.0, STEP_S, 30.0)
+    jobs = made(world, seed=0)
+    assert len(jobs) == world.jobs
     assert all(one.timestamps[-1] < after.timestamps[0] for one, after in pairwise(jobs))
     lengths = {len(one) for one in jobs}
-    assert len(lengths) > JOBS / 2
+    assert len(lengths) > world.jobs / 2
     assert all((one.usage[:, CPU] > 0.5).any() for one in jobs)
+
+
+def test_stages_of_one_job_differ_where_they_are_told_to_and_strangers_have_no_class() -> None:
+    (job,) = made(World(288.0, STEP_S, 30.0, epochs=(40, 40), jobs=1, jitter=0.1, known=False), seed=0)
+    begins = np.flatnonzero(np.diff((job.usage[:, CPU] > 0.5).astype(np.int64)) > 0)
+    assert len(begins) == 40
+    assert 0.05 < np.std(np.diff(begins)) / np.mean(np.diff(begins)) < 0.15
+    assert job.workload is None
+
+
+def test_a_stranger_that_does_the_same_for_hours_has_its_core_before_most_evaluations() -> None:
+    """Its own past says so from the fourth epoch on."""
+    found = compare(World(600.0, STEP_S, 30.0, epochs=(16, 16), jobs=2, jitter=0.05, known=False))["phasewise"]
+    assert found.ahead >= 16
+    assert found.late + found.kept <= 14
+    assert found.saved > 0.3
