@@ -53,7 +53,7 @@ DEFAULT_CYCLE_S = 600.0
 
 BY_DEFAULT = ", ".join(dict.fromkeys((*ROWS, *REGISTRY.names())))
 POLICIES_HELP = (
-    f"Comma list; default: {BY_DEFAULT}. Besides: {CLASS_RUNS} (phasewise without phases), "
+    f"Comma list; default: {BY_DEFAULT}. Besides: {CLASS_RUNS} (phasewise by classes alone), "
     f"{FLOWCON} (needs a column {LOSS})."
 )
 
