@@ -354,6 +354,10 @@ class Containers:
         """Let the forecast see a sample of each, and its phase."""
         self.foresight.observe(slots, usage, labels, self.arrays.table[slots])
 
+    def _rest(self, slots: IntArray) -> None:
+        """Others decide for these from now on, not the forecast."""
+        self.foresight.rest(slots)
+
     def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
         """Note the largest CPU of this cycle of the clock, and of the one before."""
         arrays = self.arrays

@@ -132,6 +132,7 @@ class Fleet(Containers):
         wanted[begins] = np.fmax(stands_cores, arrays.used[slots, CPU])[begins]
         says = (times > 0) | begins
         told, silent = slots[says], slots[was & ~says]
+        self._rest(slots[says & ~was])
         arrays.decided_by[told], arrays.wanted[told, CPU] = BY_PAST, wanted[says]
         arrays.decided_by[silent], arrays.class_asked_s[silent] = UNDECIDED, -np.inf
         of_class = slots[~says & (arrays.decided_by[slots] == BY_CLASS)]
@@ -166,6 +167,8 @@ class Fleet(Containers):
                 arrays.decided_by[slot] = BY_FORECAST
                 arrays.undecided[slot] = max(1, arrays.undecided[slot])
             return False
+        if arrays.decided_by[slot] != BY_CLASS:
+            self._rest(np.array([slot]))
         arrays.decided_by[slot], arrays.wanted[slot, CPU] = BY_CLASS, found.cpu_cores
         member.class_rule = found.rule
         return True

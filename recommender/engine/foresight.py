@@ -133,6 +133,10 @@ class PhaseForesight:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
         self._plan.hold(slots, usage, in_force)
 
+    def rest(self, slots: IntArray) -> None:
+        """Others decide for these: what was asked for does not stand any more, and is not judged by what comes."""
+        self.state.asked[slots, :, CPU] = self.state.lately[slots, :, :, CPU] = np.nan
+
     def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:
         """What cores to ask for, float64 (m,), when they are in force only `lead_s` later; memory goes by runs."""
         self._look_again(max(1, int(np.ceil(lead_s / self._step_s))))

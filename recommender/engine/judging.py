@@ -60,7 +60,8 @@ def judge(
     judged = np.flatnonzero(ours | looked_at)
     above = used > had * VIOLATION_TOLERANCE
     groups.judge(owner[judged], above[judged])
-    fleet.hold(slots[judged], used[judged], had[judged])
+    forecast = judged[arrays.decided_by[slots[judged]] < BY_CLASS]
+    fleet.hold(slots[forecast], used[forecast], had[forecast])
     for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
             runs.judge(bool(above[at, CPU]), target_violation[CPU])

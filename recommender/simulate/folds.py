@@ -83,6 +83,10 @@ class FoldedFleet(Fleet):
             tables = self.arrays.table[slots[which]]
             self._foresights[fold].observe(slots[which], usage[which], labels[which], tables)
 
+    def _rest(self, slots: IntArray) -> None:
+        for foresight in self._foresights:
+            foresight.rest(slots)
+
     def _planned_cores(self, slots: IntArray) -> FloatArray:
         cpu_cores = np.empty(len(slots))
         for fold, which in self._by_fold(slots):

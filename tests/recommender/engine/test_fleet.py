@@ -171,6 +171,30 @@ def test_once_a_shorter_run_of_its_class_has_ended_that_decides() -> None:
         assert fleet.arrays.decided_by[fleet.members[A].slot] == decides
 
 
+def test_while_others_decide_the_forecast_is_not_held_to_what_it_asked_for_before() -> None:
+    """It had asked for a tenth of a core when its class took over; that was wrong by ten times for minutes, none of it
+    the forecast's doing. A correction that doubles with each violation would have come to 2 ** 100."""
+    runs = ClassRuns()
+    fleet = Fleet(MODEL, 1.0, CYCLE, lambda _: NewContainer("w", HistogramSession(), runs, started_s=0.0))
+    feed(fleet, A, np.tile((0.1, 1e9), (20, 1)))
+    fleet.decide(fleet.due(20.0), 20.0)
+    slot = fleet.members[A].slot
+    assert fleet.arrays.decided_by[slot] == BY_FORECAST
+    curve = np.concatenate([np.tile((0.1, 1e9), (20, 1)), np.tile((1.0, 1e9), (200, 1))])
+    runs.add(DemandCurve(1.0, curve.astype(np.float32)))
+    for t in range(21, 200):
+        fleet.observe(Samples.of([(A, Sample(float(t), 1.0, 1e9))]))
+        fleet.decide(fleet.due(float(t)), float(t))
+    assert fleet.arrays.decided_by[slot] == BY_CLASS
+    assert fleet.foresight.state.correction[slot].max() < 0.1
+    runs.replace([])
+    fleet.decide(fleet.due(200.0), 200.0)
+    fleet.observe(Samples.of([(A, Sample(200.0, 1.0, 1e9))]))
+    fleet.arrays.decided_by[slot] = BY_FORECAST
+    fleet.decide(fleet.due(200.0), 200.0)
+    assert 1.0 <= fleet.arrays.wanted[slot, CPU] < 3.0, "asked anew, whatever the budget of changes"
+
+
 def test_two_containers_do_not_disturb_each_other() -> None:
     alone, together = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(MODEL, 1.0, CYCLE, introduce)
     first, second = walk(2, 60), walk(3, 60)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.engine.container_arrays import BY_CLASS
+from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
 from recommender.engine.judging import judge, uses_all
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
@@ -123,6 +123,18 @@ def test_what_a_class_decided_is_the_business_of_its_runs() -> None:
     before = runs.level
     judged(world, slot)
     assert runs.level > before
+
+
+@pytest.mark.parametrize(
+    ("decided_by", "held"), [(UNDECIDED, True), (BY_FORECAST, True), (BY_CLASS, False), (BY_PAST, False)]
+)
+def test_the_forecast_is_held_to_what_nobody_else_decided(decided_by: int, held: bool) -> None:
+    world = World()
+    applied(world, HAS)
+    slot = world.add(had=HAS, used=(2.5, GIB), decided_by=decided_by)
+    before = world.fleet.foresight.state.correction[slot].copy()
+    judged(world, slot)
+    assert (world.fleet.foresight.state.correction[slot] > before).any() == held
 
 
 def pins(*used: float) -> list[int]:
