@@ -250,7 +250,8 @@ def test_after_the_api_server_was_killed_it_goes_on_where_it_was(scene: Scene, r
     scene.a_whole_round_passes()
     assert running.pid == pid
     assert scene.target("phased")["memory"] >= before
-    nothing_wrong_was_written(scene, 403)  # a server that has just come back does not know all rights at once
+    # A server that has just come back does not know all rights at once, and one that goes or comes may say so.
+    nothing_wrong_was_written(scene, 403, 503)
 
 
 def test_while_prometheus_is_away_what_stands_is_kept_and_rounds_go_on(
