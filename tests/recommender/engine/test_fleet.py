@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
 from recommender.engine.fleet import ClassesAlone, Fleet
+from recommender.engine.keeping import keep, pack, restore, unpack
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
 from recommender.engine.seen import Samples
@@ -142,6 +143,21 @@ def test_a_class_decides_where_stages_are_seen_in_what_is_kept_of_its_runs(bucke
     assert fleet.due(300.0), "its class is to be asked"
     fleet.decide(fleet.due(300.0), 300.0)
     assert fleet.arrays.decided_by[fleet.members[A].slot] == decides, "between two samples nothing is new"
+
+
+def test_after_a_restart_a_container_goes_on_by_its_own_past() -> None:
+    before, after = Fleet(MODEL, 1.0, 30, introduce), Fleet(MODEL, 1.0, 30, introduce)
+    by_turns(before, turns=8)
+    feed(after, A, np.array(TURNS[:1]), start_s=199.0)
+    restore(after, after.members[A], unpack(pack(keep(before, before.members[A])), "it"))
+    for fleet in (before, after):
+        fleet.lead_s = 4.0
+        for t in range(200, 216):
+            fleet.observe(Samples.of([(A, Sample(t, *TURNS[t % len(TURNS)]))]))
+            fleet.decide(fleet.due(t), t)
+    slot = after.members[A].slot
+    assert after.arrays.decided_by[slot] == BY_PAST
+    assert after.arrays.wanted[slot, CPU] == before.arrays.wanted[before.members[A].slot, CPU] == pytest.approx(1.0)
 
 
 def test_in_a_stage_that_it_never_had_its_class_is_asked_at_once_and_then_the_forecast() -> None:
