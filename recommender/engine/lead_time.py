@@ -68,9 +68,11 @@ class LeadTime:
             return self.configured_s
         if (seen := len(self._delays_s)) < ENOUGH:
             return DEFAULT_DELAY_S + self.sample_s
+        place = math.ceil(QUANTILE * (seen - 1))
+        long_s = sorted(self._delays_s)[place]
         # Of n waits spread over the updater's interval, the longest falls short of it by an n-th of itself.
-        longest_s = sorted(self._delays_s)[math.ceil(QUANTILE * (seen - 1))] * (seen + 1) / seen
-        return min(longest_s, LONGEST_DELAY_S) + self.sample_s
+        missed_s = long_s / seen if place == seen - 1 else 0.0
+        return min(long_s + missed_s, LONGEST_DELAY_S) + self.sample_s
 
     def published(self, key: Hashable, target: Sequence[float], requests: Sequence[float], now_s: float) -> None:
         """A target stands published for a container.
