@@ -10,6 +10,9 @@ from recommender.slots import SlotArrays
 UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
 """Who decided for a container: nobody yet, the forecast from its phases, earlier runs of its class, or its own past."""
 
+SEEN_BEFORE = (BY_CLASS, BY_PAST)
+"""Those who know what is wanted from having seen it; the forecast rests meanwhile."""
+
 POLICIES = ("none", "phase.proactive", "class.runs", "own.past")
 """Their names, as policies of the dry run are called."""
 

@@ -323,8 +323,9 @@ class Containers:
         while len(behind := slots[self.arrays.last_cell[slots] < cell - 1]):
             nothing = np.full((len(behind), 2), np.nan)
             self.rows.append(behind, nothing, self._told_phases(behind, nothing))
-            self.memory.observe(behind, nothing[:, MEMORY], self.lead_steps)
-            self.past.observe(behind, nothing[:, CPU])
+            gap = np.full(len(behind), np.nan)  # a column of the other would have the kernels compiled once more
+            self.memory.observe(behind, gap, self.lead_steps)
+            self.past.observe(behind, gap)
             self._have_rows(behind)
 
     def _append(self, slots: IntArray, usage: FloatArray, at_s: FloatArray, cell: int) -> None:

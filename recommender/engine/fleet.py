@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
+from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, SEEN_BEFORE, UNDECIDED
 from recommender.engine.containers import Containers
 from recommender.engine.member import Member, slots_of
 from recommender.policies.class_runs import ClassForecast, ClassRuns, Progress
@@ -72,7 +72,7 @@ class Fleet(Containers):
         of_class = [member for member in members if member.slot not in by_past and self._class_due(member, now_s)]
         made += sum(self._ask_class(member, now_s) for member in of_class)
         slots = slots_of(members)
-        slots = slots[(decided_by[slots] != BY_CLASS) & (decided_by[slots] != BY_PAST)]
+        slots = slots[~np.isin(decided_by[slots], SEEN_BEFORE)]
         slots = slots[self._fresh(slots)]
         self._ask_forecast(slots)
         return made + len(slots)
@@ -141,15 +141,19 @@ class Fleet(Containers):
 
     def _look_back(self, slots: IntArray) -> tuple[IntArray, FloatArray]:
         """How often these were where they are now, int64 (m,), and what they used soon after, float64 (2, m)."""
-        soon = self.lead_steps + 1
-        times, largest_cores = self.past.look(slots, np.array([soon, soon + self.lead_steps]))
+        times, largest_cores = self.past.look(slots, np.array([self.lead_steps + 1, self._past_ahead_steps]))
         return times, largest_cores.T
+
+    @property
+    def _past_ahead_steps(self) -> int:
+        """For so many samples less must be enough, to be given."""
+        return 2 * self.lead_steps + 1
 
     def _past_words(self, slot: int) -> str:
         times, (_, (cpu_cores,)) = self._look_back(np.array([slot]))
         if times[0] == 0:
             return "a stage of its own past begins or ends"
-        within_s = (2 * self.lead_steps + 1) * self.step_s
+        within_s = self._past_ahead_steps * self.step_s
         return f"as it went on {times[0]} times before: up to {cpu_cores:.3g} cores within {within_s:.0f} s"
 
     def _ask_class(self, member: Member, now_s: float) -> bool:
@@ -163,7 +167,7 @@ class Fleet(Containers):
         stands_cores = arrays.wanted[slot, CPU] if arrays.decided_by[slot] == BY_CLASS else np.nan
         found = self._from_class(member.runs, Progress(told, seen_s, max(seen_s, now_s - start_s)), stands_cores)
         if found is None:
-            if arrays.decided_by[slot] in (BY_CLASS, BY_PAST):
+            if arrays.decided_by[slot] in SEEN_BEFORE:
                 arrays.decided_by[slot] = BY_FORECAST
                 arrays.undecided[slot] = max(1, arrays.undecided[slot])
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_CLASS
+from recommender.engine.container_arrays import BY_CLASS, SEEN_BEFORE
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
@@ -60,7 +60,7 @@ def judge(
     judged = np.flatnonzero(ours | looked_at)
     above = used > had * VIOLATION_TOLERANCE
     groups.judge(owner[judged], above[judged])
-    forecast = judged[arrays.decided_by[slots[judged]] < BY_CLASS]
+    forecast = judged[~np.isin(arrays.decided_by[slots[judged]], SEEN_BEFORE)]
     fleet.hold(slots[forecast], used[forecast], had[forecast])
     for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from recommender.engine.container_arrays import BY_CLASS, BY_PAST, NOBODY, UNDECIDED
+from recommender.engine.container_arrays import NOBODY, SEEN_BEFORE, UNDECIDED
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import RailOptions
@@ -187,7 +187,7 @@ def look(
     slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
     owner = arrays.group[slots]
     decided = arrays.decided_by[slots] != UNDECIDED
-    seen_before = np.isin(arrays.decided_by[slots], (BY_CLASS, BY_PAST))
+    seen_before = np.isin(arrays.decided_by[slots], SEEN_BEFORE)
     wanted = _lean_on_the_grown_up(fleet, groups, slots, decided, seen_before)
     says_something = ~np.isnan(wanted).any(axis=1)
     foresees = decided & ~seen_before

@@ -29,7 +29,6 @@ class OwnPast(SlotArrays):
     """The segments of many live containers, see `OwnPastArrays`."""
 
     samples: IntArray
-    latest_cores: FloatArray
 
     def __init__(self, slots: int = 0) -> None:
         of_ended = {"ended": 0, "lengths": np.zeros(SEGMENTS, np.uint16), "cores": np.zeros(SEGMENTS, np.float32)}

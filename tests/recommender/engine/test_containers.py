@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -150,6 +151,25 @@ def test_the_largest_cpu_of_this_cycle_and_of_the_one_before_is_known_and_no_old
         fleet.observe(Samples.of([(A, told(cpu_cores, at_s=at_s))]), at_s)
         seen.append(np.fmax.reduce(fleet.arrays.cycle_cpu_cores[fleet.members[A].slot]))
     assert seen == [3.0, 3.0, 3.0, 2.0, 0.25]
+
+
+def test_gaps_of_several_are_told_as_samples_are_so_that_nothing_is_compiled_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A column of a table is another type to a kernel: it would be compiled in the first gap of a live process."""
+    fleet, in_a_row = a_fleet(), list[bool]()
+    for kept in (fleet.past, fleet.memory):
+
+        def noted(
+            slots: object, amounts: np.ndarray, *others: object, told: Callable[..., None] = kept.observe
+        ) -> None:
+            in_a_row.append(amounts.flags.c_contiguous)
+            told(slots, amounts, *others)
+
+        monkeypatch.setattr(kept, "observe", noted)
+    for at_s in (NOW_S, NOW_S + 2.0):
+        fleet.observe(Samples.of([(one, told(at_s=at_s)) for one in (A, B)]), at_s)
+    assert in_a_row == [True] * 6, "two samples and a gap, of each"
 
 
 def test_a_place_is_given_to_another_without_what_was_known_of_the_one_before() -> None:

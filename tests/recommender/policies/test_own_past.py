@@ -52,7 +52,7 @@ def test_in_the_first_sample_of_a_segment_nothing_is_told() -> None:
 
 
 def test_samples_that_are_half_of_two_stages_count_for_neither() -> None:
-    """Three tenths on the way up are too near to training for a jump, and so the last sample of it."""
+    """A quarter on the way up is too near to training for a jump, and so its last sample; on the way down its first."""
     epoch = [0.125] * 5 + [0.25] + [1.0, 1.0, 1.0] + [0.25]
     assert told([*epoch * 4, 0.125, 0.125, 0.125], 3) == (3, [0.125])
 
