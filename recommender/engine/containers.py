@@ -17,6 +17,8 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
+from recommender.kernels.plan_advice import FOLLOWED
+from recommender.kernels.plan_arrays import BLOCKS
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder
@@ -36,6 +38,9 @@ from recommender.slots import SlotArrays
 
 LONGEST_GAP_CYCLES = 4
 """A container silent for longer starts anew: what it did before says nothing of where it is now."""
+
+LOOKED_BACK = BLOCKS * FOLLOWED
+"""So many rows of each are kept, or those of a cycle: no rule looks farther back."""
 
 AHEAD_S = 60.0
 """Clocks of nodes differ by seconds. What comes from farther in the future is told by a clock that is wrong, and would
@@ -93,8 +98,9 @@ class Containers:
     ) -> None:
         self.step_s, self.cycle_samples, self._introduce, self._resume = step_s, cycle_samples, introduce, resume
         self.model, self.foresight, self.tracker = model, PhaseForesight(model, step_s), PhaseTracker(model.detector)
-        self.rows, self.curves, self.arrays = Rows(2 * cycle_samples), CurveRecorder(step_s), ContainerArrays()
-        self.memory, self.past, self.lead_s = MemoryOfRuns(), OwnPast(), step_s
+        self.rows, self.arrays = Rows(max(cycle_samples, LOOKED_BACK)), ContainerArrays()
+        self.curves, self.memory, self.past = CurveRecorder(step_s), MemoryOfRuns(), OwnPast()
+        self.lead_s = step_s
         self.members: dict[Instance, Member] = {}
         self.by_slot: dict[int, Member] = {}
         self.changes: list[PhaseChange] = []
@@ -204,7 +210,7 @@ class Containers:
         return float(self.tracker.state.confidence[member.slot])
 
     def recent(self, member: Member) -> FloatArray:
-        """float64 (k, 2): its latest rows, oldest first, at most two cycles; NaN in gaps."""
+        """float64 (k, 2): its latest rows, oldest first, as many as are kept; NaN in gaps."""
         return self.rows.latest(member.slot, self._known(member))[0]
 
     @property

@@ -36,6 +36,9 @@ COVERED = 0.9
 """Share of the samples in a phase that what is said to be needed in it covers."""
 
 
+DECIDED = [CPU]
+"""Resources: memory goes by runs."""
+
 MAY_BE_UNKNOWN = ("asked", "lately")
 """Of what is kept of a container: NaN before its first decision."""
 
@@ -72,7 +75,7 @@ class PhaseForesight:
         self._visits = [self._trained]
         self._news, self._rests_on = [0], [0]
         self._seen = [self._foresee(EVERYBODY)]
-        self.state = PlanState(self._trained.n_phases)
+        self.state = PlanState(self._trained.n_phases, resources=len(DECIDED))
         self._plan = PhasePlan(self.state, self._expected(), weights_of(np.ones(2), model.target_violation, 0.0))
         self.promise(model.target_violation, 12)
 
@@ -118,12 +121,12 @@ class PhaseForesight:
                 before, phase, dwell = (int(part[slot]) for part in (state.before, state.phase, state.dwell))
                 self._visits[table].learn_visit(before, phase, dwell, int(now[at]))
                 self._news[table] += 1
-        self._plan.observe(slots, usage, labels)
+        self._plan.observe(slots, usage[:, DECIDED], labels)
 
     def retell(self, slot: int, usage: FloatArray, labels: IntArray) -> None:
         """Start a container anew from the rows that are kept of it, float64 (n, 2), NaN in gaps."""
         self.state.reset(slot)
-        self._plan.follow(slot, usage, labels, np.zeros(len(usage) + 1, bool))
+        self._plan.follow(slot, usage[:, DECIDED], labels, np.zeros(len(usage) + 1, bool))
 
     def follow_own_use(self, slot: int) -> None:
         """Let the rule of its latest samples decide for a container until another would have been cheaper."""
@@ -131,16 +134,16 @@ class PhaseForesight:
 
     def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
-        self._plan.hold(slots, usage, in_force)
+        self._plan.hold(slots, usage[:, DECIDED], in_force[:, DECIDED])
 
     def rest(self, slots: IntArray) -> None:
         """Others decide for these: what was asked for does not stand any more, and is not judged by what comes."""
-        self.state.asked[slots, :, CPU] = self.state.lately[slots, :, :, CPU] = np.nan
+        self.state.asked[slots] = self.state.lately[slots] = np.nan
 
     def decide(self, slots: IntArray, tables: IntArray, lead_s: float) -> FloatArray:
-        """What cores to ask for, float64 (m,), when they are in force only `lead_s` later; memory goes by runs."""
+        """What cores to ask for, float64 (m,), when they are in force only `lead_s` later."""
         self._look_again(max(1, int(np.ceil(lead_s / self._step_s))))
-        return self._plan.decide(slots, tables, resources=1)[:, CPU]
+        return self._plan.decide(slots, tables)[:, CPU]
 
     def words(self, slot: int, table: int) -> str:
         """What is expected of a container, and what for."""

@@ -1,4 +1,4 @@
-"""The latest two cycles of every live container, side by side: what a decision and a history still have to see."""
+"""The latest samples of every live container, side by side: what a history still has to see, and another model."""
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ def hold_expert(
 def keep_record(
     k: int, amounts: NDArray[np.float64], standing: PlanArrays, expected: Expected, weights: Weights
 ) -> None:  # fmt: skip
-    """Price what each expert had decided for a sample, float64 (2,) in floors, and hold those that were not heard."""
+    """Price what each expert had decided for a sample, (resources,) in floors, and hold those that were not heard."""
     place = standing.samples[k] % LATE
-    for resource in range(2):
+    for resource in range(standing.total.shape[1]):
         now = level_now(k, resource, standing)
         price = price_of_violation(k, resource, now, standing, expected, weights)
         for expert in range(EXPERTS):

@@ -83,7 +83,7 @@ class Weights(NamedTuple):
 
 
 class PlanArrays(NamedTuple):
-    """Where each container stands, by slot.
+    """Where each container stands, by slot, with the resources that are decided for it: two, or CPU alone.
 
     Attributes
     ----------
@@ -92,25 +92,25 @@ class PlanArrays(NamedTuple):
     samples
         int64 (n,): how many there were.
     total
-        float64 (n, 2): their sum, in floors.
+        float64 (n, resources): their sum, in floors.
     recent
-        float64 (n, r, 2): the latest, whose mean is the level now.
+        float64 (n, r, resources): the latest, whose mean is the level now.
     peaks
-        float64 (n, BLOCKS, 2): the largest of the last r or fewer samples, of the r before them, and so on, as a ring.
+        float64 (n, BLOCKS, resources): the largest of the last r or fewer samples, of the r before, and so on: a ring.
     own_sum, own_samples
-        float64 (n, 2, phases) and (n, phases): sum of its levels in each phase, and how many there were.
+        float64 (n, resources, phases) and (n, phases): sum of its levels in each phase, and how many.
     asked
-        float64 (n, EXPERTS, 2): what each expert decided last; NaN before that.
+        float64 (n, EXPERTS, resources): what each expert decided last; NaN before that.
     correction, gain, streak
-        float64 (n, EXPERTS, 2): see `guarantee.held`.
+        float64 (n, EXPERTS, resources): see `guarantee.held`.
     budget
-        float64 (n, EXPERTS, 2): resizes that are left to it.
+        float64 (n, EXPERTS, resources): resizes that are left to it.
     lately
-        float64 (n, LATE, EXPERTS, 2): what it had decided before the latest samples.
+        float64 (n, LATE, EXPERTS, resources): what it had decided before the latest samples.
     record
-        float64 (n, EXPERTS, 2): what each would have cost it lately, in floors.
+        float64 (n, EXPERTS, resources): what each would have cost it lately, in floors.
     chosen
-        int64 (n, 2): whose decision stands.
+        int64 (n, resources): whose decision stands.
     """
 
     phase: NDArray[np.int64]

@@ -18,7 +18,7 @@ MOST_SAVED = 2.0
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def take_in(k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample: float, standing: PlanArrays) -> None:
-    """A sample of a container, float64 (2,) in floors, and its phase; a negative one is unknown, the last of all."""
+    """A sample of a container, float64 (resources,) in floors, and its phase; a negative one is unknown, the last."""
     phases = standing.own_samples.shape[1]
     now = phase if phase >= 0 else phases - 1
     if standing.dwell[k] == 0 or now != standing.phase[k]:
@@ -29,7 +29,7 @@ def take_in(k: int, amounts: NDArray[np.float64], phase: int, changes_per_sample
     place, block = standing.samples[k] % in_block, standing.samples[k] // in_block % BLOCKS
     standing.samples[k] += 1
     standing.own_samples[k, now] += 1.0
-    for resource in range(2):
+    for resource in range(standing.total.shape[1]):
         standing.recent[k, place, resource] = amounts[resource]
         peak = standing.peaks[k, block, resource] if place > 0 else 0.0
         standing.peaks[k, block, resource] = max(peak, amounts[resource])
@@ -47,9 +47,9 @@ def stands(k: int, resource: int, standing: PlanArrays) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def decide(k: int, table: int, resources: int, standing: PlanArrays, expected: Expected, weights: Weights) -> None:
-    """What each expert asks for of the first `resources`."""
-    for resource in range(resources):
+def decide(k: int, table: int, standing: PlanArrays, expected: Expected, weights: Weights) -> None:
+    """What each expert asks for."""
+    for resource in range(standing.total.shape[1]):
         for expert in range(EXPERTS):
             before = standing.asked[k, expert, resource]
             if not math.isnan(before) and not may_change(k, expert, resource, standing):
@@ -87,9 +87,9 @@ def hold_each(
     weights: Weights,
     standing: PlanArrays,
 ) -> None:
-    """Judge the latest sample of each by what was in force for it, float64 (m, 2) in floors; NaN is not judged."""
+    """Judge the latest sample of each by what was in force for it, float64 (m, resources) in floors, or NaN."""
     for row in range(len(slots)):
-        for resource in range(2):
+        for resource in range(standing.total.shape[1]):
             if not math.isnan(in_force[row, resource]):
                 hold_expert(
                     slots[row], standing.chosen[slots[row], resource], resource, amounts[row, resource],
@@ -101,15 +101,14 @@ def hold_each(
 def decide_each(
     slots: NDArray[np.int64],
     tables: NDArray[np.int64],
-    resources: int,
     standing: PlanArrays,
     expected: Expected,
     weights: Weights,
 ) -> None:
-    """Decide for each of these, int64 (m,), by the table of its class, what to ask for of the first `resources`."""
+    """Decide for each of these, int64 (m,), by the table of its class, what to ask for."""
     for row in range(len(slots)):
-        decide(slots[row], tables[row], resources, standing, expected, weights)
-        for resource in range(resources):
+        decide(slots[row], tables[row], standing, expected, weights)
+        for resource in range(standing.total.shape[1]):
             choose(slots[row], resource, expected.credit[tables[row]], standing, weights)
 
 
@@ -117,7 +116,6 @@ def decide_each(
 def follow_run(
     k: int,
     table: int,
-    resources: int,
     amounts: NDArray[np.float64],
     phases: NDArray[np.int64],
     decisions: NDArray[np.bool_],
@@ -131,32 +129,32 @@ def follow_run(
 
     Parameters
     ----------
-    table, resources
-        As for `decide`. Constants here would have it compiled twice, for those as well.
+    table
+        Of its class. A constant here would have it compiled twice, for that as well.
     amounts, phases
-        float64 (n, 2) in floors, NaN in gaps, and int64 (n,).
+        float64 (n, resources) in floors, NaN in gaps, and int64 (n,).
     decisions
         bool (n + 1,): before which samples to decide; the last is after all of them.
     late
         Samples from a decision until it is in force; one before the first sample of these counts as in force. With 0
         the plan alone is heard.
     asked
-        OUT float64 (n + 1, 2): what stands asked for before each sample, in floors.
+        OUT float64 (n + 1, resources): what stands asked for before each sample, in floors.
     """
-    n = len(amounts)
-    first = np.empty(2)
-    for resource in range(2):
+    n, resources = amounts.shape
+    first = np.empty(resources)
+    for resource in range(resources):
         first[resource] = stands(k, resource, standing)
     for row in range(n + 1):
         if decisions[row] and standing.samples[k] > 0:
-            decide(k, table, resources, standing, expected, weights)
-        for resource in range(2):
+            decide(k, table, standing, expected, weights)
+        for resource in range(resources):
             if late > 0 and decisions[row] and standing.samples[k] > 0:
                 choose(k, resource, expected.credit[table], standing, weights)
             asked[row, resource] = stands(k, resource, standing)
         if row == n or math.isnan(amounts[row, 0]):
             continue
-        for resource in range(2):
+        for resource in range(resources):
             in_force = asked[row - late, resource] if row >= late else first[resource]
             if not math.isnan(in_force):
                 hold_expert(

@@ -13,7 +13,7 @@ from recommender.kernels.plan_advice import FOLLOWED, MARGIN
 from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATE, LONGER, Expected, PlanArrays, Weights
 from recommender.kernels.plan_steps import MOST_SAVED, decide_each, follow_run, hold_each, observe_each
 from recommender.policies.phase_demand import FLOORS
-from recommender.records import CPU, MEMORY, RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 EVERYBODY = 0
@@ -31,7 +31,17 @@ def weights_of(
 
 
 class PlanState(SlotArrays):
-    """Where containers stand with the plan, see `PlanArrays`."""
+    """Where containers stand with the plan, see `PlanArrays`.
+
+    Parameters
+    ----------
+    phases
+        How many there are, with the unknown one.
+    slots
+        For how many there is room to begin with.
+    resources
+        How many are decided: two, or CPU alone.
+    """
 
     phase: IntArray
     before: IntArray
@@ -51,16 +61,16 @@ class PlanState(SlotArrays):
     record: FloatArray
     chosen: IntArray
 
-    def __init__(self, phases: int, slots: int = 0) -> None:
+    def __init__(self, phases: int, slots: int = 0, resources: int = len(RESOURCES)) -> None:
         counts = dict.fromkeys(("phase", "before", "dwell", "samples"), 0)
-        pair, experts = np.zeros(2), np.zeros((EXPERTS, 2))
+        each, experts = np.zeros(resources), np.zeros((EXPERTS, resources))
         correction = experts.copy()
         correction[LONGER] = np.log1p(MARGIN)
-        amounts = {"total": pair, "recent": np.zeros((FOLLOWED, 2)), "peaks": np.zeros((BLOCKS, 2))}
-        own = {"own_sum": np.zeros((2, phases)), "own_samples": np.zeros(phases)}
+        amounts = {"total": each, "recent": np.zeros((FOLLOWED, resources)), "peaks": np.zeros((BLOCKS, resources))}
+        own = {"own_sum": np.zeros((resources, phases)), "own_samples": np.zeros(phases)}
         held = {"correction": correction, "gain": experts + GAIN, "streak": experts, "budget": experts + MOST_SAVED}
-        asked = {"asked": experts + np.nan, "lately": np.full((LATE, EXPERTS, 2), np.nan)}
-        record = {"record": experts, "chosen": np.zeros(2, np.int64)}
+        asked = {"asked": experts + np.nan, "lately": np.full((LATE, EXPERTS, resources), np.nan)}
+        record = {"record": experts, "chosen": each.astype(np.int64)}
         super().__init__({**counts, **amounts, **own, **held, **asked, **record}, slots)
 
     @property
@@ -69,15 +79,16 @@ class PlanState(SlotArrays):
         return self.arrays(PlanArrays)
 
     def stands(self, slots: IntArray) -> FloatArray:
-        """float64 (m, 2): what is asked for by whoever has the say, in floors."""
+        """float64 (m, resources): what is asked for by whoever has the say, in floors."""
         return self._of_chosen(self.asked, slots)
 
     def corrected(self, slots: IntArray) -> FloatArray:
-        """float64 (m, 2): the correction of whoever has the say."""
+        """float64 (m, resources): the correction of whoever has the say."""
         return self._of_chosen(self.correction, slots)
 
     def _of_chosen(self, of_experts: FloatArray, slots: IntArray) -> FloatArray:
-        found: FloatArray = of_experts[slots[:, np.newaxis], self.chosen[slots], [CPU, MEMORY]]
+        resources = np.arange(of_experts.shape[-1])
+        found: FloatArray = of_experts[slots[:, np.newaxis], self.chosen[slots], resources]
         return found
 
 
@@ -94,27 +105,26 @@ class PhasePlan:
 
     def __init__(self, state: PlanState, expected: Expected, weights: Weights) -> None:
         self.state, self.expected, self.weights = state, expected, weights
+        self._floors = FLOORS[: state.total.shape[1]]
 
     def observe(self, slots: IntArray, usage: FloatArray, phases: IntArray) -> None:
-        """Take in a sample of each container, float64 (m, 2), and its phase; a negative one is unknown."""
-        observe_each(slots, usage / FLOORS, phases, self.state.standing, self.expected, self.weights)
+        """Take in a sample of each container, float64 (m, resources), and its phase; a negative one is unknown."""
+        observe_each(slots, usage / self._floors, phases, self.state.standing, self.expected, self.weights)
 
     def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
-        """Judge the latest sample of each by what was in force, both float64 (m, 2); NaN where that is not known."""
-        hold_each(slots, usage / FLOORS, in_force / FLOORS, self.weights, self.state.standing)
+        """Judge the latest sample of each by what was in force, both float64 (m, resources); NaN where nobody knows."""
+        hold_each(slots, usage / self._floors, in_force / self._floors, self.weights, self.state.standing)
 
-    def decide(self, slots: IntArray, tables: IntArray, resources: int = len(RESOURCES)) -> FloatArray:
+    def decide(self, slots: IntArray, tables: IntArray) -> FloatArray:
         """What to ask for, float64 (m, resources) cores and bytes; each container was seen at least once.
 
         Parameters
         ----------
         tables
             int64 (m,): which table of occupancy each goes by.
-        resources
-            How many are decided: one is CPU alone.
         """
-        decide_each(slots, tables, resources, self.state.standing, self.expected, self.weights)
-        asked: FloatArray = (self.state.stands(slots) * FLOORS)[:, :resources]
+        decide_each(slots, tables, self.state.standing, self.expected, self.weights)
+        asked: FloatArray = self.state.stands(slots) * self._floors
         return asked
 
     def follow(self, slot: int, usage: FloatArray, phases: IntArray, decisions: BoolArray, late: int = 0) -> FloatArray:
@@ -123,7 +133,7 @@ class PhasePlan:
         Parameters
         ----------
         usage, phases
-            float64 (n, 2), NaN in gaps, and int64 (n,).
+            float64 (n, resources), NaN in gaps, and int64 (n,).
         decisions
             bool (n + 1,): before which samples to decide; the last is after all of them.
         late
@@ -131,13 +141,13 @@ class PhasePlan:
 
         Returns
         -------
-        float64 (n + 1, 2)
+        float64 (n + 1, resources)
             What stands asked for before each sample; NaN before the first decision.
         """
-        asked = np.empty((len(usage) + 1, 2))
+        asked = np.empty((len(usage) + 1, len(self._floors)))
         follow_run(
-            slot, EVERYBODY, len(RESOURCES), usage / FLOORS, phases, decisions, late,
+            slot, EVERYBODY, usage / self._floors, phases, decisions, late,
             self.state.standing, self.expected, self.weights, asked,
         )  # fmt: skip
-        asked *= FLOORS
+        asked *= self._floors
         return asked

@@ -119,9 +119,9 @@ def decided(expert: int | None = None, *, looks_ahead: bool = True) -> Rule:
             table = np.broadcast_to(np.eye(phases)[:, np.newaxis], (phases + 1, phases, BUCKETS, phases)).copy()
         weights = weights_of(learned.demand.price(AS_IT_COMES, TARGET), TARGET, changes_per_step)
         expected = learned.demand.expected(table[np.newaxis], LATE_SAMPLES, AHEAD_SAMPLES)
-        made, slot = PhasePlan(PlanState(phases, 1), expected, weights), np.zeros(1, np.int64)
-        usage, labels = series.usage[series.present], learned.label(series)
-        heard, asked = np.full((len(labels) + LATE_SAMPLES, 2), np.nan), np.full(len(labels) + LATE_SAMPLES, np.nan)
+        made, slot = PhasePlan(PlanState(phases, 1, resources=1), expected, weights), np.zeros(1, np.int64)
+        usage, labels = series.usage[series.present][:, [CPU]], learned.label(series)
+        heard, asked = np.full((len(labels) + LATE_SAMPLES, 1), np.nan), np.full(len(labels) + LATE_SAMPLES, np.nan)
         for row in range(len(labels)):
             made.hold(slot, usage[row : row + 1], heard[row : row + 1])
             made.observe(slot, usage[row : row + 1], labels[row : row + 1])

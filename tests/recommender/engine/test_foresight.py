@@ -131,10 +131,10 @@ def test_a_steady_container_whose_phases_mislead_is_followed_and_told_so() -> No
     [
         {"phase": 99},
         {"before": 99},
-        {"chosen": [0, 9]},
-        {"record": [[np.nan, 0.0]] * 3},
-        {"gain": -np.ones((3, 2))},
-        {"total": [1.0]},
+        {"chosen": [9]},
+        {"record": [[np.nan]] * 3},
+        {"gain": -np.ones((3, 1))},
+        {"total": [1.0, 1.0]},
         {"dwell": "much"},
     ],
 )

@@ -301,14 +301,16 @@ def test_containers_step_by_step_are_decided_for_as_each_followed_alone() -> Non
 
 
 def test_cpu_decided_alone_is_what_it_is_beside_memory_and_asks_for_no_memory() -> None:
-    usage, only, slot = usage_of(np.linspace(0.5, 3.0, 20)), plan_of([0.6, 0.4], [1.0, 3.0]), np.zeros(1, np.int64)
-    both = plan_of([0.6, 0.4], [1.0, 3.0])
+    usage, both, slot = usage_of(np.linspace(0.5, 3.0, 20)), plan_of([0.6, 0.4], [1.0, 3.0]), np.zeros(1, np.int64)
+    only = PhasePlan(PlanState(2, 1, resources=1), both.expected, both.weights)
+    stands = np.full((1, 2), np.nan)
     for row in range(20):
-        for plan in (only, both):
-            plan.observe(slot, usage[row : row + 1], slot)
-        alone = only.decide(slot, slot, resources=1)
-        np.testing.assert_array_equal(alone, both.decide(slot, slot)[:, :1])
-    assert np.isnan(only.state.stands(slot)[0, MEMORY])
+        for plan, resources in ((only, 1), (both, 2)):
+            plan.hold(slot, usage[row : row + 1, :resources], stands[:, :resources])
+            plan.observe(slot, usage[row : row + 1, :resources], slot)
+        alone, stands = only.decide(slot, slot), both.decide(slot, slot)
+        np.testing.assert_array_equal(alone, stands[:, :1])
+    assert np.exp(only.state.corrected(slot)[0, CPU]) > 1.0, "it rises: there are violations to correct for"
 
 
 def test_what_is_learned_of_a_phase_is_what_was_used_in_it() -> None:
