@@ -27,6 +27,8 @@ DECISIONS_IN_A_RUN = 20
 ASKED = 5
 """So many times its class is asked meanwhile whether it needs more."""
 
+Amount = FloatArray | float
+
 
 class Expectation(NamedTuple):
     """What the earlier runs of a class say of a container's CPU: what it is to have, and what that was made by.
@@ -117,17 +119,12 @@ class Fleet(Containers):
         return due
 
     def _ask_past(self, slots: IntArray) -> int:
-        """Of how many of these, int64 (m,), their own past says what comes; where it does not any more, others decide.
-
-        As with a class, what stands stays while it is enough soon, and no more than what is needed for as long again as
-        a change takes.
-        """
+        """Of how many of these, int64 (m,), their own past says what comes; where it does not any more, others decide."""
         arrays = self.arrays
         times, (soon_cores, cpu_cores) = self._look_back(slots)
         was = arrays.decided_by[slots] == BY_PAST
         stands_cores = np.where(was, arrays.wanted[slots, CPU], np.nan)
-        stays = (soon_cores <= stands_cores) & (stands_cores <= cpu_cores)
-        wanted = np.where(stays, stands_cores, cpu_cores)
+        wanted = np.where(_stays(stands_cores, soon_cores, cpu_cores), stands_cores, cpu_cores)
         begins = was & (times == 0) & (self.past.samples[slots] == 1)
         wanted[begins] = np.fmax(stands_cores, arrays.used[slots, CPU])[begins]
         says = (times > 0) | begins
@@ -180,14 +177,13 @@ class Fleet(Containers):
     def _from_class(
         self, runs: ClassRuns | None, progress: Progress, stands_cores: float = math.nan
     ) -> Expectation | None:
-        """What stands stays where that is enough soon, and no more than what is needed later."""
         if not runs:
             return None
         soon_s, ahead_s = (self.lead_s + hold_s for hold_s in (self._asked_every_s(runs), self.hold_s(runs)))
         found = runs.forecast(progress, soon_s, ahead_s)
         if found is None:
             return None
-        if found.soon_cores <= stands_cores <= found.cpu_cores:
+        if _stays(stands_cores, found.soon_cores, found.cpu_cores):
             return Expectation(stands_cores, partial(_why, found, soon_s))
         return Expectation(found.cpu_cores, partial(_why, found, ahead_s))
 
@@ -215,6 +211,11 @@ class ClassesAlone(Fleet):
         if not said:
             self.arrays.decided_by[member.slot] = UNDECIDED
         return said
+
+
+def _stays(stands_cores: Amount, soon_cores: Amount, cpu_cores: Amount) -> BoolArray | bool:
+    """Whether what stands need not change: it is enough soon, and no more than what is needed for longer."""
+    return (soon_cores <= stands_cores) & (stands_cores <= cpu_cores)
 
 
 def _why(found: ClassForecast, ahead_s: float) -> str:
