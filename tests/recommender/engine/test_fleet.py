@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.engine.container_arrays import BY_CLASS, BY_FORECAST, BY_PAST, UNDECIDED
+from recommender.engine.containers import LOOKED_BACK
 from recommender.engine.fleet import ClassesAlone, Fleet
 from recommender.engine.keeping import keep, pack, restore, unpack
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
 from recommender.engine.seen import Samples
+from recommender.kernels.plan_arrays import BLOCKS
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
@@ -294,6 +296,27 @@ def test_a_decision_asked_for_late_is_made_from_all_rows_although_few_are_kept()
     short.decide([short.members[A]], 95.0)
     late = short.arrays.wanted[short.members[A].slot, CPU]
     np.testing.assert_allclose(late, followed(usage, np.arange(96) == 95)[-1, CPU])
+
+
+def test_of_a_container_as_much_is_kept_as_a_rule_looks_back_at_however_short_its_cycle_is() -> None:
+    fleet = Fleet(MODEL, 1.0, 5, introduce)
+    feed(fleet, A, usage := walk(8, 95))
+    np.testing.assert_array_equal(fleet.recent(fleet.members[A]), usage[-LOOKED_BACK:])
+    assert fleet.foresight.state.recent.shape[1] * BLOCKS == LOOKED_BACK
+
+
+def test_a_plan_kept_of_cpu_and_memory_by_a_version_before_is_made_anew_from_the_rows() -> None:
+    before, after = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(MODEL, 1.0, CYCLE, introduce)
+    feed(before, A, walk(9, 60))
+    kept = keep(before, before.members[A])
+    kept["session"] |= {"asked": np.full((3, 2), np.nan), "total": np.ones(2)}
+    feed(after, A, walk(9, 60)[-1:], start_s=59.0)
+    restore(after, after.members[A], unpack(pack(kept), "it"))
+    state, slot = after.foresight.state, after.members[A].slot
+    assert state.samples[slot] == LOOKED_BACK
+    assert after.arrays.samples[slot] == 60
+    feed(after, A, walk(10, 1), start_s=60.0)
+    assert after.decide([after.members[A]], 61.0) == 1
 
 
 def test_a_container_that_goes_leaves_its_whole_history() -> None:
