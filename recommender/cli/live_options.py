@@ -103,9 +103,10 @@ RAIL_OPTIONS = (
 )
 
 BAND_OPTIONS = (
-    _band("--hold-cpu", default=_BAND.hold_cpu, type=SHARE, help="A target moves when CPU differs by more than this."),
-    _band("--hold-memory", default=_BAND.hold_memory, type=SHARE, help="The same for memory that may fall."),
-    _band("--rise-memory", default=_BAND.rise_memory, type=SHARE, help="The same for memory that must rise."),
+    _band("--hold-cpu", default=_BAND.hold_cpu, type=SHARE, help="CPU falls when it differs by more than this."),
+    _band("--hold-memory", default=_BAND.hold_memory, type=SHARE, help="The same for memory."),
+    _band("--rise-cpu", default=_BAND.rise_cpu, type=SHARE, help="CPU rises when it differs by more than this."),
+    _band("--rise-memory", default=_BAND.rise_memory, type=SHARE, help="The same for memory."),
     _band(
         "--band",
         "half_width",

@@ -39,7 +39,7 @@ def held(wanted: FloatArray, applied: FloatArray, options: BandOptions) -> Float
         float64 (n, 2): cores and bytes; NaN in `applied` where nothing is in force.
     """
     cpu, memory, had_cpu, had_memory = wanted[:, CPU], wanted[:, MEMORY], applied[:, CPU], applied[:, MEMORY]
-    keeps_cpu = (had_cpu * (1.0 - options.hold_cpu) <= cpu) & (cpu <= had_cpu * (1.0 + options.hold_cpu))
+    keeps_cpu = (had_cpu * (1.0 - options.hold_cpu) <= cpu) & (cpu <= had_cpu * (1.0 + options.rise_cpu))
     keeps_memory = (had_memory * (1.0 - options.hold_memory) <= memory) & (
         memory <= had_memory * (1.0 + options.rise_memory)
     )

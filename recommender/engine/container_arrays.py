@@ -56,6 +56,8 @@ class ContainerArrays(SlotArrays):
         How many more of its latest samples used just the CPU that it had than did not: it may want more.
     free_cpu_cores
         The most that it used lately in samples in which it did not use all that it had; NaN before there was one.
+    throttled
+        Samples in a row in which it used all of its CPU limit and may have wanted more.
     phase, previous_phase, since_cell
         Its phase now, the one before, and the grid cell in which it began.
     class_asked_s
@@ -90,6 +92,7 @@ class ContainerArrays(SlotArrays):
     given: BoolArray
     pinned: IntArray
     free_cpu_cores: FloatArray
+    throttled: IntArray
     phase: IntArray
     previous_phase: IntArray
     since_cell: IntArray
@@ -101,7 +104,7 @@ class ContainerArrays(SlotArrays):
 
     def __init__(self) -> None:
         cells = dict.fromkeys(("first_cell", "start_cell", "last_cell", "since_cell"), 0)
-        numbers = dict.fromkeys(("undecided", "unremembered", "samples", "pinned", "cycle", "table"), 0)
+        numbers = dict.fromkeys(("undecided", "unremembered", "samples", "pinned", "throttled", "cycle", "table"), 0)
         marks = dict.fromkeys(("alive", "given", "promised", "costly"), False)
         amounts = dict.fromkeys(("used", "had", "limits", "wanted", "cycle_cpu_cores"), _NOTHING)
         phases = dict.fromkeys(("phase", "previous_phase"), UNKNOWN_PHASE)

@@ -17,6 +17,7 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
+from recommender.engine.throttling import at_limit, wanted_cores, wants_as_much
 from recommender.kernels.plan_advice import FOLLOWED
 from recommender.kernels.plan_arrays import BLOCKS
 from recommender.model import PhaseModel
@@ -340,9 +341,10 @@ class Containers:
         labels = self._told_phases(slots, usage)
         self.rows.append(slots, usage, labels)
         self._foresee(slots, usage, labels)
-        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), usage)
+        wanted = np.column_stack([self._wanted_cores(slots, usage[:, CPU]), usage[:, MEMORY]])
+        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), wanted)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
-        self.past.observe(slots, usage[:, CPU].copy())
+        self.past.observe(slots, wanted[:, CPU].copy())
         self._have_rows(slots)
         arrays.samples[slots] += 1
         arrays.used[slots] = usage
@@ -364,6 +366,14 @@ class Containers:
     def _rest(self, slots: IntArray) -> None:
         """Others decide for these from now on, not the forecast."""
         self.foresight.rest(slots)
+
+    def _wanted_cores(self, slots: IntArray, cpu_cores: FloatArray) -> FloatArray:
+        """What CPU these are taken to want, float64 (m,): what they use, unless that is all that their limits allow."""
+        arrays = self.arrays
+        cut_off = at_limit(cpu_cores, arrays.limits[slots, CPU])
+        cut_off &= ~wants_as_much(cpu_cores, arrays.free_cpu_cores[slots])
+        arrays.throttled[slots] = np.where(cut_off, arrays.throttled[slots] + 1, 0)
+        return wanted_cores(cpu_cores, arrays.throttled[slots])
 
     def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
         """Note the largest CPU of this cycle of the clock, and of the one before."""

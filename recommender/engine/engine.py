@@ -30,6 +30,7 @@ from recommender.engine.options import Options
 from recommender.engine.safe import safe_value
 from recommender.engine.seen import Memory, Nothing, Samples, Seen
 from recommender.engine.shares import Shares, Work
+from recommender.engine.situation import PINNED_SAMPLES
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.model import PhaseModel
@@ -260,6 +261,8 @@ class Engine:
         lives = running is not None and not running.finished
         arrays.group[slot] = self.groups.slots.get(running.group, NOBODY) if running is not None and lives else NOBODY
         if running is not None:
+            if running.requests[CPU] > arrays.had[slot, CPU]:  # whether it uses all of that is to be seen again
+                arrays.pinned[slot] = min(arrays.pinned[slot], PINNED_SAMPLES - 1)
             arrays.had[slot], arrays.limits[slot] = running.requests, running.limits
             arrays.input_size[slot], arrays.costly[slot] = running.input_size, running.costly
 

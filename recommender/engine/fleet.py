@@ -119,7 +119,7 @@ class Fleet(Containers):
         return due
 
     def _ask_past(self, slots: IntArray) -> int:
-        """Of how many of these, int64 (m,), their own past says what comes; where it does not any more, others decide."""
+        """Of how many of these, int64 (m,), their own past says what comes; where it does no more, others decide."""
         arrays = self.arrays
         times, (soon_cores, cpu_cores) = self._look_back(slots)
         was = arrays.decided_by[slots] == BY_PAST

@@ -8,6 +8,7 @@ from recommender.engine.container_arrays import BY_CLASS, SEEN_BEFORE
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
+from recommender.engine.throttling import NOISE_SAMPLES, at_limit, wants_as_much
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 PINNED_FROM = 0.95
@@ -18,9 +19,6 @@ MOST_PINNED = 8
 
 NO_MORE = 1.05
 """A container that used no less when it had room does not use more because it has none."""
-
-ALIKE = 0.01
-"""Of a container at its limit, which cannot use more than that, only what is as near tells that it wants no more."""
 
 FADES = 0.001
 """What a container used when it had room comes this share closer to what it uses in each such sample, when less: so it
@@ -58,13 +56,13 @@ def judge(
     looked_at = ~groups.applied[owner] & ~np.isnan(given).all(axis=1)
     had = np.where(looked_at[:, np.newaxis], given, had)
     judged = np.flatnonzero(ours | looked_at)
-    above = used > had * VIOLATION_TOLERANCE
+    above, throttled = used > had * VIOLATION_TOLERANCE, arrays.throttled[slots] >= NOISE_SAMPLES
     groups.judge(owner[judged], above[judged])
     forecast = judged[~np.isin(arrays.decided_by[slots[judged]], SEEN_BEFORE)]
     fleet.hold(slots[forecast], used[forecast], had[forecast])
     for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
-            runs.judge(bool(above[at, CPU]), target_violation[CPU])
+            runs.judge(bool(above[at, CPU] | throttled[at]), target_violation[CPU])
     report.judge(used[judged], had[judged])
 
 
@@ -86,8 +84,7 @@ def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
     before, now = arrays.free_cpu_cores[free], arrays.used[free, CPU]
     arrays.free_cpu_cores[free] = np.fmax(now, before + FADES * (now - before))
     no_more = used <= NO_MORE * arrays.free_cpu_cores[slots]
-    capped = used >= arrays.limits[slots, CPU] * (1.0 - ALIKE)
-    no_more &= ~capped | (np.abs(used - arrays.free_cpu_cores[slots]) <= ALIKE * used)
+    no_more &= ~at_limit(used, arrays.limits[slots, CPU]) | wants_as_much(used, arrays.free_cpu_cores[slots])
     more = all_of_it & ~no_more
     np.add.at(arrays.pinned, slots, np.where(more, 1, -1))
     arrays.pinned[slots] = np.clip(arrays.pinned[slots], 0, MOST_PINNED)

@@ -53,9 +53,10 @@ class BandOptions:
     Attributes
     ----------
     hold_cpu, hold_memory
-        A new target is published when it differs by more than this from the one applied.
-    rise_memory
-        The same for memory that must rise: missing memory kills, so this is less.
+        A lower target is published when it differs by more than this from the one applied.
+    rise_cpu, rise_memory
+        The same for a higher one. This is less: missing memory kills, and CPU that is held by more than the tolerance
+        of a violation below what is wanted is short.
     half_width
         How far the band reaches to each side of the target. Below the holds: what was moved must lie outside.
     hold_guess
@@ -65,6 +66,7 @@ class BandOptions:
 
     hold_cpu: float = 0.15
     hold_memory: float = 0.10
+    rise_cpu: float = 0.05
     rise_memory: float = 0.02
     half_width: float = 0.01
     hold_guess: float = 0.20

@@ -44,6 +44,7 @@ OTHER = {
     "--wait-for-room": "15m",
     "--hold-cpu": "0.6",
     "--hold-memory": "0.6",
+    "--rise-cpu": "0.5",
     "--rise-memory": "0.3",
     "--band": "0.1",
     "--hold-guess": "0.9",

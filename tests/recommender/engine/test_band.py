@@ -16,11 +16,13 @@ NEVER = np.full((1, 3, 2), NAN)
 
 CASES = {
     "nothing is in force: what is wanted": ([1.0, 100.0], [NAN, NAN], [1.0, 100.0]),
-    "a small change is not worth an update": ([1.1, 95.0], [1.0, 100.0], [1.0, 100.0]),
+    "a small change is not worth an update": ([0.9, 95.0], [1.0, 100.0], [1.0, 100.0]),
     "CPU moves alone, memory keeps what it has": ([2.0, 95.0], [1.0, 100.0], [2.0, 100.0]),
+    "nor is CPU that lacks what is not yet a violation": ([1.05, 100.0], [1.0, 100.0], [1.0, 100.0]),
+    "CPU that lacks more rises, sooner than it would fall": ([1.06, 100.0], [1.0, 100.0], [1.06, 100.0]),
     "memory that must rise a little, rises": ([1.0, 103.0], [1.0, 100.0], [1.0, 103.0]),
     "when CPU moves, memory that wants a trifle more gets it": ([2.0, 101.0], [1.0, 100.0], [2.0, 101.0]),
-    "and CPU that wants a trifle more keeps what it has": ([1.1, 103.0], [1.0, 100.0], [1.0, 103.0]),
+    "and CPU that wants a trifle more keeps what it has": ([1.04, 103.0], [1.0, 100.0], [1.0, 103.0]),
     "memory falls when it is worth it": ([1.0, 85.0], [1.0, 100.0], [1.0, 85.0]),
     "an unknown resource stays unknown": ([NAN, 85.0], [NAN, 100.0], [NAN, 85.0]),
 }
@@ -53,7 +55,8 @@ def test_a_request_that_was_left_behind_is_outside_the_band_and_one_that_was_not
     target = held(wanted, applied, OPTIONS)
     lower, _, upper = around(target, OPTIONS).transpose(1, 0, 2)
     inside = (applied >= lower) & (applied <= upper)
-    moved = np.abs(wanted / applied - 1.0) > np.array([OPTIONS.hold_cpu, OPTIONS.hold_memory])
+    moved = wanted / applied - 1.0 > np.array([OPTIONS.rise_cpu, OPTIONS.rise_memory])
+    moved |= 1.0 - wanted / applied > np.array([OPTIONS.hold_cpu, OPTIONS.hold_memory])
     assert not (inside & moved).any()
     assert inside[target == applied].all()
 

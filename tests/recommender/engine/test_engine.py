@@ -15,7 +15,7 @@ from recommender.engine.engine import Engine
 from recommender.engine.keeping import keep
 from recommender.engine.keys import Ended, Group, Instance, Rules, WorkloadKey
 from recommender.engine.seen import GroupStart, Nothing, Samples, Seen
-from recommender.engine.situation import DOUBTS, SILENT, TOO_LITTLE
+from recommender.engine.situation import DOUBTS, PINNED_SAMPLES, SILENT, TOO_LITTLE
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
 from recommender.policies.demand_curve import DemandCurve
@@ -62,6 +62,18 @@ def test_once_the_forecast_speaks_it_says_why_and_a_target_that_stands_is_the_ve
     assert why.forecast[CPU] > 0.4
     played.step()
     assert played.targets[MAIN] is target
+
+
+@pytest.mark.parametrize(("cores", "pinned"), [(1.25, PINNED_SAMPLES - 1), (0.8, 7), (1.0, 7)])
+def test_after_a_raise_another_sample_tells_whether_more_is_wanted(cores: float, pinned: int) -> None:
+    """Else one that is given what it wants is given more at once, and that has to be taken back."""
+    engine = an_engine()
+    seen = Seen({MAIN: Rules()}, {A: running(requests=(1.0, GIB))}, Samples.of([(A, Sample(NOW_S, 1.0, GIB))]))
+    engine.step(NOW_S, seen, Report())
+    arrays, slot = engine.fleet.arrays, engine.fleet.members[A].slot
+    arrays.pinned[slot] = 7
+    engine.step(NOW_S + 15.0, Seen(containers={A: running(requests=(cores, GIB))}), Report())
+    assert arrays.pinned[slot] == pinned
 
 
 def test_a_group_of_which_nothing_can_be_said_has_no_target() -> None:

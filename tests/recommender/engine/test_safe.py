@@ -73,7 +73,7 @@ def test_nothing_is_left_behind_where_what_stands_is_as_good_or_nothing_stands_o
     assert safe(NOTHING, small) is None
     target = safe((0.1, 0.57 * GIB), small)
     assert target is not None
-    nearly = (float(target.target[CPU]) * 0.9, float(target.target[MEMORY]) * 0.99)
+    nearly = (float(target.target[CPU]) * 0.96, float(target.target[MEMORY]) * 0.99)
     assert safe(nearly, small) is None
     assert (held(target.target[np.newaxis], np.array([nearly]), OPTIONS.band) == nearly).all()
 

@@ -33,6 +33,7 @@ from harm_bench.simulated.pods import (
 )
 from harm_bench.simulated.tally import Tally
 from harm_bench.usage import HOUR_S, MINUTE_S, noisy, periodic, phases, steady, step, wave
+from harm_bench.worlds import WORLDS, Cell, workload_of
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.records import CPU, MEMORY, Amounts
 
@@ -112,6 +113,21 @@ def test_a_steady_load_is_resized_twice_an_hour_at_most() -> None:
     play.until(2.0)
     for world, updates in zip(worlds, before, strict=True):
         assert tally_of(world).updates - updates <= 2 * len(world.pods)
+
+
+def test_a_training_job_whose_limit_is_its_request_is_not_held_to_what_its_earlier_runs_were_held_to() -> None:
+    """What its limit cuts off it cannot show: learned as it is seen, half a core would do for ever where one is wanted.
+
+    The default recommender reserves two and a half times what is used.
+    """
+    cell = Cell("InPlaceOrRecreate", "Guaranteed", "Job")
+    for round_s in (15.0, 60.0):
+        play = Play("ours", [workload_of(WORLDS["phases of training"], cell, 0, 0)], round_s=round_s)
+        first = play.until(16.0).tally()
+        whole = play.until(24.0).tally()
+        ran_s = whole.ran_s - first.ran_s
+        assert whole.below_cpu_s - first.below_cpu_s <= 0.02 * ran_s, round_s
+        assert whole.slack[CPU] - first.slack[CPU] <= 0.5 * (whole.used[CPU] - first.used[CPU]), round_s
 
 
 def test_one_step_of_the_load_evicts_each_pod_once() -> None:

@@ -1,0 +1,83 @@
+"""What a container is taken to want whose limit cuts off what it uses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from recommender.engine.container_arrays import BY_CLASS
+from recommender.engine.fleet import Fleet
+from recommender.engine.judging import judge
+from recommender.engine.keys import Instance
+from recommender.engine.member import NewContainer
+from recommender.engine.seen import Samples
+from recommender.engine.tally import Report
+from recommender.engine.throttling import NOISE_SAMPLES, WANTED, at_limit, wanted_cores, wants_as_much
+from recommender.policies.class_runs import FIRST_LEVEL, ClassRuns
+from recommender.policies.histogram import HistogramSession
+from recommender.records import CPU, Sample
+from tests.fakes.records import MODEL
+from tests.recommender.engine.worked import GIB, NOW_S, World
+
+A = Instance("ns", "uid-a", "main")
+
+
+def test_a_container_is_at_its_limit_within_a_hundredth_and_never_without_one() -> None:
+    used = np.array([1.0, 0.995, 0.98, 1.02, 5.0])
+    assert at_limit(used, np.array([1.0, 1.0, 1.0, 1.0, math.nan])).tolist() == [True, True, False, True, False]
+
+
+def test_it_wants_as_much_as_it_used_when_it_had_room_for_more() -> None:
+    assert wants_as_much(np.full(3, 1.0), np.array([1.005, 1.5, math.nan])).tolist() == [True, False, False]
+
+
+def test_from_the_second_sample_in_a_row_on_more_is_wanted_than_is_used() -> None:
+    assert wanted_cores(np.full(4, 0.8), np.arange(4)).tolist() == pytest.approx([0.8, 0.8, 1.0, 1.0])
+
+
+def lived(limit: float, *cores: float) -> tuple[Fleet, int]:
+    """A container with a limit, after samples of a second each; and its slot."""
+    fleet = Fleet(MODEL, 1.0, 30, lambda _: NewContainer(None, HistogramSession(), started_s=0.0))
+    for t, cpu_cores in enumerate(cores):
+        fleet.observe(Samples.of([(A, Sample(float(t), cpu_cores, 1e9))]))
+        fleet.arrays.limits[fleet.members[A].slot] = limit, math.nan
+    return fleet, fleet.members[A].slot
+
+
+def test_what_a_limit_cuts_off_is_learned_as_more_than_was_used() -> None:
+    fleet, slot = lived(0.5, 0.1, 0.5, 0.5, 0.5, 0.1, 0.5)
+    assert fleet.curves.curve(slot).levels[:, CPU] == pytest.approx([0.1, 0.5, 0.625, 0.625, 0.1, 0.5])
+    assert fleet.rows.latest(slot, 6)[0][:, CPU].tolist() == [0.1, 0.5, 0.5, 0.5, 0.1, 0.5], "phases see what was used"
+    assert fleet.arrays.used[slot, CPU] == 0.5
+    assert fleet.past.first_cores[slot] == pytest.approx(0.5), "of the stage that it is in"
+
+
+def test_without_a_limit_or_below_it_what_is_learned_is_what_was_used() -> None:
+    for limit in (math.nan, 0.6):
+        fleet, slot = lived(limit, 0.1, 0.5, 0.5, 0.5)
+        assert fleet.curves.curve(slot).levels[:, CPU] == pytest.approx([0.1, 0.5, 0.5, 0.5])
+
+
+def test_runs_whose_limit_is_much_too_low_show_what_is_wanted_in_the_end() -> None:
+    """Each next one has for its limit the most that those before it were taken to want; 0.9 cores are wanted."""
+    limit, limits = 0.3, []
+    for _ in range(7):
+        fleet, slot = lived(limit, *[min(0.9, limit)] * 4)
+        limit = float(fleet.curves.curve(slot).levels[:, CPU].max())
+        limits.append(limit)
+    assert limits[:5] == pytest.approx([0.3 * WANTED**n for n in range(1, 6)])
+    assert limits[5:] == pytest.approx([0.9, 0.9 * WANTED])
+    assert lived(limits[-1], *[0.9] * 4)[0].curves.curve(0).levels[:, CPU] == pytest.approx([0.9] * 4)
+
+
+def test_a_class_that_holds_its_runs_to_their_limits_violates_although_no_use_is_above_any() -> None:
+    world, runs = World(), ClassRuns()
+    world.groups.applied[0], world.groups.given[0] = True, (1.0, GIB)
+    slot = world.add(had=(1.0, GIB), limits=(1.0, GIB), used=(1.0, GIB), decided_by=BY_CLASS)
+    world.fleet.by_slot[slot].runs = runs
+    for throttled, higher in ((NOISE_SAMPLES - 1, False), (NOISE_SAMPLES, True)):
+        world.fleet.arrays.throttled[slot], runs.level = throttled, FIRST_LEVEL
+        judge(world.fleet, world.groups, np.array([slot]), (0.05, 0.05), Report(), NOW_S)
+        assert (runs.level > FIRST_LEVEL) == higher
