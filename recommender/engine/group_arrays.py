@@ -26,7 +26,7 @@ PEAK_DAYS = 8
 """For so many days the most memory that was used is known: as long as the default recommender looks back."""
 
 FULL_S = HOUR_S
-"""A node that had no room is taken for full for so long: the updater evicts what it has no room for."""
+"""A node that had no room is taken for full for so long, where the updater evicts what it has no room for."""
 
 ABOUT = 1.02
 """A peak that is exceeded by less is the same one."""
@@ -48,7 +48,7 @@ class GroupArrays(SlotArrays):
     ----------
     alive
         A group is there.
-    applied, evicts, limits_follow, repeats, declared_cores, shares
+    applied, evicts, limits_follow, repeats, declared_cores, shares, evictable
         See `keys.Rules`.
     published
         (n, 2): the target in force, before the limits of users and operators; NaN where there is none.
@@ -94,6 +94,7 @@ class GroupArrays(SlotArrays):
     repeats: BoolArray
     declared_cores: FloatArray
     shares: BoolArray
+    evictable: BoolArray
     published: FloatArray
     given: FloatArray
     changed_s: FloatArray
@@ -136,6 +137,7 @@ class GroupArrays(SlotArrays):
                 "peak_age_s": 0.0,
                 "deferred_since_s": np.inf,
                 "declared_cores": np.nan,
+                "evictable": True,
                 "said_doubt": -1,
                 "news": 0,
                 "vital": 0,
@@ -181,9 +183,9 @@ class GroupArrays(SlotArrays):
         return np.where(now_s - self.killed_s < KILL_MEMORY_S, self.kill_floor_bytes, 0.0)
 
     def lacks_room(self, now_s: float) -> BoolArray:
-        """bool (n,): a resize waits for room on a node, or one lately had to."""
-        lacks: BoolArray = (self.deferred_since_s < np.inf) | (now_s - self.last_deferred_s < FULL_S)
-        return lacks
+        """bool (n,): a resize waits for room on a node, or one lately had to of a pod that is evicted for the next."""
+        lately: BoolArray = self.evictable & (now_s - self.last_deferred_s < FULL_S)
+        return lately | (self.deferred_since_s < np.inf)
 
     def changed_so_often(self, number: int, now_s: float) -> BoolArray:
         """bool (n, 2): a resource of the target changed so many times within the last hour, or more often.

@@ -95,7 +95,7 @@ class Groups:
         """What becomes of what is published for a group."""
         slot = self.slots[group]
         self.history[slot].memory_interval_s = rules.memory_interval_s
-        for name in ("applied", "evicts", "limits_follow", "repeats", "declared_cores", "shares"):
+        for name in ("applied", "evicts", "limits_follow", "repeats", "declared_cores", "shares", "evictable"):
             getattr(self.arrays, name)[slot] = getattr(rules, name)
 
     def remove(self, group: Group) -> None:

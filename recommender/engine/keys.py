@@ -59,6 +59,8 @@ class Rules(NamedTuple):
         What its owner requests for each of its containers; NaN where that is not known.
     shares
         Its containers share the CPU of their nodes.
+    evictable
+        One of its pods may be evicted because a node has no room for its resize.
     """
 
     applied: bool = True
@@ -68,6 +70,7 @@ class Rules(NamedTuple):
     memory_interval_s: float | None = None
     declared_cores: float = math.nan
     shares: bool = False
+    evictable: bool = True
 
 
 class Ended(NamedTuple):

@@ -80,7 +80,8 @@ class Situation:
     had
         float64 (n, 2): the most that one of the containers requests now.
     deferred_s
-        float64 (n,): for how long a resize has waited for room on a node; 0 where none does.
+        float64 (n,): for how long a resize has waited for room on a node, for which a pod may be evicted; 0 where none
+        does.
     evicts
         bool (n,): a change makes its pods, or starts its containers, anew; or may, since a node has no room for it.
     limits_follow
@@ -203,7 +204,7 @@ def look(
     most = _most(wanted, owner, n)
     promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
     promised &= np.where(expected, coming_promised, runs > 0)
-    evicts = groups.evicts | groups.lacks_room(now_s)
+    evicts = groups.evicts | (groups.evictable & groups.lacks_room(now_s))
     experienced = (np.bincount(owner, seen_before, minlength=n) > 0) | expected
     return Situation(
         now_s=now_s,
@@ -224,7 +225,7 @@ def look(
         estimate=groups.known,
         days=groups.known_days,
         had=groups.had,
-        deferred_s=np.maximum(0.0, now_s - groups.deferred_since_s),
+        deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
         evicts=evicts,
         limits_follow=groups.limits_follow,
         violations=groups.violation_ratio(),

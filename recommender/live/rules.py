@@ -41,6 +41,7 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
         shares=bool(shares(vpa)),
+        evictable=vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0),
     )
 
 

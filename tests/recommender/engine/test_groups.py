@@ -157,11 +157,13 @@ def test_the_rules_of_a_group_stand_beside_those_of_the_others() -> None:
     groups = Groups()
     for group in (MAIN, SIDE):
         groups.add(group, Nothing().group(group), NOW_S, MARGIN)
-    groups.rule(MAIN, Rules(applied=False, evicts=True, limits_follow=True, repeats=True, memory_interval_s=60.0))
+    unlike = Rules(applied=False, evicts=True, limits_follow=True, repeats=True, evictable=False, memory_interval_s=60.0)
+    groups.rule(MAIN, unlike)
     groups.rule(SIDE, Rules())
     main, side = groups.slots[MAIN], groups.slots[SIDE]
-    marks = groups.arrays.applied, groups.arrays.evicts, groups.arrays.limits_follow, groups.arrays.repeats
-    assert [(bool(mark[main]), bool(mark[side])) for mark in marks] == [(False, True)] + [(True, False)] * 3
+    for mark in ("applied", "evicts", "limits_follow", "repeats", "evictable"):
+        of_both = getattr(groups.arrays, mark)[[main, side]].tolist()
+        assert of_both == [getattr(unlike, mark), not getattr(unlike, mark)], mark
     assert (groups.history[main].memory_interval_s, groups.history[side].memory_interval_s) == (60.0, None)
 
 

@@ -67,6 +67,18 @@ def test_where_a_node_has_no_room_a_change_may_evict_for_an_hour() -> None:
     assert seen(world, now_s=NOW_S + 700.0).evicts.tolist() == [False] * 3
 
 
+def test_who_is_never_evicted_goes_on_asking_for_what_it_wants_of_a_full_node() -> None:
+    world = World()
+    world.add()
+    world.groups.evictable[0] = False
+    world.groups.deferred_since_s[0] = world.groups.last_deferred_s[0] = NOW_S - 600.0
+    found = seen(world)
+    assert (found.evicts[0], found.deferred_s[0]) == (False, 0.0)
+    assert world.groups.lacks_room(NOW_S)[0], "what the node withholds is not held against the forecast"
+    world.groups.deferred_since_s[0] = np.inf
+    assert not world.groups.lacks_room(NOW_S)[0]
+
+
 def test_of_equal_ones_the_first_leads_and_one_to_come_leads_nobody() -> None:
     world = World()
     first = world.add(wanted=(1.0, GIB))

@@ -72,6 +72,18 @@ def test_in_place_evicts_all_the_same_where_the_qos_class_would_change_or_a_cont
     assert rules(in_mode("InPlaceOrRecreate"), resizePolicy=restarts).evicts
 
 
+@pytest.mark.parametrize(
+    ("mode", "min_replicas", "evictable"),
+    [("InPlaceOrRecreate", None, True), ("InPlaceOrRecreate", 1, True), ("InPlaceOrRecreate", 2, False),
+     ("InPlace", 1, False), ("Recreate", 1, True)],
+)  # fmt: skip
+def test_a_full_node_evicts_nobody_in_mode_in_place_nor_of_a_group_smaller_than_its_vpa_asks_for(
+    mode: str, min_replicas: int | None, evictable: bool
+) -> None:
+    vpa = a_vpa(updatePolicy={"updateMode": mode} | ({"minReplicas": min_replicas} if min_replicas else {}))
+    assert rules(read_vpa(vpa)).evictable is evictable
+
+
 def test_a_memory_limit_goes_along_where_there_is_one_and_the_policy_lets_it() -> None:
     assert rules(in_mode("InPlace"), GUARANTEED).limits_follow
     assert not rules(in_mode("InPlace")).limits_follow
