@@ -157,7 +157,9 @@ def test_the_rules_of_a_group_stand_beside_those_of_the_others() -> None:
     groups = Groups()
     for group in (MAIN, SIDE):
         groups.add(group, Nothing().group(group), NOW_S, MARGIN)
-    unlike = Rules(applied=False, evicts=True, limits_follow=True, repeats=True, evictable=False, memory_interval_s=60.0)
+    unlike = Rules(
+        applied=False, evicts=True, limits_follow=True, repeats=True, evictable=False, memory_interval_s=60.0
+    )
     groups.rule(MAIN, unlike)
     groups.rule(SIDE, Rules())
     main, side = groups.slots[MAIN], groups.slots[SIDE]
