@@ -340,8 +340,8 @@ class Containers:
         arrays = self.arrays
         labels = self._told_phases(slots, usage)
         self.rows.append(slots, usage, labels)
-        self._foresee(slots, usage, labels)
         wanted = np.column_stack([self._wanted_cores(slots, usage[:, CPU]), usage[:, MEMORY]])
+        self._foresee(slots, wanted, labels)
         self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), wanted)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, wanted[:, CPU].copy())

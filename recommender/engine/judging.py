@@ -8,8 +8,8 @@ from recommender.engine.container_arrays import BY_CLASS, SEEN_BEFORE
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
-from recommender.engine.throttling import NOISE_SAMPLES, at_limit, wants_as_much
-from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.engine.throttling import at_limit, wanted_cores, wants_as_much
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 PINNED_FROM = 0.95
 """From this share of what it has on, a container is taken to use all of it."""
@@ -56,13 +56,14 @@ def judge(
     looked_at = ~groups.applied[owner] & ~np.isnan(given).all(axis=1)
     had = np.where(looked_at[:, np.newaxis], given, had)
     judged = np.flatnonzero(ours | looked_at)
-    above, throttled = used > had * VIOLATION_TOLERANCE, arrays.throttled[slots] >= NOISE_SAMPLES
-    groups.judge(owner[judged], above[judged])
+    groups.judge(owner[judged], used[judged] > had[judged] * VIOLATION_TOLERANCE)
+    wanted = np.column_stack([wanted_cores(used[:, CPU], arrays.throttled[slots]), used[:, MEMORY]])
     forecast = judged[~np.isin(arrays.decided_by[slots[judged]], SEEN_BEFORE)]
-    fleet.hold(slots[forecast], used[forecast], had[forecast])
+    fleet.hold(slots[forecast], wanted[forecast], had[forecast])
+    short = wanted[:, CPU] > had[:, CPU] * VIOLATION_TOLERANCE
     for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
-            runs.judge(bool(above[at, CPU] | throttled[at]), target_violation[CPU])
+            runs.judge(bool(short[at]), target_violation[CPU])
     report.judge(used[judged], had[judged])
 
 

@@ -26,10 +26,13 @@ class Room:
         What the nodes offer that it may run on; without any, nothing is known and nothing is cut.
     quota
         The most that it may request; infinite where nothing limits it.
+    where_it_runs_cores
+        The most CPU that its targets may be together and not be put off by its node; infinite where nothing would be.
     """
 
     nodes: tuple[Amounts, ...] = ()
     quota: Amounts = (math.inf, math.inf)
+    where_it_runs_cores: float = math.inf
 
 
 def fit_room(
@@ -43,7 +46,8 @@ def fit_room(
 
     All targets of a resource shrink by the same share, and lower bounds follow, on the node that asks for the mildest
     cut. None shrinks below its minAllowed, which the updater would raise it to again; for a node's sake none shrinks
-    below what its container uses either. Quota takes that too: what stands fits it, more may be lost altogether.
+    below what its container uses either. Quota takes that too: what stands fits it, more may be lost altogether. The
+    node that it runs on takes it as well: it would put the resize off.
 
     Parameters
     ----------
@@ -61,7 +65,9 @@ def fit_room(
     fitted = [_cut(one, "LargestNode", shares, least(one.container, used.get(one.container, NO_USE)))
               for one in recommendations]  # fmt: skip
     shares = _shares(_wanted(fitted), beside, room.quota)
-    return tuple(_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted)
+    fitted = [_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted]
+    shares = _shares(_wanted(fitted), NO_USE, (room.where_it_runs_cores, math.inf))
+    return tuple(_cut(one, "Node", shares, least(one.container, NO_USE)) for one in fitted)
 
 
 def _wanted(recommendations: Sequence[ContainerRecommendation]) -> Amounts:

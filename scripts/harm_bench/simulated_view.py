@@ -30,7 +30,7 @@ from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
 from recommender.policies.room import Room
-from recommender.records import ContainerRecommendation, Sample
+from recommender.records import CPU, ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}
@@ -98,7 +98,14 @@ class SimulatedView:
         return Room(tuple({self._workloads[_owner_of(pod)].node.allocatable for pod in pods}))
 
     def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
-        return {}
+        now_s = self._cluster.now_s
+        return {
+            _node_of(workload, pod): 0.0
+            if any(window.holds(now_s) for window in workload.node.full)
+            else workload.node.allocatable[CPU] - sum(np.nan_to_num(one.has.requests[CPU]) for one in pod.containers)
+            for workload in self._cluster.workloads
+            for pod in workload.live
+        }
 
     def publish(
         self,
@@ -188,7 +195,7 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
         annotations={},
         owner=owner,
         phase=pod.phase,
-        node=f"{workload.namespace}-{pod.replica}",
+        node=_node_of(workload, pod),
         scheduler_name="default-scheduler",
         node_selector={},
         tolerations=(),
@@ -203,6 +210,11 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
             restarts=any(container.restart_for for container in workload.containers),
         ),
     )
+
+
+def _node_of(workload: Workload, pod: Pod) -> str:
+    """Each is on a node of its own."""
+    return f"{workload.namespace}-{pod.replica}"
 
 
 def _has_limits_only(container: ContainerSpec) -> bool:

@@ -65,6 +65,8 @@ class World:
         it must be less.
     restarts_every_h
         The recommender ends in good order and begins again so often.
+    run_s
+        How long a run of a Job takes.
     """
 
     name: str
@@ -78,6 +80,7 @@ class World:
     full: tuple[Window, ...] = ()
     distort: Distort = as_it_is
     restarts_every_h: float = math.inf
+    run_s: float = RUN_S
 
 
 def at(hour: float) -> float:
@@ -90,9 +93,10 @@ def between(from_h: float, until_h: float) -> Window:
 
 FLAT = steady(0.5, GIB)
 LOADING = phases([(10 * MINUTE_S, (1.0, 4 * GIB)), (math.inf, (0.5, 0.5 * GIB))])
-TRAINING = phases(
-    [(5 * MINUTE_S, (1.0, 0.6 * GIB)), *3 * [(10 * MINUTE_S, (0.25, 1.5 * GIB)), (3 * MINUTE_S, (0.9, 2 * GIB))]]
-)
+START = (5 * MINUTE_S, (1.0, 0.6 * GIB))
+EPOCH = [(10 * MINUTE_S, (0.25, 1.5 * GIB)), (3 * MINUTE_S, (0.9, 2 * GIB))]
+TRAINING, LONG_TRAINING = phases([START, *3 * EPOCH]), phases([START, *150 * EPOCH])
+FULL = between(6, 6.5), between(12, 13), between(18, 18.2)
 WORLDS = {
     world.name: world
     for world in (
@@ -111,6 +115,7 @@ WORLDS = {
         World("metrics lost", periodic((0.2, GIB), (0.8, 2 * GIB), HOUR_S), distort=silent(between(12.2, 13.2))),
         World("a clock ahead", FLAT, distort=clock_ahead(between(12, 12.1), HOUR_S)),
         World("negative samples", FLAT, distort=negative(between(12, 12.1))),
+        World("node full under a long job", LONG_TRAINING, kinds=("Job",), full=FULL, run_s=math.inf),
         World("kubelet defers", step((0.1, 0.5 * GIB), (0.8, 2 * GIB), at(12.1)), full=(between(12, 13),)),
     )
 }
@@ -158,7 +163,7 @@ def workload_of(world: World, cell: Cell, number: int, seed: int) -> Workload:
         containers=[spec],
         vpa=Autoscaler(cell.mode, min_replicas=1 if job else None),
         node=Node(full=world.full),
-        runs_for_s=RUN_S,
+        runs_for_s=world.run_s,
         again_after_s=BETWEEN_RUNS_S,
         scales=world.scales,
         rollouts=world.rollouts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +13,7 @@ from recommender.engine.tally import Report
 from recommender.live.outside.writers import Writers
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
+from recommender.live.writing.node_room import NodeRoom
 from recommender.live.writing.status import Status, beside, conditions_of, signature_of, standing
 from recommender.policies.constraints import SharedLimits, constrain, integer_cpu_containers
 from recommender.policies.room import fit_room
@@ -34,10 +35,11 @@ class Publisher:
         self, view: View, limits: SharedLimits, engine: Engine, clock: Callable[[], float], writers: Writers
     ) -> None:
         self._view, self._limits, self._engine = view, limits, engine
-        self._clock, self._writers = clock, writers
+        self._clock, self._writers, self._nodes = clock, writers, NodeRoom(view)
 
-    def publish(self, states: Iterable[VpaState], report: Report) -> None:
+    def publish(self, states: Collection[VpaState], report: Report) -> None:
         """Statuses in the order of the VPAs; those that say the same as last time are not even made."""
+        self._nodes.begin(states)
         drafts: list[Status] = []
 
         def draft_of(state: VpaState) -> None:
@@ -103,6 +105,7 @@ class Publisher:
         limits = self._limits.within(state.vpa.key.namespace)
         wanted = _constrained(state, limits)
         used = {one.container: self._engine.used(state.groups[one.container]) for one in wanted}
+        room = replace(room, where_it_runs_cores=self._nodes.most_cores(state, wanted, self._clock()))
         recommendations = fit_room(wanted, beside(state), room, state.vpa.policy_for, used)
         if recommendations != wanted:
             signature = None  # it depends on what is used, too, and is looked at anew

@@ -33,7 +33,7 @@ from harm_bench.simulated.pods import (
 )
 from harm_bench.simulated.tally import Tally
 from harm_bench.usage import HOUR_S, MINUTE_S, noisy, periodic, phases, steady, step, wave
-from harm_bench.worlds import WORLDS, Cell, workload_of
+from harm_bench.worlds import LONG_TRAINING, WORLDS, Cell, World, between, workload_of
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.records import CPU, MEMORY, Amounts
 
@@ -128,6 +128,17 @@ def test_a_training_job_whose_limit_is_its_request_is_not_held_to_what_its_earli
         ran_s = whole.ran_s - first.ran_s
         assert whole.below_cpu_s - first.below_cpu_s <= 0.02 * ran_s, round_s
         assert whole.slack[CPU] - first.slack[CPU] <= 0.5 * (whole.used[CPU] - first.used[CPU]), round_s
+
+
+def test_a_job_that_has_run_for_hours_is_not_evicted_for_a_raise_that_its_node_has_no_room_for() -> None:
+    """The updater evicts at once whom the kubelet puts off for the second time."""
+    world = World("", LONG_TRAINING, kinds=("Job",), full=(between(1.5, 2.0), between(3.0, 4.0)), run_s=math.inf)
+    job = workload_of(world, Cell("InPlaceOrRecreate", "Burstable", "Job"), 0, 0)
+    play = Play("ours", [job]).until(2.0)
+    before = play.tally().updates
+    assert before > 0
+    assert play.until(5.0).tally().evictions == 0
+    assert play.tally().updates > before + 5, "and it is resized on where there is room"
 
 
 def test_one_step_of_the_load_evicts_each_pod_once() -> None:

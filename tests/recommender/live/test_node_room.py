@@ -1,0 +1,142 @@
+"""What pods may be raised to where they run: a worked node, and what others were promised of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recommender.cluster.objects.pods import Pod, read_pod
+from recommender.cluster.objects.vpa import read_vpa
+from recommender.engine.rails import OLD_S
+from recommender.live.view.view import SelectedPods
+from recommender.live.vpa_state import VpaState
+from recommender.live.writing.node_room import NodeRoom
+from recommender.records import ContainerRecommendation
+from tests.fakes.records import GIB, Records, a_vpa
+
+NOW_S = 1_000_000.0
+
+
+def on(node: str, cores: float | None, name: str = "p", phase: str = "Running", age_s: float = 60.0) -> Pod:
+    """A pod of one container that requests so many cores, and a GiB."""
+    requests = {"memory": "1Gi"} | ({} if cores is None else {"cpu": f"{cores * 1000:.0f}m"})
+    started = f"1970-01-12T{13 - int(age_s // 3600):02}:46:40Z"
+    return read_pod(
+        {
+            "metadata": {"namespace": "ns", "name": name, "uid": name},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "resources": {"requests": requests}}]},
+            "status": {"phase": phase, "startTime": started},
+        }
+    )
+
+
+def with_pods(*pods: Pod, name: str = "job", mode: str = "InPlaceOrRecreate") -> VpaState:
+    state = VpaState(read_vpa(a_vpa(name, updatePolicy={"updateMode": mode})))
+    state.selection = SelectedPods(pods, {})
+    state.targets = {"main": None}  # type: ignore[dict-item]  # names are all that is looked at
+    return state
+
+
+def wanting(cores: float, lower: float | None = None, upper: float | None = None) -> list[ContainerRecommendation]:
+    bounds = ((cores if one is None else one, GIB) for one in (lower, upper))
+    return [ContainerRecommendation("main", (cores, GIB), *bounds, (cores, GIB))]
+
+
+def most(spare: Mapping[str, float], state: VpaState, wanted: list[ContainerRecommendation]) -> float:
+    view = Records()
+    view.spare = dict(spare)
+    room = NodeRoom(view)
+    room.begin([state])
+    return room.most_cores(state, wanted, NOW_S)
+
+
+def test_a_pod_may_have_what_it_has_and_what_its_node_has_left() -> None:
+    assert most({"n0": 0.3}, with_pods(on("n0", 0.2)), wanting(1.0)) == pytest.approx(0.5)
+    assert most({"n0": 0.0}, with_pods(on("n0", 0.2)), wanting(1.0)) == pytest.approx(0.2)
+    assert most({"n0": -0.1}, with_pods(on("n0", 0.2)), wanting(1.0)) == pytest.approx(0.2)
+    assert most({"n0": 0.3}, with_pods(on("n0", None)), wanting(1.0)) == pytest.approx(0.3)
+
+
+HELD_BACK_BY_NOBODY: dict[str, tuple[VpaState, list[ContainerRecommendation]]] = {
+    "it is to have no more": (with_pods(on("n0", 1.0)), wanting(1.0)),
+    "within its bounds nobody resizes it": (with_pods(on("n0", 0.2)), wanting(1.0, lower=0.1)),
+    "its node is not known": (with_pods(on("n9", 0.2)), wanting(1.0)),
+    "it has no node yet": (with_pods(on("", 0.2)), wanting(1.0)),
+    "it is done": (with_pods(on("n0", 0.2, phase="Succeeded")), wanting(1.0)),
+    "each change makes it anew, on any node": (with_pods(on("n0", 0.2), mode="Recreate"), wanting(1.0)),
+    "nobody changes it": (with_pods(on("n0", 0.2), mode="Off"), wanting(1.0)),
+}
+
+
+@pytest.mark.parametrize("why", HELD_BACK_BY_NOBODY)
+def test_nothing_is_held_back_where_no_resize_would_wait(why: str) -> None:
+    assert most({"n0": 0.0}, *HELD_BACK_BY_NOBODY[why]) == math.inf
+
+
+def test_an_old_pod_is_updated_whatever_its_bounds_say() -> None:
+    old = with_pods(on("n0", 0.2, age_s=OLD_S))
+    assert most({"n0": 0.0}, old, wanting(1.0, lower=0.1)) == pytest.approx(0.2)
+
+
+def test_of_several_pods_the_fullest_node_counts_but_takes_from_nobody_what_it_has() -> None:
+    state = with_pods(on("n0", 0.2, "a"), on("n1", 0.6, "b"))
+    assert most({"n0": 0.9, "n1": 0.2}, state, wanting(1.0)) == pytest.approx(0.8)
+    assert most({"n0": 0.1, "n1": 0.2}, state, wanting(1.0)) == pytest.approx(0.6)
+
+
+def test_what_one_was_promised_is_not_promised_to_the_next_one_until_it_wants_less() -> None:
+    view = Records()
+    view.spare = {"n0": 1.0}
+    first, second = (with_pods(on("n0", 0.2, name), name=name) for name in ("a", "b"))
+    room = NodeRoom(view)
+    for of_first in (1.2, 0.9):  # the updater has done nothing yet in the second round
+        room.begin([first, second])
+        assert room.most_cores(first, wanting(0.9), NOW_S) == pytest.approx(of_first)
+        assert room.most_cores(second, wanting(0.9), NOW_S) == pytest.approx(0.5)
+    first.selection, view.spare = SelectedPods([on("n0", 0.9, "a")], {}), {"n0": 0.3}
+    room.begin([first, second])
+    assert room.most_cores(second, wanting(0.9), NOW_S) == pytest.approx(0.5), "it has it by now: nothing is new"
+    room.begin([first, second])
+    assert room.most_cores(first, wanting(0.1), NOW_S) == math.inf
+    first.selection, view.spare = SelectedPods([on("n0", 0.1, "a")], {}), {"n0": 1.1}
+    room.begin([first, second])
+    assert room.most_cores(second, wanting(0.9), NOW_S) == pytest.approx(1.3)
+
+
+def test_nobody_is_looked_at_while_nobody_wants_more() -> None:
+    class Counting(Records):
+        looked = 0
+
+        def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
+            self.looked += 1
+            return super().spare_cores(nodes, but)
+
+    view = Counting()
+    room, states = NodeRoom(view), [with_pods(on("n0", 0.2, name), name=name) for name in "abc"]
+    for cores, looked in ((0.1, 0), (0.9, 1)):
+        room.begin(states)
+        for state in states:
+            room.most_cores(state, wanting(cores), NOW_S)
+        assert view.looked == looked
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 4.0)), min_size=1, max_size=6), st.floats(0.0, 2.0))
+def test_whatever_is_wanted_of_a_node_all_that_is_recommended_fits_it(
+    pods: list[tuple[float, float]], spare: float
+) -> None:
+    view = Records()
+    view.spare = {"n0": spare}
+    room = NodeRoom(view)
+    states: list[Any] = [with_pods(on("n0", round(has, 3), f"p{n}"), name=f"p{n}") for n, (has, _) in enumerate(pods)]
+    for _ in range(2):
+        room.begin(states)
+        more = 0.0
+        for state, (has, wants) in zip(states, pods, strict=True):
+            given = min(wants, room.most_cores(state, wanting(wants), NOW_S))
+            more += max(0.0, given - round(has, 3))
+        assert more <= spare + 1e-9
