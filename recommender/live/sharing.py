@@ -10,6 +10,7 @@ from recommender.engine.tally import Report
 from recommender.live.rules import shares
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
+from recommender.records import CPU
 
 
 class Sharing:
@@ -30,7 +31,8 @@ class Sharing:
                 words = f"{SHARES}: {said[:40]!r} is none of {', '.join(WAYS_TO_SHARE)}"
                 report.problems[f"VPA {state.vpa.key}"] = words
         pods = {pod.uid: pod for state in sharing for pod in state.selection.pods if pod.node and not pod.finished}
-        now = self._view.spare_cores({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
+        spare = self._view.spare({pod.node for pod in pods.values()}, pods.keys()) if pods else {}
+        now = {name: left[CPU] for name, left in spare.items()}
         changed: dict[str, float | None] = {name: cores for name, cores in now.items() if self._told.get(name) != cores}
         changed |= dict.fromkeys(self._told.keys() - now.keys())
         self._told = now

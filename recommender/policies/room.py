@@ -26,13 +26,13 @@ class Room:
         What the nodes offer that it may run on; without any, nothing is known and nothing is cut.
     quota
         The most that it may request; infinite where nothing limits it.
-    where_it_runs_cores
-        The most CPU that its targets may be together and not be put off by its node; infinite where nothing would be.
+    where_it_runs
+        The most that its targets may be together and not be put off by its node; infinite where nothing would be.
     """
 
     nodes: tuple[Amounts, ...] = ()
     quota: Amounts = (math.inf, math.inf)
-    where_it_runs_cores: float = math.inf
+    where_it_runs: Amounts = (math.inf, math.inf)
 
 
 def fit_room(
@@ -66,7 +66,7 @@ def fit_room(
               for one in recommendations]  # fmt: skip
     shares = _shares(_wanted(fitted), beside, room.quota)
     fitted = [_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted]
-    shares = _shares(_wanted(fitted), NO_USE, (room.where_it_runs_cores, math.inf))
+    shares = _shares(_wanted(fitted), NO_USE, room.where_it_runs)
     return tuple(_cut(one, "Node", shares, least(one.container, NO_USE)) for one in fitted)
 
 

@@ -12,6 +12,7 @@ from harm_bench.simulated.cluster import Cluster
 from harm_bench.simulated.metrics import Metrics
 from harm_bench.simulated.pods import Container, ContainerSpec, Pod, Resize, Workload
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import (
     DEFERRED,
     RESIZE_IN_PROGRESS,
@@ -30,7 +31,7 @@ from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import session_of
 from recommender.policies.room import Room
-from recommender.records import CPU, ContainerRecommendation, Sample
+from recommender.records import ContainerRecommendation, Sample
 
 NAME = "phasewise"
 API_VERSIONS = {"Job": "batch/v1"}
@@ -97,12 +98,12 @@ class SimulatedView:
     def room(self, vpa: Vpa, pods: Sequence[ApiPod]) -> Room:
         return Room(tuple({self._workloads[_owner_of(pod)].node.allocatable for pod in pods}))
 
-    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
+    def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
         now_s = self._cluster.now_s
         return {
-            _node_of(workload, pod): 0.0
+            _node_of(workload, pod): (0.0, 0.0)
             if any(window.holds(now_s) for window in workload.node.full)
-            else workload.node.allocatable[CPU] - sum(np.nan_to_num(one.has.requests[CPU]) for one in pod.containers)
+            else _left(workload, pod)
             for workload in self._cluster.workloads
             for pod in workload.live
         }
@@ -210,6 +211,13 @@ def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
             restarts=any(container.restart_for for container in workload.containers),
         ),
     )
+
+
+def _left(workload: Workload, pod: Pod) -> Pair:
+    """What its node has left beside it."""
+    requested = np.nan_to_num([one.has.requests for one in pod.containers]).sum(axis=0)
+    cpu_cores, memory_bytes = (np.array(workload.node.allocatable) - requested).tolist()
+    return cpu_cores, memory_bytes
 
 
 def _node_of(workload: Workload, pod: Pod) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, Termination, read_pod
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.usage.oom import OomObservation
@@ -112,7 +113,7 @@ class Day:
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         return Room(((32.0, 128 * GIB),))
 
-    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
+    def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
         return {}
 
     def publish(

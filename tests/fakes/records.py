@@ -68,7 +68,7 @@ class Records:
         self.killed: list[OomObservation] = []
         self.largest: list[Pair] = []
         self.quota: Pair = (math.inf, math.inf)
-        self.spare: dict[str, float] = {}
+        self.left: dict[str, Pair] = {}
         self.past: dict[str, HistogramSession] = {}
         self.broken: set[str] = set()
         self.specs: dict[str, bytes] = {}
@@ -105,8 +105,8 @@ class Records:
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         return Room(tuple(self.largest), self.quota)
 
-    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
-        return {name: cores for name, cores in self.spare.items() if name in nodes}
+    def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
+        return {name: left for name, left in self.left.items() if name in nodes}
 
     def publish(
         self,

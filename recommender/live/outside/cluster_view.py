@@ -221,11 +221,11 @@ class ClusterView:
         """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
         return self._rooms.of(vpa, pods)
 
-    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
-        """What is left of the CPU of these nodes by the requests of all pods but those of these UIDs; only of nodes
-        that are known.
+    def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
+        """What is left of these nodes by the requests of all pods but those of these UIDs; only of nodes that are
+        known.
         """
-        return self._rooms.spare_cores(nodes, (pod for pod in self._pods.everywhere() if pod.uid not in but))
+        return self._rooms.spare(nodes, (pod for pod in self._pods.everywhere() if pod.uid not in but))
 
     def publish(
         self,

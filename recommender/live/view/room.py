@@ -41,13 +41,15 @@ class Rooms:
         """For each of the pods of a VPA."""
         return Room(self._nodes_for(pods), self._quota_of(vpa, pods))
 
-    def spare_cores(self, nodes: Collection[str], pods: Iterable[Pod]) -> dict[str, float]:
-        """What these pods leave of the CPU of these nodes by their requests; only of nodes that are known."""
+    def spare(self, nodes: Collection[str], pods: Iterable[Pod]) -> dict[str, Pair]:
+        """What these pods leave of these nodes by their requests; only of nodes that say what they offer."""
         known = self._nodes.snapshot().values()
-        spare = {node.name: node.allocatable[CPU] for node in known if node.name in nodes and node.allocatable[CPU] > 0}
+        spare = {node.name: node.allocatable for node in known if node.name in nodes and min(node.allocatable) > 0}
         for pod in pods:
             if pod.node in spare and not pod.finished:
-                spare[pod.node] -= _sum(container.requests[CPU] for container in pod.containers)
+                cpu_cores, memory_bytes = (_sum(one.requests[i] for one in pod.containers) for i in (CPU, MEMORY))
+                left = spare[pod.node]
+                spare[pod.node] = left[CPU] - cpu_cores, left[MEMORY] - memory_bytes
         return spare
 
     def _nodes_for(self, pods: Sequence[Pod]) -> tuple[Pair, ...]:

@@ -79,9 +79,9 @@ class View(Protocol):
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
 
-    def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
-        """What is left of the CPU of these nodes by the requests of all pods but those of these UIDs; only of nodes
-        that are known."""
+    def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
+        """What is left of these nodes by the requests of all pods but those of these UIDs; only of nodes that are
+        known."""
 
     def publish(
         self,

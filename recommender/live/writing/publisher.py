@@ -105,7 +105,7 @@ class Publisher:
         limits = self._limits.within(state.vpa.key.namespace)
         wanted = _constrained(state, limits)
         used = {one.container: self._engine.used(state.groups[one.container]) for one in wanted}
-        room = replace(room, where_it_runs_cores=self._nodes.most_cores(state, wanted, self._clock()))
+        room = replace(room, where_it_runs=self._nodes.most(state, wanted, self._clock()))
         recommendations = fit_room(wanted, beside(state), room, state.vpa.policy_for, used)
         if recommendations != wanted:
             signature = None  # it depends on what is used, too, and is looked at anew

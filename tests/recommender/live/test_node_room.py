@@ -10,26 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.engine.rails import OLD_S
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import NodeRoom
-from recommender.records import ContainerRecommendation
+from recommender.records import CPU, MEMORY, ContainerRecommendation
 from tests.fakes.records import GIB, Records, a_vpa
 
 NOW_S = 1_000_000.0
 
 
-def on(node: str, cores: float | None, name: str = "p", phase: str = "Running", age_s: float = 60.0) -> Pod:
+def on(
+    node: str, cores: float | None, name: str = "p", phase: str = "Running", age_s: float = 60.0, **limits: str
+) -> Pod:
     """A pod of one container that requests so many cores, and a GiB."""
     requests = {"memory": "1Gi"} | ({} if cores is None else {"cpu": f"{cores * 1000:.0f}m"})
     started = f"1970-01-12T{13 - int(age_s // 3600):02}:46:40Z"
     return read_pod(
         {
             "metadata": {"namespace": "ns", "name": name, "uid": name},
-            "spec": {"nodeName": node, "containers": [{"name": "main", "resources": {"requests": requests}}]},
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "main", "resources": {"requests": requests, "limits": limits}}],
+            },
             "status": {"phase": phase, "startTime": started},
         }
     )
@@ -49,10 +55,10 @@ def wanting(cores: float, lower: float | None = None, upper: float | None = None
 
 def most(spare: Mapping[str, float], state: VpaState, wanted: list[ContainerRecommendation]) -> float:
     view = Records()
-    view.spare = dict(spare)
+    view.left = {node: (cores, math.inf) for node, cores in spare.items()}
     room = NodeRoom(view)
     room.begin([state])
-    return room.most_cores(state, wanted, NOW_S)
+    return room.most(state, wanted, NOW_S)[CPU]
 
 
 def test_a_pod_may_have_what_it_has_and_what_its_node_has_left() -> None:
@@ -83,6 +89,22 @@ def test_an_old_pod_is_updated_whatever_its_bounds_say() -> None:
     assert most({"n0": 0.0}, old, wanting(1.0, lower=0.1)) == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    ("limit", "values", "gib"),
+    [(None, "RequestsAndLimits", 1.5), ("1Gi", "RequestsAndLimits", math.inf), ("9Gi", "RequestsOnly", 1.5)],
+)
+def test_memory_is_held_back_as_well_unless_its_limit_moves_along(limit: str | None, values: str, gib: float) -> None:
+    """Too little of that kills, where a wait for room may pass."""
+    policies = {"containerPolicies": [{"containerName": "main", "controlledValues": values}]}
+    state = with_pods(on("n0", 1.0, **({} if limit is None else {"memory": limit})))
+    state.vpa = read_vpa(a_vpa(resourcePolicy=policies))
+    view = Records()
+    view.left = {"n0": (0.0, 0.5 * GIB)}
+    room, wanted = NodeRoom(view), [ContainerRecommendation("main", *[(1.0, 4 * GIB)] * 4)]
+    room.begin([state])
+    assert room.most(state, wanted, NOW_S)[MEMORY] == gib * GIB
+
+
 def test_of_several_pods_the_fullest_node_counts_but_takes_from_nobody_what_it_has() -> None:
     state = with_pods(on("n0", 0.2, "a"), on("n1", 0.6, "b"))
     assert most({"n0": 0.9, "n1": 0.2}, state, wanting(1.0)) == pytest.approx(0.8)
@@ -91,37 +113,37 @@ def test_of_several_pods_the_fullest_node_counts_but_takes_from_nobody_what_it_h
 
 def test_what_one_was_promised_is_not_promised_to_the_next_one_until_it_wants_less() -> None:
     view = Records()
-    view.spare = {"n0": 1.0}
+    view.left = {"n0": (1.0, math.inf)}
     first, second = (with_pods(on("n0", 0.2, name), name=name) for name in ("a", "b"))
     room = NodeRoom(view)
     for of_first in (1.2, 0.9):  # the updater has done nothing yet in the second round
         room.begin([first, second])
-        assert room.most_cores(first, wanting(0.9), NOW_S) == pytest.approx(of_first)
-        assert room.most_cores(second, wanting(0.9), NOW_S) == pytest.approx(0.5)
-    first.selection, view.spare = SelectedPods([on("n0", 0.9, "a")], {}), {"n0": 0.3}
+        assert room.most(first, wanting(0.9), NOW_S)[CPU] == pytest.approx(of_first)
+        assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.5)
+    first.selection, view.left = SelectedPods([on("n0", 0.9, "a")], {}), {"n0": (0.3, math.inf)}
     room.begin([first, second])
-    assert room.most_cores(second, wanting(0.9), NOW_S) == pytest.approx(0.5), "it has it by now: nothing is new"
+    assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.5), "it has it by now: nothing is new"
     room.begin([first, second])
-    assert room.most_cores(first, wanting(0.1), NOW_S) == math.inf
-    first.selection, view.spare = SelectedPods([on("n0", 0.1, "a")], {}), {"n0": 1.1}
+    assert room.most(first, wanting(0.1), NOW_S)[CPU] == math.inf
+    first.selection, view.left = SelectedPods([on("n0", 0.1, "a")], {}), {"n0": (1.1, math.inf)}
     room.begin([first, second])
-    assert room.most_cores(second, wanting(0.9), NOW_S) == pytest.approx(1.3)
+    assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(1.3)
 
 
 def test_nobody_is_looked_at_while_nobody_wants_more() -> None:
     class Counting(Records):
         looked = 0
 
-        def spare_cores(self, nodes: Collection[str], but: Collection[str]) -> Mapping[str, float]:
+        def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
             self.looked += 1
-            return super().spare_cores(nodes, but)
+            return super().spare(nodes, but)
 
     view = Counting()
     room, states = NodeRoom(view), [with_pods(on("n0", 0.2, name), name=name) for name in "abc"]
     for cores, looked in ((0.1, 0), (0.9, 1)):
         room.begin(states)
         for state in states:
-            room.most_cores(state, wanting(cores), NOW_S)
+            room.most(state, wanting(cores), NOW_S)[CPU]
         assert view.looked == looked
 
 
@@ -130,13 +152,13 @@ def test_whatever_is_wanted_of_a_node_all_that_is_recommended_fits_it(
     pods: list[tuple[float, float]], spare: float
 ) -> None:
     view = Records()
-    view.spare = {"n0": spare}
+    view.left = {"n0": (spare, math.inf)}
     room = NodeRoom(view)
     states: list[Any] = [with_pods(on("n0", round(has, 3), f"p{n}"), name=f"p{n}") for n, (has, _) in enumerate(pods)]
     for _ in range(2):
         room.begin(states)
         more = 0.0
         for state, (has, wants) in zip(states, pods, strict=True):
-            given = min(wants, room.most_cores(state, wanting(wants), NOW_S))
+            given = min(wants, room.most(state, wanting(wants), NOW_S)[CPU])
             more += max(0.0, given - round(has, 3))
         assert more <= spare + 1e-9

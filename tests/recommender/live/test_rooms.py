@@ -120,7 +120,7 @@ def test_a_quota_that_bounds_neither_requests_nor_limits_is_none(spec: dict[str,
 
 
 def test_other_pods_of_a_node_keep_what_they_request() -> None:
-    """Four cores, of which a running pod requests one and a half; one that is done, and one elsewhere, none."""
+    """Four cores and a GiB, of which a running pod requests 1.5 and a half; one that is done, and one elsewhere, none."""
     known = rooms(n0=(4.0, 1.0), n1=(4.0, 1.0))
     web, done, other = (
         read_pod(
@@ -128,11 +128,14 @@ def test_other_pods_of_a_node_keep_what_they_request() -> None:
                 "metadata": {"namespace": "ns", "name": name, "uid": name},
                 "spec": {
                     "nodeName": node,
-                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "free"}],
+                    "containers": [
+                        {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "512Mi"}}},
+                        {"name": "free"},
+                    ],
                 },
                 "status": {"phase": phase},
             }
         )
         for name, node, phase in (("web", "n0", "Running"), ("done", "n0", "Succeeded"), ("other", "n1", "Running"))
     )
-    assert known.spare_cores({"n0", "gone"}, [web, done, other]) == {"n0": 2.5}
+    assert known.spare({"n0", "gone"}, [web, done, other]) == {"n0": (2.5, 0.5 * GIB)}

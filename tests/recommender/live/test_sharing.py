@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ def busy() -> Records:
     cluster = Records()
     cluster.raw["job"] = a_vpa()
     cluster.pods["job"] = [replace(a_pod(f"job-{number}"), node="n0") for number in range(2)]
-    cluster.spare = {"n0": 0.8}
+    cluster.left = {"n0": (0.8, math.inf)}
     return cluster
 
 
@@ -65,6 +66,6 @@ def test_the_engine_is_told_the_loss_of_pods_that_share_and_of_no_others(busy: R
     rounds(ours, busy, 1)
     nodes, losses = ours._sharing.look(ours.vpas.values(), rounds(ours, busy, 1))
     assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): 2.5}), "the node was told of already"
-    busy.spare = {}
+    busy.left = {}
     assert ours._sharing.look(ours.vpas.values(), rounds(ours, busy, 1))[0] == {}
     assert ours._sharing._told == {}

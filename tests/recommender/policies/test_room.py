@@ -53,12 +53,12 @@ def test_a_pod_is_cut_to_the_node_that_asks_for_least(
 
 def test_what_a_pod_cannot_be_raised_to_where_it_runs_is_not_asked_for() -> None:
     """Its containers shrink by the same share, none below what its VPA allows; memory stays."""
-    pod, room = (recommended("a", 3.0, 3000), recommended("b", 1.0, 1000)), Room(where_it_runs_cores=2.0)
+    pod, room = (recommended("a", 3.0, 3000), recommended("b", 1.0, 1000)), Room(where_it_runs=(2.0, math.inf))
     least = {"a": (None, None), "b": (0.8, None)}
     found = fit_room(pod, (9.0, 0.0), room, lambda name: ContainerPolicy(name, min_allowed=least[name]), {})
     assert [one.target for one in found] == [(1.5, 3000 * MIB), (0.8, 1000 * MIB)]
     assert [str(limit) for limit in found[0].limits] == ["Node: cpu 3.00 -> 1.50"]
-    assert fit_room(pod, (9.0, 0.0), Room(where_it_runs_cores=4.0), ContainerPolicy, {}) == pod
+    assert fit_room(pod, (9.0, 0.0), Room(where_it_runs=(4.0, 4000 * MIB)), ContainerPolicy, {}) == pod
 
 
 def test_what_stands_beside_takes_its_room_first() -> None:
