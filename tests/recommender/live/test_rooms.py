@@ -120,7 +120,7 @@ def test_a_quota_that_bounds_neither_requests_nor_limits_is_none(spec: dict[str,
 
 
 def test_other_pods_of_a_node_keep_what_they_request() -> None:
-    """Four cores and a GiB, of which a running pod requests 1.5 and a half; one that is done, and one elsewhere, none."""
+    """Four cores and a GiB, of which a running pod requests 1.5 and a half; others are done, or elsewhere."""
     known = rooms(n0=(4.0, 1.0), n1=(4.0, 1.0))
     web, done, other = (
         read_pod(
