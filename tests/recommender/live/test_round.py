@@ -7,6 +7,7 @@ tests that need one.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,6 +175,17 @@ def test_no_node_is_so_small_that_less_is_published_than_is_in_use(cluster: Reco
     assert target_of(cluster) == (0.5, 1.0)
     rounds(ours, cluster, 1, memory_gib=1.5)
     assert target_of(cluster)[1] == 1.5, "looked at anew while it makes the difference"
+
+
+def test_no_more_is_published_than_the_node_that_a_pod_runs_on_has_left(cluster: Records) -> None:
+    cluster.pods["job"] = [replace(a_pod("job-1", cpu="200m"), node="n0")]
+    cluster.left = {"n0": (0.3, 8 * GIB)}
+    ours = recommender(cluster)
+    rounds(ours, cluster, 60, cpu_cores=1.0)
+    assert target_of(cluster)[0] == pytest.approx(0.5)
+    cluster.left = {"n0": (3.0, 8 * GIB)}
+    rounds(ours, cluster, 1, cpu_cores=1.0)
+    assert target_of(cluster)[0] >= 0.95, "as soon as there is room"
 
 
 def test_a_quota_is_looked_at_before_and_what_it_leaves_is_the_most(cluster: Records) -> None:
