@@ -179,6 +179,7 @@ class Containers:
         cell = int(started_s // self.step_s)
         self.arrays.start_cell[member.slot] = cell
         self.arrays.class_asked_s[member.slot], self.arrays.free_cpu_cores[member.slot] = -np.inf, np.nan
+        self.arrays.throttled[member.slot] = 0
         self.curves.reset(member.slot)
         self.memory.reset(member.slot)
 
