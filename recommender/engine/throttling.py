@@ -16,7 +16,7 @@ ALIKE = 0.01
 NOISE_SAMPLES = 2
 """So many in a row are no noise that came up to the limit by chance."""
 
-WANTED = 1.25
+WANTED = 1.5
 """What is wanted is taken to be so many times what is used, then: a limit that is far too low is left in a few runs."""
 
 
