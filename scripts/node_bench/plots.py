@@ -79,8 +79,8 @@ def _raised(row: Figures) -> str:
     found = row.rises
     if not found.stages:
         return "the last job"
-    ahead_by = f", by {found.lead_s:.0f} s" if found.ahead else ""
-    return f"the last job; ahead {found.ahead} of {found.stages}{ahead_by}"
+    by = f", {found.lead_s:.0f} s" if found.ahead else ""
+    return f"the last job; {found.ahead} of {found.stages} ahead{by}"
 
 
 def _facts(row: Figures) -> str:
