@@ -17,7 +17,7 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
-from recommender.engine.throttling import at_limit, wanted_cores, wants_as_much
+from recommender.engine.throttling import cut_off, wanted
 from recommender.kernels.plan_advice import FOLLOWED
 from recommender.kernels.plan_arrays import BLOCKS
 from recommender.model import PhaseModel
@@ -341,11 +341,11 @@ class Containers:
         arrays = self.arrays
         labels = self._told_phases(slots, usage)
         self.rows.append(slots, usage, labels)
-        wanted = np.column_stack([self._wanted_cores(slots, usage[:, CPU]), usage[:, MEMORY]])
-        self._foresee(slots, wanted, labels)
-        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), wanted)
+        demand = self._demand(slots, usage)
+        self._foresee(slots, demand, labels)
+        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand)
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
-        self.past.observe(slots, wanted[:, CPU].copy())
+        self.past.observe(slots, demand[:, CPU].copy())
         self._have_rows(slots)
         arrays.samples[slots] += 1
         arrays.used[slots] = usage
@@ -368,13 +368,12 @@ class Containers:
         """Others decide for these from now on, not the forecast."""
         self.foresight.rest(slots)
 
-    def _wanted_cores(self, slots: IntArray, cpu_cores: FloatArray) -> FloatArray:
-        """What CPU these are taken to want, float64 (m,): what they use, unless that is all that their limits allow."""
+    def _demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
+        """What these are taken to want, float64 (m, 2): what they use, unless that is all the CPU they may have."""
         arrays = self.arrays
-        cut_off = at_limit(cpu_cores, arrays.limits[slots, CPU])
-        cut_off &= ~wants_as_much(cpu_cores, arrays.free_cpu_cores[slots])
-        arrays.throttled[slots] = np.where(cut_off, arrays.throttled[slots] + 1, 0)
-        return wanted_cores(cpu_cores, arrays.throttled[slots])
+        is_cut_off = cut_off(usage[:, CPU], arrays.limits[slots, CPU], arrays.free_cpu_cores[slots])
+        arrays.throttled[slots] = np.where(is_cut_off, arrays.throttled[slots] + 1, 0)
+        return wanted(usage, arrays.throttled[slots])
 
     def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
         """Note the largest CPU of this cycle of the clock, and of the one before."""

@@ -8,8 +8,8 @@ from recommender.engine.container_arrays import BY_CLASS, SEEN_BEFORE
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
-from recommender.engine.throttling import at_limit, wanted_cores, wants_as_much
-from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
+from recommender.engine.throttling import cut_off, wanted
+from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 PINNED_FROM = 0.95
 """From this share of what it has on, a container is taken to use all of it."""
@@ -57,10 +57,10 @@ def judge(
     had = np.where(looked_at[:, np.newaxis], given, had)
     judged = np.flatnonzero(ours | looked_at)
     groups.judge(owner[judged], used[judged] > had[judged] * VIOLATION_TOLERANCE)
-    wanted = np.column_stack([wanted_cores(used[:, CPU], arrays.throttled[slots]), used[:, MEMORY]])
+    demand = wanted(used, arrays.throttled[slots])
     forecast = judged[~np.isin(arrays.decided_by[slots[judged]], SEEN_BEFORE)]
-    fleet.hold(slots[forecast], wanted[forecast], had[forecast])
-    short = wanted[:, CPU] > had[:, CPU] * VIOLATION_TOLERANCE
+    fleet.hold(slots[forecast], demand[forecast], had[forecast])
+    short = demand[:, CPU] > had[:, CPU] * VIOLATION_TOLERANCE
     for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
             runs.judge(bool(short[at]), target_violation[CPU])
@@ -85,7 +85,7 @@ def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
     before, now = arrays.free_cpu_cores[free], arrays.used[free, CPU]
     arrays.free_cpu_cores[free] = np.fmax(now, before + FADES * (now - before))
     no_more = used <= NO_MORE * arrays.free_cpu_cores[slots]
-    no_more &= ~at_limit(used, arrays.limits[slots, CPU]) | wants_as_much(used, arrays.free_cpu_cores[slots])
+    no_more &= ~cut_off(used, arrays.limits[slots, CPU], arrays.free_cpu_cores[slots])
     more = all_of_it & ~no_more
     np.add.at(arrays.pinned, slots, np.where(more, 1, -1))
     arrays.pinned[slots] = np.clip(arrays.pinned[slots], 0, MOST_PINNED)

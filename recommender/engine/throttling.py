@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.records import BoolArray, FloatArray, IntArray
+from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 ALIKE = 0.01
 """Of a container at its limit, which cannot use more than that, only what is as near tells that it wants no more."""
@@ -32,6 +32,14 @@ def wants_as_much(cpu_cores: FloatArray, free_cpu_cores: FloatArray) -> BoolArra
     return found
 
 
-def wanted_cores(cpu_cores: FloatArray, throttled: IntArray) -> FloatArray:
-    """What CPU containers are taken to want, float64 (m,), that have been throttled for so many samples in a row."""
-    return np.where(throttled >= NOISE_SAMPLES, cpu_cores * WANTED, cpu_cores)
+def cut_off(cpu_cores: FloatArray, limits: FloatArray, free_cpu_cores: FloatArray) -> BoolArray:
+    """Whether containers use all of their CPU limit and may want more, float64 (m,) each."""
+    found: BoolArray = at_limit(cpu_cores, limits) & ~wants_as_much(cpu_cores, free_cpu_cores)
+    return found
+
+
+def wanted(usage: FloatArray, throttled: IntArray) -> FloatArray:
+    """What containers are taken to want, float64 (m, 2), whose CPU has been cut off for so many samples in a row."""
+    taken = usage.copy()
+    taken[throttled >= NOISE_SAMPLES, CPU] *= WANTED
+    return taken

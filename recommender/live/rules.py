@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from recommender.cluster.objects.pair import NOTHING, Pair
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.resizability import GUARANTEED, refusal_of
-from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE, ContainerPolicy, Vpa
+from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, WAYS_TO_SHARE, ContainerPolicy, Vpa
 from recommender.cluster.workloads.targets import JOBS
 from recommender.engine.keys import Rules
 from recommender.records import CPU, MEMORY
@@ -36,12 +36,19 @@ def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOT
         applied=not looked_at,
         evicts=vpa.update_mode != "Off"
         and (vpa.update_mode not in IN_PLACE or any(_evicts(pod, policy) for pod in live)),
-        limits_follow=policy.controlled_values != "RequestsOnly" and any(_is_limited(pod, container) for pod in live),
+        limits_follow=limit_follows(vpa, live, container),
         repeats=vpa.target.kind not in JOBS,
         memory_interval_s=policy.memory_interval_s,
         declared_cores=declared[CPU],
         shares=bool(shares(vpa)),
         evictable=vpa.update_mode != "InPlace" and len(live) >= (vpa.min_replicas or 0),
+    )
+
+
+def limit_follows(vpa: Vpa, pods: Sequence[Pod], container: str) -> bool:
+    """Whether the memory limit of a container name moves with its request."""
+    return vpa.policy_for(container).controlled_values != REQUESTS_ALONE and any(
+        _is_limited(pod, container) for pod in pods
     )
 
 
@@ -59,7 +66,7 @@ def counts_for_s(vpa: Vpa, container: str) -> float:
 
 def _evicts(pod: Pod, policy: ContainerPolicy) -> bool:
     """Whether its resources cannot be changed while it runs: its QoS class would be another one, or it is restarted."""
-    alone = pod.resizability.qos == GUARANTEED and policy.controlled_values == "RequestsOnly"
+    alone = pod.resizability.qos == GUARANTEED and policy.controlled_values == REQUESTS_ALONE
     return alone or bool(refusal_of([pod.resizability]))
 
 

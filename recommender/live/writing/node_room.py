@@ -14,9 +14,8 @@ import numpy as np
 
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.vpa import REQUESTS_ALONE
 from recommender.engine.rails import OLD_S
-from recommender.live.rules import IN_PLACE
+from recommender.live.rules import IN_PLACE, limit_follows
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.records import MEMORY, RESOURCES, Amounts, ContainerRecommendation, FloatArray, amounts_of
@@ -47,11 +46,12 @@ class NodeRoom:
         Memory whose limit moves along is not held back: too little of it kills, a wait for room may not.
         """
         names, total = {one.container for one in wanted}, _total(wanted)
-        has = [(pod.node, _has(pod, names)) for pod in _placed(state)]
-        resized = state.vpa.update_mode in IN_PLACE and any(
-            (total > _has(pod, names)).any() and _is_updated(pod, wanted, now_s) for pod in _placed(state)
+        pods = _placed(state)
+        has = [(pod.node, _has(pod, names)) for pod in pods]
+        is_resized = state.vpa.update_mode in IN_PLACE and any(
+            (total > had).any() and _is_updated(pod, wanted, now_s) for pod, (_, had) in zip(pods, has, strict=True)
         )
-        if not resized:
+        if not is_resized:
             self._asked.pop(state.vpa.key, None)
             return NO_BOUND
         left = self._left = self._look() if self._left is None else self._left
@@ -59,7 +59,7 @@ class NodeRoom:
         fits = [had + np.fmax(0.0, left[node] + np.fmax(0.0, before - had)) for node, had in has if node in left]
         # One target is for all of them: what another one has already is not taken from it for a full node's sake.
         most = np.fmax(np.min(fits, axis=0), np.max([had for _, had in has], axis=0)) if fits else np.array(NO_BOUND)
-        if _limits_follow(state, names):
+        if any(limit_follows(state.vpa, pods, name) for name in names):
             most[MEMORY] = math.inf
         self._asked[state.vpa.key] = asked = np.fmin(total, most)
         for node, had in has:
@@ -109,13 +109,4 @@ def _is_updated(pod: Pod, wanted: Sequence[ContainerRecommendation], now_s: floa
         if one.container in requests
         for i in range(len(RESOURCES))
         if one.target[i] >= 0.0
-    )
-
-
-def _limits_follow(state: VpaState, names: Collection[str]) -> bool:
-    return any(
-        state.vpa.policy_for(one.name).controlled_values != REQUESTS_ALONE and not math.isnan(one.limits[MEMORY])
-        for pod in _placed(state)
-        for one in pod.containers
-        if one.name in names
     )

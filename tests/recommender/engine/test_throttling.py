@@ -14,7 +14,7 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
-from recommender.engine.throttling import NOISE_SAMPLES, WANTED, at_limit, wanted_cores, wants_as_much
+from recommender.engine.throttling import NOISE_SAMPLES, WANTED, at_limit, cut_off, wanted, wants_as_much
 from recommender.policies.class_runs import FIRST_LEVEL, ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.records import CPU, Sample
@@ -34,7 +34,15 @@ def test_it_wants_as_much_as_it_used_when_it_had_room_for_more() -> None:
 
 
 def test_from_the_second_sample_in_a_row_on_more_is_wanted_than_is_used() -> None:
-    assert wanted_cores(np.full(4, 0.8), np.arange(4)).tolist() == pytest.approx([0.8, 0.8, 1.2, 1.2])
+    used = np.full((4, 2), 0.8)
+    assert wanted(used, np.arange(4))[:, 0].tolist() == pytest.approx([0.8, 0.8, 1.2, 1.2])
+    assert wanted(used, np.arange(4))[:, 1].tolist() == [0.8] * 4, "of memory nothing is cut off"
+    assert (used == 0.8).all()
+
+
+def test_it_is_cut_off_at_its_limit_unless_it_wants_as_much() -> None:
+    used, free = np.full(4, 1.0), np.array([1.0, 1.5, math.nan, 1.5])
+    assert cut_off(used, np.array([1.0, 1.0, 1.0, 2.0]), free).tolist() == [False, True, True, False]
 
 
 def lived(limit: float, *cores: float) -> tuple[Fleet, int]:
