@@ -11,18 +11,18 @@ from extender.gangs.member import Ask, Kind, Member, Place
 from extender.gangs.names import GROUPS, RESERVED_NODE, SIZE
 from extender.pods.gpus import needs_in_gpus, offer_in_gpus
 from extender.pods.pod import PLACEMENT_ANNOTATION
-from extender.pods.requests import amounts, requests_of
 from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.objects.requests import amounts, requests_of
 
 
 @reads("Pod")
 def read_member(raw: Fields) -> Member:
     """A pod from its JSON; BadObject where a field has the wrong form."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
-    needs = (*needs_in_gpus(requests_of(spec)).items(), ("pods", 1.0))
+    needs = (*needs_in_gpus(requests_of(spec, raw.child("status"))).items(), ("pods", 1.0))
     return Member(
         key=seen.key,
         uid=seen.uid,

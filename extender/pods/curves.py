@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods.grid import Grid
+from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES
 from recommender.records import CPU, MEMORY
 
 Floats = NDArray[np.float64]
@@ -17,10 +18,6 @@ Floats = NDArray[np.float64]
 DOUBT = 0.5
 """How uncertain use is: half as much as that of a pod which is either at its peak or idle, and as often as its mean use
 says. Runs of a class are alike in what they do, and not in when."""
-
-MOST_CORES, MOST_BYTES = 2.0**20, 2.0**50
-"""No pod needs more. Beside an amount without bound, which anyone may ask for, a sum in double precision would hold
-nothing of the others, and when that pod is gone the node would look idle."""
 
 LONGEST = 4096
 """Cells of a curve; beyond them (a week of 150 s) the last value holds."""

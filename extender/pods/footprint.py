@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.pods.curves import MOST_BYTES, MOST_CORES, Curve, added, flat
+from extender.pods.curves import Curve, added, flat
 from extender.pods.pod import SIZE_ANNOTATION, Container, Pair, Pod
 from extender.pods.sizes import UNTOLD, Sizes
+from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES
 
 HISTORY, FORECAST, REQUESTS, MEASURED, SIZE, GUESS = (
     "history",

@@ -9,17 +9,17 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from extender.pods.curves import MOST_BYTES, MOST_CORES, Curve, flat, resampled
+from extender.pods.curves import Curve, flat, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.grid import Grid
 from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
-from extender.pods.requests import amounts, extended_of, requests_of
 from extender.reasons import THAT_PASS
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES, amounts, extended_of, requests_of
 from recommender.cluster.workloads.ownership import Workload, Workloads
 from recommender.cluster.workloads.workload_class import Owner, workload_class
 
@@ -73,7 +73,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
     def read(raw: Fields) -> Pod:
         seen = read_cluster_pod(raw.raw)
         spec = raw.child("spec")
-        needs = requests_of(spec)
+        needs = requests_of(spec, raw.child("status"))
         words = {name: text for name, text in seen.annotations.items() if name.startswith(PREFIX)}
         labelled = any(name.startswith(PREFIX) for name in seen.labels)
         return Pod(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from extender.pods.pod import Pod
-from extender.pods.requests import extended_of
 from extender.pods.reservations import Reservation
+from recommender.cluster.objects.requests import extended_of
 
 
 class _Held(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recommender.policies.constraints import HAIR, WHOLE_UNITS, ContainerRules
 from recommender.records import CPU, MEMORY, RESOURCES, Amounts, AppliedLimit, ContainerRecommendation
@@ -28,11 +28,14 @@ class Room:
         The most that it may request; infinite where nothing limits it.
     where_it_runs
         The most that its targets may be together and not be put off by its node; infinite where nothing would be.
+    has
+        By container, what it requests there.
     """
 
     nodes: tuple[Amounts, ...] = ()
     quota: Amounts = (math.inf, math.inf)
     where_it_runs: Amounts = (math.inf, math.inf)
+    has: Mapping[str, Amounts] = field(default_factory=dict)
 
 
 def fit_room(
@@ -46,8 +49,8 @@ def fit_room(
 
     All targets of a resource shrink by the same share, and lower bounds follow, on the node that asks for the mildest
     cut. None shrinks below its minAllowed, which the updater would raise it to again; for a node's sake none shrinks
-    below what its container uses either. Quota takes that too: what stands fits it, more may be lost altogether. The
-    node that it runs on takes it as well: it would put the resize off.
+    below what its container uses either. Quota takes that too: what stands fits it, more may be lost altogether. Of
+    the node that it runs on only raises are cut: no container gives what it has for the raise of another.
 
     Parameters
     ----------
@@ -66,14 +69,23 @@ def fit_room(
               for one in recommendations]  # fmt: skip
     shares = _shares(_wanted(fitted), beside, room.quota)
     fitted = [_cut(one, "Quota", shares, least(one.container, NO_USE)) for one in fitted]
-    shares = _shares(_wanted(fitted), NO_USE, room.where_it_runs)
-    return tuple(_cut(one, "Node", shares, least(one.container, NO_USE)) for one in fitted)
+    has = [room.has.get(one.container, NO_USE) for one in fitted]
+    kept = [(min(one.target[CPU], there[CPU]), min(one.target[MEMORY], there[MEMORY]))
+            for one, there in zip(fitted, has, strict=True)]  # fmt: skip
+    stays, wanted = _total(kept), _wanted(fitted)
+    shares = _shares((wanted[CPU] - stays[CPU], wanted[MEMORY] - stays[MEMORY]), stays, room.where_it_runs)
+    return tuple(
+        _cut(one, "Node", shares, least(one.container, NO_USE), there) for one, there in zip(fitted, kept, strict=True)
+    )
 
 
 def _wanted(recommendations: Sequence[ContainerRecommendation]) -> Amounts:
-    cpu_cores, memory_bytes = (
-        math.fsum(r.target[i] for r in recommendations if r.target[i] >= 0) for i in (CPU, MEMORY)
-    )
+    return _total([one.target for one in recommendations])
+
+
+def _total(told: Sequence[Amounts]) -> Amounts:
+    """Without those that are absent."""
+    cpu_cores, memory_bytes = (math.fsum(one[i] for one in told if one[i] >= 0) for i in (CPU, MEMORY))
     return cpu_cores, memory_bytes
 
 
@@ -95,13 +107,16 @@ def _shares(wanted: Amounts, beside: Amounts, offered: Amounts) -> Amounts:
     return cpu, memory
 
 
-def _cut(recommendation: ContainerRecommendation, why: str, shares: Amounts, least: Amounts) -> ContainerRecommendation:
+def _cut(
+    recommendation: ContainerRecommendation, why: str, shares: Amounts, least: Amounts, kept: Amounts = NO_USE
+) -> ContainerRecommendation:
+    """To a share of what is above `kept`, and to no less than `least`."""
     if shares == (1.0, 1.0):
         return recommendation
     target, lower, applied = list(recommendation.target), list(recommendation.lower), list(recommendation.limits)
     for i in (CPU, MEMORY):
         if shares[i] < 1.0 and target[i] >= 0:
-            cut = math.floor(target[i] * shares[i] * WHOLE_UNITS[i] + HAIR) / WHOLE_UNITS[i]
+            cut = math.floor((kept[i] + (target[i] - kept[i]) * shares[i]) * WHOLE_UNITS[i] + HAIR) / WHOLE_UNITS[i]
             cut = min(target[i], max(cut, math.ceil(least[i] * WHOLE_UNITS[i] - HAIR) / WHOLE_UNITS[i]))
             if cut < target[i]:
                 applied.append(AppliedLimit(why, RESOURCES[i], target[i], cut))

@@ -36,6 +36,12 @@ def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
     assert read_pod(with_containers(containers=[asks("1")], resources={"requests": {"cpu": "3"}})).requests[0] == 3.0
 
 
+def test_what_a_node_keeps_for_a_pod_that_is_to_have_less_is_taken_until_it_is_given_back() -> None:
+    pod = with_containers(containers=[asks("1"), asks("2")])
+    kept = [{"name": "c1", "resources": {"requests": {"cpu": "4"}}}, {"name": "c2", "resources": {}}]
+    assert read_pod({**pod, "status": {"containerStatuses": kept}}).requests[0] == 4.0 + 2.0
+
+
 def test_whose_a_pod_is() -> None:
     assert read_pod(pod_json("p")).ours
     assert not read_pod(pod_json("p", scheduler="default-scheduler")).ours

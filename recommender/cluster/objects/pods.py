@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
-from recommender.cluster.objects.pair import Pair, read_pair
+from recommender.cluster.objects.pair import Pair, pair_of, read_pair
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.objects.requests import beside_containers
 from recommender.cluster.objects.resizability import Resizability, read_resizability
 from recommender.units import parse_size
 
@@ -113,6 +114,8 @@ class Pod:
         The prefix its name was made from, empty when it was given one.
     containers
         `spec.containers` only, in their order: samples of init containers and native sidecars belong to nobody.
+    beside, least
+        (cpu_cores, memory_bytes) that it requests on top of its containers, and what it counts for if these are less.
     created_s, started_s
         Unix seconds; `created_s` NaN when the object does not say.
     """
@@ -132,6 +135,8 @@ class Pod:
     started_s: float | None
     deleting: bool
     containers: tuple[ContainerState, ...]
+    beside: Pair
+    least: Pair
     resizes: tuple[ResizeCondition, ...]
     resizability: Resizability
 
@@ -139,6 +144,15 @@ class Pod:
     def finished(self) -> bool:
         """It runs no more and never will."""
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def requests(self) -> Pair:
+        """(cpu_cores, memory_bytes) that the scheduler and its kubelet count for it; nothing absent."""
+        cpu_cores, memory_bytes = (
+            max(self.least[i], self.beside[i] + sum(one.requests[i] for one in self.containers if one.requests[i] >= 0))
+            for i in range(len(self.least))
+        )
+        return cpu_cores, memory_bytes
 
     @property
     def input_size(self) -> float:
@@ -159,6 +173,7 @@ def read_pod(raw: Fields) -> Pod:
     metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
     created_s = metadata.time_s("creationTimestamp")
     statuses = {told.text("name"): told for told in status.children("containerStatuses")}
+    beside = beside_containers(spec)
     return Pod(
         key=read_key(metadata),
         uid=metadata.text("uid"),
@@ -178,6 +193,8 @@ def read_pod(raw: Fields) -> Pod:
             _read_container(container, statuses.get(container.text("name"), Fields({})))
             for container in spec.children("containers")
         ),
+        beside=pair_of(beside.always),
+        least=pair_of(beside.least),
         resizes=tuple(_read_resizes(status)),
         resizability=read_resizability(spec, status.text("qosClass")),
     )

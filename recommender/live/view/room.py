@@ -47,9 +47,8 @@ class Rooms:
         spare = {node.name: node.allocatable for node in known if node.name in nodes and min(node.allocatable) > 0}
         for pod in pods:
             if pod.node in spare and not pod.finished:
-                cpu_cores, memory_bytes = (_sum(one.requests[i] for one in pod.containers) for i in (CPU, MEMORY))
-                left = spare[pod.node]
-                spare[pod.node] = left[CPU] - cpu_cores, left[MEMORY] - memory_bytes
+                left, taken = spare[pod.node], pod.requests
+                spare[pod.node] = left[CPU] - taken[CPU], left[MEMORY] - taken[MEMORY]
         return spare
 
     def _nodes_for(self, pods: Sequence[Pod]) -> tuple[Pair, ...]:

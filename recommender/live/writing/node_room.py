@@ -8,7 +8,8 @@ resize of a pod of that name wait, so for the second one at once (upstream, `pkg
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +24,34 @@ from recommender.records import MEMORY, RESOURCES, Amounts, ContainerRecommendat
 NO_BOUND: Amounts = (math.inf, math.inf)
 NOTHING = np.zeros(len(RESOURCES))
 
+LEFT_ALONE_S = 300.0
+"""Who may be left alone by the updater, and has not been resized for so many of its rounds of a minute, is."""
+
+UPDATERS_LEAST = 2
+"""Pods that the updater asks for before it touches any, where the VPA says nothing (`--min-replicas`, its default)."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What was recommended to the containers of a pod together, and is not had yet.
+
+    Attributes
+    ----------
+    had
+        float64 (2,): what its pods had together when it was given.
+    since_s
+        When it was first given; they have got nothing since.
+    """
+
+    names: frozenset[str]
+    amounts: FloatArray
+    had: FloatArray
+    since_s: float
+
+    def lacked_by(self, pods: Iterable[Pod]) -> FloatArray:
+        """float64 (2,): what has been promised to these pods and is not had yet."""
+        return sum((np.fmax(0.0, self.amounts - _has(pod, self.names)) for pod in pods), np.zeros(len(RESOURCES)))
+
 
 class NodeRoom:
     """What was recommended and is not had yet counts as taken, for all others: VPAs are asked for one after the other.
@@ -34,7 +63,7 @@ class NodeRoom:
         self._view = view
         self._states: Collection[VpaState] = ()
         self._left: dict[str, FloatArray] | None = None
-        self._asked: dict[ObjectKey, FloatArray] = {}
+        self._promises: dict[ObjectKey, Promise] = {}
 
     def begin(self, states: Collection[VpaState]) -> None:
         """A round begins: what nodes have left is looked at anew, once anybody wants more."""
@@ -45,44 +74,80 @@ class NodeRoom:
 
         Memory whose limit moves along is not held back: too little of it kills, a wait for room may not.
         """
-        names, total = {one.container for one in wanted}, _total(wanted)
+        names, total = frozenset(one.container for one in wanted), _total(wanted)
         pods = _placed(state)
-        has = [(pod.node, _has(pod, names)) for pod in pods]
-        is_resized = state.vpa.update_mode in IN_PLACE and any(
-            (total > had).any() and _is_updated(pod, wanted, now_s) for pod, (_, had) in zip(pods, has, strict=True)
-        )
-        if not is_resized:
-            self._asked.pop(state.vpa.key, None)
+        has = np.array([_has(pod, names) for pod in pods]).reshape(-1, len(RESOURCES))
+        if not _is_resized(state, pods, has, wanted, now_s):
+            self._promises.pop(state.vpa.key, None)
             return NO_BOUND
-        left = self._left = self._look() if self._left is None else self._left
-        before = self._asked.get(state.vpa.key, NOTHING)
-        fits = [had + np.fmax(0.0, left[node] + np.fmax(0.0, before - had)) for node, had in has if node in left]
+        left = self._left = self._look(now_s) if self._left is None else self._left
+        before = self._promises.get(state.vpa.key)
+        nodes = np.array([pod.node for pod in pods])
+        known = [node for node in dict.fromkeys(nodes.tolist()) if node in left]
+        for node in known:
+            left[node] = left[node] + _counted(before, state, node, now_s)
+        fits = [_level(has[nodes == node], left[node]) for node in known]
         # One target is for all of them: what another one has already is not taken from it for a full node's sake.
-        most = np.fmax(np.min(fits, axis=0), np.max([had for _, had in has], axis=0)) if fits else np.array(NO_BOUND)
+        most = np.fmax(np.min(fits, axis=0), np.max(has, axis=0)) if fits else np.array(NO_BOUND)
         if any(limit_follows(state.vpa, pods, name) for name in names):
             most[MEMORY] = math.inf
-        self._asked[state.vpa.key] = asked = np.fmin(total, most)
-        for node, had in has:
-            if node in left:
-                left[node] = left[node] - np.fmax(0.0, asked - had) + np.fmax(0.0, before - had)
+        had = has.sum(axis=0)
+        since_s = before.since_s if before is not None and np.array_equal(before.had, had) else now_s
+        promise = self._promises[state.vpa.key] = Promise(names, np.fmin(total, most), had, since_s)
+        for node in known:
+            left[node] = left[node] - _counted(promise, state, node, now_s)
         return amounts_of(most)
 
-    def _look(self) -> dict[str, FloatArray]:
-        """What is left of the nodes of all pods, less what was asked for and is not had yet."""
+    def _look(self, now_s: float) -> dict[str, FloatArray]:
+        """What is left of the nodes of all pods, less what was promised and is not had yet."""
         placed = {state.vpa.key: (state, _placed(state)) for state in self._states}
         nodes = {pod.node for _, pods in placed.values() for pod in pods}
         left = {node: np.array(spare) for node, spare in self._view.spare(nodes).items()}
-        self._asked = {key: asked for key, asked in self._asked.items() if key in placed}
-        for key, asked in self._asked.items():
+        self._promises = {key: promise for key, promise in self._promises.items() if key in placed}
+        for key, promise in self._promises.items():
             state, pods = placed[key]
-            for pod in pods:
-                if pod.node in left:
-                    left[pod.node] -= np.fmax(0.0, asked - _has(pod, state.targets.keys()))
+            for node in left.keys() & {pod.node for pod in pods}:
+                left[node] -= _counted(promise, state, node, now_s)
         return left
+
+
+def _counted(promise: Promise | None, state: VpaState, node: str, now_s: float) -> FloatArray:
+    """float64 (2,): what a promise takes of a node; nothing where the updater seems to leave its pods alone."""
+    pods = _placed(state)
+    may_be_left_alone = state.vpa.min_replicas is None and len(pods) < UPDATERS_LEAST
+    if promise is None or (may_be_left_alone and now_s - promise.since_s > LEFT_ALONE_S):
+        return NOTHING
+    return promise.lacked_by(pod for pod in pods if pod.node == node)
+
+
+def _level(has: FloatArray, room: FloatArray) -> FloatArray:
+    """float64 (2,): to what (pods, 2) can all be raised that have less, together by no more than there is room."""
+    number = np.arange(1, len(has) + 1)[:, np.newaxis]
+    level: FloatArray = ((np.fmax(0.0, room) + np.cumsum(np.sort(has, axis=0), axis=0)) / number).min(axis=0)
+    return level
+
+
+def _is_resized(
+    state: VpaState, pods: Sequence[Pod], has: FloatArray, wanted: Sequence[ContainerRecommendation], now_s: float
+) -> bool:
+    """Whether the updater raises any of them where it runs."""
+    if state.vpa.update_mode not in IN_PLACE or len(pods) < (state.vpa.min_replicas or 1):
+        return False
+    total = _total(wanted)
+    return any((total > had).any() and _is_updated(pod, wanted, now_s) for pod, had in zip(pods, has, strict=True))
 
 
 def _placed(state: VpaState) -> list[Pod]:
     return [pod for pod in state.selection.pods if pod.node and not pod.finished and not pod.deleting]
+
+
+def had_by_container(state: VpaState) -> dict[str, Amounts]:
+    """The most that any of its pods requests for each container name; 0 where nothing."""
+    had: dict[str, Amounts] = {}
+    for pod in _placed(state):
+        for one in pod.containers:
+            had[one.name] = amounts_of(np.fmax(had.get(one.name, NOTHING), one.requests))
+    return had
 
 
 def _total(wanted: Sequence[ContainerRecommendation]) -> FloatArray:

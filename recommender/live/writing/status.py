@@ -81,10 +81,10 @@ def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation
 
 
 def beside(state: VpaState) -> Amounts:
-    """What a pod of this VPA requests for containers of which nothing is recommended."""
+    """What a pod of this VPA requests besides containers of which something is recommended."""
     most = (0.0, 0.0)
     for pod in state.selection.pods:
         rest = [container.requests for container in pod.containers if container.name not in state.targets]
-        cpu_cores, memory_bytes = (sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
+        cpu_cores, memory_bytes = (pod.beside[i] + sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
         most = max(most[CPU], cpu_cores), max(most[MEMORY], memory_bytes)
     return most

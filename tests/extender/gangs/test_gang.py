@@ -9,9 +9,9 @@ import pytest
 from extender.gangs.gang import gangs_of
 from extender.gangs.job_size import path_of_job, size_of_job
 from extender.gangs.names import GATE
-from extender.pods.requests import requests_of
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import Fields
+from recommender.cluster.objects.requests import requests_of
 from tests.extender.gangs.herds import gang, node, pod
 
 
@@ -169,6 +169,6 @@ def test_requests_are_counted_as_the_scheduler_counts_them() -> None:
         "containers": [asks("2", **{"nvidia.com/gpu": "1"}), asks("1")],
         "overhead": {"cpu": "500m"},
     }
-    assert requests_of(Fields(spec)) == {"cpu": 6.5, "nvidia.com/gpu": 1.0}
+    assert requests_of(Fields(spec), Fields({})) == {"cpu": 6.5, "nvidia.com/gpu": 1.0}
     whole = {"containers": [asks("2")], "resources": {"requests": {"cpu": "8"}}}
-    assert requests_of(Fields(whole)) == {"cpu": 8.0}
+    assert requests_of(Fields(whole), Fields({})) == {"cpu": 8.0}

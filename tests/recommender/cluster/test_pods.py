@@ -52,6 +52,15 @@ def test_init_containers_and_sidecars_are_not_among_the_containers() -> None:
     assert [c.name for c in read.containers] == ["app"]
 
 
+def test_a_pod_counts_with_its_sidecars_its_overhead_and_the_largest_step_of_its_start() -> None:
+    app, sidecar = {"name": "app", "resources": resources("1", "1Gi")}, {"name": "s", "restartPolicy": "Always"}
+    beside = {"initContainers": [sidecar | {"resources": resources("500m", "1Gi")}], "overhead": {"cpu": "250m"}}
+    assert read_pod(pod([app, {"name": "free"}], spec=beside)).requests == (1.75, 2 * GIB)
+    first_step = {"initContainers": [{"name": "first", "resources": resources("4", "512Mi")}]}
+    assert read_pod(pod([app], spec=first_step)).requests == (4.0, GIB)
+    assert read_pod(pod([app], spec={"resources": {"requests": {"cpu": "3"}}})).requests == (3.0, GIB)
+
+
 def test_how_runs_ended_is_read_for_the_present_and_the_one_before() -> None:
     ended = {
         "reason": "OOMKilled",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from recommender.cluster.objects.vpa import read_vpa
 from recommender.engine.rails import OLD_S
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
-from recommender.live.writing.node_room import NodeRoom
+from recommender.live.writing.node_room import LEFT_ALONE_S, NodeRoom
 from recommender.records import CPU, MEMORY, ContainerRecommendation
 from tests.fakes.records import GIB, Records, a_vpa
 
@@ -41,8 +42,8 @@ def on(
     )
 
 
-def with_pods(*pods: Pod, name: str = "job", mode: str = "InPlaceOrRecreate") -> VpaState:
-    state = VpaState(read_vpa(a_vpa(name, updatePolicy={"updateMode": mode})))
+def with_pods(*pods: Pod, name: str = "job", mode: str = "InPlaceOrRecreate", **policy: int) -> VpaState:
+    state = VpaState(read_vpa(a_vpa(name, updatePolicy={"updateMode": mode} | policy)))
     state.selection = SelectedPods(pods, {})
     state.targets = {"main": None}  # type: ignore[dict-item]  # names are all that is looked at
     return state
@@ -76,6 +77,7 @@ HELD_BACK_BY_NOBODY: dict[str, tuple[VpaState, list[ContainerRecommendation]]] =
     "it is done": (with_pods(on("n0", 0.2, phase="Succeeded")), wanting(1.0)),
     "each change makes it anew, on any node": (with_pods(on("n0", 0.2), mode="Recreate"), wanting(1.0)),
     "nobody changes it": (with_pods(on("n0", 0.2), mode="Off"), wanting(1.0)),
+    "the updater leaves so few alone": (with_pods(on("n0", 0.2), minReplicas=2), wanting(1.0)),
 }
 
 
@@ -109,6 +111,41 @@ def test_of_several_pods_the_fullest_node_counts_but_takes_from_nobody_what_it_h
     state = with_pods(on("n0", 0.2, "a"), on("n1", 0.6, "b"))
     assert most({"n0": 0.9, "n1": 0.2}, state, wanting(1.0)) == pytest.approx(0.8)
     assert most({"n0": 0.1, "n1": 0.2}, state, wanting(1.0)) == pytest.approx(0.6)
+
+
+def test_pods_of_one_node_share_what_it_has_left() -> None:
+    """Of two cores, four pods of one core have half a core more each; who has less is raised first."""
+    assert most({"n0": 2.0}, with_pods(*(on("n0", 1.0, name) for name in "abcd")), wanting(3.0)) == pytest.approx(1.5)
+    assert most({"n0": 2.0}, with_pods(on("n0", 1.0, "a"), on("n0", 2.0, "b")), wanting(3.0)) == pytest.approx(2.5)
+    assert most({"n0": 0.5}, with_pods(on("n0", 1.0, "a"), on("n0", 2.0, "b")), wanting(3.0)) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("least", "given"), [({}, 0.9), ({"minReplicas": 1}, 0.2)])
+def test_what_the_updater_leaves_alone_takes_no_room_from_others_for_ever(least: dict[str, int], given: float) -> None:
+    """Without `minReplicas` it resizes no single pod, unless its own flag says so: it is given some rounds for that."""
+    view = Records()
+    view.left = {"n0": (1.0, math.inf)}
+    left_alone = with_pods(on("n0", 0.2, "a"), name="a", **least)
+    other = with_pods(on("n0", 0.2, "b"), name="b", minReplicas=1)
+    room = NodeRoom(view)
+    for later_s, of_other in ((0.0, 0.2), (LEFT_ALONE_S, 0.2), (LEFT_ALONE_S + 1.0, given)):
+        room.begin([left_alone, other])
+        assert room.most(left_alone, wanting(1.2), NOW_S + later_s)[CPU] == pytest.approx(1.2)
+        assert min(0.9, room.most(other, wanting(0.9), NOW_S + later_s)[CPU]) == pytest.approx(of_other)
+
+
+def test_containers_of_which_nothing_is_recommended_hide_no_promise() -> None:
+    view = Records()
+    view.left = {"n0": (1.0, math.inf)}
+    with_sidecar = on("n0", 0.2, "a")
+    beside = replace(with_sidecar.containers[0], name="off", requests=(1.0, GIB))
+    first = with_pods(replace(with_sidecar, containers=(*with_sidecar.containers, beside)), name="a")
+    first.targets = {"main": None, "off": None}  # type: ignore[dict-item]
+    second, room = with_pods(on("n0", 0.2, "b"), name="b"), NodeRoom(view)
+    for _ in range(2):
+        room.begin([first, second])
+        assert room.most(first, wanting(1.2), NOW_S)[CPU] == pytest.approx(1.2)
+        assert room.most(second, wanting(0.9), NOW_S)[CPU] == pytest.approx(0.2)
 
 
 def test_what_one_was_promised_is_not_promised_to_the_next_one_until_it_wants_less() -> None:
@@ -147,18 +184,25 @@ def test_nobody_is_looked_at_while_nobody_wants_more() -> None:
         assert view.looked == looked
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 4.0)), min_size=1, max_size=6), st.floats(0.0, 2.0))
+VPAS = st.lists(st.tuples(st.integers(10, 1000), st.integers(10, 4000), st.integers(1, 3)), min_size=1, max_size=4)
+"""Millicores that pods have and want, and how many there are."""
+
+
+@given(VPAS, st.floats(0.0, 2.0))
 def test_whatever_is_wanted_of_a_node_all_that_is_recommended_fits_it(
-    pods: list[tuple[float, float]], spare: float
+    vpas: list[tuple[int, int, int]], spare: float
 ) -> None:
     view = Records()
     view.left = {"n0": (spare, math.inf)}
     room = NodeRoom(view)
-    states: list[Any] = [with_pods(on("n0", round(has, 3), f"p{n}"), name=f"p{n}") for n, (has, _) in enumerate(pods)]
+    states: list[Any] = [
+        with_pods(*(on("n0", has / 1000, f"p{n}-{pod}") for pod in range(pods)), name=f"p{n}")
+        for n, (has, _, pods) in enumerate(vpas)
+    ]
     for _ in range(2):
         room.begin(states)
         more = 0.0
-        for state, (has, wants) in zip(states, pods, strict=True):
-            given = min(wants, room.most(state, wanting(wants), NOW_S)[CPU])
-            more += max(0.0, given - round(has, 3))
+        for state, (has, wants, pods) in zip(states, vpas, strict=True):
+            given = min(wants / 1000, room.most(state, wanting(wants / 1000), NOW_S)[CPU])
+            more += pods * max(0.0, given - has / 1000)
         assert more <= spare + 1e-9

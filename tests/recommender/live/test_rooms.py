@@ -120,7 +120,9 @@ def test_a_quota_that_bounds_neither_requests_nor_limits_is_none(spec: dict[str,
 
 
 def test_other_pods_of_a_node_keep_what_they_request() -> None:
-    """Four cores and a GiB, of which a running pod requests 1.5 and a half; others are done, or elsewhere."""
+    """Four cores and a GiB, of which a running pod requests 1.5 and a half, and a quarter of a core for its overhead;
+    others are done, or elsewhere.
+    """
     known = rooms(n0=(4.0, 1.0), n1=(4.0, 1.0))
     web, done, other = (
         read_pod(
@@ -128,6 +130,7 @@ def test_other_pods_of_a_node_keep_what_they_request() -> None:
                 "metadata": {"namespace": "ns", "name": name, "uid": name},
                 "spec": {
                     "nodeName": node,
+                    "overhead": {"cpu": "250m"},
                     "containers": [
                         {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "512Mi"}}},
                         {"name": "free"},
@@ -138,4 +141,4 @@ def test_other_pods_of_a_node_keep_what_they_request() -> None:
         )
         for name, node, phase in (("web", "n0", "Running"), ("done", "n0", "Succeeded"), ("other", "n1", "Running"))
     )
-    assert known.spare({"n0", "gone"}, [web, done, other]) == {"n0": (2.5, 0.5 * GIB)}
+    assert known.spare({"n0", "gone"}, [web, done, other]) == {"n0": (2.25, 0.5 * GIB)}

@@ -61,6 +61,14 @@ def test_what_a_pod_cannot_be_raised_to_where_it_runs_is_not_asked_for() -> None
     assert fit_room(pod, (9.0, 0.0), Room(where_it_runs=(4.0, 4000 * MIB)), ContainerPolicy, {}) == pod
 
 
+def test_no_container_gives_what_it_has_for_the_raise_of_another() -> None:
+    """Of 2.5 GiB, the one that is to have the 1 GiB that it has keeps it; the other one has half of its raise."""
+    pod = (recommended("a", 0.1, 1024), recommended("b", 0.1, 3072))
+    room = Room(where_it_runs=(math.inf, 2560 * MIB), has={"a": (0.1, 1024 * MIB), "b": (0.1, 0.0)})
+    found = fit_room(pod, (0.0, 0.0), room, ContainerPolicy, {})
+    assert [one.target[1] for one in found] == [1024 * MIB, 1536 * MIB]
+
+
 def test_what_stands_beside_takes_its_room_first() -> None:
     (found,) = fit_largest_node([recommended("a", 3.0, 3000)], (1.0, 500 * MIB), [(2.0, 2000 * MIB)])
     assert found.target == (1.0, 1500 * MIB)
