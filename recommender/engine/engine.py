@@ -216,6 +216,8 @@ class Engine:
                 if running is None:
                     self.running.pop(instance, None)
                     self._shares.forget(instance, now_s)
+                    if instance not in self.fleet.members:  # others are let go with their last samples
+                        self.groups.leave([instance])
                 else:
                     self.running[instance] = running
                     self._take_container(instance, running, now_s, report)

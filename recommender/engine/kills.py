@@ -98,6 +98,8 @@ class Kills:
                 groups.known_s[slot] = -math.inf
                 groups.tell([slot], vital=True)
                 session.observe_oom(min(kill.when_s, now_s), needed)
+                if kill.instance not in self._groups.instances[slot] and kill.instance not in self._fleet.members:
+                    self._groups.leave([kill.instance])  # it is gone already: nobody else will say so
 
     def _needed_bytes(self, kill: Kill, most_used_bytes: float) -> float:
         used_bytes = max(most_used_bytes, self._used(kill.instance))

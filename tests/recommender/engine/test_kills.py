@@ -100,3 +100,19 @@ def test_a_kill_that_tells_no_number_is_refused_by_itself_and_one_of_no_group_of
     assert report.kills == 1
     assert report.refused.total() == 2
     assert floor_gib(played) == pytest.approx(2.4)
+
+
+def test_of_pods_that_are_killed_before_their_first_sample_nothing_is_kept_once_they_are_gone() -> None:
+    """A crash loop of a ReplicaSet makes a pod a minute, for months."""
+    played = Played()
+    played.step()
+    before = len(played.engine.history(MAIN).sessions)
+    for number in range(1, 5):
+        lost, late = instance(number), instance(10 + number)
+        played.containers = {lost: running()}
+        played.kills = [killed(played, 1.0)._replace(instance=lost)]
+        played.step()
+        played.containers, played.kills = {lost: None}, [killed(played, 1.0)._replace(instance=late)]
+        played.step()
+    assert len(played.engine.history(MAIN).sessions) == before
+    assert floor_gib(played) == pytest.approx(1.2)
