@@ -102,6 +102,8 @@ class Engine:
         now_s
             Unix seconds.
         """
+        if now_s < self._now_s:
+            self.groups.arrays.follow_clock(slice(None), now_s)
         self._report, self._now_s, self._began_s = report, now_s, min(self._began_s, now_s)
         self._take_groups(seen.groups, now_s, report)
         self._kills.teach(seen.kills, now_s, report)
@@ -220,7 +222,7 @@ class Engine:
                         self.groups.leave([instance])
                 else:
                     self.running[instance] = running
-                    self._take_container(instance, running, now_s, report)
+                    self._take_container(instance, running, before, report)
                     self._shares.place(instance, running, self._declared_cores(running.group), now_s)
                 self._place(instance)
         for instance in sorted(self._waiting_for_room - changed.keys()):
@@ -230,15 +232,16 @@ class Engine:
             self.groups.look_through(slot, [self.running[instance] for instance in self.groups.instances[slot]])
             self._coming.look_at(slot)
 
-    def _take_container(self, instance: Instance, running: Running, now_s: float, report: Report) -> None:
+    def _take_container(self, instance: Instance, running: Running, before: Running | None, report: Report) -> None:
         slot = self.groups.slots.get(running.group)
         if slot is not None:
             self.groups.instances[slot][instance] = None
             self.groups.workload[slot] = running.workload or self.groups.workload[slot]
         if running.deferred_since_s < math.inf:
             self._waiting_for_room.add(instance)
-        self._see_resize(instance, now_s, report)
-        self._see_start(instance)
+        self._see_resize(instance, self._now_s, report)
+        if before is None or before.started_s != running.started_s:  # else a clock was set back
+            self._see_start(instance)
 
     def _see_start(self, instance: Instance) -> None:
         """Whether a container was started again since its age was told."""
@@ -246,7 +249,7 @@ class Engine:
         if member is None or started_s is None:
             return
         if started_s > (int(self.fleet.arrays.start_cell[member.slot]) + 1) * self.fleet.step_s:
-            self.fleet.begin_anew(member, started_s)
+            self.fleet.begin_anew(member, min(started_s, self._now_s))
 
     def _see_resize(self, instance: Instance, now_s: float, report: Report) -> None:
         deferred = instance in self._waiting_for_room

@@ -90,6 +90,7 @@ class Groups:
                 self._restore(slot, start.kept)
             except BadInput as error:
                 log.warning("%s", error)
+            self.arrays.follow_clock(slot, now_s)
 
     def rule(self, group: Group, rules: Rules) -> None:
         """What becomes of what is published for a group."""

@@ -447,3 +447,40 @@ def test_nothing_is_known_of_a_group_before_the_first_step_after_it_came() -> No
     assert np.isnan(engine.why(MAIN).forecast).all()
     assert np.isnan(engine.in_force(MAIN)).all()
     assert engine.used(MAIN) == (0.0, 0.0)
+
+
+# -- a clock that is set back ------------------------------------------------------------------------------------------
+
+
+def test_after_a_clock_was_set_back_the_default_is_asked_anew_falls_are_made_and_no_age_begins_anew() -> None:
+    """By two days, in which nothing would have fallen before the clock came by again."""
+    played = Played()
+    played.uses[A] = 0.4, 3.0
+    played.steps(90)
+    played.kills = [Kill(MAIN, A, played.now_s, GIB)]
+    played.step()
+    arrays, slot = played.engine.groups.arrays, played.engine.groups.slots[MAIN]
+    member = played.engine.fleet.members[A]
+    played.now_s -= 2 * 86400.0
+    played.containers = {A: running(requests=(0.9, 4 * GIB))}
+    played.steps(90, every_s=15.0)
+    for times in (arrays.changed_s, arrays.less_memory_since_s, arrays.killed_s, arrays.known_s):
+        assert np.nanmax(times[slot]) <= played.now_s
+    assert arrays.peak_day[slot] == played.now_s // 86400.0
+    played.containers = {A: running(requests=(0.8, 4 * GIB))}
+    played.step()
+    assert played.engine.fleet.ages_s(np.array([member.slot]), played.now_s)[0] > 1350.0
+    assert played.engine.fleet.memory.age_steps[member.slot] > 90
+    played.containers = {A: running(started_s=played.now_s + 50.0, restarts=1)}
+    played.steps(2)
+    assert played.engine.fleet.ages_s(np.array([member.slot]), played.now_s)[0] <= 2.0
+
+
+def test_what_was_kept_by_a_clock_that_was_ahead_counts_as_of_now_after_a_restart() -> None:
+    before = Played()
+    before.steps(90)
+    after = Played(Kept(before), now_s=before.now_s - 86400.0)
+    after.step()
+    arrays, slot = after.engine.groups.arrays, after.engine.groups.slots[MAIN]
+    assert arrays.changed_s[slot].max() <= after.now_s
+    assert arrays.peak_day[slot] == after.now_s // 86400.0
