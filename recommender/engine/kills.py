@@ -62,6 +62,7 @@ class Kills:
 
     def __init__(self, fleet: Fleet, groups: Groups, classes: Classes, memory_margin: float) -> None:
         self._fleet, self._groups, self._classes, self._memory_margin = fleet, groups, classes, memory_margin
+        self._began = False
 
     def teach(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
         """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile."""
@@ -78,11 +79,16 @@ class Kills:
                 self._classes.learn_memory(key, kill.instance.container, left, now_s)
 
     def take(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        """Let their groups never again have less than they showed to be needed."""
+        """Let their groups never again have less than they showed to be needed.
+
+        A standby has seen the kills, too, that who led before it took in: of these the first step knows by what was kept.
+        """
+        known_s = np.where(self._began, -math.inf, self._groups.arrays.killed_s)
+        self._began = True
         for kill in kills:
             with report.guard(kill.instance):
                 slot = self._groups.slots.get(kill.group)
-                if slot is None:
+                if slot is None or kill.when_s <= known_s[slot]:
                     continue
                 if why := not_believed(kill.when_s, kill.memory_bytes, now_s):
                     report.refuse(kill.instance, why)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from recommender.engine.keys import Kill
+from recommender.engine.keys import Group, Kill
 from recommender.engine.kills import bumped_memory_bytes
+from recommender.engine.seen import GroupStart, Nothing
 from tests.recommender.engine.playing import Played
 from tests.recommender.engine.worked import GIB, MAIN, SIDE, instance, running
 
@@ -116,3 +118,31 @@ def test_of_pods_that_are_killed_before_their_first_sample_nothing_is_kept_once_
         played.step()
     assert len(played.engine.history(MAIN).sessions) == before
     assert floor_gib(played) == pytest.approx(1.2)
+
+
+class Led(Nothing):
+    """What was kept of a group by who led before."""
+
+    def __init__(self, kept: Mapping[str, Any]) -> None:
+        self.kept = kept
+
+    def group(self, group: Group) -> GroupStart:
+        return super().group(group)._replace(kept=self.kept)
+
+
+def test_a_standby_that_takes_over_knows_the_kills_that_were_taken_in_and_takes_in_the_one_after_them() -> None:
+    """Whoever waits for the lease has seen them all. With what the container has used since they would be bumped again."""
+    before = Played()
+    before.uses[instance()] = 0.5, 0.5
+    before.step()
+    before.kills = [killed(before, 1.0)]
+    before.step()
+    assert floor_gib(before) == pytest.approx(1.2)
+    for later_s, kills, gib in ((0.0, 0, 1.2), (30.0, 1, 1.5)):
+        after = Played(Led(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB))
+        after.uses[instance()] = 0.5, 1.25
+        after.kills = [Kill(MAIN, instance(), before.now_s + later_s, GIB)]
+        assert after.step().kills == kills
+        assert floor_gib(after) == pytest.approx(gib)
+    after.kills = [Kill(MAIN, instance(1), before.now_s, GIB)]
+    assert after.step().kills == 1, "told late by a watch, and to nobody before"
