@@ -218,6 +218,7 @@ class Engine:
                 if running is None:
                     self.running.pop(instance, None)
                     self._shares.forget(instance, now_s)
+                    self._kills.forget(instance)
                     if instance not in self.fleet.members:  # others are let go with their last samples
                         self.groups.leave([instance])
                 else:
@@ -347,9 +348,12 @@ class Engine:
             self.groups.leave(gone)
 
     def _learn(self, member: Member, running: Running, now_s: float) -> bool:
-        """A run that came to its end by itself, and was whole, adds to what is known of its class."""
+        """A run that came to its end by itself, and was whole, adds to what is known of its class.
+
+        Of one that was killed for memory before it got there it is known now what was enough.
+        """
         ended, whole = running.ended, not (running.restarts or running.begun_by)
-        if running.workload is None or ended is None or ended.exit_code != 0 or not whole:
+        if running.workload is None or ended is None or ended.exit_code != 0:
             return False
         curve = self.fleet.curves.curve(member.slot)
         memory = self.fleet.memory.run(member.slot)._replace(input_size=running.input_size)
@@ -357,6 +361,10 @@ class Engine:
         if ended.finished_s is not None and ended.started_s is not None:
             duration_s = ended.finished_s - ended.started_s
         key = WorkloadKey(member.instance.namespace, running.workload)
+        if not whole:
+            if self._kills.taught(member.instance):
+                self.classes.learn_memory(key, member.instance.container, memory._replace(killed=True), now_s)
+            return False
         return self.classes.learn(key, member.instance.container, curve, memory, duration_s, now_s)
 
     def _declared_cores(self, group: Group) -> float:

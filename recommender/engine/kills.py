@@ -63,15 +63,31 @@ class Kills:
     def __init__(self, fleet: Fleet, groups: Groups, classes: Classes, memory_margin: float) -> None:
         self._fleet, self._groups, self._classes, self._memory_margin = fleet, groups, classes, memory_margin
         self._began = False
+        self._taught: set[Instance] = set()
+
+    def taught(self, instance: Instance) -> bool:
+        """Whether a kill of a container is part of what its class knows."""
+        return instance in self._taught
+
+    def forget(self, instance: Instance) -> None:
+        """Its pod is gone."""
+        self._taught.discard(instance)
 
     def teach(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile."""
+        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile.
+
+        Of each pod only the first kill: what it is killed at later is what it was raised to meanwhile, and one that leaks
+        would have all of its class raised as far, and in the end be all that is known of it.
+        """
         for kill in kills:
             with report.guard(kill.instance):
                 member = self._fleet.members.get(kill.instance)
                 workload = None if member is None else member.facts.workload
                 if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
                     continue
+                if kill.instance in self._taught:
+                    continue
+                self._taught.add(kill.instance)
                 key = WorkloadKey(kill.instance.namespace, workload)
                 input_size = float(self._fleet.arrays.input_size[member.slot])
                 needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))

@@ -6,13 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
-from recommender.engine.keys import Group, Kill
+from recommender.engine.keys import Ended, Group, Kill, WorkloadKey
 from recommender.engine.kills import bumped_memory_bytes
 from recommender.engine.seen import GroupStart, Nothing
+from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from tests.recommender.engine.playing import Played
-from tests.recommender.engine.worked import GIB, MAIN, SIDE, instance, running
+from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, instance, running
 
 MIB = 2.0**20
 
@@ -118,6 +120,51 @@ def test_of_pods_that_are_killed_before_their_first_sample_nothing_is_kept_once_
         played.step()
     assert len(played.engine.history(MAIN).sessions) == before
     assert floor_gib(played) == pytest.approx(1.2)
+
+
+BERT = WorkloadKey("ns", "bert")
+
+
+def a_class_at_one_gib(played: Played, runs: int = 20) -> ClassMemory:
+    """What is known of its memory, which more is learned of."""
+    memory = RunMemory(GIB, np.where(np.arange(AGES) < 8, 1.0, 0.0))
+    for _ in range(runs):
+        played.engine.classes.learn_memory(BERT, "main", memory, NOW_S)
+    return played.engine.classes.runs(BERT, "main").memory
+
+
+def test_one_pod_that_is_killed_over_and_over_is_one_run_to_its_class_and_its_own_vpa_learns_of_all() -> None:
+    """It leaks: what it is given more each time it uses, up to the largest node."""
+    played = Played(workload="bert")
+    memory = a_class_at_one_gib(played)
+    played.step()
+    had_gib = 2.0
+    for _ in range(30):
+        played.kills = [killed(played, had_gib)]
+        played.step()
+        had_gib = played.target()[1]
+    assert floor_gib(played) > 100.0
+    assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
+    assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
+
+
+def test_a_run_that_was_killed_and_then_came_to_a_good_end_teaches_what_was_enough() -> None:
+    """A version that needs four times as much: else each of its runs would be killed once on the way there."""
+    played = Played(workload="bert")
+    memory = a_class_at_one_gib(played)
+    played.step()
+    for had_gib in (1.1, 1.4, 2.0, 3.0):
+        played.kills = [killed(played, had_gib)]
+        played.step()
+    played.uses[instance()] = 0.5, 4.0
+    again = running(workload="bert", started_s=played.now_s, restarts=4)
+    played.containers = {instance(): again}
+    played.steps(20)
+    played.uses.clear()
+    played.containers = {instance(): again._replace(finished=True, ended=Ended(0, again.started_s, played.now_s))}
+    assert played.step().runs == 0, "it is not told how CPU went"
+    assert memory.peaks_bytes.max() == 4 * GIB
+    assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
 
 
 class Led(Nothing):
