@@ -18,6 +18,7 @@ from recommender.engine.classes import Classes
 from recommender.engine.coming import Expectations
 from recommender.engine.container_arrays import NOBODY, UNDECIDED
 from recommender.engine.containers import Containers
+from recommender.engine.ended_runs import learn
 from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.judging import is_given, judge
@@ -341,31 +342,13 @@ class Engine:
             if running is None or running.finished:
                 gone.append(member.instance)
                 with report.guard(member.instance):
-                    report.runs += running is not None and self._learn(member, running, now_s)
+                    if running is not None:
+                        killed = self._kills.taught(member.instance)
+                        report.runs += learn(self.classes, self.fleet, member, running, now_s, killed=killed)
         if gone:
             self.fleet.remove(gone)
             self.lead_time.keep_only(self.running)
             self.groups.leave(gone)
-
-    def _learn(self, member: Member, running: Running, now_s: float) -> bool:
-        """A run that came to its end by itself, and was whole, adds to what is known of its class.
-
-        Of one that was killed for memory before it got there it is known now what was enough.
-        """
-        ended, whole = running.ended, not (running.restarts or running.begun_by)
-        if running.workload is None or ended is None or ended.exit_code != 0:
-            return False
-        curve = self.fleet.curves.curve(member.slot)
-        memory = self.fleet.memory.run(member.slot)._replace(input_size=running.input_size)
-        duration_s = curve.duration_s
-        if ended.finished_s is not None and ended.started_s is not None:
-            duration_s = ended.finished_s - ended.started_s
-        key = WorkloadKey(member.instance.namespace, running.workload)
-        if not whole:
-            if self._kills.taught(member.instance):
-                self.classes.learn_memory(key, member.instance.container, memory._replace(killed=True), now_s)
-            return False
-        return self.classes.learn(key, member.instance.container, curve, memory, duration_s, now_s)
 
     def _declared_cores(self, group: Group) -> float:
         slot = self.groups.slots.get(group)

@@ -76,8 +76,8 @@ class Kills:
     def teach(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
         """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile.
 
-        Of each pod only the first kill: what it is killed at later is what it was raised to meanwhile, and one that leaks
-        would have all of its class raised as far, and in the end be all that is known of it.
+        Of each pod only the first kill: later it is killed at what it was raised to meanwhile. One that leaks would
+        have its class raised as far, and be all that is known of it in the end.
         """
         for kill in kills:
             with report.guard(kill.instance):
@@ -97,7 +97,7 @@ class Kills:
     def take(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
         """Let their groups never again have less than they showed to be needed.
 
-        A standby has seen the kills, too, that who led before it took in: of these the first step knows by what was kept.
+        Kills that who led before has taken in were seen by a standby, too: its first step knows them by what was kept.
         """
         known_s = np.where(self._began, -math.inf, self._groups.arrays.killed_s)
         self._began = True

@@ -178,7 +178,7 @@ class Led(Nothing):
 
 
 def test_a_standby_that_takes_over_knows_the_kills_that_were_taken_in_and_takes_in_the_one_after_them() -> None:
-    """Whoever waits for the lease has seen them all. With what the container has used since they would be bumped again."""
+    """Whoever waits for the lease has seen them all, and what was used since is no part of what was needed then."""
     before = Played()
     before.uses[instance()] = 0.5, 0.5
     before.step()
