@@ -18,6 +18,7 @@ from recommender.engine.classes import Classes
 from recommender.engine.coming import Expectations
 from recommender.engine.container_arrays import NOBODY, UNDECIDED
 from recommender.engine.containers import Containers
+from recommender.engine.ended_runs import learn
 from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.judging import is_given, judge
@@ -34,10 +35,10 @@ from recommender.engine.situation import PINNED_SAMPLES
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.model import PhaseModel
-from recommender.policies.class_runs import without_gaps
+from recommender.policies.class_runs import ClassRuns, without_gaps
 from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, IntArray, amounts_of
+from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of
 
 
 class MakeFleet(Protocol):
@@ -82,7 +83,7 @@ class Engine:
         self.running: dict[Instance, Running] = {}
         self._waiting_for_room: set[Instance] = set()
         self._coming = Expectations(self.fleet, self.groups, self.classes, self.running, options.rails)
-        self._report = Report()  # of the running step, for what the fleet asks
+        self._report, self._now_s = Report(), -math.inf  # of the running step, for what the fleet asks
         self._shares, self._began_s = Shares(self._work_of), math.inf
         self._kills = Kills(self.fleet, self.groups, self.classes, options.rails.memory_margin)
         self._advising = Advising(self.fleet, self.groups, self._coming, self._shares, options)
@@ -102,7 +103,9 @@ class Engine:
         now_s
             Unix seconds.
         """
-        self._report, self._began_s = report, min(self._began_s, now_s)
+        if now_s < self._now_s:
+            self.groups.arrays.follow_clock(slice(None), now_s)
+        self._report, self._now_s, self._began_s = report, now_s, min(self._began_s, now_s)
         self._take_groups(seen.groups, now_s, report)
         self._kills.teach(seen.kills, now_s, report)
         self._take_containers(seen.containers, now_s, report)
@@ -216,9 +219,12 @@ class Engine:
                 if running is None:
                     self.running.pop(instance, None)
                     self._shares.forget(instance, now_s)
+                    self._kills.forget(instance)
+                    if instance not in self.fleet.members:  # others are let go with their last samples
+                        self.groups.leave([instance])
                 else:
                     self.running[instance] = running
-                    self._take_container(instance, running, now_s, report)
+                    self._take_container(instance, running, before, report)
                     self._shares.place(instance, running, self._declared_cores(running.group), now_s)
                 self._place(instance)
         for instance in sorted(self._waiting_for_room - changed.keys()):
@@ -228,15 +234,16 @@ class Engine:
             self.groups.look_through(slot, [self.running[instance] for instance in self.groups.instances[slot]])
             self._coming.look_at(slot)
 
-    def _take_container(self, instance: Instance, running: Running, now_s: float, report: Report) -> None:
+    def _take_container(self, instance: Instance, running: Running, before: Running | None, report: Report) -> None:
         slot = self.groups.slots.get(running.group)
         if slot is not None:
             self.groups.instances[slot][instance] = None
             self.groups.workload[slot] = running.workload or self.groups.workload[slot]
         if running.deferred_since_s < math.inf:
             self._waiting_for_room.add(instance)
-        self._see_resize(instance, now_s, report)
-        self._see_start(instance)
+        self._see_resize(instance, self._now_s, report)
+        if before is None or before.started_s != running.started_s:  # else a clock was set back
+            self._see_start(instance)
 
     def _see_start(self, instance: Instance) -> None:
         """Whether a container was started again since its age was told."""
@@ -244,7 +251,7 @@ class Engine:
         if member is None or started_s is None:
             return
         if started_s > (int(self.fleet.arrays.start_cell[member.slot]) + 1) * self.fleet.step_s:
-            self.fleet.begin_anew(member, started_s)
+            self.fleet.begin_anew(member, min(started_s, self._now_s))
 
     def _see_resize(self, instance: Instance, now_s: float, report: Report) -> None:
         deferred = instance in self._waiting_for_room
@@ -258,13 +265,28 @@ class Engine:
         if member is None:
             return
         arrays, slot = self.fleet.arrays, member.slot
-        lives = running is not None and not running.finished
-        arrays.group[slot] = self.groups.slots.get(running.group, NOBODY) if running is not None and lives else NOBODY
-        if running is not None:
-            if running.requests[CPU] > arrays.had[slot, CPU]:  # whether it uses all of that is to be seen again
-                arrays.pinned[slot] = min(arrays.pinned[slot], PINNED_SAMPLES - 1)
-            arrays.had[slot], arrays.limits[slot] = running.requests, running.limits
-            arrays.input_size[slot], arrays.costly[slot] = running.input_size, running.costly
+        if running is None:
+            arrays.group[slot] = NOBODY
+            return
+        arrays.group[slot] = NOBODY if running.finished else self.groups.slots.get(running.group, NOBODY)
+        if running.requests[CPU] > arrays.had[slot, CPU]:  # whether it uses all of that is to be seen again
+            arrays.pinned[slot] = min(arrays.pinned[slot], PINNED_SAMPLES - 1)
+        arrays.had[slot], arrays.limits[slot] = running.requests, running.limits
+        arrays.input_size[slot], arrays.costly[slot] = running.input_size, running.costly
+        self._belong(member, running)
+
+    def _belong(self, member: Member, running: Running) -> None:
+        """Another VPA may speak for it than before, and has its samples from now on; and it may be of another class.
+
+        The most that its run used goes along: it may come to that again.
+        """
+        group = int(self.fleet.arrays.group[member.slot])
+        if group != NOBODY and (history := self.groups.session(group, member.instance)) is not member.history:
+            self.fleet.remember(slots := slots_of([member]))
+            member.history = history
+            self._see_memory(slots, self.fleet.memory.largest_bytes[slots])
+        if running.workload != member.facts.workload:
+            self.fleet.join(member, running.workload, self._runs_of(member.instance, running))
 
     def _take_samples(self, seen: Seen, now_s: float, report: Report) -> None:
         with report.guard("metrics"):
@@ -278,7 +300,7 @@ class Engine:
             slots = slots_of(fresh)
             slots = slots[self.fleet.arrays.group[slots] != NOBODY]
             judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
-            self._see_memory(slots, now_s)
+            self._see_memory(slots, self.fleet.arrays.used[slots, MEMORY])
 
     def _of_ours(self, samples: Samples) -> Samples:
         """Those of containers that run and have a group."""
@@ -291,10 +313,9 @@ class Engine:
             return samples
         return Samples([one for one, is_ours in zip(samples.whose, ours, strict=True) if is_ours], samples.told[ours])
 
-    def _see_memory(self, slots: IntArray, now_s: float) -> None:
-        arrays = self.fleet.arrays
-        owner, used = arrays.group[slots], arrays.used[slots, MEMORY]
-        self.groups.arrays.see_memory(owner, used, self.fleet.ages_s(slots, now_s), now_s)
+    def _see_memory(self, slots: IntArray, used_bytes: FloatArray) -> None:
+        ages_s = self.fleet.ages_s(slots, self._now_s)
+        self.groups.arrays.see_memory(self.fleet.arrays.group[slots], used_bytes, ages_s, self._now_s)
 
     # -- what is made of it --------------------------------------------------------------------------------------
 
@@ -321,24 +342,13 @@ class Engine:
             if running is None or running.finished:
                 gone.append(member.instance)
                 with report.guard(member.instance):
-                    report.runs += running is not None and self._learn(member, running, now_s)
+                    if running is not None:
+                        killed = self._kills.taught(member.instance)
+                        report.runs += learn(self.classes, self.fleet, member, running, now_s, killed=killed)
         if gone:
             self.fleet.remove(gone)
             self.lead_time.keep_only(self.running)
             self.groups.leave(gone)
-
-    def _learn(self, member: Member, running: Running, now_s: float) -> bool:
-        """A run that came to its end by itself, and was whole, adds to what is known of its class."""
-        ended, whole = running.ended, not (running.restarts or running.begun_by)
-        if running.workload is None or ended is None or ended.exit_code != 0 or not whole:
-            return False
-        curve = self.fleet.curves.curve(member.slot)
-        memory = self.fleet.memory.run(member.slot)._replace(input_size=running.input_size)
-        duration_s = curve.duration_s
-        if ended.finished_s is not None and ended.started_s is not None:
-            duration_s = ended.finished_s - ended.started_s
-        key = WorkloadKey(member.instance.namespace, running.workload)
-        return self.classes.learn(key, member.instance.container, curve, memory, duration_s, now_s)
 
     def _declared_cores(self, group: Group) -> float:
         slot = self.groups.slots.get(group)
@@ -356,11 +366,13 @@ class Engine:
     def _introduce(self, instance: Instance) -> NewContainer:
         running = self.running[instance]
         slot = self.groups.slots.get(running.group, NOBODY)
-        history = self.groups.session(slot, instance)
-        runs = None
-        if running.workload is not None:
-            runs = self.classes.runs(WorkloadKey(instance.namespace, running.workload), instance.container)
+        history, runs = self.groups.session(slot, instance), self._runs_of(instance, running)
         return NewContainer(running.workload, history, runs, running.started_s, slot)
+
+    def _runs_of(self, instance: Instance, running: Running) -> ClassRuns | None:
+        if running.workload is None:
+            return None
+        return self.classes.runs(WorkloadKey(instance.namespace, running.workload), instance.container)
 
     def _resume(self, fleet: Containers, member: Member, cell: int) -> None:
         """A container that was known before a restart goes on from there.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -78,6 +79,14 @@ class Fleet(Containers):
         slots = slots[self._fresh(slots)]
         self._ask_forecast(slots)
         return made + len(slots)
+
+    def join(self, member: Member, workload: str | None, runs: ClassRuns | None) -> None:
+        """A container turns out to be of this class, and its runs are asked from now on; None for none."""
+        member.facts, member.runs = replace(member.facts, workload=workload), runs
+        arrays, slot = self.arrays, member.slot
+        arrays.table[slot], arrays.class_asked_s[slot] = self._table_of(member), -np.inf
+        if arrays.decided_by[slot] == BY_CLASS:
+            arrays.decided_by[slot], arrays.undecided[slot] = UNDECIDED, max(1, arrays.undecided[slot])
 
     def expect(self, runs: ClassRuns | None, age_s: float) -> Expectation | None:
         """What a container that nothing is known of but its class and age is to have; None when nobody knows."""

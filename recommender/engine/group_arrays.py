@@ -169,6 +169,13 @@ class GroupArrays(SlotArrays):
             self.peak_age_s[slots[higher]] = age_s[higher]
             self.peak_bytes[slots, 0] = np.maximum(self.peak_bytes[slots, 0], used)
 
+    def follow_clock(self, slots: int | slice, now_s: float) -> None:
+        """After a clock was set back: what lies ahead of it now counts as of now, or it would hold until then."""
+        for times in (self.changed_s, self.less_memory_since_s, self.killed_s, self.last_deferred_s):
+            times[slots] = np.minimum(times[slots], now_s)
+        self.peak_day[slots] = np.minimum(self.peak_day[slots], int(now_s // DAY_S))
+        self.known_s[slots] = -np.inf
+
     def standing(self) -> FloatArray:
         """float64 (n, 2): the target in force, and what containers request where there is none; NaN without either."""
         return np.where(np.isnan(self.published), self.had, self.published)

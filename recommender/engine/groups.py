@@ -90,6 +90,7 @@ class Groups:
                 self._restore(slot, start.kept)
             except BadInput as error:
                 log.warning("%s", error)
+            self.arrays.follow_clock(slot, now_s)
 
     def rule(self, group: Group, rules: Rules) -> None:
         """What becomes of what is published for a group."""
@@ -118,9 +119,11 @@ class Groups:
         self.arrays.last_deferred_s[slot] = max([*deferred_s, float(self.arrays.last_deferred_s[slot])])
 
     def session(self, slot: int, instance: Instance) -> HistogramSession:
-        """The history session of a container of a group."""
-        history = self._history_of[instance] = self.history[slot]
-        return history.session(instance.pod_uid)
+        """The history session of a container of a group; what it added to another one's before stays there."""
+        if self._history_of.get(instance) is not self.history[slot]:
+            self.leave([instance])
+            self._history_of[instance] = self.history[slot]
+        return self.history[slot].session(instance.pod_uid)
 
     def leave(self, gone: Iterable[Instance]) -> None:
         """Containers are gone: what they added to histories stays."""

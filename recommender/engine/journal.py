@@ -65,7 +65,11 @@ class Journal:
         if pieces:
             for block in Reader(file).of_piece(pieces[-1], last=True):
                 end = block.end
-        self._file = self._open(end)
+        try:
+            self._file = self._open(end)
+        except OSError as error:
+            piece, reason = _piece(file, self._number), (error.strerror or str(error)).lower()
+            raise Misuse(f"{piece}: cannot write here ({reason}). Name a file in a folder that exists.") from error
 
     def append(self, content: bytes) -> None:
         """Add a block, whole on the disk's side of the process when this returns; `OSError` when it cannot be."""
@@ -88,12 +92,8 @@ class Journal:
     def _open(self, end: int) -> IO[bytes]:
         """The present piece, cut off after its last whole block."""
         piece = _piece(self._first, self._number)
-        try:
-            piece.touch(0o600)
-            file = piece.open("r+b", buffering=0)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise Misuse(f"{piece}: cannot write here ({reason}). Name a file in a folder that exists.") from error
+        piece.touch(0o600)
+        file = piece.open("r+b", buffering=0)
         file.truncate(end)
         file.seek(end)
         if end == 0:

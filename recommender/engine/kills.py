@@ -62,15 +62,32 @@ class Kills:
 
     def __init__(self, fleet: Fleet, groups: Groups, classes: Classes, memory_margin: float) -> None:
         self._fleet, self._groups, self._classes, self._memory_margin = fleet, groups, classes, memory_margin
+        self._began = False
+        self._taught: set[Instance] = set()
+
+    def taught(self, instance: Instance) -> bool:
+        """Whether a kill of a container is part of what its class knows."""
+        return instance in self._taught
+
+    def forget(self, instance: Instance) -> None:
+        """Its pod is gone."""
+        self._taught.discard(instance)
 
     def teach(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile."""
+        """Tell their classes, before it is forgotten how far the runs had come: they are started again meanwhile.
+
+        Of each pod only the first kill: later it is killed at what it was raised to meanwhile. One that leaks would
+        have its class raised as far, and be all that is known of it in the end.
+        """
         for kill in kills:
             with report.guard(kill.instance):
                 member = self._fleet.members.get(kill.instance)
                 workload = None if member is None else member.facts.workload
                 if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
                     continue
+                if kill.instance in self._taught:
+                    continue
+                self._taught.add(kill.instance)
                 key = WorkloadKey(kill.instance.namespace, workload)
                 input_size = float(self._fleet.arrays.input_size[member.slot])
                 needed_bytes = self._needed_bytes(kill, float(self._fleet.memory.largest_bytes[member.slot]))
@@ -78,11 +95,16 @@ class Kills:
                 self._classes.learn_memory(key, kill.instance.container, left, now_s)
 
     def take(self, kills: Iterable[Kill], now_s: float, report: Report) -> None:
-        """Let their groups never again have less than they showed to be needed."""
+        """Let their groups never again have less than they showed to be needed.
+
+        Kills that who led before has taken in were seen by a standby, too: its first step knows them by what was kept.
+        """
+        known_s = np.where(self._began, -math.inf, self._groups.arrays.killed_s)
+        self._began = True
         for kill in kills:
             with report.guard(kill.instance):
                 slot = self._groups.slots.get(kill.group)
-                if slot is None:
+                if slot is None or kill.when_s <= known_s[slot]:
                     continue
                 if why := not_believed(kill.when_s, kill.memory_bytes, now_s):
                     report.refuse(kill.instance, why)
@@ -98,6 +120,8 @@ class Kills:
                 groups.known_s[slot] = -math.inf
                 groups.tell([slot], vital=True)
                 session.observe_oom(min(kill.when_s, now_s), needed)
+                if kill.instance not in self._groups.instances[slot] and kill.instance not in self._fleet.members:
+                    self._groups.leave([kill.instance])  # it is gone already: nobody else will say so
 
     def _needed_bytes(self, kill: Kill, most_used_bytes: float) -> float:
         used_bytes = max(most_used_bytes, self._used(kill.instance))

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -147,7 +148,7 @@ class Shares:
         self._containers: dict[Instance, _Container] = {}
         self._came_or_went_s: dict[str, float] = {}
         self._done_core_s: dict[Instance, float] = {}
-        self._made: dict[int, tuple[Sequence[DemandCurve], RunsOfClass]] = {}
+        self._made = WeakKeyDictionary[ClassRuns, tuple[Sequence[DemandCurve], RunsOfClass]]()
 
     def take_nodes(self, changed: Mapping[str, float | None]) -> None:
         """How many cores there are for those that share a node; None for one that nobody shares any more."""
@@ -168,7 +169,7 @@ class Shares:
         elif known is not None and known.node == node:
             if request_cores != known.request_cores:
                 known.request_cores, known.changed_s = request_cores, now_s
-            known.by = running.shares_by
+            known.by, known.group = running.shares_by, running.group
         else:
             declared_cores = request_cores if math.isnan(declared_cores) else declared_cores
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
@@ -230,10 +231,10 @@ class Shares:
         """Those runs in stages, made once for as long as the class learns nothing."""
         if runs is None:
             return RunsOfClass()
-        of, made = self._made.get(id(runs), (None, RunsOfClass()))
+        of, made = self._made.get(runs, (None, RunsOfClass()))
         if of is not runs.runs:
             made = RunsOfClass([stages_of(run.step_s, run.levels[:, CPU].tolist()) for run in runs.runs])
-            self._made[id(runs)] = runs.runs, made
+            self._made[runs] = runs.runs, made
         return made
 
     def _queued(self, node: _Node, there: _There, held_back: BoolArray, now_s: float) -> list[float]:

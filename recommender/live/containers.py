@@ -42,7 +42,7 @@ class Home(NamedTuple):
     def running(self) -> Running:
         """What the engine is told of it."""
         pod, container = self.pod, self.container
-        ended, by = container.terminated, shares(self.state.vpa)
+        by = shares(self.state.vpa)
         cpu_cores, memory_bytes = container.requests
         waits = [resize.since_s for resize in pod.resizes if resize.reason == DEFERRED and resize.since_s is not None]
         return Running(
@@ -53,7 +53,7 @@ class Home(NamedTuple):
             limits=container.limits,
             restarts=container.restart_count,
             finished=pod.finished,
-            ended=None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s),
+            ended=_end_of(container),
             leaving=pod.deleting,
             deferred_since_s=min(waits, default=math.inf),
             begun_by=self.begun_by,
@@ -62,6 +62,12 @@ class Home(NamedTuple):
             input_size=pod.input_size,
             costly=container.uses_devices or pod.annotations.get(CHECKPOINTABLE) == "false",
         )
+
+
+def _end_of(container: ContainerState) -> Ended | None:
+    """How it ended; None while it has not."""
+    ended = container.terminated
+    return None if ended is None else Ended(ended.exit_code, ended.started_s, ended.finished_s)
 
 
 def run_of(pod: Pod) -> Run | None:
@@ -90,6 +96,7 @@ class ContainerIndex:
         self._round = 0
         self._touched: set[Instance] = set()
         self._told: dict[Instance, Running] = {}
+        self._ended: dict[str, Pod] = {}
         self._began: dict[Run, str] = {}
         self._resumed: dict[str, str] = {}
         self.version, self.contested = 0, False
@@ -151,23 +158,42 @@ class ContainerIndex:
                     self._gone[place] = instance, state.group(container.name), self._round
         self.version += 1
 
-    def take_changes(self) -> dict[Instance, Running | None]:
-        """What the engine was not told of yet: containers that are new or not what they were; None for those gone."""
+    def take_changes(self, ended: Iterable[Pod] = ()) -> dict[Instance, Running | None]:
+        """What the engine was not told of yet: containers that are new or not what they were; None for those gone.
+
+        Parameters
+        ----------
+        ended
+            Pods that have finished since the last call. Of one that is gone already it is told first how it ended.
+        """
         changes: dict[Instance, Running | None] = {}
-        for instance in sorted(self._touched):
-            home = self._homes.get(instance)
-            running = None if home is None else home.running()
-            if running != self._told.get(instance):
+        self._ended |= {pod.uid: pod for pod in ended}
+        touched, self._touched = self._touched, set()
+        for instance in sorted(touched):
+            home, told = self._homes.get(instance), self._told.get(instance)
+            running = self._as_it_ended(instance, told) if home is None else home.running()
+            if running != told:
                 changes[instance] = running
                 if running is None:
                     del self._told[instance]
                 else:
                     self._told[instance] = running
-        self._touched.clear()
+        if self._ended:  # one may have finished since the pods were looked at, and be gone in the next round
+            run = {instance.pod_uid for instance, told in self._told.items() if not told.finished}
+            self._ended = {uid: pod for uid, pod in self._ended.items() if uid in run}
         self._round += 1
         for place in [place for place, (_, _, left) in self._gone.items() if self._round - left > GONE_ROUNDS]:
             del self._gone[place]
         return changes
+
+    def _as_it_ended(self, instance: Instance, told: Running | None) -> Running | None:
+        """What a container that is gone came to, where the engine was not told; then it is gone in the next round."""
+        pod = self._ended.get(instance.pod_uid)
+        container = None if pod is None else pod.container(instance.container)
+        if container is None or told is None or told.finished:
+            return None
+        self._touched.add(instance)
+        return told._replace(finished=True, ended=_end_of(container), restarts=container.restart_count)
 
     def at(self, place: Place) -> tuple[Instance, Group] | None:
         """The container that metrics and events call so, and its group; also for a while after it is gone."""

@@ -206,7 +206,7 @@ class Recommender:
         now_s = self.clock()
         seen = Seen(
             self._rules(now_s, report),
-            self.index.take_changes(),
+            self.index.take_changes(self.view.ended()),
             self._samples(report),
             self._kills(report),
             *self._sharing.look(self.vpas.values(), report),

@@ -95,6 +95,9 @@ class SimulatedView:
             for kill in self._cluster.take_kills()
         ]
 
+    def ended(self) -> Sequence[ApiPod]:
+        return ()
+
     def room(self, vpa: Vpa, pods: Sequence[ApiPod]) -> Room:
         return Room(tuple({self._workloads[_owner_of(pod)].node.allocatable for pod in pods}))
 

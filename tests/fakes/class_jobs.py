@@ -53,8 +53,8 @@ STAGES = [(0.1, 0.3)] * 10 + [(1.0, 0.3)] * 10 + [(0.2, 0.8)] * 20
 """40 s: loading, work, and waiting with more memory."""
 
 
-def run_to_its_end(cluster: Jobs, ours: Any, name: str, exit_code: int = 0) -> None:
-    """One run of the class, a round each second."""
+def run_to_its_end(cluster: Jobs, ours: Any, name: str, exit_code: int = 0, *, cleared_away: bool = False) -> None:
+    """One run of the class, a round each second; its pod, and the VPA, may be gone before the next round."""
     began_s = cluster.now_s
     cluster.add(name, a_run(f"{name}-pod", started_s=began_s))
     for cpu_cores, memory_gib in STAGES:
@@ -62,5 +62,7 @@ def run_to_its_end(cluster: Jobs, ours: Any, name: str, exit_code: int = 0) -> N
         ours.run()
         cluster.now_s += 1.0
     ended = {"startedAt": _time(began_s), "finishedAt": _time(cluster.now_s), "exitCode": exit_code, "reason": "x"}
-    cluster.pods[name] = [a_run(f"{name}-pod", "Failed" if exit_code else "Succeeded", ended=ended)]
+    cluster.finished = cluster.pods[name] = [a_run(f"{name}-pod", "Failed" if exit_code else "Succeeded", ended=ended)]
+    if cleared_away:
+        del cluster.pods[name], cluster.raw[name]
     ours.run()

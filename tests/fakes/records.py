@@ -66,6 +66,7 @@ class Records:
         self.problems: dict[str, str] = {}
         self.used: list[tuple[Place, Sample]] = []
         self.killed: list[OomObservation] = []
+        self.finished: list[Pod] = []
         self.largest: list[Pair] = []
         self.quota: Pair = (math.inf, math.inf)
         self.left: dict[str, Pair] = {}
@@ -100,6 +101,10 @@ class Records:
 
     def kills(self) -> Sequence[OomObservation]:
         taken, self.killed = self.killed, []
+        return taken
+
+    def ended(self) -> Sequence[Pod]:
+        taken, self.finished = self.finished, []
         return taken
 
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:

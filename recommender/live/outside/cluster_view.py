@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,9 @@ from recommender.records import ContainerRecommendation, Sample
 
 log = logging.getLogger(__name__)
 
+MOST_ENDED = 5000
+"""Who does not lead takes none of the pods that have finished: the oldest ones go."""
+
 
 class ClusterView:
     """What a round sees of a real cluster. As in `View`, every call may raise a `ClusterError`.
@@ -72,6 +76,7 @@ class ClusterView:
         self._observe_only, self._leads, self._wall_clock = observe_only, leads, wall_clock
         self._unread: Mapping[str, str] = {}
         self._pods, self.workloads, self._ooms = PodIndex(), Workloads(), OomQueue(wall_clock)
+        self._ended: deque[Pod] = deque(maxlen=MOST_ENDED)
         self._targets = Targets(
             self._pods,
             self.workloads,
@@ -218,6 +223,10 @@ class ClusterView:
         """Kills for memory since the last call."""
         return self._ooms.drain()
 
+    def ended(self) -> Sequence[Pod]:
+        """Pods that have finished by themselves since the last call, of which some may be gone by now."""
+        return [self._ended.popleft() for _ in range(len(self._ended))]
+
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
         return self._rooms.of(vpa, pods)
@@ -318,6 +327,8 @@ class ClusterView:
             listener(old, new)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and new is not None and new.finished and not (old.finished or new.deleting):
+            self._ended.append(new)
         self._pods.changed(old, new)
         self._ooms.pod_changed(old, new)
         for _, _, listener in self._listeners:

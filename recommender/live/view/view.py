@@ -76,6 +76,9 @@ class View(Protocol):
     def kills(self) -> Sequence[OomObservation]:
         """Kills for memory since the last call."""
 
+    def ended(self) -> Sequence[Pod]:
+        """Pods that have finished by themselves since the last call, of which some may be gone by now."""
+
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
 

@@ -13,7 +13,7 @@ import pytest
 from recommender.engine.container_arrays import BY_CLASS, NOBODY
 from recommender.engine.engine import Engine
 from recommender.engine.keeping import keep
-from recommender.engine.keys import Ended, Group, Instance, Rules, WorkloadKey
+from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, WorkloadKey
 from recommender.engine.seen import GroupStart, Nothing, Samples, Seen
 from recommender.engine.situation import DOUBTS, PINNED_SAMPLES, SILENT, TOO_LITTLE
 from recommender.engine.tally import Report
@@ -201,6 +201,26 @@ def test_a_container_that_is_gone_is_forgotten_but_not_what_it_taught() -> None:
     assert played.engine.members_of(MAIN) == []
 
 
+@pytest.mark.parametrize("before_goes", [True, False], ids=["renamed", "both there"])
+def test_a_container_that_another_vpa_speaks_for_now_brings_its_peak_and_adds_to_that_ones_history(
+    before_goes: bool,
+) -> None:
+    """A VPA that was renamed, or a person's in the place of one that we made: no pod is made again for it."""
+    played, renamed = Played(requests=(1.0, 10 * GIB)), Group("ns", "renamed", "main")
+    played.groups = {MAIN: Rules(limits_follow=True)}
+    played.uses[A] = 0.5, 8.0
+    played.steps(10)
+    played.uses[A] = 0.5, 2.0
+    played.steps(10)
+    played.groups = {**({MAIN: None} if before_goes else {}), renamed: Rules(limits_follow=True)}
+    played.containers = {A: running(group=renamed, requests=(1.0, 10 * GIB))}
+    played.steps(60, every_s=15.0)
+    assert played.target(renamed)[1] >= 8.0
+    assert played.engine.history(renamed).samples == 60
+    if not before_goes:
+        assert played.engine.history(MAIN).samples == 20
+
+
 @pytest.mark.parametrize(
     ("exit_code", "more", "learned"),
     [(0, {}, 1), (137, {}, 0), (0, {"restarts": 1}, 0), (0, {"begun_by": "uid-first"}, 0)],
@@ -268,6 +288,25 @@ def test_a_container_that_has_not_used_anything_gets_what_its_class_needs_at_its
     why = played.engine.why(MAIN)
     assert (why.policy, why.leading) == ("class.runs", None)
     assert "earlier runs" in why.rule
+
+
+def test_a_class_that_becomes_known_after_the_first_sample_decides_from_then_on_and_learns_the_kill() -> None:
+    """The owner of a pod, whose name it is, may be seen later than the pod."""
+    played = Played()
+    taught(played)
+    played.uses[A] = 1.0, 2.0
+    played.steps(10)
+    assert played.engine.why(MAIN).policy == "phase.proactive"
+    played.containers = {A: running(workload="bert")}
+    played.step()
+    assert played.engine.why(MAIN).policy == "class.runs"
+    played.kills = [Kill(MAIN, A, played.now_s, 4 * GIB)]
+    played.step()
+    memory = played.engine.classes.runs(BERT, "main").memory
+    assert memory.killed.tolist() == [False, False, False, True]
+    played.containers = {A: running()}
+    played.step()
+    assert played.engine.why(MAIN).policy == "phase.proactive", "and no class any more"
 
 
 # -- silence -----------------------------------------------------------------------------------------------------------
@@ -408,3 +447,40 @@ def test_nothing_is_known_of_a_group_before_the_first_step_after_it_came() -> No
     assert np.isnan(engine.why(MAIN).forecast).all()
     assert np.isnan(engine.in_force(MAIN)).all()
     assert engine.used(MAIN) == (0.0, 0.0)
+
+
+# -- a clock that is set back ------------------------------------------------------------------------------------------
+
+
+def test_after_a_clock_was_set_back_the_default_is_asked_anew_falls_are_made_and_no_age_begins_anew() -> None:
+    """By two days, in which nothing would have fallen before the clock came by again."""
+    played = Played()
+    played.uses[A] = 0.4, 3.0
+    played.steps(90)
+    played.kills = [Kill(MAIN, A, played.now_s, GIB)]
+    played.step()
+    arrays, slot = played.engine.groups.arrays, played.engine.groups.slots[MAIN]
+    member = played.engine.fleet.members[A]
+    played.now_s -= 2 * 86400.0
+    played.containers = {A: running(requests=(0.9, 4 * GIB))}
+    played.steps(90, every_s=15.0)
+    for times in (arrays.changed_s, arrays.less_memory_since_s, arrays.killed_s, arrays.known_s):
+        assert np.nanmax(times[slot]) <= played.now_s
+    assert arrays.peak_day[slot] == played.now_s // 86400.0
+    played.containers = {A: running(requests=(0.8, 4 * GIB))}
+    played.step()
+    assert played.engine.fleet.ages_s(np.array([member.slot]), played.now_s)[0] > 1350.0
+    assert played.engine.fleet.memory.age_steps[member.slot] > 90
+    played.containers = {A: running(started_s=played.now_s + 50.0, restarts=1)}
+    played.steps(2)
+    assert played.engine.fleet.ages_s(np.array([member.slot]), played.now_s)[0] <= 2.0
+
+
+def test_what_was_kept_by_a_clock_that_was_ahead_counts_as_of_now_after_a_restart() -> None:
+    before = Played()
+    before.steps(90)
+    after = Played(Kept(before), now_s=before.now_s - 86400.0)
+    after.step()
+    arrays, slot = after.engine.groups.arrays, after.engine.groups.slots[MAIN]
+    assert arrays.changed_s[slot].max() <= after.now_s
+    assert arrays.peak_day[slot] == after.now_s // 86400.0

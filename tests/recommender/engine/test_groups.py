@@ -242,7 +242,7 @@ def test_what_is_kept_of_a_group_comes_back_after_a_restart(happened: bool) -> N
     if not happened:
         before.add(MAIN, Nothing().group(MAIN), NOW_S, MARGIN)
     kept = orjson.loads(orjson.dumps(before.kept(before.slots[MAIN])))
-    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S, MARGIN)
+    after.add(MAIN, GroupStart(HistogramAggregate(), NOTHING, kept), NOW_S + DAY_S, MARGIN)
     old, new = before.slots[MAIN], after.slots[MAIN]
     for name in {"changed_s", *kept} - {"class", "changed_cpu_s", "changed_memory_s"}:
         np.testing.assert_array_equal(getattr(after.arrays, name)[new], getattr(before.arrays, name)[old], err_msg=name)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
-from recommender.engine.keys import Kill
+from recommender.engine.keys import Ended, Group, Kill, WorkloadKey
 from recommender.engine.kills import bumped_memory_bytes
+from recommender.engine.seen import GroupStart, Nothing
+from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from tests.recommender.engine.playing import Played
-from tests.recommender.engine.worked import GIB, MAIN, SIDE, instance, running
+from tests.recommender.engine.worked import GIB, MAIN, NOW_S, SIDE, instance, running
 
 MIB = 2.0**20
 
@@ -100,3 +104,92 @@ def test_a_kill_that_tells_no_number_is_refused_by_itself_and_one_of_no_group_of
     assert report.kills == 1
     assert report.refused.total() == 2
     assert floor_gib(played) == pytest.approx(2.4)
+
+
+def test_of_pods_that_are_killed_before_their_first_sample_nothing_is_kept_once_they_are_gone() -> None:
+    """A crash loop of a ReplicaSet makes a pod a minute, for months."""
+    played = Played()
+    played.step()
+    before = len(played.engine.history(MAIN).sessions)
+    for number in range(1, 5):
+        lost, late = instance(number), instance(10 + number)
+        played.containers = {lost: running()}
+        played.kills = [killed(played, 1.0)._replace(instance=lost)]
+        played.step()
+        played.containers, played.kills = {lost: None}, [killed(played, 1.0)._replace(instance=late)]
+        played.step()
+    assert len(played.engine.history(MAIN).sessions) == before
+    assert floor_gib(played) == pytest.approx(1.2)
+
+
+BERT = WorkloadKey("ns", "bert")
+
+
+def a_class_at_one_gib(played: Played, runs: int = 20) -> ClassMemory:
+    """What is known of its memory, which more is learned of."""
+    memory = RunMemory(GIB, np.where(np.arange(AGES) < 8, 1.0, 0.0))
+    for _ in range(runs):
+        played.engine.classes.learn_memory(BERT, "main", memory, NOW_S)
+    return played.engine.classes.runs(BERT, "main").memory
+
+
+def test_one_pod_that_is_killed_over_and_over_is_one_run_to_its_class_and_its_own_vpa_learns_of_all() -> None:
+    """It leaks: what it is given more each time it uses, up to the largest node."""
+    played = Played(workload="bert")
+    memory = a_class_at_one_gib(played)
+    played.step()
+    had_gib = 2.0
+    for _ in range(30):
+        played.kills = [killed(played, had_gib)]
+        played.step()
+        had_gib = played.target()[1]
+    assert floor_gib(played) > 100.0
+    assert (len(memory), memory.bounds(0.01).runs) == (21, 20)
+    assert memory.peaks_bytes.max() == pytest.approx(2.4 * GIB)
+
+
+def test_a_run_that_was_killed_and_then_came_to_a_good_end_teaches_what_was_enough() -> None:
+    """A version that needs four times as much: else each of its runs would be killed once on the way there."""
+    played = Played(workload="bert")
+    memory = a_class_at_one_gib(played)
+    played.step()
+    for had_gib in (1.1, 1.4, 2.0, 3.0):
+        played.kills = [killed(played, had_gib)]
+        played.step()
+    played.uses[instance()] = 0.5, 4.0
+    again = running(workload="bert", started_s=played.now_s, restarts=4)
+    played.containers = {instance(): again}
+    played.steps(20)
+    played.uses.clear()
+    played.containers = {instance(): again._replace(finished=True, ended=Ended(0, again.started_s, played.now_s))}
+    assert played.step().runs == 0, "it is not told how CPU went"
+    assert memory.peaks_bytes.max() == 4 * GIB
+    assert (memory.bounds(0.01).runs, int(memory.killed.sum())) == (20, 2)
+
+
+class Led(Nothing):
+    """What was kept of a group by who led before."""
+
+    def __init__(self, kept: Mapping[str, Any]) -> None:
+        self.kept = kept
+
+    def group(self, group: Group) -> GroupStart:
+        return super().group(group)._replace(kept=self.kept)
+
+
+def test_a_standby_that_takes_over_knows_the_kills_that_were_taken_in_and_takes_in_the_one_after_them() -> None:
+    """Whoever waits for the lease has seen them all, and what was used since is no part of what was needed then."""
+    before = Played()
+    before.uses[instance()] = 0.5, 0.5
+    before.step()
+    before.kills = [killed(before, 1.0)]
+    before.step()
+    assert floor_gib(before) == pytest.approx(1.2)
+    for later_s, kills, gib in ((0.0, 0, 1.2), (30.0, 1, 1.5)):
+        after = Played(Led(before.engine.kept_of(MAIN)), now_s=before.now_s + 3600.0, requests=(2.0, 1.2 * GIB))
+        after.uses[instance()] = 0.5, 1.25
+        after.kills = [Kill(MAIN, instance(), before.now_s + later_s, GIB)]
+        assert after.step().kills == kills
+        assert floor_gib(after) == pytest.approx(gib)
+    after.kills = [Kill(MAIN, instance(1), before.now_s, GIB)]
+    assert after.step().kills == 1, "told late by a watch, and to nobody before"

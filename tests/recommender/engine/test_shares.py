@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,7 @@ from recommender.engine.rails import guarded
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
+from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import CPU, Sample
 from tests.recommender.engine.situations import situation
@@ -201,6 +203,22 @@ def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgot
     assert told.tell({FAST: 1.0}, {}) == []
     told.shares.take_nodes({"n0": 4.0})
     assert len(told.tell({FAST: 1.0}, {})) == 1, "it is back"
+
+
+def test_a_container_that_another_vpa_speaks_for_now_shares_its_node_as_before() -> None:
+    told = Told(FAST, SLOW)
+    told.shares.place(SLOW, sharing(SLOW)._replace(group=GROUPS[WEB]), math.nan, told.now_s)
+    (node,) = told.tell({FAST: 1.0, SLOW: 1.0}, {})
+    assert node.groups.tolist() == [SLOTS[GROUPS[FAST]], SLOTS[GROUPS[WEB]]]
+
+
+def test_the_stages_of_a_class_that_is_forgotten_are_kept_no_longer() -> None:
+    runs = ClassRuns([DemandCurve(5.0, np.ones((4, 2), np.float32))])
+    shares = Shares(lambda _: Work(0.0, None))
+    assert shares._stages(runs) is shares._stages(runs)
+    del runs
+    gc.collect()
+    assert not shares._made
 
 
 def test_what_goes_wrong_with_the_containers_of_a_node_leaves_the_other_nodes_their_shares() -> None:

@@ -41,6 +41,17 @@ def test_a_run_starts_with_what_earlier_ones_needed_before_its_first_sample(clus
     assert "memory by 3 earlier runs of its class" in container["why"]["rule"]
 
 
+def test_a_run_whose_pod_is_cleared_away_as_soon_as_it_is_done_teaches_all_the_same(cluster: Jobs) -> None:
+    """With `ttlSecondsAfterFinished: 0` no round ever sees it finished."""
+    ours = recommender(cluster)
+    for number, exit_code in enumerate((0, 1, 0), start=1):
+        run_to_its_end(cluster, ours, f"bert-{number}", exit_code, cleared_away=True)
+    assert len(ours.engine.classes.runs(CLASS, "main")) == 2
+    cluster.now_s += 1.0
+    ours.run()
+    assert not ours.engine.running and not ours.engine.fleet.members
+
+
 def test_what_the_class_needs_next_is_published_before_it_is_used(cluster: Jobs) -> None:
     ours = recommender(cluster)
     for number in range(1, 4):

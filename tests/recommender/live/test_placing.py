@@ -177,6 +177,25 @@ def test_the_engine_is_told_how_a_run_ended_and_since_when_a_resize_waits() -> N
     assert (running.ended, running.deferred_since_s) == (Ended(137, 5.0, 65.0), 50.0)
 
 
+def test_how_a_run_ended_is_told_once_also_of_a_pod_that_is_gone_by_then_and_of_one_that_finished_a_moment_ago() -> (
+    None
+):
+    """A pod may finish while a round looks, which then takes it for running; in the next round it may be gone."""
+    state, placed = VpaState(read_vpa(a_vpa("a"))), placing(Records())
+    pod = a_pod("pod-0")
+    container = replace(pod.containers[0], terminated=Termination("Completed", 5.0, 65.0, 0))
+    ended = replace(pod, phase="Succeeded", containers=(container,))
+    told_of(placed, state, [pod])
+    assert placed.index.take_changes([ended, a_pod("stranger")]) == {}
+    running = told_of(placed, state, [])[instance("pod-0")]
+    assert running is not None
+    assert (running.finished, running.ended, running.workload) == (True, Ended(0, 5.0, 65.0), "bert")
+    assert placed.index.take_changes() == {instance("pod-0"): None}
+    assert placed.index.take_changes([ended]) == {}
+    told_of(placed, state, [ended])
+    assert told_of(placed, state, []) == {instance("pod-0"): None}, "a round saw it"
+
+
 @pytest.mark.parametrize("start", range(4))
 def test_what_is_kept_is_what_would_be_worked_out_anew(start: int) -> None:
     chance, records, pods = np.random.default_rng(start), Records(), 6

@@ -23,6 +23,7 @@ from recommender.engine.engine import Engine
 from recommender.engine.journal import Journal, Reader
 from recommender.engine.keys import Group
 from recommender.engine.options import Options, RailOptions
+from recommender.engine.recording import Recorder
 from recommender.engine.replaying import Replay, Step
 from recommender.errors import BadInput
 from recommender.slots import SlotArrays
@@ -144,6 +145,16 @@ def test_a_disk_that_is_full_ends_the_record_and_not_the_rounds(
     for _ in range(2):
         assert rounds(ours, cluster, 1).problems == {"record": "the record ends here: No space left on device"}
     assert differing(file)[0] == 5
+
+
+def test_a_next_file_that_cannot_be_made_ends_the_record_and_not_the_rounds(cluster: Records, file: Path) -> None:
+    ours = recommender(cluster, recorder=Recorder(Journal(file, 1)))
+    assert not rounds(ours, cluster, 1).problems
+    file.with_name("record.1").mkdir()
+    for _ in range(2):
+        assert rounds(ours, cluster, 1).problems == {"record": "the record ends here: Is a directory"}
+    file.with_name("record.1").rmdir()
+    assert differing(file)[0] == 1
 
 
 # -- a world -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from recommender.live.view.scope import Scope
 from recommender.live.view.usage import Patience, Placed, Used
 from recommender.live.view.view import Place
 from recommender.records import Sample
+from tests.fakes.records import a_pod
 
 ONE = (Place("ns", "pod", "main"), Sample(10.0, 0.5, 1e9))
 
@@ -43,6 +45,17 @@ def test_of_which_pods_the_metrics_could_not_be_read_is_said_once_and_counted(ca
     broken.clear()
     view.samples()
     assert view.unreadable == 0
+
+
+def test_pods_that_finish_by_themselves_are_told_once_and_not_those_that_do_as_they_are_deleted() -> None:
+    """A program may end with 0 when it is told to stop: that run is no whole one."""
+    view, runs = ClusterView(cast(Api, None), Scope(), lambda _: Used([], {})), a_pod("pod-0")
+    done, stopped = replace(runs, phase="Succeeded"), replace(runs, phase="Succeeded", deleting=True)
+    changes = [(None, done), (runs, done), (done, stopped), (done, None), (replace(runs, deleting=True), stopped)]
+    for old, new in changes:
+        view._pod_changed(old, new)
+    assert view.ended() == [done]
+    assert view.ended() == []
 
 
 def test_what_the_source_raises_half_way_is_raised() -> None:
