@@ -89,7 +89,7 @@ class MoveGate:
     ) -> None:
         self._api, self._ledger, self._leads, self._book = api, ledger, leads, book
         self._limits, self._clock = limits, clock
-        self._evicted: set[str] = set()
+        self._evicted: dict[str, tuple[str, float]] = {}  # namespace, and when, by the UID of a pod
         self._why: dict[str, str] = {}
 
     # -- what is under way ---------------------------------------------------------------------------------------------
@@ -97,8 +97,9 @@ class MoveGate:
     def follow(self, jobs: Collection[MovingJob], pods: Collection[Member]) -> Iterator[News]:
         """Go on with all moves that are under way, and end those that have come to an end."""
         open_moves = [(job, record) for job in jobs if (record := job.under_way) is not None]
-        self._give_back({record.uid for _, record in open_moves})
-        self._evicted.intersection_update(record.uid for _, record in open_moves)
+        uids = {record.uid for _, record in open_moves}
+        self._give_back(uids)
+        self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
         if not open_moves:
             return
         by_uid = {pod.uid: pod for pod in pods}
@@ -164,9 +165,15 @@ class MoveGate:
             return f"it rests for {self._limits.rest_s:.0f} s after its last move"
         return ""
 
-    def room_in(self, jobs: Collection[MovingJob]) -> Callable[[str], bool]:
-        """Whether one more of a namespace may be on its way."""
-        away, limits = Counter(job.key.namespace for job in jobs if job.under_way is not None), self._limits
+    def room_in(self) -> Callable[[str], bool]:
+        """Whether one more of a namespace may be on its way: by what is reserved, and by who was evicted here.
+
+        What Jobs say does not count: records that are made up would keep everybody else where they are.
+        """
+        limits, late_s = self._limits, self._clock() - self._limits.back_within_s
+        seated = {uid: each.namespace for each in self._ledger.known() if each.needs for uid in each.nodes}
+        evicted = {uid: namespace for uid, (namespace, at_s) in self._evicted.items() if at_s > late_s}
+        away = Counter((seated | evicted).values())
         full = away.total() >= limits.at_once
         return lambda namespace: not full and away[namespace] < limits.at_once_in_namespace
 
@@ -207,7 +214,7 @@ class MoveGate:
             self._why[record.uid] = str(error)
             log.info("%s is not evicted yet: %s", _key(job, record), error)
         else:
-            self._evicted.add(record.uid)
+            self._evicted[record.uid] = job.key.namespace, self._clock()
             self._why.pop(record.uid, None)
             yield News(_key(job, record), record.uid, MOVING, f"is moved to {record.node} ({record.algorithm})")
 

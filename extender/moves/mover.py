@@ -155,7 +155,7 @@ class Mover:
             late_classes = self._book.late_classes()
             planned = self._planner.plan(everybody, places, known, now_s)
             plans = [self._judged(plan, jobs, late_classes) for plan in planned]
-            begun = self._first(plans, jobs)
+            begun = self._first(plans)
             if begun is not None and self._gate is not None and self._leads():
                 self._gate.reserve(begun)
         self.planned = sum(1 for plan in plans if plan.node)
@@ -179,11 +179,11 @@ class Mover:
         refusal = self._gate.refusal(plan, jobs, late_classes)
         return plan._replace(node="", text=refusal) if refusal else plan
 
-    def _first(self, plans: Iterable[PlannedMove], jobs: Mapping[str, MovingJob]) -> PlannedMove | None:
+    def _first(self, plans: Iterable[PlannedMove]) -> PlannedMove | None:
         """The next to be moved. One at a time: each move changes what is best for the others."""
         if self._gate is None:
             return None
-        room = self._gate.room_in(jobs.values())
+        room = self._gate.room_in()
         return next((plan for plan in plans if plan.node and room(plan.pod.key.namespace)), None)
 
     def _say(self, news: News) -> bool:

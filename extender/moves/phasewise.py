@@ -7,6 +7,7 @@ may end later for a move of another than it would without.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -22,6 +23,9 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing, moves
 from recommender.contention.sharing import Stage
+
+LEAST_COST_S = 1.0
+"""No pod ends and begins elsewhere in less."""
 
 LEAST_CORES = 0.05
 """A node that others have asked for altogether still has its pauses to share."""
@@ -77,9 +81,15 @@ def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
 
 
 def cost_s(jobs: Iterable[MovingJob], otherwise_s: float) -> float:
-    """What a move costs: how long moved jobs ran nowhere, in the middle of those that are known."""
-    known = [each.away_s for job in jobs for each in job.records if each.away_s >= 0.0]
-    return median(known) if known else otherwise_s
+    """What a move costs: how long moved jobs ran nowhere, in the middle of those that are known.
+
+    Whoever owns a Job can write what it tells, so a namespace has one voice, its own median.
+    """
+    told: defaultdict[str, list[float]] = defaultdict(list)
+    for job in jobs:
+        told[job.key.namespace] += (each.away_s for each in job.records if each.away_s >= 0.0)
+    known = [median(away_s) for away_s in told.values() if away_s]
+    return max(LEAST_COST_S, median(known)) if known else otherwise_s
 
 
 def _sharing(board: Board, jobs: Iterable[Foreseen]) -> list[Sharing]:

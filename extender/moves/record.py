@@ -2,7 +2,8 @@
 
 It is written before a pod is evicted. The pod is named by its UID, so that it can be evicted once at most, whoever does
 it and how often. Nobody is trusted for it: where a pod goes stands in the reservations, which the controller alone may
-write, and whoever changes this of a Job can have nobody moved but that Job.
+write, and whoever changes this of a Job can have no pod evicted but its own. Numbers that cannot be true are not read,
+and what moves cost here is told by namespaces, not by records (`phasewise.cost_s`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ ANNOTATION = f"{PREFIX}moves"
 
 MOST_RECORDS = 16
 """Of one Job; of older ones nothing is remembered."""
+
+LAST_S = 253_402_300_799.0
+"""The last moment that has a date to be written."""
+
+MOST_CORE_S = 1e12
+"""Of one job: ten thousand cores for three years."""
+
+MOST_AWAY_S = 3600.0
+"""Who was away for longer waited for room, which tells nothing of what a move costs."""
 
 
 class Algorithm(StrEnum):
@@ -84,7 +94,7 @@ def read_records(annotations: Mapping[str, str]) -> tuple[MoveRecord, ...]:
     """Those in the annotation of a Job; BadField where it has the wrong form."""
     try:
         told = Fields({"moves": orjson.loads(annotations.get(ANNOTATION, "[]"))})
-        return tuple(_record(each) for each in told.children("moves"))
+        return tuple(_record(each) for each in [*told.children("moves")][-MOST_RECORDS:])
     except ValueError as error:
         raise BadField(f"metadata.annotations[{ANNOTATION}]", "is no list of moves") from error
 
@@ -107,12 +117,12 @@ def ended(record: MoveRecord, outcome: Outcome, node: str = "", away_s: float = 
 
 def _record(told: Fields) -> MoveRecord:
     since_s = told.time_s("since")
-    if since_s is None:
-        raise BadField(told.at("since"), "is missing")
+    if since_s is None or not 0.0 <= since_s <= LAST_S:
+        raise BadField(told.at("since"), "is missing, or no time of a move")
     return MoveRecord(
         told.text("index"), Algorithm(told.required("algorithm")), told.required("pod"), told.required("uid"),
         told.required("node"), since_s, Outcome(told.required("outcome")),
-        _number(told, "doneCoreSeconds"), _number(told, "awaySeconds"),
+        _number(told, "doneCoreSeconds", MOST_CORE_S), _number(told, "awaySeconds", MOST_AWAY_S),
     )  # fmt: skip
 
 
@@ -133,6 +143,6 @@ def _as_json(record: MoveRecord) -> dict[str, Any]:
     }
 
 
-def _number(told: Fields, name: str) -> float:
+def _number(told: Fields, name: str, most: float) -> float:
     number = told.raw.get(name)
-    return float(number) if isinstance(number, int | float) else math.nan
+    return float(number) if isinstance(number, int | float) and 0.0 <= number <= most else math.nan

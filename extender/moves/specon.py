@@ -17,27 +17,33 @@ from recommender.growth import Category
 
 @dataclass(slots=True)
 class SpeConPlanner:
-    """Keeps since when each job has been converged."""
+    """Keeps since when each job has been converged, and which of them stay by algorithm 4, as long as their Jobs are
+    there."""
 
     _since_s: dict[Job, float] = field(default_factory=dict)
+    _stays: set[Job] = field(default_factory=set)
 
     def plan(self, pods: Collection[Member], places: Iterable[Place], known: Known, now_s: float) -> list[PlannedMove]:
         """All moves that SpeCon would make now, each of them as if it were the only one."""
-        workers = _Workers(Board(pods, places), known)
+        workers = _Workers(Board(pods, places), known, self._stays)
+        watched = workers.watched
+        self._stays = {job for job in self._stays if job in watched or job[1] in known.jobs}
         self._since_s = {
-            job: self._since_s.get(job, now_s)
-            for job, watched in workers.watched.items()
-            if watched.category is Category.CONVERGED
+            job: since_s
+            for job, since_s in (dict.fromkeys(watched, now_s) | self._since_s).items()
+            if (watched[job].category is Category.CONVERGED if job in watched else job[1] in known.jobs)
         }
         workers.mark(self._since_s)
-        return [*workers.reallocated(), *workers.rebalanced(now_s)]
+        moves = [*workers.reallocated(), *workers.rebalanced(now_s)]
+        self._stays |= workers.stay
+        return moves
 
 
 class _Workers:
-    """The jobs that tell of their progress, on their nodes."""
+    """The jobs that tell of their progress, on their nodes; `stay` are those that algorithm 4 now leaves there."""
 
-    def __init__(self, board: Board, known: Known) -> None:
-        self._board = board
+    def __init__(self, board: Board, known: Known, stay: Collection[Job]) -> None:
+        self._board, self.stay = board, set[Job]()
         training = [pod for pod in board.running if pod.uid in known.categories]
         self._pods = {board.job_of(pod): pod for pod in training}
         self.watched = {}
@@ -47,14 +53,14 @@ class _Workers:
                 pod.uid,
                 worker,
                 known.categories[pod.uid],
-                migrated=Algorithm.REALLOCATE in by,
+                migrated=Algorithm.REALLOCATE in by or job in stay,
                 rebalanced=Algorithm.REBALANCE in by,
             )
 
     def mark(self, since_s: Mapping[Job, float]) -> None:
         """Those that are converged, since when."""
-        for job, marked_s in since_s.items():
-            self.watched[job] = replace(self.watched[job], marked_s=marked_s)
+        for job in since_s.keys() & self.watched.keys():
+            self.watched[job] = replace(self.watched[job], marked_s=since_s[job])
 
     def reallocated(self) -> Iterable[PlannedMove]:
         """Algorithm 4 for each job that is in the way of one that learns."""
@@ -76,6 +82,8 @@ class _Workers:
             if specon.destination(0, [here, there], [used[watched.worker], used[worker]]):
                 text = f"converged, beside jobs that learn; S is {there:g} there and {here:g} here"
                 yield PlannedMove(pod, board.name(worker), text)
+            elif there < np.inf:  # while no node has room for it, it has not been asked
+                self.stay.add(job)
 
     def rebalanced(self, now_s: float) -> Iterable[PlannedMove]:
         """Algorithm 5 on the nodes that hold a training job, or could take one that may be moved."""

@@ -79,5 +79,5 @@ def _whole(job: Known, cpu_cores: float) -> Sequence[Stage]:
     Runs of its class may have been held back at any of their stages: they tell how much work it is, not how fast it can
     be done. A job that would use so much now is taken to be able to all the time.
     """
-    stages = job.runs.whole_job(job.used_core_s, max(job.cores, LEAST_CORES))
+    stages = job.runs.whole_job(job.used_core_s, job.cores)
     return [stage._replace(cores=max(stage.cores, min(job.cores, cpu_cores))) for stage in stages]

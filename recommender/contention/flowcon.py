@@ -3,11 +3,13 @@
 Where the thesis is silent: growth efficiency is compared with alpha as a share of the job's own largest so far. A job
 that has not begun to learn is not limited; until it does, the new ones beside it keep their limits and the completing
 ones are at the lower bound, which gives the limit 0.25 of the thesis' example. A job of which a run finds nothing new
-(another came at the same moment, or it waited on no CPU time) stays in its list.
+(it has told nothing since, another came at the same moment, it waited on no CPU time, or its growth is beyond all
+numbers) stays in its list.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -48,10 +50,21 @@ class FlowConOptions:
 
 
 class Measured(NamedTuple):
-    """A job at a moment: its evaluation function, and the CPU time it has used."""
+    """A job when it told of itself last.
+
+    Attributes
+    ----------
+    evaluation
+        Its evaluation function.
+    used_core_s
+        The CPU time that it had used by then.
+    scale
+        What progress is a share of; 0 for the first magnitude seen.
+    """
 
     evaluation: float
     used_core_s: float
+    scale: float = 0.0
 
 
 @dataclass(slots=True)
@@ -69,16 +82,19 @@ class Member:
     def measure(self, now_s: float, seen: Measured, capacity_cores: float) -> bool:
         """Growth efficiency since the last time: progress a second, divided by the mean share of the worker used.
 
-        False where nothing new is known: no time has passed, or none was computed in.
+        False where nothing new is known.
         """
         passed_s, used_core_s = now_s - self.last_s, seen.used_core_s - self.last.used_core_s
         if passed_s <= 0.0 or used_core_s <= 0.0:
             return False
+        self.scale = seen.scale or self.scale
         progress = abs(seen.evaluation - self.last.evaluation) / self.scale / passed_s
-        if progress or self.largest:
-            self.efficiency = progress / (used_core_s / passed_s / capacity_cores)
-            self.largest = max(self.largest, self.efficiency)
+        efficiency = progress / (used_core_s / passed_s / capacity_cores)
         self.last, self.last_s = seen, now_s
+        if not math.isfinite(efficiency):
+            return False
+        if progress or self.largest:
+            self.efficiency, self.largest = efficiency, max(self.largest, efficiency)
         return True
 
     def sort(self, alpha: float) -> None:
@@ -136,4 +152,4 @@ class FlowCon:
 
 
 def _new(seen: Measured, now_s: float) -> Member:
-    return Member(seen, now_s, abs(seen.evaluation) or 1.0)
+    return Member(seen, now_s, seen.scale or abs(seen.evaluation) or 1.0)

@@ -39,6 +39,7 @@ class RunsOfClass:
         What is left is the mean of what was left of the runs that took longer (the mean residual life), in the stages
         that the run nearest to that had.
         """
+        demand_cores = max(demand_cores, LEAST_CORES)
         totals = [sum(stage.core_s for stage in run) for run in self.runs]
         longer = [total for total in totals if total > used_core_s]
         if longer:

@@ -40,34 +40,6 @@ def fair_shares(capacity_cores: float, demand_cores: Sequence[float], weights: S
     return shares
 
 
-def limited_shares(
-    capacity_cores: float,
-    demand_cores: Sequence[float],
-    weights: Sequence[float],
-    limits_cores: Sequence[float],
-    *,
-    soft: bool = True,
-) -> list[float]:
-    """The same under limits; soft ones hold back only while another job below its own limit wants the cores.
-
-    Examples
-    --------
-    One job limited to a quarter of a worker, beside one that is not, and alone:
-
-    >>> limited_shares(1.0, [1.0, 1.0], [1.0, 1.0], [0.25, 1.0])
-    [0.25, 0.75]
-    >>> limited_shares(1.0, [1.0], [1.0], [0.25])
-    [1.0]
-    """
-    within = [min(demand, limit) for demand, limit in zip(demand_cores, limits_cores, strict=True)]
-    shares = fair_shares(capacity_cores, within, weights)
-    left = capacity_cores - sum(shares)
-    if not soft or left <= NOTHING:
-        return shares
-    unmet = [demand - share for demand, share in zip(demand_cores, shares, strict=True)]
-    return [share + more for share, more in zip(shares, fair_shares(left, unmet, weights), strict=True)]
-
-
 def in_order(capacity_cores: float, demand_cores: Sequence[float], order: Sequence[int]) -> list[float]:
     """Cores for each job where the first of the order takes all it can use, then the next."""
     shares, left = [0.0] * len(demand_cores), capacity_cores
@@ -83,7 +55,7 @@ def finish_times(
     delays_s: Sequence[float],
     order: Sequence[int] | None = None,
 ) -> list[float]:
-    """Seconds until each job has ended, if none comes and none goes.
+    """Seconds until each job has ended, if none comes and none goes; infinite for those that never do.
 
     Parameters
     ----------
@@ -103,11 +75,11 @@ def finish_times(
     >>> finish_times(2.0, [[Stage(8.0, 2.0)], [Stage(16.0, 2.0)]], [0.0, 0.0], order=[1, 0])
     [12.0, 8.0]
     """
-    ends_s, now_s = [0.0] * len(work), 0.0
+    ends_s, now_s = [math.inf if stages else 0.0 for stages in work], 0.0
     stage = [0] * len(work)
     left = [stages[0].core_s if stages else 0.0 for stages in work]
     alive = [place for place, stages in enumerate(work) if stages]
-    while alive:
+    while alive and now_s < math.inf:
         demand = [0.0] * len(work)
         come_s = math.inf
         for place in alive:

@@ -97,8 +97,8 @@ def least_loaded(totals: Sequence[float], used_cores: Sequence[float]) -> int:
 
 
 def settled(jobs: Collection[Watched]) -> bool:
-    """Whether every job has been marked, before which nothing is rebalanced."""
-    return all(job.migrated or job.category is Category.CONVERGED for job in jobs)
+    """Whether every job is converged, before which nothing is rebalanced; one that has been moved may learn again."""
+    return all(job.category is Category.CONVERGED for job in jobs)
 
 
 def rebalance(jobs: Collection[Watched], workers: int, now_s: float) -> list[Move]:

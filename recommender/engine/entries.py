@@ -23,7 +23,7 @@ from recommender.artifacts import ARRAYS, MANIFEST
 from recommender.engine.keys import Group, Instance, Kill, Rules, Running
 from recommender.engine.options import Options
 from recommender.engine.plain import read
-from recommender.engine.seen import GroupStart, Samples, Seen
+from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.engine.target import Target
 from recommender.model import PhaseModel
 from recommender.policies.histogram import HistogramSession
@@ -114,7 +114,7 @@ def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instan
         Samples([names[who] for who in whose], np.ascontiguousarray(told)),
         [read(Kill, kill) for kill in content["kills"]],
         content.get("nodes", {}),
-        {Instance(*instance): value for instance, value in content.get("evaluations", [])},
+        {Instance(*instance): Evaluation(*told) for instance, told in content.get("evaluations", [])},
     )
 
 

@@ -34,6 +34,25 @@ class Samples(NamedTuple):
         return cls([instance for instance, _ in placed], np.array([one for _, one in placed], float).reshape(-1, 3))
 
 
+class Evaluation(NamedTuple):
+    """What was told last of a training.
+
+    Attributes
+    ----------
+    value, scale
+        A loss, or a score, and what its changes are a share of; 0 where that is not known.
+    told_s
+        When, unix seconds.
+    curve
+        Values of one curve can be compared with one another.
+    """
+
+    value: float
+    scale: float
+    told_s: float
+    curve: str
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What came since the last step.
@@ -52,7 +71,7 @@ class Seen:
         Nodes that containers share: the cores that there are for these, where they changed; None for those that nobody
         shares any more.
     evaluations
-        What was told last of the training of containers that share a node: a loss, or a score.
+        What was told last of the training of containers that share a node, whenever that was.
     """
 
     groups: Mapping[Group, Rules | None] = field(default_factory=dict)
@@ -60,7 +79,7 @@ class Seen:
     samples: Samples = field(default_factory=Samples)
     kills: Sequence[Kill] = ()
     nodes: Mapping[str, float | None] = field(default_factory=dict)
-    evaluations: Mapping[Instance, float] = field(default_factory=dict)
+    evaluations: Mapping[Instance, Evaluation] = field(default_factory=dict)
 
 
 class GroupStart(NamedTuple):

@@ -25,7 +25,7 @@ from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measur
 from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
 from recommender.engine.keys import Group, Instance, Running
-from recommender.engine.seen import Samples
+from recommender.engine.seen import Evaluation, Samples
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
@@ -115,7 +115,9 @@ class _Container:
     used_core_s: float = 0.0
     before_s: float = math.nan
     sampled_s: float = math.nan
-    evaluation: float = math.nan
+    told_s: float = math.nan
+    curve: str = ""
+    measured: Measured | None = None
     resumed_core_s: float = 0.0
 
 
@@ -175,7 +177,7 @@ class Shares:
             most_cores = declared_cores if declared_cores > 0.0 else math.inf  # who declares nothing sets no bound
             run = instance._replace(pod_uid=running.begun_by or instance.pod_uid)
             self._containers[instance] = _Container(
-                run, node, running.shares_by, running.group, most_cores, request_cores, now_s
+                run, node, running.shares_by, running.group, most_cores, request_cores, now_s, told_s=now_s
             )
             self._came_or_went_s[node] = now_s
 
@@ -184,10 +186,11 @@ class Shares:
         if (gone := self._containers.pop(instance, None)) is not None:
             self._came_or_went_s[gone.node] = now_s
 
-    def observe(self, samples: Samples, evaluations: Mapping[Instance, float], now_s: float) -> None:
+    def observe(self, samples: Samples, evaluations: Mapping[Instance, Evaluation], now_s: float) -> None:
         """What containers used, and what was told last of their training.
 
-        A sample that was told before is told again until there is another one; it counts once.
+        What was told before is told again until there is something new; it counts once. What a container had used when
+        it told of its training is known only since it is here.
         """
         told = zip(samples.whose, samples.told.tolist(), strict=True)
         for instance, (at_s, cpu_cores, _) in told if self._containers else ():
@@ -199,9 +202,10 @@ class Shares:
                 continue
             known.used_core_s += cpu_cores * max(0.0, np.nan_to_num(passed_s))
             known.used_cores, known.before_s, known.sampled_s = cpu_cores, known.sampled_s, at_s
-        for instance, evaluation in evaluations.items():
-            if instance in self._containers and math.isfinite(evaluation):
-                self._containers[instance].evaluation = evaluation
+        for instance, (value, scale, told_s, curve) in evaluations.items():
+            known = self._containers.get(instance)
+            if known is not None and told_s > known.told_s and math.isfinite(value):
+                known.told_s, known.curve, known.measured = told_s, curve, Measured(value, known.used_core_s, scale)
 
     def shared(self, now_s: float, slots: Mapping[Group, int], report: Report) -> list[SharedNode]:
         """The nodes with the weights of those on them, now; one with which something goes wrong is reported."""
@@ -258,16 +262,17 @@ class Shares:
         return done_core_s
 
     def _by_flowcon(self, node: _Node, there: _There, now_s: float) -> list[float]:
-        """Algorithm 1 runs when its time has come; one that tells nothing of its training is not limited."""
-        jobs = {
-            str(instance): Measured(one.evaluation, one.used_core_s)
-            for instance, one in there
-            if math.isfinite(one.evaluation)
-        }
+        """Algorithm 1 runs when its time has come; one that tells nothing of its training is not limited.
+
+        Who comes to tell of another curve, as its loss in place of its accuracy, is taken for one that has just come.
+        """
+        names = [f"{instance} {one.curve}" for instance, one in there]
+        told = [one.measured for _, one in there]
+        jobs = {name: measured for name, measured in zip(names, told, strict=True) if measured is not None}
         if jobs.keys() != node.flowcon.members.keys() or (jobs and now_s >= node.flowcon.due_s):
             node.limits = node.flowcon.run(now_s, jobs) if jobs else {}
         least = 1.0 / (self._options.beta * len(there))
-        return [max(node.limits.get(str(instance), FREE), least) for instance, _ in there]
+        return [max(node.limits.get(name, FREE), least) for name in names]
 
 
 def _held_back(cpu_cores: float, there: Sequence[_Container], came_or_went_s: float) -> BoolArray:

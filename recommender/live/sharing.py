@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from recommender.cluster.objects.vpa import SHARES, WAYS_TO_SHARE
 from recommender.engine.keys import Instance
+from recommender.engine.seen import Evaluation
 from recommender.engine.tally import Report
 from recommender.live.rules import shares
 from recommender.live.view.view import View
@@ -20,7 +21,9 @@ class Sharing:
         self._view = view
         self._told: Mapping[str, float] = {}
 
-    def look(self, states: Iterable[VpaState], report: Report) -> tuple[dict[str, float | None], dict[Instance, float]]:
+    def look(
+        self, states: Iterable[VpaState], report: Report
+    ) -> tuple[dict[str, float | None], dict[Instance, Evaluation]]:
         """The cores of nodes where they have changed, and the latest evaluations; what is misspelt is reported."""
         sharing = []
         for state in states:
@@ -37,7 +40,9 @@ class Sharing:
         changed |= dict.fromkeys(self._told.keys() - now.keys())
         self._told = now
         evaluations = {
-            Instance(pod.key.namespace, pod.uid, container.name): growth.value
+            Instance(pod.key.namespace, pod.uid, container.name): Evaluation(
+                growth.value, growth.scale, growth.seen_s, f"{growth.origin} {growth.metric}"
+            )
             for state in sharing
             for uid, growth in state.growth.items()
             if (pod := pods.get(uid)) is not None and growth.value is not None

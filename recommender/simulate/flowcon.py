@@ -25,18 +25,18 @@ CONTAINER = "main"
 
 @dataclass(slots=True)
 class Node:
-    """What runs on one node: the latest evaluation and the CPU time of each, by its number."""
+    """What runs on one node: what each told last, and the CPU time of each, by its number."""
 
     shares: FlowCon
     jobs: dict[str, Measured] = field(default_factory=dict)
+    used_core_s: dict[str, float] = field(default_factory=dict)
 
     def tell(self, number: int, evaluation: float, used_core_s: float) -> None:
         """One sample; NaN where no loss was recorded at it."""
-        known = self.jobs.get(str(number))
+        name = str(number)
+        self.used_core_s[name] = self.used_core_s.get(name, 0.0) + used_core_s
         if math.isfinite(evaluation):
-            self.jobs[str(number)] = Measured(evaluation, used_core_s + (known.used_core_s if known else 0.0))
-        elif known is not None:
-            self.jobs[str(number)] = known._replace(used_core_s=known.used_core_s + used_core_s)
+            self.jobs[name] = Measured(evaluation, self.used_core_s[name])
 
 
 class FlowConShares(Recommends):

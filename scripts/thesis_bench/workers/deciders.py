@@ -88,7 +88,7 @@ class SpeCon(Default):
         if play.now_s < curve.due_s:
             return
         curve.due_s += self.options.interval_s
-        if curve.watched.migrated or run.away_until_s > play.now_s:
+        if run.away_until_s > play.now_s:
             return
         before, was = curve.growth.growth, curve.watched.category
         curve.growth.observe("log", Reading(play.now_s, run.loss, "loss"), self.options)

@@ -7,9 +7,37 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from recommender.contention.sharing import NOTHING, limited_shares
+from recommender.contention.sharing import NOTHING, fair_shares
 from recommender.contention.specon import Move
 from thesis_bench.workers.jobs import Run, TrainingJob
+
+
+def limited_shares(
+    capacity_cores: float,
+    demand_cores: Sequence[float],
+    weights: Sequence[float],
+    limits_cores: Sequence[float],
+    *,
+    soft: bool = True,
+) -> list[float]:
+    """`fair_shares` under limits; soft ones hold back only while another job below its own limit wants the cores.
+
+    Examples
+    --------
+    One job limited to a quarter of a worker, beside one that is not, and alone:
+
+    >>> limited_shares(1.0, [1.0, 1.0], [1.0, 1.0], [0.25, 1.0])
+    [0.25, 0.75]
+    >>> limited_shares(1.0, [1.0], [1.0], [0.25])
+    [1.0]
+    """
+    within = [min(demand, limit) for demand, limit in zip(demand_cores, limits_cores, strict=True)]
+    shares = fair_shares(capacity_cores, within, weights)
+    left = capacity_cores - sum(shares)
+    if not soft or left <= NOTHING:
+        return shares
+    unmet = [demand - share for demand, share in zip(demand_cores, shares, strict=True)]
+    return [share + more for share, more in zip(shares, fair_shares(left, unmet, weights), strict=True)]
 
 
 class Worker(NamedTuple):

@@ -15,7 +15,7 @@ from extender.moves.board import PlannedMove
 from extender.moves.book import BARRED, MoveBook, read_told
 from extender.moves.gate import MoveGate, MoveLimits, News
 from extender.moves.job import read_job
-from extender.moves.record import Algorithm, Outcome
+from extender.moves.record import ANNOTATION, Algorithm, MoveRecord, Outcome, written
 from extender.pods.reservations import read_reservations
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound, ServerFailed, Throttled, Unreachable
@@ -196,14 +196,40 @@ def test_only_so_many_are_on_their_way_at_once_in_a_namespace_and_in_all() -> No
     world = World()
 
     def room() -> tuple[bool, bool]:
-        fits = world.gate.room_in(world.book.jobs().values())
+        fits = world.gate.room_in()
         return fits("team"), fits("other")
 
     assert room() == (True, True)
     world.begin("a")
     assert room() == (False, True)
+    world.leaves("a")
+    world.ledger.write([])
+    assert room() == (False, True), "its next pod has taken the seat, and starts"
     world.begin("b")
     assert room() == (False, False)
+    world.start()
+    assert room() == (False, True), "whoever comes next knows the seats"
+
+
+def test_moves_that_owners_make_up_keep_nobody_else_where_it_is() -> None:
+    """Their pods wait for ever, and their records begin tomorrow. A record of a real move that is put off by its owner
+    counts for as long as one may take."""
+    world = World()
+    tomorrow = MoveRecord("", Algorithm.SOONER, "gone", "gone", "n1", NOON_S + 86_400.0)
+    for name in "bc":
+        world.api.jobs.objects[name]["metadata"]["annotations"][ANNOTATION] = written([tomorrow])
+        del world.pods[name]
+    world.follow()
+    assert world.gate.room_in()("team")
+    world.begin("a")
+    world.leaves("a")
+    record = replace(world.book.jobs()["a"].records[-1], since_s=NOON_S + 86_400.0)
+    world.book.write(world.book.jobs()["a"], [record])
+    world.ledger.write([])
+    world.follow(after_s=200.0)
+    assert not world.gate.room_in()("team")
+    world.follow(after_s=200.0)
+    assert world.gate.room_in()("team")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +15,10 @@ from extender.gangs.member import Member
 from extender.moves.board import Known, PlannedMove, Rate
 from extender.moves.book import read_told
 from extender.moves.job import read_job
-from extender.moves.phasewise import PhasewisePlanner
-from extender.moves.record import Algorithm, MoveRecord, Outcome, read_records, written
+from extender.moves.phasewise import PhasewisePlanner, cost_s
+from extender.moves.record import ANNOTATION, MOST_RECORDS, Algorithm, MoveRecord, Outcome, read_records, written
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.reading import BadField
 from recommender.contention.forecast import stages_of
 from recommender.contention.phasewise import MoveOptions
 from recommender.contention.sharing import Stage
@@ -122,8 +126,36 @@ def test_a_record_keeps_what_was_done_and_how_long_the_job_was_away_and_older_on
     old = '[{"algorithm": "rebalance", "pod": "p", "uid": "u", "node": "n", "since": "2026-11-01T00:00:00Z",'
     (read,) = read_records({"phasewise.dev/moves": f'{old} "outcome": "back"}}]'})
     assert read.away_s != read.away_s
-    (odd,) = read_records({"phasewise.dev/moves": f'{old} "outcome": "back", "awaySeconds": "soon"}}]'})
-    assert odd.away_s != odd.away_s
+
+
+def test_what_cannot_be_true_of_a_move_is_not_read_nor_more_than_is_ever_written() -> None:
+    text = moved(10.0)[ANNOTATION]
+    for number in ('"soon"', "-1", "1.7e308"):
+        (read,) = read_records({ANNOTATION: text.replace("30.0", number).replace("10.0", number)})
+        assert (math.isnan(read.done_core_s), math.isnan(read.away_s)) == (True, True)
+    for since in ("9999-12-31T23:59:59-12:00", "1969-12-31T23:59:59Z"):
+        (record,) = orjson.loads(text)
+        with pytest.raises(BadField, match="is no list of moves"):
+            read_records({ANNOTATION: orjson.dumps([{**record, "since": since}]).decode()})
+    assert len(read_records({ANNOTATION: f"[{','.join([text[1:-1]] * 500)}]"})) == MOST_RECORDS
+
+
+def test_one_namespace_does_not_tell_all_others_what_a_move_costs() -> None:
+    """However many of its Jobs say that they were away for no time at all, or for an hour."""
+    job = read_job(job_json("a", moved(100.0)))
+    (record,) = job.records
+    others = [replace(job, key=ObjectKey(f"other-{number}", "a")) for number in range(2)]
+    for lie_s in (0.0, 3600.0):
+        liars = [replace(job, records=[replace(record, away_s=lie_s)] * MOST_RECORDS)] * 50
+        assert cost_s([*others, *liars], 60.0) == 100.0
+    assert cost_s([replace(job, records=[replace(record, away_s=0.0)])], 60.0) == 1.0
+    assert cost_s([], 60.0) == 60.0
+
+
+def test_a_job_that_is_idle_and_has_done_more_than_any_run_keeps_no_plan_waiting() -> None:
+    told = known(pair(), a=moved(10.0, done_core_s=1e12))
+    idle = replace(told, rates={pod.uid: Rate(0.0, NOON_S) for pod in pair()})
+    assert planned(pair(), idle) == []
 
 
 def test_profiles_tell_what_a_class_takes_and_what_its_pods_used() -> None:

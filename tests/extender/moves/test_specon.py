@@ -7,10 +7,11 @@ from typing import Any
 
 from extender.gangs.member import Member
 from extender.moves.board import Known, PlannedMove
+from extender.moves.job import read_job
 from extender.moves.specon import SpeConPlanner
 from recommender.growth import Category
 from tests.extender.gangs.herds import NOON_S, node, nodes, pod
-from tests.extender.moves.trainings import CC, MAY, PC, thesis, training
+from tests.extender.moves.trainings import CC, MAY, PC, job_json, thesis, training
 
 
 def planned(
@@ -87,6 +88,32 @@ def test_since_when_a_job_is_converged_outlives_its_pods() -> None:
     again = training("new", "n0", owner=("Job", "a"), annotations=index)
     moves = planned({again: CC, other: CC}, nodes(2), planner, NOON_S + 120.0)
     assert names(moves) == [("b", "n1")]  # converged last; `new` is the job of `old`
+
+
+def test_a_job_whose_own_node_is_best_stays_for_good_whoever_comes_later() -> None:
+    """S is 3 on its own node and 4 on the other; then three more learn beside it."""
+    planner = SpeConPlanner()
+    jobs = {training("old", "n0"): CC, training("new", "n0"): PC, **{training(f"b-{n}", "n1"): PC for n in range(2)}}
+    crowd = {**jobs, **{training(f"late-{n}", "n0"): PC for n in range(3)}}
+    assert planned(jobs, nodes(2), planner) == []
+    assert planned(crowd, nodes(2), planner) == []
+    assert names(planned(crowd, nodes(2))) == [("old", "n1")], "a controller that has not seen it stay"
+
+
+def test_a_job_that_no_other_node_has_room_for_is_asked_again() -> None:
+    planner = SpeConPlanner()
+    jobs = {training("old", "n0"): CC, training("new", "n0"): PC}
+    assert planned(jobs, [node("n0", cpu="2"), node("n1", cpu="500m")], planner) == []
+    assert names(planned(jobs, [node("n0", cpu="2"), node("n1")], planner)) == [("old", "n1")]
+
+
+def test_what_is_known_of_a_job_is_kept_while_it_has_no_pod() -> None:
+    planner, old, other = SpeConPlanner(), training("old", "n0"), training("b", "n0")
+    jobs = {name: read_job(job_json(name)) for name in ("old", "b")}
+    for at_s, running in ((0.0, [old]), (60.0, [other]), (120.0, [old, other])):
+        known = Known({pod.uid: CC for pod in running}, jobs=jobs)
+        moves = planner.plan(running, nodes(2 if len(running) == 2 else 1), known, NOON_S + at_s)
+    assert names(moves) == [("b", "n1")], "it converged last"
 
 
 def test_no_pods_and_no_nodes() -> None:

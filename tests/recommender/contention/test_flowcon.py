@@ -81,3 +81,20 @@ def test_a_job_of_which_nothing_new_is_known_stays_in_its_list() -> None:
     assert stands(worker) == {"a": "WATCHING", "b": "NEW"}
     worker.run(60.0, {"a": slow, "b": Measured(0.5, 160.0)})
     assert stands(worker) == {"a": "WATCHING", "b": "NEW"}
+
+
+def test_progress_is_a_share_of_the_scale_that_is_known() -> None:
+    """An accuracy in percent that begins at nothing: from 12 to 24 in 80 core seconds on 8 cores."""
+    worker = FlowCon(8.0, OPTIONS)
+    for now_s, accuracy, scale in ((0.0, 0.0, 1.0), (10.0, 12.0, 100.0), (20.0, 24.0, 100.0)):
+        worker.run(now_s, {"a": Measured(accuracy, 8.0 * now_s, scale)})
+    assert worker.members["a"].efficiency == pytest.approx(0.012)
+    assert worker.members["a"].largest == pytest.approx(0.012)
+
+
+def test_a_loss_beyond_all_numbers_keeps_its_job_where_it_is_and_the_others_divided() -> None:
+    worker = FlowCon(8.0, OPTIONS)
+    for now_s, huge, loss in ((0.0, 1.0, 1.0), (20.0, 0.9, 0.7), (40.0, 1e308, 0.4), (60.0, -1e308, 0.1)):
+        limits = worker.run(now_s, {"huge": Measured(huge, 4.0 * now_s), "b": Measured(loss, 4.0 * now_s)})
+    assert all(0.0 <= limit <= 1.0 for limit in limits.values())
+    assert worker.members["huge"].largest < 1e308

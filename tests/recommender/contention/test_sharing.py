@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention import phasewise, sharing, specon
-from recommender.contention.sharing import Stage, after, fair_shares, finish_times, limited_shares
+from recommender.contention.sharing import Stage, after, fair_shares, finish_times
 from tests.reference.workers import naive_finish_times
-from thesis_bench.workers import default_scheduler
+from thesis_bench.workers import default_scheduler, play
 
 CORES = st.floats(0.1, 16.0)
 CLAIMS = st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.1, 10.0)), min_size=1, max_size=8)
@@ -26,13 +26,6 @@ def test_worked_by_hand() -> None:
     # One core each for 2 s; then equal shares: the second has 4 left, until 6 s; the first then has 8 left on both.
     assert finish_times(2.0, two_then_one, [0.0, 0.0]) == pytest.approx([10.0, 6.0])
     assert finish_times(2.0, two_then_one, [0.0, 3.0]) == pytest.approx([11.0, 9.0])
-
-
-def test_a_soft_limit_holds_back_only_while_somebody_else_wants_the_cores() -> None:
-    both, weights = [4.0, 4.0], [1.0, 1.0]
-    assert limited_shares(4.0, both, weights, [1.0, 4.0]) == [1.0, 3.0]
-    assert limited_shares(4.0, both, weights, [1.0, 1.0]) == [2.0, 2.0]
-    assert limited_shares(4.0, both, weights, [1.0, 1.0], soft=False) == [1.0, 1.0]
 
 
 @given(CORES, CLAIMS)
@@ -64,6 +57,14 @@ def test_what_is_left_and_what_is_done_are_the_whole() -> None:
     assert after(stages, 14.0) == after(stages, 99.0) == []
 
 
+@pytest.mark.parametrize(
+    "never", [Stage(5.0, 0.0), Stage(math.inf, 1.0), Stage(1.7e308, 0.1), Stage(math.nan, 1.0)], ids=str
+)
+def test_a_job_that_never_ends_keeps_nobody_waiting_for_an_answer(never: Stage) -> None:
+    assert finish_times(2.0, [[never], [Stage(4.0, 1.0)]], [0.0, 3.0])[0] == math.inf
+    assert finish_times(2.0, [[Stage(4.0, 1.0)], [never], []], [0.0, 0.0, 0.0], [0, 1, 2])[1:] == [math.inf, 0.0]
+
+
 def test_examples_of_the_docstrings() -> None:
-    for module in (sharing, phasewise, specon, default_scheduler):
+    for module in (sharing, phasewise, specon, default_scheduler, play):
         assert doctest.testmod(module).failed == 0

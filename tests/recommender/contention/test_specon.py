@@ -62,6 +62,11 @@ def test_nothing_is_rebalanced_while_one_still_learns_and_no_job_twice() -> None
     assert rebalance(done, 2, 1.0) == []
 
 
+def test_nothing_is_rebalanced_while_one_that_was_moved_learns_again() -> None:
+    moved = Watched("moved", 0, PC, migrated=True)
+    assert rebalance([*jobs_on([CC, CC, CC]), moved], 2, 1.0) == []
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 1e4), st.booleans()), max_size=30))
 def test_rebalancing_never_moves_a_job_to_where_it_is_nor_fills_a_worker_above_the_spread(
     drawn: list[tuple[int, float, bool]],

@@ -16,7 +16,7 @@ from recommender.engine.entries import Start, dumps, loads, model_content, model
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.options import BandOptions, Options, RailOptions
 from recommender.engine.plain import read
-from recommender.engine.seen import GroupStart, Samples, Seen
+from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import Sample
@@ -52,6 +52,8 @@ SEEN = st.builds(
     kills=st.lists(
         st.builds(Kill, GROUPS, INSTANCES, NUMBERS, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS), max_size=2
     ),
+    nodes=st.dictionaries(WORDS, st.none() | NUMBERS, max_size=2),
+    evaluations=st.dictionaries(INSTANCES, st.builds(Evaluation, NUMBERS, NUMBERS, NUMBERS, WORDS), max_size=2),
 )
 
 

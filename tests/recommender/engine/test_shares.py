@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recommender.contention.flowcon import FlowConOptions
+from recommender.contention.flowcon import FlowConOptions, Stand
 from recommender.contention.sharing import fair_shares
 from recommender.engine import shares
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance, Rules, Running, WorkloadKey
 from recommender.engine.options import RailOptions
 from recommender.engine.rails import guarded
-from recommender.engine.seen import Samples, Seen
+from recommender.engine.seen import Evaluation, Samples, Seen
 from recommender.engine.shares import SharedNode, Shares, Work
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
@@ -146,15 +146,19 @@ class Told:
     def __init__(self, *instances: Instance, cpu_cores: float = 4.0) -> None:
         self.shares, self.now_s = Shares(lambda _: Work(0.0, None), OPTIONS), NOW_S
         self.samples: list[tuple[Instance, Sample]] = []
+        self.losses: dict[Instance, Evaluation] = {}
         self.shares.take_nodes({"n0": cpu_cores})
         for instance in instances:
             self.shares.place(instance, sharing(instance), math.nan, NOW_S)
 
-    def tell(self, uses: Mapping[Instance, float], losses: Mapping[Instance, float]) -> list[SharedNode]:
-        """Ten seconds of use, and the losses at their end."""
+    def tell(
+        self, uses: Mapping[Instance, float], losses: Mapping[Instance, float], curve: str = "loss"
+    ) -> list[SharedNode]:
+        """Ten seconds of use, and the losses at their end; those told before are told again."""
         self.now_s += 10.0
         self.samples = [(instance, Sample(self.now_s, cores, GIB)) for instance, cores in uses.items()]
-        self.shares.observe(Samples.of(self.samples), losses, self.now_s)
+        self.losses |= {instance: Evaluation(loss, 0.0, self.now_s, curve) for instance, loss in losses.items()}
+        self.shares.observe(Samples.of(self.samples), self.losses, self.now_s)
         return self.shares.shared(self.now_s, SLOTS, Report())
 
     def again(self) -> list[SharedNode]:
@@ -176,6 +180,35 @@ def test_a_job_that_learns_less_and_less_for_what_it_uses_has_less_weight_and_no
     assert weights[-1][1] == 0.25, "one of two times beta"
 
 
+def test_jobs_that_learn_alike_have_alike_weights_however_seldom_one_of_them_tells() -> None:
+    """One tells of each ten seconds, the other of each two minutes; FlowCon looks every 20 s."""
+    told, weights = Told(FAST, SLOW), []
+    for step in range(1, 61):
+        loss = 10.0 - 0.1 * step
+        seldom = {SLOW: loss} if step % 12 == 1 else {}
+        (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: loss, **seldom})
+        weights.append(node.weights)
+    assert all(told.shares._nodes["n0"].flowcon.members[name].stand is Stand.NEW for name in names_of(told))
+    for pair in weights[16:]:
+        assert pair == pytest.approx([0.5, 0.5], rel=0.05)
+
+
+def names_of(told: Told) -> list[str]:
+    return list(told.shares._nodes["n0"].flowcon.members)
+
+
+def test_what_was_told_before_a_container_came_and_another_curve_are_no_progress() -> None:
+    told = Told(FAST, SLOW)
+    told.losses[FAST] = Evaluation(1e6, 0.0, NOW_S - 100.0, "loss")
+    for step in range(4):
+        told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 0.3 + 0.01 * step, SLOW: 10.0 - step}, "accuracy")
+    (member,) = (one for name, one in told.shares._nodes["n0"].flowcon.members.items() if FAST.pod_uid in name)
+    assert member.largest < 0.01
+    (node,) = told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 900.0})
+    assert node.weights[0] == 1.0, "nothing is known of its loss yet"
+    assert sorted(name.split()[-1] for name in names_of(told)) == ["accuracy", "loss"]
+
+
 def test_who_tells_nothing_of_its_training_is_not_limited() -> None:
     told = Told(FAST, WEB)
     for step in range(8):
@@ -188,10 +221,10 @@ def test_a_wrong_clock_and_numbers_that_are_none_count_for_nothing() -> None:
     told.tell({FAST: 2.0, SLOW: 2.0}, {FAST: 10.0, SLOW: math.nan})
     far = Sample(told.now_s + 3600.0, 2.0, GIB)
     wrong = Samples.of([(FAST, far), (SLOW, Sample(told.now_s, -1.0, GIB))])
-    told.shares.observe(wrong, {SLOW: math.inf}, told.now_s)
+    told.shares.observe(wrong, {SLOW: Evaluation(math.inf, 0.0, told.now_s, "loss")}, told.now_s)
     known = told.shares._containers
     assert (known[FAST].used_core_s, known[SLOW].used_core_s) == (0.0, 0.0)
-    assert math.isnan(known[SLOW].evaluation)
+    assert known[SLOW].measured is None
 
 
 def test_a_node_that_nobody_shares_any_more_and_a_container_that_left_are_forgotten() -> None:
@@ -261,7 +294,8 @@ def test_on_a_node_that_divides_as_kernels_do_the_one_that_learns_comes_to_have_
         loss[FAST] *= 1.0 - 0.002 * used[FAST]
         loss[SLOW] = max(6.0, loss[SLOW] - 0.1 * used[SLOW])
         samples = Samples.of((one, Sample(now_s, cores, GIB)) for one, cores in used.items())
-        targets = engine.step(now_s, Seen(seen.groups, seen.containers, samples, (), seen.nodes, dict(loss)), Report())
+        told = {one: Evaluation(value, 10.0, now_s, "loss") for one, value in loss.items()}
+        targets = engine.step(now_s, Seen(seen.groups, seen.containers, samples, (), seen.nodes, told), Report())
         seen = Seen()
         for one, group in GROUPS.items():
             if group in targets:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from recommender.engine.keys import Instance
+from recommender.engine.seen import Evaluation
 from recommender.growth import Growth, GrowthOptions
 from recommender.live.round import Recommender
 from recommender.readings import Reading
@@ -65,7 +66,8 @@ def test_the_engine_is_told_the_loss_of_pods_that_share_and_of_no_others(busy: R
     ask(busy, "flowcon")
     rounds(ours, busy, 1)
     nodes, losses = ours._sharing.look(ours.vpas.values(), rounds(ours, busy, 1))
-    assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): 2.5}), "the node was told of already"
+    told = Evaluation(2.5, 2.5, growth.seen_s, "log loss")
+    assert (nodes, losses) == ({}, {Instance("ns", "uid-job-0", "main"): told}), "the node was told of already"
     busy.left = {}
     assert ours._sharing.look(ours.vpas.values(), rounds(ours, busy, 1))[0] == {}
     assert ours._sharing._told == {}

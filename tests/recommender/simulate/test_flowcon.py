@@ -53,6 +53,13 @@ def test_a_loss_that_is_not_told_at_each_sample_counts_as_it_was() -> None:
     assert min(first) == 2.0
 
 
+def test_a_job_that_tells_its_loss_seldom_is_not_taken_to_stand_still() -> None:
+    learns = [10.0 - 0.1 * number for number in range(64)]
+    seldom = [loss if number % 8 == 0 else float("nan") for number, loss in enumerate(learns)]
+    for amounts in given(job("often", learns), job("seldom", seldom)):
+        assert amounts == pytest.approx([4.0] * len(amounts), rel=0.1)
+
+
 @pytest.mark.parametrize(("starts", "cores"), [((0, 50), 7.0), ((0, 1000), 4.0)])
 def test_a_node_that_nobody_tells_of_has_the_most_that_was_declared_at_a_time(
     starts: tuple[int, int], cores: float

@@ -18,7 +18,7 @@ from recommender.contention.specon import Move
 from tests.reference.workers import naive_finish_times
 from thesis_bench.workers.deciders import Default, Phasewise, Shares, SpeCon
 from thesis_bench.workers.jobs import Run, TrainingJob
-from thesis_bench.workers.play import Decider, Play, Rules, Worker
+from thesis_bench.workers.play import Decider, Play, Rules, Worker, limited_shares
 
 GIB = 2.0**30
 FALLING = [2.0 * 0.5 ** (place / 20) for place in range(201)]
@@ -116,6 +116,13 @@ def test_what_a_job_tells_goes_by_its_work_and_not_by_time() -> None:
     assert run.loss == pytest.approx(2.0 * 0.5**5)
     run.fall_back()
     assert (run.loss, run.used_core_s) == (2.0, 10.0)
+
+
+def test_a_soft_limit_holds_back_only_while_somebody_else_wants_the_cores() -> None:
+    both, weights = [4.0, 4.0], [1.0, 1.0]
+    assert limited_shares(4.0, both, weights, [1.0, 4.0]) == [1.0, 3.0]
+    assert limited_shares(4.0, both, weights, [1.0, 1.0]) == [2.0, 2.0]
+    assert limited_shares(4.0, both, weights, [1.0, 1.0], soft=False) == [1.0, 1.0]
 
 
 DECIDERS = {
