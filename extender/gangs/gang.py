@@ -89,6 +89,10 @@ class Gang:
         return tuple(sorted({word for member in self.members for word in member.ask.where.blind}))
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
     def order(self) -> tuple[float, float, str, str]:
         """The higher priority first, then the elder."""
         return (-self.priority, self.since_s, self.namespace, self.name)
