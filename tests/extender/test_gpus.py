@@ -68,6 +68,20 @@ def test_a_snapshot_holds_what_nodes_have_of_every_extended_resource_and_what_th
     assert world.state.snapshot().devices.gpu_free.sum() == 4000
 
 
+def test_only_what_some_node_offers_is_kept_and_what_a_node_brings_is_counted_for_the_pods_that_are_there() -> None:
+    names = {f"example.com/r{number}": "1" for number in range(1000)}
+    world = World(None, node_json("a", extended={GPU: "1"}), node_json("b"))
+    world.put(pod_json("p", node="b", extended={**names, GPU: "1"}))
+    assert world.state.snapshot().devices.extended.keys() == {GPU}
+    world.put(node_json("c", extended={"example.com/r7": "4"}), node_json("b", extended={"example.com/r7": "2"}))
+    snapshot = world.state.snapshot()
+    there = snapshot.devices.extended
+    assert there.keys() == {GPU, "example.com/r7"}
+    assert there["example.com/r7"].requested[snapshot.index["b"]] == 1.0
+    world.state.drop_pod("uid-p")
+    assert not world.state.snapshot().devices.extended["example.com/r7"].requested.any()
+
+
 def test_a_share_lies_on_the_fullest_gpu_that_has_room_and_parts_are_what_the_node_makes_of_one() -> None:
     world = World(None, node_json("a", extended={GPU: "2"}, annotations={HAMI_ANNOTATION: ""}))
     for number, percent in enumerate((60, 30, 50)):
