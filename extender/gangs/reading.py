@@ -22,7 +22,7 @@ from recommender.cluster.objects.reading import Fields, reads
 def read_member(raw: Fields) -> Member:
     """A pod from its JSON; BadObject where a field has the wrong form."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
-    needs = (*needs_in_gpus(requests_of(spec)).items(), ("pods", 1.0))
+    needs = (*needs_in_gpus(requests_of(spec), spec).items(), ("pods", 1.0))
     return Member(
         key=seen.key,
         uid=seen.uid,

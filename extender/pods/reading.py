@@ -98,7 +98,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             of_our_scheduler=seen.scheduler_name in schedulers,
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
             extended=extended_of(needs),
-            gpu=gpu_request(needs),
+            gpu=gpu_request(needs, spec),
         )
 
     return read

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request
+from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, needs_in_gpus
+from extender.pods.requests import requests_of
 from extender.scoring.fragmentation import Free, starved, unusable
 from extender.scoring.scorers import SCORERS, fragments, pack
 from extender.view.demand_mix import REMEMBERED, DemandMix, Mix
 from extender.view.devices import DeviceTable
 from placement_bench.worlds import GIB, World, node_json, pod_json
+from recommender.cluster.objects.reading import Fields
 
 GPU, CORES = "nvidia.com/gpu", "nvidia.com/gpucores"
 HALF, ONE, TWO = GpuRequest(1, 500), GpuRequest(1), GpuRequest(2)
@@ -36,7 +38,26 @@ HALF, ONE, TWO = GpuRequest(1, 500), GpuRequest(1), GpuRequest(2)
     ],
 )
 def test_a_pod_asks_for_whole_gpus_or_for_a_percentage_of_each(needs: dict[str, float], expected: GpuRequest) -> None:
-    assert gpu_request(needs) == expected
+    (container,) = pod_json("p", extended={name: str(amount) for name, amount in needs.items()})["spec"]["containers"]
+    assert gpu_request(needs, Fields({"containers": [container]})) == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected", "in_gpus"),
+    [
+        (["30", "30"], GpuRequest(2, 300), 2 / 3),
+        (["30", "50"], GpuRequest(2, 500), 1.0),
+        (["30", ""], GpuRequest(2, 1000), 2.0),
+    ],
+)
+def test_a_percentage_is_of_each_gpu_of_its_container(shares: list[str], expected: GpuRequest, in_gpus: float) -> None:
+    containers = [
+        {"name": f"c{number}", "resources": {"requests": {GPU: "1", **({CORES: share} if share else {})}}}
+        for number, share in enumerate(shares)
+    ]
+    spec = Fields({"containers": [*containers, {"name": "without"}]})
+    assert gpu_request(requests_of(spec), spec) == expected
+    assert needs_in_gpus(requests_of(spec), spec)[GPU] == in_gpus
 
 
 def test_a_node_that_offers_each_gpu_several_times_says_so_by_a_label_or_by_hamis_annotation() -> None:
