@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from extender.gangs.member import Member
-from extender.gangs.names import GANG_LABEL, GATE
+from extender.gangs.names import GATE
+from extender.pods.groups import GANG_LABEL
 
 SizeOf = Callable[[Member], int | None]
 """Asks the job that owns a pod how many there will be; None when that cannot be told."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from functools import lru_cache
 
 from extender.gangs.affinity import read_where
 from extender.gangs.member import Ask, Kind, Member, Place
-from extender.gangs.names import GROUPS, RESERVED_NODE, SIZE
+from extender.gangs.names import RESERVED_NODE
 from extender.pods.gpus import needs_in_gpus, offer_in_gpus
+from extender.pods.groups import group_of
 from extender.pods.pod import PLACEMENT_ANNOTATION
 from extender.pods.requests import amounts, requests_of
 from recommender.cluster.objects.node import read_node
@@ -49,14 +49,6 @@ def _kind(pod: Pod, spec: Fields) -> Kind:
     words = {**pod.annotations, **pod.labels}
     name, size = group_of(words)
     return _shared_kind(name, size, spec.integer("priority"), pod.scheduler_name, words.get(PLACEMENT_ANNOTATION, ""))
-
-
-def group_of(words: Mapping[str, str]) -> tuple[str, str]:
-    """(name, size) of the group that a pod's labels and annotations tell of; empty where they do not."""
-    for named, sized in GROUPS:
-        if name := words.get(named):
-            return f"{named}={name}", words.get(SIZE) or words.get(sized, "")
-    return "", words.get(SIZE, "")
 
 
 @reads("Node")

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from extender.errors import BadCertificate, BadRequest
-from extender.gangs.names import GATE, GROUPS
+from extender.gangs.names import GATE
+from extender.pods.groups import GROUPS
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
 from extender.webhook.certificates import VALID_S, Papers, new_papers
 from extender.webhook.reviewing import mutating, reviewed
