@@ -29,7 +29,7 @@ from recommender.cluster.access.connection import connect
     help="Host name or address by which the API server reaches it; may be given several times.",
 )
 @click.option("--namespace", default="kube-system", help="Where the secret with the certificate lies.")
-@click.option("--secret", default="phasewise-webhook", help="Its name; it is made when it is not there.")
+@click.option("--secret", default="phasewise-webhook", help="Its name; the manifest makes it, and it is written.")
 @click.option("--configuration", default="phasewise-webhook", help="The MutatingWebhookConfiguration that trusts it.")
 @click.option("--scheduler-name", "scheduler", default="phasewise", help="Put in place of the default; empty keeps it.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: the pod's own account]")

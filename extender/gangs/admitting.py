@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from extender.gangs.gang import Gang
@@ -20,7 +20,7 @@ from extender.gangs.names import GATE, RESERVED_NODE
 from extender.gangs.plan import Assignment
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Conflict, NotFound
+from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.paths import PODS, path_of
 
 log = logging.getLogger(__name__)
@@ -37,10 +37,14 @@ class Admitter:
     ----------
     leads
         Asked before every write.
+    opened
+        Told of each pod that is not held by our gate any more, before the watch shows it.
     """
 
-    def __init__(self, api: Api, ledger: Ledger, leads: Callable[[], bool]) -> None:
-        self._api, self._ledger, self._leads = api, ledger, leads
+    def __init__(
+        self, api: Api, ledger: Ledger, leads: Callable[[], bool], opened: Callable[[Member], None] = lambda _: None
+    ) -> None:
+        self._api, self._ledger, self._leads, self._opened = api, ledger, leads, opened
 
     def admit(self, gang: Gang, reserved_nodes: Assignment, now_s: float, hold_s: float) -> None:
         """Reserve all nodes, then open all gates. What is reserved as it should be is not reserved for longer."""
@@ -53,30 +57,33 @@ class Admitter:
             self._must_lead()
             made = Reservation(gang.namespace, gang.name, round(now_s, 3), float(math.ceil(hold_s)), new)
             self._ledger.write([*(each.without(new.keys()) for each in self._ledger.known()), made])
-        self.open(gang.gated, reserved_nodes)
+        for member in gang.gated:
+            self.open(member, reserved_nodes[member.uid])
 
     def keep(self, reservations: Sequence[Reservation]) -> None:
         """These and no others are needed any longer."""
         self._must_lead()
         self._ledger.write(reservations)
 
-    def open(self, members: Iterable[Member], reserved_nodes: Assignment | None = None) -> None:
-        """Open our gate of each; a member that is gone meanwhile is left out."""
-        for member in members:
-            self._must_lead()
-            try:
-                self._api.patch(
-                    _path(member), opening(member.uid, (reserved_nodes or {}).get(member.uid)), strategic=True
-                )
-            except (NotFound, Conflict):
-                log.info("%s is gone", member)  # or another has its name
+    def open(self, member: Member, node: str = "") -> None:
+        """Open our gate of a pod, unless it is gone; the node is for people, and not told where it finds no room."""
+        self._must_lead()
+        try:
+            self._api.patch(_path(member), opening(member.uid, node), strategic=True)
+        except (NotFound, Conflict):
+            log.info("%s is gone", member)  # or another has its name
+        except Invalid:
+            if not node:
+                raise
+            self.open(member)
+        self._opened(member)
 
     def _must_lead(self) -> None:
         if not self._leads():
             raise NotLeading
 
 
-def opening(uid: str, node: str | None) -> dict[str, Any]:
+def opening(uid: str, node: str) -> dict[str, Any]:
     """The patch that takes our gate off the very pod that was seen, if it is still there, and says what is reserved."""
     told = {"annotations": {RESERVED_NODE: node}} if node else {}
     return {"metadata": {"uid": uid, **told}, "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}]}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from recommender.cluster.objects.reading import BadField, Fields
 from recommender.cluster.objects.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
 
 GREATER, LESS = "Gt", "Lt"
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+"""As the scheduler reads one; Python would take `1_0` as well, which a label may hold."""
 NODE_NAME = "metadata.name"
 HARD = ("NoSchedule", "NoExecute")
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -25,10 +28,9 @@ class Comparison:
     bound: int
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        try:
-            value = int(labels[self.key])
-        except (KeyError, ValueError):
+        if not WHOLE_NUMBER.fullmatch(labels.get(self.key, "")):
             return False
+        value = int(labels[self.key])
         return value > self.bound if self.operator == GREATER else value < self.bound
 
 
@@ -111,19 +113,22 @@ def _blind(spec: Fields, affinity: Fields) -> list[str]:
 
 
 def _term(entry: Fields) -> Term:
-    return Term(
-        tuple(_condition(each) for each in entry.children("matchExpressions")),
-        tuple(_condition(each) for each in entry.children("matchFields")),
-    )
+    """The API server takes conditions that the scheduler cannot read: for it their term is met by no node."""
+    try:
+        return Term(
+            tuple(_condition(each) for each in entry.children("matchExpressions")),
+            tuple(_condition(each) for each in entry.children("matchFields")),
+        )
+    except BadField:
+        return Term((), ())
 
 
 def _condition(entry: Fields) -> Requirement | Comparison:
     key, operator, values = entry.required("key"), entry.required("operator"), entry.texts("values")
     if operator in (GREATER, LESS):
-        try:
-            return Comparison(key, operator, int(values[0]))
-        except (IndexError, ValueError) as error:
-            raise BadField(entry.at("values"), "is not one whole number") from error
+        if len(values) != 1 or not WHOLE_NUMBER.fullmatch(values[0]):
+            raise BadField(entry.at("values"), "is not one whole number")
+        return Comparison(key, operator, int(values[0]))
     if operator not in (IN, NOT_IN, EXISTS, DOES_NOT_EXIST):
         raise BadField(entry.at("operator"), f"is {operator[:40]!r}, which is no operator of node affinity")
     return Requirement(key, operator, frozenset(values))

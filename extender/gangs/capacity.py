@@ -63,6 +63,10 @@ class FreeCapacity:
     def copy(self) -> FreeCapacity:
         return FreeCapacity(self.node_arrays, self.free.copy())
 
+    def least(self, other: FreeCapacity) -> FreeCapacity:
+        """What is free in both."""
+        return FreeCapacity(self.node_arrays, np.minimum(self.free, other.free))
+
     def take(self, node: str, needs: Needs) -> None:
         """A pod is on a node; one that is not known takes nothing."""
         number = self.node_arrays.index.get(node)

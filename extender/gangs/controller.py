@@ -12,17 +12,19 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from extender.gangs.admitting import Admitter, NotLeading
-from extender.gangs.decide import ADMITTED, WAITING, GangDecision, Note, Patience, decide
+from extender.gangs.decide import ADMITTED, WAITING, Note, Patience, decide
 from extender.gangs.gang import Gang
 from extender.gangs.job_size import path_of_job, size_of_job
 from extender.gangs.ledger import Ledger, handed_over, lasting, seats, with_reservations
 from extender.gangs.member import Member, Place
 from extender.gangs.names import GATE
+from extender.gangs.plan import Assignment
 from extender.gangs.reading import read_member, read_place
 from extender.pods.event import event_on
 from recommender.cluster.access.backoff import Backoff
@@ -53,8 +55,10 @@ class ControllerOptions:
         An event is written again after so long; and after so long when its words, but not its reason, have changed.
     told_pods
         On so many pods of a gang at most.
-    size_s
-        How long the size read from a job is believed.
+    most_events
+        In one look; the rest is told in the next ones.
+    size_s, no_size_s
+        How long the size read from a job is believed, and for how long a job that tells none is not asked again.
     """
 
     pause_s: float = 0.1
@@ -63,8 +67,17 @@ class ControllerOptions:
     told_again_s: float = 600.0
     told_anew_s: float = 10.0
     told_pods: int = 8
-    size_s: float = 30.0
+    most_events: int = 50
+    size_s: float = 300.0
+    no_size_s: float = 30.0
     patience: Patience = field(default_factory=Patience)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    backoff: Backoff
+    until_s: float
+    why: str
 
 
 class Controller:
@@ -100,11 +113,11 @@ class Controller:
         self._thread = threading.Thread(target=self._run, name="gangs", daemon=True)
         self.ledger = Ledger(api, namespace, monotonic)
         """What is reserved; whoever else writes it takes turns."""
-        self._admitter = Admitter(api, self.ledger, leads)
+        self._admitter = Admitter(api, self.ledger, leads, self._was_opened)
         self._opened: dict[str, float] = {}
-        self._failed: dict[tuple[str, str], tuple[Backoff, float]] = {}
-        self._told: dict[tuple[str, str, str], tuple[str, float]] = {}
-        self._sizes: dict[str, tuple[int | None, float]] = {}
+        self._failed: dict[tuple[str, str], _Failure] = {}
+        self._told: dict[tuple[str, str], tuple[str, float]] = {}
+        self._sizes: dict[tuple[str, str], tuple[int | None, float]] = {}
         self._look_s = 0.0
         self.admitted = 0
         """Gangs let in since the start."""
@@ -163,7 +176,6 @@ class Controller:
             self._changed.clear()
             if self._ended.is_set() or not self._synced or not self._leads():
                 continue
-            began_s = self._monotonic()
             try:
                 self.look()
             except NotLeading:
@@ -172,32 +184,42 @@ class Controller:
                 log.warning("%s", error)
             except Exception:  # a fault of ours must show, and must not end the thread
                 log.exception("unexpected failure")
-            self._look_s = self._monotonic() - began_s
 
     def look(self) -> None:
-        """Decide once, and do it."""
+        """Decide once, do it, and say why. Nobody waits for what is said."""
         pods = self._pods.snapshot()
         if self._behind(pods.values()):
             return
-        with self.ledger.turn:
-            self._act_on(pods.values())
+        began_s = self._monotonic()
+        try:
+            with self.ledger.turn:
+                notes = self._act_on(pods.values())
+        finally:
+            self._look_s = self._monotonic() - began_s
+        self._tell(notes)
+        self._forget(notes)
 
-    def _act_on(self, pods: Collection[Member]) -> None:
+    def _act_on(self, pods: Collection[Member]) -> Sequence[Note]:
+        """What is to be said of it, the most urgent first."""
         now_s, patience = self._clock(), self._options.patience
         reservations = handed_over(self.ledger.read(), pods, now_s, math.ceil(patience.bind_within_s))
         self._admitter.keep(reservations)
         with_reservation = list(with_reservations(pods, reservations))
         everybody = [*with_reservation, *seats(reservations, now_s)]
-        decision = decide(everybody, self._nodes.snapshot().values(), self._size_of, now_s, patience)
-        self.waiting = sum(1 for note in decision.notes if note.gang.gated and note.reason != ADMITTED)
-        self._admitter.open(decision.native)
+        left_alone = {key: each.why for key, each in self._failed.items() if self._monotonic() < each.until_s}
+        places = self._nodes.snapshot().values()
+        decision = decide(everybody, places, self._size_of, now_s, patience, left_alone)
+        waiting = [note for note in decision.notes if note.reason != ADMITTED]
+        self.waiting = sum(1 for note in waiting if note.gang.gated)
         self._admitter.keep(lasting(reservations, with_reservation, decision.stale, now_s))
-        if decision.admit is not None and not self._left_alone(decision.admit):
-            self._admit(decision.admit, decision)
-        for note in decision.notes:
-            if note.reason != ADMITTED:
-                self._tell(note)
-        self._forget(decision)
+        for pod in decision.native:
+            if (key := (pod.key.namespace, f"native={pod.key.name}")) not in left_alone:
+                self._tried(key, partial(self._admitter.open, pod))
+        if (gang := decision.admit) is None:
+            return waiting
+        if not self._admit(gang, decision.reserved_nodes):
+            return [Note(gang, WAITING, self._failed[gang.key].why), *waiting]
+        return [note for note in decision.notes if note.reason == ADMITTED] + waiting
 
     def _behind(self, pods: Any) -> bool:
         """Whether the watch has yet to show gates that we opened; deciding on those would be deciding twice."""
@@ -210,59 +232,68 @@ class Controller:
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
-    def _admit(self, gang: Gang, decision: GangDecision) -> None:
-        key = (gang.namespace, gang.name)
-        try:
-            self._admitter.admit(gang, decision.reserved_nodes, self._clock(), self._options.patience.bind_within_s)
-        except (ApiError, BadCredentials) as error:
-            backoff, _ = self._failed.get(key) or (Backoff(1.0, 60.0, self._chance), 0.0)
-            wait_s = backoff.next_s()
-            self._failed[key] = (backoff, self._monotonic() + wait_s)
-            self._opened |= {member.uid: self._monotonic() + min(wait_s, 1.0) for member in gang.gated}
-            log.warning("%s: not admitted wholly, again in %.0f s: %s", gang, wait_s, error)
-            self._tell(Note(gang, WAITING, f"not all of it could be let in: {error}"))
-            return
-        until_s = self._monotonic() + self._options.caught_up_s
-        self._opened |= {member.uid: until_s for member in gang.gated}
-        self._failed.pop(key, None)
-        self.admitted += 1
-        for note in decision.notes:
-            if note.reason == ADMITTED:
-                log.info("%s: %s", note.gang, note.text)
-                self._tell(note)
+    def _admit(self, gang: Gang, reserved_nodes: Assignment) -> bool:
+        hold_s = self._options.patience.bind_within_s
+        done = self._tried(gang.key, lambda: self._admitter.admit(gang, reserved_nodes, self._clock(), hold_s))
+        self.admitted += done
+        return done
 
-    def _left_alone(self, gang: Gang) -> bool:
-        held = self._failed.get((gang.namespace, gang.name))
-        return held is not None and self._monotonic() < held[1]
+    def _tried(self, key: tuple[str, str], do: Callable[[], None]) -> bool:
+        """Whether it could be done; whom it could not be done for is left alone for a while, longer each time."""
+        try:
+            do()
+        except (ApiError, BadCredentials) as error:
+            backoff = self._failed[key].backoff if key in self._failed else Backoff(1.0, 60.0, self._chance)
+            wait_s, why = backoff.next_s(), f"not all of it could be let in: {error}"
+            self._failed[key] = _Failure(backoff, self._monotonic() + wait_s, why)
+            log.warning("%s/%s: %s; again in %.0f s", *key, why, wait_s)
+            return False
+        self._failed.pop(key, None)
+        return True
+
+    def _was_opened(self, member: Member) -> None:
+        self._opened[member.uid] = self._monotonic() + self._options.caught_up_s
 
     def _size_of(self, member: Member) -> int | None:
-        """The size that the job of a pod tells; asked for once in a while."""
+        """The size that the job of a pod tells; asked for once in a while, and when it is made anew."""
         path = path_of_job(member)
         if path is None:
             return None
-        size, until_s = self._sizes.get(path, (None, 0.0))
+        key = (path, member.owner.uid if member.owner is not None else "")
+        size, until_s = self._sizes.get(key, (None, 0.0))
         if self._monotonic() >= until_s:
             try:
                 size = size_of_job(self._api.get(path))
             except (ApiError, BadObject) as error:
                 log.warning("the size of a gang cannot be told: %s", error)
                 size = None
-            self._sizes[path] = (size, self._monotonic() + self._options.size_s)
+            believed_s = self._options.size_s if size else self._options.no_size_s
+            self._sizes[key] = (size, self._monotonic() + believed_s)
         return size
 
     # -- saying why ------------------------------------------------------------------------------------------------
 
-    def _tell(self, note: Note) -> None:
-        """Events on some pods of the gang, when there is something new to say."""
-        key, now_s = (note.gang.namespace, note.gang.name, note.reason), self._monotonic()
-        text, told_s = self._told.get(key, ("", -math.inf))
-        rest_s = self._options.told_again_s if text == note.text else self._options.told_anew_s
-        if now_s - told_s < rest_s:
-            return
-        self._told[key] = (note.text, now_s)
+    def _tell(self, notes: Sequence[Note]) -> None:
+        """Events on some pods of each gang, where there is something new to say."""
+        left = self._options.most_events
+        for note in notes:
+            pods = (note.gang.gated or note.gang.members)[: self._options.told_pods]
+            key, now_s = (note.gang.members[0].uid, note.reason), self._monotonic()
+            text, told_s = self._told.get(key, ("", -math.inf))
+            rest_s = self._options.told_again_s if text == note.text else self._options.told_anew_s
+            if now_s - told_s < rest_s:
+                continue
+            if (left := left - len(pods)) < 0:
+                return
+            self._told[key] = (note.text, now_s)
+            self._write(note, pods)
+
+    def _write(self, note: Note, pods: Sequence[Member]) -> None:
         warning = note.reason not in (ADMITTED, WAITING)
-        words = f"gang {note.gang.name.rpartition('=')[2]}: {note.text}"
-        for pod in (note.gang.gated or note.gang.members)[: self._options.told_pods]:
+        if note.reason == ADMITTED:
+            log.info("%s: %s", note.gang, note.words)
+        words = f"gang {note.gang.name.rpartition('=')[2]}: {note.words}"
+        for pod in pods:
             event = event_on(pod.key, pod.uid, note.reason, words, COMPONENT, self._clock(), warning=warning)
             try:
                 self._api.create(path_of(EVENTS, pod.key.namespace), event)
@@ -270,11 +301,9 @@ class Controller:
                 log.warning("no event on %s: %s", pod, error)
                 return
 
-    def _forget(self, decision: GangDecision) -> None:
-        """Drop what is kept of gangs that there is nothing more to say of."""
-        said = {(note.gang.namespace, note.gang.name, note.reason) for note in decision.notes}
-        self._told = {key: told for key, told in self._told.items() if key in said}
-        spoken = {key[:2] for key in said}
-        self._failed = {key: failed for key, failed in self._failed.items() if key in spoken}
-        now_s = self._monotonic()
-        self._sizes = {path: size for path, size in self._sizes.items() if size[1] > now_s}
+    def _forget(self, notes: Sequence[Note]) -> None:
+        """Drop what is kept of gangs that are gone, and what is too old to spare anybody anything."""
+        spoken, now_s, again_s = {note.gang.key for note in notes}, self._monotonic(), self._options.told_again_s
+        self._told = {key: told for key, told in self._told.items() if now_s - told[1] < again_s}
+        self._failed = {key: each for key, each in self._failed.items() if key in spoken or each.until_s > now_s}
+        self._sizes = {key: size for key, size in self._sizes.items() if size[1] > now_s}

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from extender.gangs.member import Member
-from extender.gangs.names import GANG_LABEL, GATE
+from extender.gangs.names import GATE
+from extender.pods.groups import GANG_LABEL
 
 SizeOf = Callable[[Member], int | None]
 """Asks the job that owns a pod how many there will be; None when that cannot be told."""
@@ -87,6 +88,10 @@ class Gang:
     def blind(self) -> tuple[str, ...]:
         """What of its members' wishes is left to the scheduler."""
         return tuple(sorted({word for member in self.members for word in member.ask.where.blind}))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
 
     @property
     def order(self) -> tuple[float, float, str, str]:

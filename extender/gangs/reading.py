@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from functools import lru_cache
 
 from extender.gangs.affinity import read_where
 from extender.gangs.member import Ask, Kind, Member, Place
-from extender.gangs.names import GROUPS, RESERVED_NODE, SIZE
+from extender.gangs.names import RESERVED_NODE
 from extender.pods.gpus import needs_in_gpus, offer_in_gpus
+from extender.pods.groups import group_of
 from extender.pods.pod import PLACEMENT_ANNOTATION
 from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
@@ -22,7 +22,7 @@ from recommender.cluster.objects.requests import amounts, requests_of
 def read_member(raw: Fields) -> Member:
     """A pod from its JSON; BadObject where a field has the wrong form."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
-    needs = (*needs_in_gpus(requests_of(spec, raw.child("status"))).items(), ("pods", 1.0))
+    needs = (*needs_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
     return Member(
         key=seen.key,
         uid=seen.uid,
@@ -49,14 +49,6 @@ def _kind(pod: Pod, spec: Fields) -> Kind:
     words = {**pod.annotations, **pod.labels}
     name, size = group_of(words)
     return _shared_kind(name, size, spec.integer("priority"), pod.scheduler_name, words.get(PLACEMENT_ANNOTATION, ""))
-
-
-def group_of(words: Mapping[str, str]) -> tuple[str, str]:
-    """(name, size) of the group that a pod's labels and annotations tell of; empty where they do not."""
-    for named, sized in GROUPS:
-        if name := words.get(named):
-            return f"{named}={name}", words.get(SIZE) or words.get(sized, "")
-    return "", words.get(SIZE, "")
 
 
 @reads("Node")

@@ -68,7 +68,8 @@ class News(NamedTuple):
 
 
 class MoveGate:
-    """Every method raises an `ApiError` for what could not be written; called again, it goes on from there.
+    """Every method raises an `ApiError` for what could not be written, but for what concerns one Job alone; called
+    again, it goes on from there.
 
     Parameters
     ----------
@@ -91,6 +92,7 @@ class MoveGate:
         self._limits, self._clock = limits, clock
         self._evicted: dict[str, tuple[str, float]] = {}  # namespace, and when, by the UID of a pod
         self._why: dict[str, str] = {}
+        self._untold: dict[str, tuple[float, str]] = {}
 
     # -- what is under way ---------------------------------------------------------------------------------------------
 
@@ -100,13 +102,19 @@ class MoveGate:
         uids = {record.uid for _, record in open_moves}
         self._give_back(uids)
         self._evicted = {uid: evicted for uid, evicted in self._evicted.items() if uid in uids}
+        oldest_s = self._clock() - self._limits.rest_s
+        self._untold = {uid: told for uid, told in self._untold.items() if told[0] > oldest_s}
         if not open_moves:
             return
         by_uid = {pod.uid: pod for pod in pods}
         running = {(pod.owner.uid, pod.completion_index): pod for pod in pods if pod.owner is not None and pod.alive}
         for job, record in open_moves:
-            if self._leads():
-                yield from self._go_on(job, record, by_uid.get(record.uid), running.get((job.uid, record.index)))
+            now = running.get((job.uid, record.index))
+            try:
+                if self._leads():
+                    yield from self._go_on(job, record, by_uid.get(record.uid), now)
+            except ApiError as error:  # one that may not be written to stops no other
+                log.warning("%s: its move cannot go on: %s", job, error)
 
     def _go_on(self, job: MovingJob, record: MoveRecord, old: Member | None, now: Member | None) -> Iterator[News]:
         age_s = self._clock() - record.since_s
@@ -152,8 +160,13 @@ class MoveGate:
         job = jobs.get(pod.owner.uid) if pod.owner is not None else None
         if job is None:
             return "only pods of Jobs are moved"
+        if not pod.kind.name:
+            return "it names no group, by which its next pod would be known"
         if job.fragile:
             return job.fragile
+        untold_s, why = self._untold.get(pod.uid, (-math.inf, ""))
+        if self._clock() - untold_s < self._limits.rest_s:
+            return f"its Job could not be told of it: {why}"
         if job.late or ObjectKey(job.key.namespace, job.workload) in late_classes:
             return f"a job of its class {job.workload} did not come back in time once"
         if pod.told_node != pod.node:
@@ -198,8 +211,17 @@ class MoveGate:
             since_s,
             done_core_s=move.done_core_s,
         )
-        if self._leads():
-            yield from self._evict(self._book.write(job, added(job.records, record)), record)
+        if not self._leads():
+            return
+        try:
+            told = self._book.write(job, added(job.records, record))
+        except Conflict:
+            raise  # it has changed: the next look sees how
+        except ApiError as error:  # said with the next plan, by which its seat is given back
+            self._untold[pod.uid] = since_s, str(error)
+            log.warning("%s: not moved: %s", pod, error)
+        else:
+            yield from self._evict(told, record)
 
     def _evict(self, job: MovingJob, record: MoveRecord) -> Iterator[News]:
         """Nothing is evicted without a seat; what was evicted once is gone, or on its way, and no other has its UID."""

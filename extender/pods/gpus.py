@@ -16,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from recommender.cluster.objects.reading import Fields
+from recommender.cluster.objects.requests import Amounts, amounts
+
 WHOLE = 1000
 """A GPU, in thousandths."""
 
@@ -23,9 +26,6 @@ NAMES = ("gpu", "gpu.shared")
 PERCENTAGES, MEMORY = ("gpucores", "gpumem-percentage"), "gpumem"
 REPLICAS_LABEL, COUNT_LABEL = "nvidia.com/gpu.replicas", "nvidia.com/gpu.count"
 HAMI_ANNOTATION = "hami.io/node-nvidia-register"
-
-Amounts = Mapping[str, float]
-"""Resource -> cores, bytes, or pieces."""
 
 
 class GpuRequest(NamedTuple):
@@ -45,17 +45,33 @@ class GpuOffer(NamedTuple):
 NO_GPU, NO_GPUS = GpuRequest(), GpuOffer()
 
 
-def gpu_request(needs: Amounts) -> GpuRequest:
-    """What a pod asks for.
+def gpu_request(needs: Amounts, spec: Fields) -> GpuRequest:
+    """What a pod asks for; where its containers want different shares of a GPU, the largest of each.
+
+    Parameters
+    ----------
+    needs
+        Of the whole pod. Percentages are of each GPU of a container, and mean nothing added up.
 
     Examples
     --------
-    >>> gpu_request({"cpu": 4.0, "nvidia.com/gpu": 1.0, "nvidia.com/gpucores": 30.0})
-    GpuRequest(number=1, milli=300)
+    >>> share = {"resources": {"requests": {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "30"}}}
+    >>> gpu_request({"cpu": 4.0, "nvidia.com/gpu": 2.0}, Fields({"containers": [share, share]}))
+    GpuRequest(number=2, milli=300)
     """
     number = int(sum(amount for name, amount in needs.items() if _last(name) in NAMES))
-    percent = max((amount for name, amount in needs.items() if _last(name) in PERCENTAGES), default=0.0)
-    return GpuRequest(number, round(10 * percent) if 0.0 < percent < 100.0 else WHOLE)
+    if not number:
+        return NO_GPU
+    containers = (*spec.children("initContainers"), *spec.children("containers"))
+    return GpuRequest(number, max(map(_milli, containers), default=0) or WHOLE)
+
+
+def _milli(container: Fields) -> int:
+    asked = amounts(container.child("resources").child("requests"))
+    if not any(amount for name, amount in asked.items() if _last(name) in NAMES):
+        return 0
+    percent = max((amount for name, amount in asked.items() if _last(name) in PERCENTAGES), default=0.0)
+    return round(10 * percent) if 0.0 < percent < 100.0 else WHOLE
 
 
 def gpu_offer(allocatable: Amounts, labels: Mapping[str, str], annotations: Mapping[str, str]) -> GpuOffer:
@@ -70,17 +86,18 @@ def gpu_offer(allocatable: Amounts, labels: Mapping[str, str], annotations: Mapp
     return GpuOffer(number, parts)
 
 
-def needs_in_gpus(needs: Amounts) -> dict[str, float]:
+def needs_in_gpus(needs: Amounts, spec: Fields) -> dict[str, float]:
     """What a pod asks for, a share of a GPU as the part of one that so many equal pods can each have.
 
     Where only sums over a node are kept, half a GPU for 60 % would promise room for a second such pod.
 
     Examples
     --------
-    >>> needs_in_gpus({"cpu": 4.0, "nvidia.com/gpu": 1.0, "nvidia.com/gpucores": 30.0})["nvidia.com/gpu"] == 1 / 3
+    >>> share = {"resources": {"requests": {"nvidia.com/gpu": "1", "nvidia.com/gpucores": "30"}}}
+    >>> needs_in_gpus({"nvidia.com/gpu": 1.0}, Fields({"containers": [share]})) == {"nvidia.com/gpu": 1 / 3}
     True
     """
-    a_gpu = WHOLE // max(1, gpu_request(needs).milli)
+    a_gpu = WHOLE // max(1, gpu_request(needs, spec).milli)
     kept = {name: amount for name, amount in needs.items() if _last(name) not in (*PERCENTAGES, MEMORY)}
     return {name: amount / a_gpu if _last(name) in NAMES else amount for name, amount in kept.items()}
 

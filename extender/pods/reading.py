@@ -12,6 +12,7 @@ from typing import Any
 from extender.pods.curves import Curve, flat, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
 from extender.pods.grid import Grid
+from extender.pods.groups import group_of
 from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
 from extender.reasons import THAT_PASS
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
@@ -20,30 +21,17 @@ from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES, amounts, extended_of, requests_of
+from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload, Workloads
 from recommender.cluster.workloads.workload_class import Owner, workload_class
 
 OwnersOf = Callable[[ClusterPod], Sequence[Owner]]
-
-GROUP_LABELS = (
-    "phasewise.dev/gang",
-    "jobset.sigs.k8s.io/jobset-name",
-    "training.kubeflow.org/job-name",
-    "volcano.sh/job-name",
-    "scheduling.x-k8s.io/pod-group",
-    "kueue.x-k8s.io/pod-group-name",
-    "batch.kubernetes.io/job-name",
-)
-"""Labels that pods of one job share, the widest first; without any the controller tells which job a pod belongs to."""
 
 GPU_KINDS = re.compile(r"accelerator|gpu\.(product|model)|gpu-(type|model|product)")
 """Labels of nodes by which pods choose a kind of GPU (of NVIDIA's and AMD's feature discovery, of clouds)."""
 
 DATA_PREFIX = f"data.{PREFIX}"
 """`data.phasewise.dev/imagenet: "0.5"` on a node: half of the data set lies there."""
-
-CLASS_PREFIX = "class."
-"""What the name of a workload class's profile begins with."""
 
 CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "wc": 1, "cc": 2}
 
@@ -98,7 +86,7 @@ def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Map
             of_our_scheduler=seen.scheduler_name in schedulers,
             version="" if seen.node else str(raw.child("metadata").raw.get("resourceVersion") or ""),
             extended=extended_of(needs),
-            gpu=gpu_request(needs),
+            gpu=gpu_request(needs, spec),
         )
 
     return read
@@ -109,9 +97,10 @@ _container = lru_cache(maxsize=16384)(Container)
 
 
 def _job_of(pod: ClusterPod) -> str:
-    for label in GROUP_LABELS:
-        if name := pod.labels.get(label):
-            return intern(f"{label}={name}")
+    """Its group, and without one its controller."""
+    name, _ = group_of({**pod.annotations, **pod.labels})
+    if name:
+        return intern(name)
     owner: OwnerRef | None = pod.owner
     return owner.uid or owner.name if owner is not None else ""
 

@@ -7,6 +7,7 @@ will take its place, so that its reservation says how much. Why it is one object
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ from typing import Any
 import orjson
 
 from recommender.cluster.objects.reading import BadField, Fields, reads
+
+log = logging.getLogger(__name__)
 
 CONFIG_MAP = "phasewise-reservations"
 ENTRY = "gangs.json"
@@ -68,13 +71,20 @@ class Reservation:
 
 @reads("ConfigMap")
 def read_reservations(raw: Fields) -> tuple[Reservation, ...]:
-    """Those of the ConfigMap; BadObject where it has the wrong form."""
-    text = raw.child("data").text(ENTRY)
+    """Those of the ConfigMap that can be read: one that cannot voids no other. BadObject where it is no list of any."""
+    text, found = raw.child("data").text(ENTRY), []
     try:
-        told = Fields({"gangs": orjson.loads(text)} if text else {}, "data")
+        entries = orjson.loads(text) if text else []
     except orjson.JSONDecodeError as error:
         raise BadField(f"data.{ENTRY}", "is not JSON") from error
-    return tuple(_reservation(each) for each in told.children("gangs"))
+    if not isinstance(entries, list):
+        raise BadField(f"data.{ENTRY}", "is not a list")
+    for number, entry in enumerate(entries):
+        try:
+            found.append(_reservation(Fields(entry, f"data.{ENTRY}[{number}]")))
+        except BadField as error:
+            log.warning("a reservation counts for nothing: %s", error)
+    return tuple(found)
 
 
 def _reservation(told: Fields) -> Reservation:

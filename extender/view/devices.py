@@ -63,7 +63,10 @@ class Devices:
 
 
 class DeviceTable:
-    """Kept up to date with every node and pod; places are the node table's. Not safe for several threads by itself."""
+    """Kept up to date with every node and pod; places are the node table's. Not safe for several threads by itself.
+
+    Only what some node once offered has a row: whoever may make pods can name any number of resources.
+    """
 
     def __init__(self, places: int) -> None:
         self._parts = np.full(places, float(WHOLE))
@@ -86,14 +89,17 @@ class DeviceTable:
         for each in self._amounts.values():
             each[1] = 0.0
 
-    def put_node(self, place: int, extended: Mapping[str, float], gpus: GpuOffer) -> None:
-        """A node came or changed."""
-        for name in self._amounts.keys() | extended.keys():
-            self._amount(name)[0, place] = extended.get(name, 0.0)
+    def put_node(self, place: int, extended: Mapping[str, float], gpus: GpuOffer) -> bool:
+        """A node came or changed; True when it offers what none did, which no pod was counted for yet."""
+        new = extended.keys() - self._amounts.keys()
+        self._amounts |= {name: np.zeros((2, len(self._parts))) for name in new}
+        for name, each in self._amounts.items():
+            each[0, place] = extended.get(name, 0.0)
         if (more := gpus.number - len(self._gpus)) > 0:
             self._gpus, self._taken = (np.pad(each, ((0, more), (0, 0))) for each in (self._gpus, self._taken))
         self._gpus[:, place] = np.where(np.arange(len(self._gpus)) < gpus.number, WHOLE, 0.0)
         self._parts[place] = WHOLE / gpus.parts
+        return bool(new)
 
     def move(self, place: int, last: int) -> None:
         """The node at the last place takes another's; its own is empty then."""
@@ -104,8 +110,8 @@ class DeviceTable:
 
     def count(self, place: int, uid: str, extended: Mapping[str, float], gpu: GpuRequest, sign: int) -> None:
         """Add a pod to its node (`sign` 1), or take it away (-1)."""
-        for name, amount in extended.items():
-            self._amount(name)[1, place] += sign * amount
+        for name in extended.keys() & self._amounts.keys():
+            self._amounts[name][1, place] += sign * extended[name]
         if sign > 0 and gpu.number:
             self._of_pod[uid] = taken = self._choose(place, gpu)
         else:
@@ -118,9 +124,6 @@ class DeviceTable:
         extended = {name: Amount(*each[:, :nodes].copy()) for name, each in self._amounts.items()}
         free = np.maximum(self._gpus[:, :nodes] - self._taken[:, :nodes], 0.0).astype(np.float32)
         return Devices(MappingProxyType(extended), free, self._parts[:nodes].astype(np.float32))
-
-    def _amount(self, name: str) -> NDArray[np.float64]:
-        return self._amounts.setdefault(name, np.zeros((2, len(self._parts))))
 
     def _choose(self, place: int, gpu: GpuRequest) -> Taken:
         """Each GPU once; where all are too full the emptiest, since the pod is there whatever we think."""

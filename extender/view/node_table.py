@@ -162,7 +162,7 @@ class NodeTable:
         return self._largest
 
     def put_node(self, node: Node) -> bool:
-        """Take in a node; True when the pods on all nodes must be added anew, since the arrays have grown."""
+        """Take in a node; True when the pods on all nodes must be added anew, since there is more to add up."""
         place, grown = self.index.get(node.name), False
         if place is not None and self._nodes[place] == node:
             return False  # a heartbeat
@@ -173,7 +173,7 @@ class NodeTable:
                 self._grow()
         self._nodes[place] = node
         self._allocatable[:, place] = node.allocatable
-        self._devices.put_node(place, node.extended, node.gpus)
+        grown |= self._devices.put_node(place, node.extended, node.gpus)
         self._forget_order()
         return grown
 

@@ -1,7 +1,8 @@
 """Keeps a webhook's certificate: in a Secret that its replicas share, in the webhook's configuration, in a file.
 
 In this order, and each step only where something differs: so that the API server trusts a certificate before anyone
-shows it, and replicas may do this at the same time (the Secret is written by the version it was read at).
+shows it, and replicas may do this at the same time (the Secret is written by the version it was read at). The Secret is
+there already, empty at first: who may make one may make one that gets the token of any account of its namespace.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from extender.errors import BadCertificate
 from extender.webhook.certificates import Papers, new_papers
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
+from recommender.cluster.errors import ApiError, BadCredentials, Conflict
 from recommender.cluster.paths import path_of
 
 log = logging.getLogger(__name__)
@@ -77,49 +78,27 @@ class CertificateKeeper:
             The server could not be asked or refuses. Nothing is shown before it is trusted.
         """
         configuration = self._api.get(path_of(CONFIGURATIONS, None, self._kept.configuration))
-        papers = self._shared(configuration)
+        papers = self._shared()
         self._trust(papers, configuration)
         self._write(papers)
 
-    def _shared(self, configuration: Json) -> Papers:
+    def _shared(self) -> Papers:
         path = path_of(SECRETS, self._kept.namespace, self._kept.secret)
-        try:
-            secret = self._api.get(path)
-        except NotFound:
-            papers = new_papers(self._kept.names, self._clock())
-            try:
-                self._api.create(path_of(SECRETS, self._kept.namespace), self._secret(papers, {}, configuration))
-            except Conflict:  # another replica was first
-                return Papers.of_secret(self._api.get(path).get("data") or {})
-            return papers
+        secret = self._api.get(path)
         try:
             former: Papers | None = Papers.of_secret(secret.get("data") or {})
-            if former is not None and not former.due(self._kept.names, self._clock()) and _owned(secret, configuration):
+            if former is not None and not former.due(self._kept.names, self._clock()):
                 return former
         except BadCertificate as error:
             log.warning("%s/%s: %s: made anew", self._kept.namespace, self._kept.secret, error)
             former = None
         papers = new_papers(self._kept.names, self._clock(), former)
         try:
-            self._api.replace(path, self._secret(papers, secret["metadata"], configuration))
-        except Conflict:
+            self._api.replace(path, {**secret, "data": papers.secret_data()})
+        except Conflict:  # another replica was first
             return Papers.of_secret(self._api.get(path).get("data") or {})
         log.info("the certificate was renewed")
         return papers
-
-    def _secret(self, papers: Papers, metadata: Json, configuration: Json) -> dict[str, Any]:
-        """It is owned by the configuration that trusts it, and goes with it when the webhook is removed."""
-        api_version, _ = CONFIGURATIONS
-        of_owner = {"name": self._kept.configuration, "uid": configuration["metadata"]["uid"]}
-        owner = {"apiVersion": api_version, "kind": "MutatingWebhookConfiguration", **of_owner}
-        named = {"name": self._kept.secret, "namespace": self._kept.namespace, "ownerReferences": [owner]}
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": {**metadata, **named},
-            "data": papers.secret_data(),
-        }
 
     def _trust(self, papers: Papers, configuration: Json) -> None:
         path = path_of(CONFIGURATIONS, None, self._kept.configuration)
@@ -155,9 +134,3 @@ class CertificateKeeper:
                 self.hold()
             except (ApiError, BadCredentials, BadCertificate) as error:
                 log.warning("certificate: %s", error)
-
-
-def _owned(secret: Json, by: Json) -> bool:
-    """Whether the Secret goes with this configuration; one that was left by an earlier one is about to go with that."""
-    owners = secret["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == by["metadata"]["uid"] for owner in owners)

@@ -16,7 +16,7 @@ import orjson
 
 from extender.errors import BadRequest
 from extender.gangs.names import GATE
-from extender.gangs.reading import group_of
+from extender.pods.groups import group_of
 from recommender.cluster.objects.reading import BadField, Fields
 
 log = logging.getLogger(__name__)

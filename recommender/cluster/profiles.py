@@ -17,6 +17,7 @@ from recommender.cluster.paths import path_of
 PROFILES = ("phasewise.dev/v1alpha1", "phaseprofiles")
 
 CLASS_PREFIX = "class."
+"""What the name of a workload class's profile begins with."""
 
 MOVE = "phasewise.dev/move"
 """Annotation: what the controller said last of a move of one of its pods. For people."""

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request
+from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, needs_in_gpus
 from extender.scoring.fragmentation import Free, starved, unusable
 from extender.scoring.scorers import SCORERS, fragments, pack
 from extender.view.demand_mix import REMEMBERED, DemandMix, Mix
 from extender.view.devices import DeviceTable
 from placement_bench.worlds import GIB, World, node_json, pod_json
+from recommender.cluster.objects.reading import Fields
+from recommender.cluster.objects.requests import requests_of
 
 GPU, CORES = "nvidia.com/gpu", "nvidia.com/gpucores"
 HALF, ONE, TWO = GpuRequest(1, 500), GpuRequest(1), GpuRequest(2)
@@ -36,7 +38,26 @@ HALF, ONE, TWO = GpuRequest(1, 500), GpuRequest(1), GpuRequest(2)
     ],
 )
 def test_a_pod_asks_for_whole_gpus_or_for_a_percentage_of_each(needs: dict[str, float], expected: GpuRequest) -> None:
-    assert gpu_request(needs) == expected
+    (container,) = pod_json("p", extended={name: str(amount) for name, amount in needs.items()})["spec"]["containers"]
+    assert gpu_request(needs, Fields({"containers": [container]})) == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected", "in_gpus"),
+    [
+        (["30", "30"], GpuRequest(2, 300), 2 / 3),
+        (["30", "50"], GpuRequest(2, 500), 1.0),
+        (["30", ""], GpuRequest(2, 1000), 2.0),
+    ],
+)
+def test_a_percentage_is_of_each_gpu_of_its_container(shares: list[str], expected: GpuRequest, in_gpus: float) -> None:
+    containers = [
+        {"name": f"c{number}", "resources": {"requests": {GPU: "1", **({CORES: share} if share else {})}}}
+        for number, share in enumerate(shares)
+    ]
+    spec = Fields({"containers": [*containers, {"name": "without"}]})
+    assert gpu_request(requests_of(spec), spec) == expected
+    assert needs_in_gpus(requests_of(spec), spec)[GPU] == in_gpus
 
 
 def test_a_node_that_offers_each_gpu_several_times_says_so_by_a_label_or_by_hamis_annotation() -> None:
@@ -66,6 +87,20 @@ def test_a_snapshot_holds_what_nodes_have_of_every_extended_resource_and_what_th
     world.state.drop_pod("uid-p")
     world.state.drop_pod("uid-waits")
     assert world.state.snapshot().devices.gpu_free.sum() == 4000
+
+
+def test_only_what_some_node_offers_is_kept_and_what_a_node_brings_is_counted_for_the_pods_that_are_there() -> None:
+    names = {f"example.com/r{number}": "1" for number in range(1000)}
+    world = World(None, node_json("a", extended={GPU: "1"}), node_json("b"))
+    world.put(pod_json("p", node="b", extended={**names, GPU: "1"}))
+    assert world.state.snapshot().devices.extended.keys() == {GPU}
+    world.put(node_json("c", extended={"example.com/r7": "4"}), node_json("b", extended={"example.com/r7": "2"}))
+    snapshot = world.state.snapshot()
+    there = snapshot.devices.extended
+    assert there.keys() == {GPU, "example.com/r7"}
+    assert there["example.com/r7"].requested[snapshot.index["b"]] == 1.0
+    world.state.drop_pod("uid-p")
+    assert not world.state.snapshot().devices.extended["example.com/r7"].requested.any()
 
 
 def test_a_share_lies_on_the_fullest_gpu_that_has_room_and_parts_are_what_the_node_makes_of_one() -> None:

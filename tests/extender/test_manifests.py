@@ -16,8 +16,9 @@ from kubernetes.client.exceptions import ConflictException
 
 from extender.cli.controller import LEASE as CONTROLLER_LEASE
 from extender.cli.main import cli
-from extender.gangs.names import GANG_LABEL, GATE, GROUPS, RESERVED_NODE
+from extender.gangs.names import GATE, RESERVED_NODE
 from extender.gangs.waking import ANNOTATION as RETRY
+from extender.pods.groups import GANG_LABEL, GROUPS
 from extender.pods.reservations import CONFIG_MAP
 from extender.web.app import BodyLimits
 from extender.web.server import Serving
@@ -156,6 +157,17 @@ def test_what_is_reserved_lies_where_one_account_may_write_it_and_two_may_read_i
     }
     for command in ("controller", "extender"):
         assert options_of(CONTAINERS[command]["command"])["lease_namespace"] == "kube-system"
+
+
+def test_nobody_may_make_a_secret_or_read_another_than_its_own() -> None:
+    """Who may make one beside kube-system's accounts may make one that is filled with the token of any of them."""
+    (kept,) = [each for each in OBJECTS if each["kind"] == "Secret"]
+    assert kept["metadata"]["name"] == options_of(CONTAINERS["webhook"]["command"])["secret"]
+    assert not kept.keys() & {"data", "stringData", "type"}
+    rights = {
+        each for file in FOLDER.glob("*.yaml") for each in rights_in(roles_in(file)) if each.resource == "secrets"
+    }
+    assert {(each.verb, each.name) for each in rights} == {(verb, "phasewise-webhook") for verb in ("get", "update")}
 
 
 def test_the_annotations_that_nobody_else_may_write_are_those_that_the_controller_writes() -> None:

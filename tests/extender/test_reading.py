@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from extender.gangs.reading import read_member
 from extender.pods.footprint import GUESS, HISTORY, REQUESTS, SIZE
 from extender.pods.grid import Grid
+from extender.pods.groups import GROUPS
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.sizes import FFDL, Sizes, checked
 from placement_bench.worlds import GIB, Json, World, class_json, node_json, pod_json
@@ -59,7 +61,10 @@ def test_a_stranger_whose_history_is_known_is_judged_too() -> None:
 
 
 def test_pods_of_a_job_are_told_by_their_group_label_else_by_their_controller() -> None:
-    assert read_pod(pod_json("p", labels={"volcano.sh/job-name": "j"})).job == "volcano.sh/job-name=j"
+    for name, _ in GROUPS:
+        for where in ("labels", "annotations"):
+            pod = pod_json("p", **{where: {name: "j"}})
+            assert read_pod(pod).job == read_member(pod).kind.name == f"{name}=j"
     owned = pod_json("p")
     owned["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "j-1", "uid": "job-uid", "controller": True}

@@ -91,7 +91,6 @@ SCHEDULER: Mapping[Right, Scenario] = {
 """Of what it may do the rest is in roles of Kubernetes itself, which are bound to its account."""
 
 WEBHOOK: Mapping[Right, Scenario] = {
-    Right("create", "", "secrets"): not_trusted,
     Right("get", "", "secrets", "phasewise-webhook"): not_trusted,
     Right("update", "", "secrets", "phasewise-webhook"): not_trusted,
     **{

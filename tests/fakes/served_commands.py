@@ -70,11 +70,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.flush()
             self.server.ended.wait()
-        elif "leases/" in path or "secrets/" in path:
+        elif "leases/" in path:
             self._answer(404, {"kind": "Status", "code": 404, "message": "not found"})
+        elif "secrets/" in path:
+            self._answer(200, {"metadata": {"name": "secret"}})
         elif "webhookconfigurations/" in path:
             hooks = [{"name": "gangs", "clientConfig": {}}]
-            self._answer(200, {"metadata": {"name": "hook", "uid": "hook-uid"}, "webhooks": hooks})
+            self._answer(200, {"metadata": {"name": "hook"}, "webhooks": hooks})
         else:
             items = self.server.objects.get(resource, [])
             self._answer(200, {"metadata": {"resourceVersion": "1"}, "items": items})

@@ -88,7 +88,7 @@ def troubled(cluster: Cluster, metrics_server: Cluster, simulated_nodes: Simulat
 def fired(cluster: Cluster, prometheus: Prometheus, troubled: str) -> Iterator[set[str]]:
     """The alerts that have fired: first all that a recommender tells of, then the one for none."""
     account = install(cluster)
-    cluster.apply(MANIFESTS / "recommender" / "training.yaml", DAMAGED_MODEL, extender_that_cannot_run())
+    cluster.apply(MANIFESTS / "recommender" / "training.yaml", DAMAGED_MODEL, *deployments_that_cannot_run())
     options = ("--model", "configmap:kube-system/phasewise-model", "--wait-for-room", "5s")
     acting = start_recommender(
         cluster, account, "--leader-elect", *options, program=("-c", WITH_SHORT_PATIENCE), name="acting"
@@ -102,19 +102,16 @@ def fired(cluster: Cluster, prometheus: Prometheus, troubled: str) -> Iterator[s
     acting.stop()
     seldom.stop()
     yield seen | until_fired(prometheus, {AWAY})
-    cluster.kubectl("delete", "deployment", "phasewise-scheduler", "-n", "kube-system")
+    for each in deployments_that_cannot_run():
+        cluster.kubectl("delete", "deployment", each["metadata"]["name"], "-n", "kube-system")
 
 
-def extender_that_cannot_run() -> dict[str, Any]:
-    """The Deployment of scheduler and extender, on a cluster without a node for it."""
-    (given,) = (
-        each
-        for each in documents()
-        if each["metadata"]["name"] == "phasewise-scheduler" and "replicas" in each.get("spec", ())
-    )
-    pod = given["spec"]["template"]
-    nowhere = {**pod, "spec": {**pod["spec"], "nodeSelector": {"phasewise.dev/nowhere": "true"}}}
-    return {**given, "spec": {**given["spec"], "template": nowhere}}
+def deployments_that_cannot_run() -> Iterator[dict[str, Any]]:
+    """Those of scheduler and extender, controller and webhook, on a cluster without a node for them."""
+    for given in (each for each in documents() if each["kind"] == "Deployment"):
+        pod = given["spec"]["template"]
+        nowhere = {**pod, "spec": {**pod["spec"], "nodeSelector": {"phasewise.dev/nowhere": "true"}}}
+        yield {**given, "spec": {**given["spec"], "template": nowhere}}
 
 
 def now_firing(prometheus: Prometheus) -> set[str]:

@@ -6,7 +6,8 @@ import re
 
 import yaml
 
-from extender.gangs.names import GANG_LABEL, RESERVED_NODE, SIZE
+from extender.gangs.names import RESERVED_NODE
+from extender.pods.groups import GANG_LABEL, SIZE
 from extender.pods.pod import (
     DATA_ANNOTATION,
     EXPLAIN_ANNOTATION,

@@ -229,7 +229,6 @@ def makes_a_certificate(own: Cluster) -> None:
     address = f"--address=127.0.0.1:{own.ports.free()}"
     command = [sys.executable, "-m", "extender", *given, address, f"--kubeconfig={account}"]
     server = own.start("webhook", command, environment={"PYTHONPATH": str(ROOT)})
-    wait_until(
-        lambda: own.kubectl("get", "secret", "phasewise-webhook", "-n", ELSEWHERE), "its certificate", timeout_s=60
-    )
+    told = ("get", "secret", "phasewise-webhook", "-n", ELSEWHERE, "-o", "jsonpath={.data}")
+    wait_until(lambda: own.kubectl(*told), "its certificate", timeout_s=60)
     server.stop()

@@ -94,12 +94,13 @@ def reserved(member: Member, node: str, at_s: float = 0.0) -> Member:
 
 def decided(pods: Sequence[Member], places: Sequence[Place], at_s: float = 0.0, **more: Any) -> GangDecision:
     size_of = more.pop("size_of", lambda _: None)
-    return decide(pods, places, size_of, NOON_S + at_s, Patience(**more))
+    left_alone = {("team", name): why for name, why in more.pop("left_alone", {}).items()}
+    return decide(pods, places, size_of, NOON_S + at_s, Patience(**more), left_alone)
 
 
 def said(decision: GangDecision) -> dict[str, str]:
     """Gang -> `reason: text`."""
-    return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.text}" for note in decision.notes}
+    return {note.gang.name.rpartition("=")[2]: f"{note.reason}: {note.words}" for note in decision.notes}
 
 
 @dataclass

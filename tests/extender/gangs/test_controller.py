@@ -15,10 +15,10 @@ from extender.gangs.controller import Controller
 from extender.gangs.gang import Gang, gangs_of
 from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
-from extender.gangs.names import GATE
+from extender.gangs.names import GATE, RESERVED_NODE
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError, Conflict, NotFound, ServerFailed
+from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, ServerFailed
 from tests.extender.gangs.herds import NOON_S, gang, node, pod, reserved
 
 
@@ -29,6 +29,7 @@ class PlayedApi:
         self.objects = objects
         self.ledger: Mapping[str, Any] = {"metadata": {"name": CONFIG_MAP, "resourceVersion": "1"}}
         self.written: list[tuple[str, str]] = []
+        self.told: dict[str, str] = {}
         self.events: list[Mapping[str, Any]] = []
         self.fails: dict[tuple[str, str], list[ApiError]] = {}
 
@@ -39,7 +40,10 @@ class PlayedApi:
 
     def patch(self, path: str, body: Mapping[str, Any], *, strategic: bool) -> None:
         assert strategic
-        self._note("open", path.rpartition("/")[2])
+        name = path.rpartition("/")[2]
+        self._note("open", name)
+        if told := body["metadata"].get("annotations"):
+            self.told[name] = told[RESERVED_NODE]
 
     def replace(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         was = self.ledger["metadata"]["resourceVersion"]
@@ -208,6 +212,40 @@ def test_words_that_change_all_the_time_are_written_now_and_then() -> None:
     assert api.events[-1]["message"].endswith("1 of 2 nodes are ruled out")
 
 
+def test_a_pod_whose_annotations_have_no_room_is_let_in_without_ours() -> None:
+    api = PlayedApi()
+    api.fails = {("open", "g-0"): [Invalid("annotations: Too long: may not be more than 262144 bytes")]}
+    admitter(api).admit(made_of(*gang("g", 2)), RESERVED, NOON_S, 300.0)
+    assert [each for each in api.written if each[0] == "open"] == [("open", "g-0"), ("open", "g-1")]
+    assert api.told == {"g-1": "n1"}
+
+
+@pytest.mark.parametrize("refuses", [Forbidden("a policy refuses it"), Invalid("it is frozen"), ServerFailed("a hook")])
+def test_a_gang_whose_gates_cannot_be_opened_holds_no_other(refuses: ApiError) -> None:
+    now = [100.0]
+    api = PlayedApi()
+    api.fails = {("open", "g-0"): [refuses] * 99}
+    made = controller(api, *gang("g", 2, cpu="10", age_s=9), *gang("h", 2, cpu="10"), clock=lambda: now[0])
+    made.look()
+    made.look()
+    assert api.reserved == {"uid-h-0": "n0", "uid-h-1": "n1"}
+    assert [event["message"] for event in api.events][:2] == [f"gang g: not all of it could be let in: {refuses}"] * 2
+    made._pods = cast(Any, Shown(*gang("g", 2, cpu="10", age_s=9)))
+    for _ in range(600):
+        now[0] += 1.0
+        made.look()
+    assert 10 <= 99 - len(api.fails["open", "g-0"]) <= 60, "less and less often"
+
+
+def test_a_group_of_kubernetes_that_cannot_be_let_through_holds_no_gang() -> None:
+    api = PlayedApi()
+    api.fails = {("open", "native"): [Forbidden("a policy refuses it")] * 9}
+    made = controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"}), *gang("g", 2))
+    made.look()
+    made.look()
+    assert (made.admitted, len(api.fails["open", "native"])) == (1, 8)
+
+
 def test_groups_of_kubernetes_pass() -> None:
     api = PlayedApi()
     controller(api, pod("native", gates=[GATE], schedulingGroup={"podGroupName": "g"})).look()
@@ -309,12 +347,51 @@ def test_a_pod_of_a_gang_without_the_gate_is_told_so_beside_what_its_gang_is_tol
     ]
 
 
+def test_a_hundred_gangs_that_wait_are_let_in_one_after_the_other_and_little_is_said_of_it() -> None:
+    """Each takes both nodes, is bound at once, and has ended when the next is let in, a minute later."""
+    now = [100.0]
+    api = PlayedApi()
+    waiting = {f"g{n}": gang(f"g{n}", 8, cpu="2500m", age_s=1000.0 - n) for n in range(100)}
+    made = controller(api, clock=lambda: now[0])
+    said = []
+    for number, name in enumerate(list(waiting)):
+        made._pods = cast(Any, Shown(*(member for members in waiting.values() for member in members)))
+        before = len(api.events)
+        made.look()
+        assert made.admitted == number + 1
+        said.append(len(api.events) - before)
+        bound = [replace(each, gates=(), node=api.reserved[each.uid]) for each in waiting.pop(name)]
+        made._pods = cast(Any, Shown(*bound, *(member for members in waiting.values() for member in members)))
+        before = len(api.events)
+        made.look()
+        said.append(len(api.events) - before)
+        now[0] += 60.0
+    assert max(said) <= 50
+    assert sum(said) <= 8 * 100 * (1 + 100 * 60 / 600), "each is told that it waits every ten minutes"
+
+
 def test_the_size_of_a_job_is_asked_for_once_in_a_while() -> None:
     api = PlayedApi(j={"spec": {"parallelism": 2}})
     members = [
         pod(f"j-{n}", labels={"batch.kubernetes.io/job-name": "j"}, gates=[GATE], owner=("Job", "j")) for n in range(2)
     ]
-    made = controller(api, *members)
+    now = [100.0]
+    made = controller(api, *members, clock=lambda: now[0])
+    made._nodes = cast(Any, Shown(node("full", cpu="0")))
+    for _ in range(20):
+        made.look()
+        now[0] += 31.0
+    assert api.written.count(("get", "j")) == 2
+
+
+def test_a_job_that_is_made_anew_under_its_name_is_asked_for_its_size_anew() -> None:
+    api = PlayedApi(j={"spec": {"parallelism": 1}})
+    label = {"batch.kubernetes.io/job-name": "j"}
+    made = controller(api, pod("j-0", labels=label, gates=[GATE], owner=("Job", "j"), cpu="99"))
     made.look()
-    assert made.admitted == 1
-    assert api.written.count(("get", "j")) == 1
+    api.objects["j"] = {"spec": {"parallelism": 2}}
+    anew = pod("j-1", labels=label, gates=[GATE], owner=("Job", "j"))
+    assert anew.owner is not None
+    made._pods = cast(Any, Shown(replace(anew, owner=replace(anew.owner, uid="anew"))))
+    made.look()
+    assert made.admitted == 0, "the other pod of it is missing"

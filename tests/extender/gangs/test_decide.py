@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -63,17 +64,51 @@ def test_pods_that_nobody_holds_back_come_first() -> None:
     assert decided([*too_large, *gang("g", 6, cpu="5")], FIVE).admit is not None
 
 
-def test_a_pod_that_waits_for_what_is_not_judged_here_holds_no_room_for_ever() -> None:
-    claims = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
-    stuck = [pod(f"l{n}", cpu="10", volumes=claims) for n in range(3)]
-    assert decided([*stuck, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
-    assert decided([*stuck, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
+CLAIMS = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+
+
+@pytest.mark.parametrize("stuck", [{"volumes": CLAIMS}, {"schedulerName": "nobody", "owner": ("ReplicaSet", "web")}])
+def test_a_pod_that_nobody_places_holds_no_room_for_ever(stuck: dict[str, Any]) -> None:
+    loose = [pod(f"l{n}", cpu="10", **stuck) for n in range(3)]
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 10.0).admit is None
+    assert decided([*loose, *gang("g", 6, cpu="5")], FIVE, 400.0).admit is not None
+
+
+def test_a_pod_that_is_not_placed_yet_holds_no_room_against_a_gang_of_higher_priority() -> None:
+    """The gang of priority 7 goes over them; one of theirs waits for them, and is told so."""
+    loose = [pod(f"l{n}", cpu="10", priority=-10) for n in range(3)]
+    assert decided([*loose, *gang("urgent", 6, cpu="5", priority=7)], FIVE).admit is not None
+    kept = "room is kept for 3 pods that the scheduler has yet to place"
+    equal = decided([*loose, *gang("equal", 6, cpu="5", priority=-10)], FIVE)
+    assert said(equal) == {"equal": f"GangWaiting: 4 of 6 pods fit; {kept}"}
+    behind = decided([*loose, *gang("huge", 9, cpu="10"), *gang("equal", 6, cpu="5", priority=-10)], FIVE)
+    assert said(behind)["equal"] == f"GangWaiting: 4 of 6 pods fit; {kept}"
+
+
+def test_a_gang_that_cannot_be_let_in_gives_back_what_was_reserved_and_holds_nobody() -> None:
+    stuck, younger = (
+        [reserved(member, "n0") for member in gang("stuck", 2, cpu="5", age_s=9)],
+        gang("next", 5, cpu="10"),
+    )
+    decision = decided([*stuck, *younger], FIVE, left_alone={stuck[0].kind.name: "refused"})
+    assert (str(decision.admit), decision.stale) == ("team/next", stuck)
+    assert said(decision)["stuck"] == "GangWaiting: refused"
+
+
+def test_what_is_reserved_for_the_rest_of_a_gang_that_cannot_be_let_in_wholly_is_kept_for_it() -> None:
+    begun = [past_the_gate(pod("g-0", gang="g", size=2, cpu="5"), 0.0, on="n0")]
+    rest = reserved(pod("g-1", gang="g", size=2, cpu="5"), "n1")
+    large, small = gang("large", 4, cpu="10"), gang("small", 3, cpu="10")
+    left_alone = {rest.kind.name: "refused"}
+    assert decided([*begun, rest, *large], FIVE, 5.0, left_alone=left_alone).admit is None
+    decision = decided([*begun, rest, *small], FIVE, 5.0, left_alone=left_alone)
+    assert (str(decision.admit), decision.stale) == ("team/small", [])
 
 
 def test_nobody_goes_while_an_admitted_gang_is_not_bound_unless_that_takes_too_long() -> None:
     waiting = [past_the_gate(member, 0.0, reserved_node="n0") for member in gang("first", 2)]
     decision = decided([*waiting, *gang("second", 1)], FIVE, 10.0)
-    assert said(decision) == {"second": "GangWaiting: team/first is being placed"}
+    assert said(decision) == {"second": "GangWaiting: it waits behind team/first, which is being placed"}
     later = decided([*waiting, *gang("second", 1)], FIVE, 301.0)
     assert later.admit is not None
     assert said(later)["first"] == "GangNotBound: 2 of 2 pods are not bound in time; others go on"
@@ -85,7 +120,7 @@ def test_a_gang_of_higher_priority_does_not_wait_for_one_that_is_being_placed_no
     decision = decided([*first, *urgent, *equal], FIVE, 10.0)
     assert str(decision.admit) == "team/urgent"
     assert sorted(decision.reserved_nodes.values()) == ["n3", "n4"]
-    assert said(decision)["equal"] == "GangWaiting: team/first is being placed"
+    assert said(decision)["equal"] == "GangWaiting: it waits behind team/first, which is being placed"
 
 
 def test_after_a_controller_that_died_between_two_gates_the_rest_keeps_its_seats() -> None:
@@ -114,6 +149,7 @@ def test_after_a_controller_that_died_when_all_seats_were_written_these_hold_aga
     assert {uid: reserved_node for uid, reserved_node in decision.reserved_nodes.items() if uid == "uid-g-4"} == {
         "uid-g-4": "n1"
     }
+    burst = [pod(f"b{n}", cpu="5", age_s=-300.0) for n in range(10)]
     too_old = decided([*burst, *with_reservation(0.0)], FIVE, 301.0)
     assert too_old.admit is None
     assert len(too_old.stale) == 6
@@ -130,7 +166,7 @@ def test_a_rest_whose_seats_were_taken_is_placed_elsewhere_and_where_it_fits_now
     behind = gang("behind", 1, cpu="1")
     assert said(decided([*begun, *full, *behind], FIVE, 10.0)) == {
         "g": "GangWaiting: 0 of 1 pods fit; the others of it are past the gate",
-        "behind": "GangWaiting: team/g is being placed",
+        "behind": "GangWaiting: it waits behind team/g, which is being placed",
     }
     assert decided([*begun, *full, *behind], FIVE, 400.0).admit is not None
 

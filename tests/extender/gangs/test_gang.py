@@ -137,16 +137,32 @@ def test_taints_and_selectors_rule_nodes_out(spec: dict[str, object], allowed: s
     [
         ({"key": "rank", "operator": "Gt", "values": ["3"]}, "b"),
         ({"key": "rank", "operator": "Lt", "values": ["5"]}, "a"),
+        ({"key": "odd", "operator": "Gt", "values": ["3"]}, "c"),
         ({"key": "rank", "operator": "NotIn", "values": ["2"]}, "b c"),
         ({"key": "rank", "operator": "Exists"}, "a b"),
     ],
 )
 def test_required_node_affinity_is_understood(condition: dict[str, object], allowed: str) -> None:
-    places = [node("a", labels={"rank": "2"}), node("b", labels={"rank": "7"}), node("c")]
+    places = [
+        node("a", labels={"rank": "2", "odd": "1_0"}),
+        node("b", labels={"rank": "7"}),
+        node("c", labels={"odd": "4"}),
+    ]
     terms = {"nodeSelectorTerms": [{"matchExpressions": [condition]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     where = pod("p", affinity=affinity).ask.where
     assert [each.node.name for each in places if where.allows(each.node)] == allowed.split()
+
+
+@pytest.mark.parametrize("values", [["abc"], ["1_0"], [], ["1", "2"]])
+def test_a_condition_that_the_scheduler_cannot_read_rules_out_its_own_term_alone(values: list[str]) -> None:
+    """The API server takes such a pod, which may run by another term: it must not be left out."""
+    broken = {"matchExpressions": [{"key": "rank", "operator": "Gt", "values": values}]}
+    linux = {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux"]}]}
+    for terms, allowed in (([broken, linux], True), ([broken], False)):
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        where = pod("p", affinity=affinity).ask.where
+        assert where.allows(node("a", labels={"os": "linux", "rank": "7"}).node) is allowed
 
 
 def test_what_is_not_understood_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -245,12 +246,28 @@ def test_an_empty_map_reserves_nothing_and_ten_thousand_pods_find_room_in_one() 
     ("text", "problem"),
     [
         ("{", "is not JSON"),
-        ("{}", "data.gangs is not a list"),
-        ('[{"namespace":"t","gang":"g"}]', "does not say since when"),
-        ('[{"namespace":"t","gang":"g","since":"2027-01-15T08:00:00Z","holdSeconds":-1}]', "for how long"),
-        ('[{"namespace":"t","gang":"g","since":"2027-01-15T08:00:00Z","holdSeconds":9,"nodes":{"a":7}}]', "not a list"),
+        ("{}", "is not a list"),
     ],
 )
 def test_what_has_another_form_is_named(text: str, problem: str) -> None:
     with pytest.raises(BadObject, match=problem):
         read_reservations({"metadata": {"name": "r"}, "data": {"gangs.json": text}})
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("7", r"\[0\] is not a JSON object"),
+        ('{"namespace":"t","gang":"g"}', "does not say since when"),
+        ('{"namespace":"t","gang":"g","since":"2027-01-15T08:00:00Z","holdSeconds":-1}', "for how long"),
+        ('{"namespace":"t","gang":"g","since":"2027-01-15T08:00:00Z","holdSeconds":9,"nodes":{"a":7}}', "not a list"),
+        ('{"namespace":"t","gang":"","since":"2027-01-15T08:00:00Z","holdSeconds":9}', "gang is missing"),
+    ],
+)
+def test_one_reservation_that_cannot_be_read_is_named_and_all_others_count(
+    entry: str, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (good,) = written([RESERVED]).values()
+    told = {"metadata": {"name": "r"}, "data": {"gangs.json": f"[{entry},{good[1:]}"}}
+    assert read_reservations(told) == (RESERVED,)
+    assert re.search(problem, caplog.text)

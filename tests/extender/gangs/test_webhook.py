@@ -12,12 +12,13 @@ import pytest
 import yaml
 
 from extender.errors import BadCertificate, BadRequest
-from extender.gangs.names import GATE, GROUPS
+from extender.gangs.names import GATE
+from extender.pods.groups import GROUPS
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
 from extender.webhook.certificates import VALID_S, Papers, new_papers
 from extender.webhook.reviewing import mutating, reviewed
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Conflict, NotFound
+from recommender.cluster.errors import Conflict
 from tests.extender.gangs.herds import NOON_S, pod_json
 
 ROOT = Path(__file__).parents[3]
@@ -101,79 +102,53 @@ class PlayedApi:
     """A secret and a webhook's configuration."""
 
     def __init__(self) -> None:
-        self.secret: dict[str, Any] | None = None
-        self.bundle, self.configuration = "", "made first"
+        self.secret: dict[str, Any] = {"metadata": {"name": "phasewise-webhook"}, "type": "Opaque"}
+        self.bundle = ""
         self.done: list[str] = []
-        self.refuse: list[str] = []
+        self.refuse = False
 
     def get(self, path: str) -> dict[str, Any]:
         if "secrets" in path:
-            if self.secret is None:
-                raise NotFound("none")
             return self.secret
         hook = {"name": "gangs", "clientConfig": {"caBundle": self.bundle}}
-        return {"metadata": {"uid": self.configuration}, "webhooks": [hook]}
-
-    def create(self, path: str, body: dict[str, Any]) -> None:
-        self._put("create", body)
+        return {"webhooks": [hook]}
 
     def replace(self, path: str, body: dict[str, Any]) -> None:
-        self._put("replace", body)
-
-    def _put(self, verb: str, body: dict[str, Any]) -> None:
-        if verb in self.refuse:
-            self.secret = {"metadata": {}, "data": new_papers(NAMES, NOON_S).secret_data()}
+        if self.refuse:
+            self.secret = {**self.secret, "data": new_papers(NAMES, NOON_S).secret_data()}
             raise Conflict("another was first")
         self.secret = body
-        self.done.append(verb)
+        self.done.append("replace")
 
     def patch(self, path: str, body: list[dict[str, Any]]) -> None:
         self.bundle = body[-1]["value"]
         self.done.append("trust")
 
 
-def test_the_keeper_makes_shares_renews_and_then_leaves_alone(tmp_path: Path) -> None:
+def test_the_keeper_fills_shares_renews_and_then_leaves_alone(tmp_path: Path) -> None:
     api, now = PlayedApi(), [NOON_S]
     kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
     keeper = CertificateKeeper(cast(Api, api), kept, lambda: now[0])
     keeper.hold()
     first = kept.file.read_bytes()
     keeper.hold()
-    assert (api.done, kept.file.read_bytes()) == (["create", "trust"], first)
+    assert (api.done, kept.file.read_bytes()) == (["replace", "trust"], first)
     assert kept.file.stat().st_mode & 0o777 == 0o600
     now[0] += 61 * 86400
     keeper.hold()
-    assert api.done == ["create", "trust", "replace", "trust"]
+    assert api.done == ["replace", "trust"] * 2
     assert kept.file.read_bytes() != first
-    api.secret = {"metadata": {}, "data": {}}
+    api.secret = {**api.secret, "data": {}}
     keeper.hold()
-    assert api.done[-2:] == ["replace", "trust"]
-    api.configuration = "installed again"  # what the one before owned is about to be deleted with it
-    keeper.hold()
-    assert api.done[-2:] == ["replace", "trust"]
-    assert len(api.done) == 8
+    assert api.done == ["replace", "trust"] * 3
+    assert {**api.secret, "data": {}} == {**PlayedApi().secret, "data": {}}, "it stays what it was made as"
 
 
-@pytest.mark.parametrize("former", [None, {"metadata": {}, "data": {}}], ids=["made", "renewed"])
-def test_the_secret_goes_with_the_configuration_that_trusts_it(tmp_path: Path, former: dict[str, Any] | None) -> None:
+def test_of_two_keepers_at_once_the_first_is_right(tmp_path: Path) -> None:
     api = PlayedApi()
-    api.secret = former
+    api.refuse = True
     kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
     CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).hold()
-    assert api.secret is not None
-    (owner,) = api.secret["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"]) == ("MutatingWebhookConfiguration", "made first")
-
-
-@pytest.mark.parametrize("verb", ["create", "replace"])
-def test_of_two_keepers_at_once_the_first_is_right(tmp_path: Path, verb: str) -> None:
-    api = PlayedApi()
-    if verb == "replace":
-        api.secret = {"metadata": {}, "data": {}}
-    api.refuse = [verb]
-    kept = Kept("kube-system", "phasewise-webhook", NAMES, "phasewise-webhook", tmp_path / "serving.pem")
-    CertificateKeeper(cast(Api, api), kept, lambda: NOON_S).hold()
-    assert api.secret is not None
     papers = Papers.of_secret(api.secret["data"])
     assert kept.file.read_bytes() == papers.certificate + papers.key
     assert base64.b64decode(api.bundle) == papers.authorities

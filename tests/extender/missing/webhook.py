@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from kubernetes.client.exceptions import ApiException
 
 from extender.webhook.certificate_keeper import CertificateKeeper, Kept
-from recommender.cluster.access.connection import connect
 from recommender.cluster.errors import Forbidden
 from tests.extender.missing.stage import Stage, Symptom
 
@@ -20,10 +19,7 @@ def not_trusted(stage: Stage) -> Iterator[Symptom]:
     kept = Kept(secret[1], secret[0], ["127.0.0.1"], "phasewise-webhook", stage.tmp_path / "serving.pem")
     with contextlib.suppress(ApiException):
         stage.cluster.core.delete_namespaced_secret(*secret)
-    if stage.right.verb == "update":  # a certificate is there, and not for these names
-        admin = connect(stage.cluster.kubeconfig("admin"), user_agent="test")
-        former = Kept(secret[1], secret[0], ["elsewhere"], "phasewise-webhook", stage.tmp_path / "former.pem")
-        CertificateKeeper(admin, former, lambda: 1.9e9).hold()
+    stage.cluster.core.create_namespaced_secret(secret[1], {"metadata": {"name": secret[0]}})
     keeper = CertificateKeeper(stage.api, kept, lambda: 1.9e9)
 
     def does_not_start() -> bool:

@@ -18,7 +18,16 @@ from extender.moves.job import read_job
 from extender.moves.record import ANNOTATION, Algorithm, MoveRecord, Outcome, written
 from extender.pods.reservations import read_reservations
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Conflict, NotFound, ServerFailed, Throttled, Unreachable
+from recommender.cluster.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ServerFailed,
+    Throttled,
+    Unreachable,
+)
 from recommender.cluster.objects.metadata import ObjectKey
 from tests.extender.gangs.herds import NOON_S, gang
 from tests.extender.moves.played import Died, PlayedApi, Shown
@@ -192,6 +201,32 @@ def test_a_job_that_is_late_is_moved_no_more_and_its_class_neither_though_the_jo
     assert world.refusal("b") == told
 
 
+@pytest.mark.parametrize("refuses", [Invalid("annotations: Too long"), Forbidden("a policy"), ServerFailed("a hook")])
+def test_a_job_that_may_not_be_written_to_is_not_moved_and_rests(refuses: ApiError) -> None:
+    world = World()
+    world.api.fails["jobs"] = [refuses]
+    assert world.begin() == []
+    assert world.refusal() == f"its Job could not be told of it: {refuses}"
+    assert world.refusal("b") == ""
+    world.follow()
+    assert (world.api.evicted, world.api.reserved) == ([], {})
+    world.follow(after_s=100.0)
+    assert world.refusal() == ""
+
+
+def test_a_move_whose_end_cannot_be_written_holds_up_no_other() -> None:
+    world = World()
+    for name in "ab":
+        world.begin(name)
+        world.leaves(name)
+        world.comes_back(name)
+    world.api.fails["jobs"] = [Invalid("annotations: Too long")]
+    (news,) = world.follow()
+    assert (news.reason, news.pod.name) == ("MoveDone", "b")
+    (news,) = world.follow()
+    assert (news.reason, news.pod.name) == ("MoveDone", "a")
+
+
 def test_only_so_many_are_on_their_way_at_once_in_a_namespace_and_in_all() -> None:
     world = World()
 
@@ -243,6 +278,7 @@ def test_moves_that_owners_make_up_keep_nobody_else_where_it_is() -> None:
         pytest.param({}, {"on": "n0"}, "it is not on a node that was reserved for it at the gate: nothing would hold "
                      "one for its next pod", id="its scheduler goes its own way"),
         pytest.param({}, {"owner": ("ReplicaSet", "web")}, "only pods of Jobs are moved", id="no job"),
+        pytest.param({}, {"labels": {}}, "it names no group, by which its next pod would be known", id="no label"),
     ],
 )  # fmt: skip
 def test_whoever_would_not_survive_a_move_stays(job: dict[str, Any], pod: dict[str, Any], why: str) -> None:

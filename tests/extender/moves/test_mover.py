@@ -15,7 +15,7 @@ from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.record import Algorithm
 from extender.moves.specon import SpeConPlanner
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ServerFailed
+from recommender.cluster.errors import Invalid, ServerFailed
 from recommender.contention.phasewise import MoveOptions
 from recommender.engine.moments import moment
 from tests.extender.gangs.herds import NOON_S, nodes
@@ -126,6 +126,19 @@ def test_a_move_that_the_gate_refuses_is_not_begun_and_says_why() -> None:
     assert (api.evicted, api.reserved) == ([], {})
     (event,) = api.events
     assert event["message"].startswith("is not moved from n3: it is not on a node that was reserved for it at the gate")
+
+
+def test_a_job_that_may_not_be_written_to_is_refused_and_the_next_one_moved() -> None:
+    api = PlayedApi()
+    api.fails["jobs"] = [Invalid("annotations: Too long")]
+    first, second = (training(name, "n3", annotations=LET_IN) for name in ("a", "b"))
+    others = {training(f"l-{n}", "n0"): PC for n in range(3)}
+    made = mover(api, {first: CC, second: CC, training("learns", "n3"): PC, **others}, MoveLimits())
+    for _ in range(3):
+        made.look()
+    assert api.evicted == ["b"]
+    refused = [event["message"] for event in api.events if event["reason"] == "MoveRefused"]
+    assert refused == ["is not moved from n3: its Job could not be told of it: annotations: Too long"]
 
 
 def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done() -> None:

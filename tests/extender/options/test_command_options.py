@@ -294,7 +294,7 @@ def names(stage: Stage) -> None:
 
 
 def namespace(stage: Stage) -> None:
-    assert stage.run(asked("POST", "/namespaces/here/secrets"), "--namespace", "here")
+    assert stage.run(asked("PUT", "/namespaces/here/secrets/"), "--namespace", "here")
 
 
 def secret(stage: Stage) -> None:
