@@ -56,8 +56,8 @@ def test_a_percentage_is_of_each_gpu_of_its_container(shares: list[str], expecte
         for number, share in enumerate(shares)
     ]
     spec = Fields({"containers": [*containers, {"name": "without"}]})
-    assert gpu_request(requests_of(spec), spec) == expected
-    assert needs_in_gpus(requests_of(spec), spec)[GPU] == in_gpus
+    assert gpu_request(requests_of(spec, Fields({})), spec) == expected
+    assert needs_in_gpus(requests_of(spec, Fields({})), spec)[GPU] == in_gpus
 
 
 def test_a_node_that_offers_each_gpu_several_times_says_so_by_a_label_or_by_hamis_annotation() -> None:
