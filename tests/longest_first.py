@@ -5,7 +5,6 @@ from __future__ import annotations
 LONGEST_FIRST = (
     # with servers: from five minutes down to one
     "tests/scripts/test_bench_node.py",
-    "tests/cluster/test_scale.py",
     "tests/recommender/live/test_behaviours_on_a_cluster.py",
     "tests/scripts/test_bench_placement.py",
     "tests/recommender/live/test_faults_on_a_cluster.py",
