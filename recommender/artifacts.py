@@ -64,7 +64,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     try:
         aside.chmod(0o755)  # mkdtemp makes it private; a model is read by other users, as any file is
         _write_synced(aside / ARRAYS, packed)
-        _write_synced(aside / MANIFEST, orjson.dumps(full, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+        _write_synced(aside / MANIFEST, orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
         _swap_in(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 LONGEST_FIRST = (
     # with servers: from five minutes down to one
     "tests/scripts/test_bench_node.py",
-    "tests/cluster/test_scale.py",
     "tests/recommender/live/test_behaviours_on_a_cluster.py",
     "tests/scripts/test_bench_placement.py",
     "tests/recommender/live/test_faults_on_a_cluster.py",
@@ -23,5 +22,10 @@ LONGEST_FIRST = (
     "tests/extender/options/test_command_options.py",
     "tests/contracts/test_docs.py",
     "tests/scripts/test_record_training.py",
+    # what plays long worlds
+    "tests/recommender/live/test_no_harm.py",
+    "tests/recommender/simulate/test_phasewise.py",
+    "tests/recommender/engine/test_memory.py",
+    "tests/recommender/live/test_live_as_simulated.py",
 )
 """Files that begin before all others: whoever takes one of them last keeps the other sessions waiting for it."""

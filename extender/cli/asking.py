@@ -61,7 +61,7 @@ class Asking:
 
 
 ELSEWHERE = (
-    "Name it by --server; one that listens in a pod is asked there: kubectl -n kube-system exec "
+    "Name it by --server; one that listens in a pod is asked there: kubectl -n ITS-NAMESPACE exec "
     "deploy/phasewise-scheduler -c extender -- phasewise extender explain NAMESPACE/POD"
 )
 UNKNOWN = (

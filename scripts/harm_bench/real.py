@@ -21,6 +21,8 @@ from local_cluster.autoscaling import start_recommender as start_default
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
+from local_cluster.vpa_objects import recommendation
+from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec
 
 Json = dict[str, Any]
@@ -96,7 +98,10 @@ class Watch:
 
 
 def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], None]) -> dict[Who, Watch]:
-    """Run both recommenders beside each other; `at_each` is told the share of the time that has passed."""
+    """Run both recommenders beside each other; `at_each` is told the share of the time that has passed.
+
+    Raises `NotInTime` where one of them recommends nothing for a workload: what it did not do harms nobody.
+    """
     nodes = cluster.start_nodes(4)
     share_usage(cluster, "loading", LOADING)
     cluster.metrics_server()
@@ -119,6 +124,10 @@ def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], N
         time.sleep(LOOK_S)
     for watch in watches.values():
         watch.end()
+    wait_until(
+        lambda: all(recommendation(cluster, watch.namespace, one.name) for watch in watches.values() for one in SETUPS),
+        "a recommendation in every VPA", timeout_s=3.0 * INTERVAL_S,
+    )  # fmt: skip
     return watches
 
 

@@ -99,6 +99,7 @@ class Server:
         self.command = [*map(str, inside), *map(str, command)]
         self.log = folder / "logs" / f"{name}.log"
         self._record_file = folder / "processes" / f"{name}.json"
+        self._passing = folder / "tmp"
         self._ready = ready
         self._ready_within_s = ready_within_s
         self.environment = dict(environment or {})
@@ -109,14 +110,16 @@ class Server:
         """Start it and return at once; `wait_ready` waits."""
         if self.running:
             raise ServerFailed(f"{self.name} already runs as process {self.pid}")
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        for needed in (self.log.parent, self._passing):
+            needed.mkdir(parents=True, exist_ok=True)
+        passing = {"TMPDIR": str(self._passing)}  # keys of a client that is killed go with the folder
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=go_environment() | os.environ | self.environment,
+                env=go_environment() | os.environ | passing | self.environment,
                 start_new_session=True,
             )
         ProcessRecord.of(self._process.pid).write(self._record_file)

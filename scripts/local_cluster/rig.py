@@ -156,7 +156,7 @@ class Rig:
         file = identity if isinstance(identity, Path) else self.kubeconfig(identity)
         if str(file) not in self._clients:
             settings = client.Configuration()
-            config.load_kube_config(str(file), client_configuration=settings)
+            config.load_kube_config(str(file), client_configuration=settings, temp_file_path=str(self.folder / "tmp"))
             settings.retries = AGAIN
             self._clients[str(file)] = client.ApiClient(settings)
         return self._clients[str(file)]

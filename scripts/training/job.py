@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -76,8 +77,9 @@ def main(
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     run = runs[workload, number].scaled(scale)
     os.environ.update(thread_environment(run.threads))
-    with tempfile.TemporaryDirectory(prefix="training-") as passing:
-        run_job(run, folder or Path(passing), progress, checkpoint)
+    passing = tempfile.TemporaryDirectory(prefix="training-") if folder is None else contextlib.nullcontext(folder)
+    with passing as used:
+        run_job(run, Path(used), progress, checkpoint)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,15 @@ def test_a_second_signal_does_not_interrupt_what_the_first_one_ends() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+def test_what_a_killed_server_had_in_passing_goes_with_the_folder_of_its_cluster(tmp_path: Path) -> None:
+    script = "import tempfile, time; print(tempfile.mkstemp()[1], flush=True); time.sleep(600)"
+    log = tmp_path / "logs" / "careless.log"
+    server = Server(tmp_path, "careless", [sys.executable, "-c", script], ready=lambda: "/" in log.read_text())
+    server.start().wait_ready().kill()
+    left = Path(log.read_text().strip())
+    assert left.exists() and left.is_relative_to(tmp_path)
+
+
 def test_a_server_does_not_start_twice(sleeper: Server) -> None:
     sleeper.start()
     with pytest.raises(ServerFailed, match="already runs as process"):

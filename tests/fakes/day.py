@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, Termination, read_pod
 from recommender.cluster.objects.vpa import Vpa, json_of, read_vpa
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition, status_of
 from recommender.live.view.view import Place, SelectedPods
-from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
-from tests.fakes.records import GIB, a_vpa
+from tests.fakes.records import GIB, Records, a_vpa
 
 HOUR_S, ROUND_S = 3600.0, 240.0
 START_S = 500_000 * HOUR_S
@@ -35,17 +33,16 @@ class Tenant:
     """Whether the metrics tell of it."""
 
 
-@dataclass
-class Day:
+class Day(Records):
     """The cluster as a function of the time of day; the seam that a round sees."""
 
-    round_s: float = ROUND_S
-    now_s: float = START_S - ROUND_S
-    tenants: dict[int, Tenant] = field(default_factory=dict)
-    killed: list[OomObservation] = field(default_factory=list)
-    states: dict[ObjectKey, str] = field(default_factory=dict)
-    published: dict[ObjectKey, bytes] = field(default_factory=dict)
-    class_states: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict)
+    def __init__(self, round_s: float = ROUND_S) -> None:
+        super().__init__()
+        self.round_s = round_s
+        self.now_s = START_S - ROUND_S
+        self.tenants: dict[int, Tenant] = {}
+        self.states: dict[ObjectKey, str] = {}
+        self.class_states: dict[ObjectKey, tuple[str, float]] = {}
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
@@ -106,18 +103,8 @@ class Day:
                 phase = 1.0 + math.sin(2.0 * math.pi * self.now_s / 1200.0)
                 yield Place("ns", pod.key.name, "main"), Sample(self.now_s, 0.1 + phase, (1.0 + phase) * GIB)
 
-    def kills(self) -> Sequence[OomObservation]:
-        taken, self.killed = self.killed, []
-        return taken
-
-    def ended(self) -> Sequence[Pod]:
-        return ()
-
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
         return Room(((32.0, 128 * GIB),))
-
-    def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
-        return {}
 
     def publish(
         self,
@@ -144,15 +131,6 @@ class Day:
 
     def drop_class(self, key: ObjectKey) -> None:
         del self.class_states[key]
-
-    def stands(self, vpa: Vpa) -> bool:
-        return self.published.get(vpa.key) == vpa.status_json
-
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
-        return ()
-
-    def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        return None
 
 
 def pod_of(name: str, now_s: float) -> Pod:

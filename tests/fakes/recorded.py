@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,11 +28,10 @@ def recorder_of(file: Path) -> Recorder:
     return Recorder(Journal(file, PIECE_BYTES))
 
 
-@dataclass
 class Outage(Day):
     """A day in which the API server is away for a while."""
 
-    away: bool = False
+    away = False
 
     def samples(self) -> Iterable[tuple[Place, Sample]]:
         if self.away:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from tests.scripts.benches import SCRIPTS
+from training import job
 from training.plan import Run
 from training.stages import STOPPED, Arrays, Job, Recipe, run_recipe
 
@@ -104,3 +107,17 @@ def test_a_job_prints_the_mean_loss_of_the_last_seconds(
             clock_s[0] += 0.5
             job.stepped(loss)
     assert caplog.messages == ["step=4 loss=0.5"]
+
+
+def test_a_job_that_is_given_a_folder_makes_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, aside = tmp_path / "given", tmp_path / "aside"
+    aside.mkdir()
+    used: list[tuple[Path, list[Path]]] = []
+    monkeypatch.setattr(job, "run_job", lambda _run, folder, *_: used.append((folder, list(aside.iterdir()))))
+    monkeypatch.setattr(job, "thread_environment", lambda _: {})
+    monkeypatch.setattr(tempfile, "tempdir", str(aside))
+    for words in (["--folder", str(given)], []):
+        assert CliRunner().invoke(job.main, ["--class", "lstm-torch", *words]).exit_code == 0
+    (of_given, beside), (passing, _) = used
+    assert (of_given, beside) == (given, [])
+    assert passing.parent == aside and not passing.exists()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention.fair_queue import FairQueue, Known
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.sharing import Stage, fair_shares
+from tests.examples import at_most
 
 
 def known(core_s: float, used_core_s: float = 0.0) -> Known:
@@ -77,7 +78,7 @@ def test_a_job_has_done_nothing_in_the_time_before_it_came() -> None:
     assert list(queue.weights(1010.0, 1.0, {"long": known(60.0, 10.0), "short": known(30.0)})) == ["short", "long"]
 
 
-@settings(max_examples=40, deadline=None)
+@at_most(40)
 @given(st.lists(st.tuples(st.floats(5.0, 100.0), st.integers(0, 60)), min_size=1, max_size=5))
 def test_played_every_second_nobody_ends_much_later_than_by_equal_shares(jobs: list[tuple[float, int]]) -> None:
     """Weights one to eight leave a little to those behind, and the last round is a second too long at most."""

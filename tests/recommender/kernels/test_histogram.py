@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
@@ -12,6 +12,7 @@ from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
 from recommender.policies.histogram import HistogramPolicy, HistogramSession
 from recommender.records import Block, ContainerFacts, FloatArray
+from tests.examples import at_most
 
 NOON = 1_700_000_000 - 1_700_000_000 % DAY_S + DAY_S // 2
 FACTS = ContainerFacts("c", 60.0, 10)
@@ -158,7 +159,7 @@ levels = st.sampled_from([0.0, 0.004, 0.02, 0.1, 0.11, 0.5, 0.77, 1.3, 2.0, 6.5,
     decisions=st.sets(st.integers(0, 59), max_size=30),
     declared_mib=st.none() | st.integers(50, 3000),
 )
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_every_decision_agrees_with_the_slow_twin(
     cpu: list[float], memory: list[int], step_s: int, decisions: set[int], declared_mib: int | None
 ) -> None:
@@ -183,7 +184,7 @@ def test_every_decision_agrees_with_the_slow_twin(
 
 
 @given(values=st.lists(st.floats(0, 2000), min_size=1, max_size=50), share=st.floats(0.01, 0.99))
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_the_remembered_percentile_is_the_one_added_up_afresh(values: list[float], share: float) -> None:
     """Equal weights make ties; samples arrive one by one and the percentile is asked after each."""
     fast = HistogramSession().cpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -97,6 +98,22 @@ def test_the_words_on_how_to_use_a_trained_model_name_a_variable_and_a_configmap
     name = one("training.yaml", "ConfigMap")["metadata"]["name"]
     assert f"{ENVIRONMENT}_MODEL=configmap:kube-system/{name}" in words
     assert f"--configmap=kube-system/{name}" in words
+
+
+def test_the_documented_command_puts_the_training_and_the_right_to_its_model_beside_a_recommender_of_helm() -> None:
+    (line,) = (
+        line for line in (ROOT / "docs" / "how-to" / "models.md").read_text().splitlines() if line.startswith("sed ")
+    )
+    made = subprocess.check_output(
+        ["sh", "-c", line.partition("|")[0]], cwd=ROOT, env={**os.environ, "namespace": "phasewise-system"}, text=True
+    )
+    assert made.count("phasewise-system") == (FOLDER / "training.yaml").read_text().count("kube-system")
+    watching = next(
+        found
+        for found in yaml.safe_load_all(made)
+        if found["kind"] == "RoleBinding" and found["metadata"]["name"] == "phasewise-model"
+    )
+    assert [who["namespace"] for who in watching["subjects"]] == ["phasewise-system"]
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -115,6 +115,7 @@ def test_a_steady_load_is_resized_twice_an_hour_at_most() -> None:
         assert tally_of(world).updates - updates <= 2 * len(world.pods)
 
 
+@pytest.mark.long
 def test_a_training_job_whose_limit_is_its_request_is_not_held_to_what_its_earlier_runs_were_held_to() -> None:
     """What its limit cuts off it cannot show: learned as it is seen, half a core would do for ever where one is wanted.
 
@@ -245,7 +246,7 @@ def two_hours_after(ending: Ending, hour: float) -> dict[UpdateMode, After]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("hour", [1.0, 3.0])
+@pytest.mark.parametrize("hour", [1.0, pytest.param(3.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("ending", ["told to end", "killed", "its profiles are lost"])
 def test_whoever_follows_a_recommender_moves_no_more_than_it_would_have(
     ending: Ending, hour: float, mode: UpdateMode

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.crbm import PlainCRBM, PublishedCRBM
+from baselines.crbm import PublishedCRBM
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
 from recommender.kernels.windows import window_starts
 from recommender.phases.crbm import ConditionalRBM
 from recommender.phases.crbm_training import hold_out
+from tests.reference.crbm import PlainCRBM
 
 DATA = Path(__file__).parents[2] / "data" / "ai4dl"
 FEATURES = (

@@ -20,6 +20,7 @@ from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_score import UNSEEN_PHASE, score
 from recommender.phases.shrinkage import BANDWIDTHS, STRENGTHS, Learned
 from recommender.sources.sequences import read_sequences
+from tests.examples import at_most
 from tests.reference import graph as slow
 
 DLAAS = Path(__file__).parents[2] / "data" / "ai4dl" / "dlaas_phase_sequences.parquet"
@@ -163,14 +164,14 @@ def test_a_graph_comes_back_from_json_exactly(fitted: list[list[Run]], ended: bo
     assert graph_io.to_json(again) == text
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(containers(phases=12))
 def test_a_context_is_parsed_from_its_name(history: list[Run]) -> None:
     context = Context.of(history)
     assert Context.parse(context.name) == context
 
 
-@settings(max_examples=40)
+@at_most(40)
 @given(st.integers(1, 100_000))
 def test_every_length_has_one_bucket(length: int) -> None:
     bucket = dwell_bucket(length)

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.phases.contexts import Run, runs_of
 from recommender.phases.prototypes import ROOT, collapse, prefix_tree, prototypes
+from tests.examples import at_most
 from tests.reference import graph as slow
 
 labels = st.lists(st.integers(0, 3), min_size=1, max_size=14)
@@ -41,7 +42,7 @@ def test_an_execution_that_stopped_early_counts_to_the_path_it_was_on() -> None:
     assert (second.path, second.count, second.cumulative_share) == (("1", "3"), 1, 1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@at_most(40)
 @given(st.lists(labels, min_size=1, max_size=12))
 def test_prototypes_agree_with_covering_by_brute_force(executions: list[list[int]]) -> None:
     found = prototypes([runs_of(phases) for phases in executions])
@@ -49,7 +50,7 @@ def test_prototypes_agree_with_covering_by_brute_force(executions: list[list[int
     assert [(one.path, one.count) for one in found] == expected
 
 
-@settings(max_examples=40, deadline=None)
+@at_most(40)
 @given(st.lists(labels, min_size=1, max_size=12))
 def test_every_execution_is_covered_exactly_once(executions: list[list[int]]) -> None:
     runs = [runs_of(phases) for phases in executions]
@@ -63,14 +64,14 @@ def test_every_execution_is_covered_exactly_once(executions: list[list[int]]) ->
     assert sum(tree.nodes[node]["ended"] for node in tree) == len(executions)
 
 
-@settings(max_examples=40, deadline=None)
+@at_most(40)
 @given(labels, st.lists(st.integers(1, 5), min_size=14, max_size=14))
 def test_repeats_do_not_change_a_path(phases: list[int], times: list[int]) -> None:
     repeated = [phase for phase, n in zip(phases, times, strict=False) for _ in range(n)]
     assert collapse(repeated) == collapse(phases)
 
 
-@settings(max_examples=40, deadline=None)
+@at_most(40)
 @given(labels)
 def test_collapsing_again_changes_nothing(phases: list[int]) -> None:
     path = collapse(phases)

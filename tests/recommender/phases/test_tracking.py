@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender import model
@@ -15,6 +15,7 @@ from recommender.errors import BadArtifact, Misuse
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.tracking import PhaseTracker
 from recommender.records import UsageSeries
+from tests.examples import at_most
 
 DETECTOR = model.load(model.BUNDLED).detector
 
@@ -59,7 +60,7 @@ def test_phases_told_one_sample_at_a_time_are_those_of_the_whole_series(detector
         assert labels == detector.trace(series_of(run)).labels.tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@at_most(30)
 @given(st.lists(st.one_of(st.none(), st.tuples(st.floats(0, 64), st.floats(0, 1e12))), min_size=1, max_size=30))
 def test_any_use_and_any_gaps_give_the_labels_of_the_series(samples: list[tuple[float, float] | None]) -> None:
     usage = np.array([(np.nan, np.nan) if sample is None else sample for sample in samples])

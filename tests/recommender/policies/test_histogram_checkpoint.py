@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.errors import BadInput
@@ -19,6 +19,7 @@ from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, merged, session_of
 from recommender.records import Block, FloatArray
+from tests.examples import at_most
 from tests.reference.checkpoint import naive_status
 
 MIB = 2**20
@@ -169,7 +170,7 @@ def test_a_loaded_session_goes_on_like_one_that_never_stopped() -> None:
 
 
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 400), hours=st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_encoding_agrees_with_the_slow_twin(seed: int, samples: int, hours: int) -> None:
     generator = np.random.default_rng(seed)
     cpu = generator.gamma(1.0, 0.7, samples)
@@ -187,7 +188,7 @@ def test_encoding_agrees_with_the_slow_twin(seed: int, samples: int, hours: int)
 
 
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 300))
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 def test_a_second_trip_changes_nothing_and_a_first_one_little(seed: int, samples: int) -> None:
     generator = np.random.default_rng(seed)
     session = observe(

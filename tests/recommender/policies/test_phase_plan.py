@@ -124,7 +124,6 @@ def test_what_is_in_force_stays_when_a_resize_costs_more_than_it_saves() -> None
     assert planned([1.0, 0.0], price_cores=5.0, in_force=4.0, may_change=False) == pytest.approx(4.0)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.integers(0, 2**32 - 1), st.floats(0.0, 10.0), st.floats(0.01, 30.0), st.floats(0.0, 1.0), st.floats(0.0, 60.0)
 )

@@ -9,11 +9,12 @@ import numpy as np
 import orjson
 import pytest
 
-from recommender.records import ContainerReplay, ReplayResult, Tally
+from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.csv_report import COLUMNS, write_csv
 from recommender.report.json_report import to_json, write_json
 from tests.recommender.report.simulation import HOSTILE, Simulated
 
+ROOT = Path(__file__).parents[3]
 GIB_H = float(1 << 30) * 3600
 
 
@@ -36,6 +37,15 @@ def test_the_json_of_a_worked_example_holds_the_contract_key_by_key() -> None:
     assert policy["cpu"].items() >= cpu.items()
     assert policy["memory"].items() >= {**memory, "oom_events": 2}.items()
     assert policy["resizes_per_container_hour"] == 6
+
+
+def test_the_page_of_commands_names_every_key_of_a_row_of_the_simulated_cluster() -> None:
+    played = ContainerReplay("a", None, {"phasewise": Tally()}, {"phasewise": RunTally(runs=1)})
+    report = orjson.loads(to_json(ReplayResult(15, 600, ("phasewise",), frozenset(), (played,), (), {})))
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    keys = report["policies"]["phasewise"].keys()
+    assert "kills" in keys
+    assert [key for key in keys if f"`{key}`" not in page] == []
 
 
 def test_undefined_ratios_are_null_and_no_container_is_no_error() -> None:

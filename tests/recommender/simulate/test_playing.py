@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.judging import ClusterRules, Limits, ReplayOptions
@@ -14,6 +14,7 @@ from recommender.records import CPU, MEMORY, ContainerRecommendation, Played, Ru
 from recommender.simulate.clock import Trace
 from recommender.simulate.in_force import Kept
 from recommender.simulate.playing import as_declared, class_peaks, declared_of, play, played
+from tests.examples import at_most
 from tests.recommender.simulate.worked import GIB, START, STEP_S, Scripted, recommended, rules, trace
 
 NAN = float("nan")
@@ -170,7 +171,7 @@ def test_as_declared_follows_what_is_declared() -> None:
     assert gib_from(as_declared(one)) == [(1, 4.0), (2, 8.0)]
 
 
-@settings(max_examples=60, deadline=None)
+@at_most(60)
 @given(
     memory=st.lists(st.one_of(st.floats(0.05, 8.0), st.just(NAN)), min_size=6, max_size=30),
     said=st.dictionaries(st.integers(0, 25), st.floats(0.1, 8.0), max_size=8),

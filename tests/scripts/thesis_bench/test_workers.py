@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.contention.flowcon import FlowConOptions
@@ -15,6 +15,7 @@ from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions
 from recommender.contention.sharing import Stage
 from recommender.contention.specon import Move
+from tests.examples import at_most
 from tests.reference.workers import naive_finish_times
 from thesis_bench.workers.deciders import Default, Phasewise, Shares, SpeCon
 from thesis_bench.workers.jobs import Run, TrainingJob
@@ -137,7 +138,7 @@ JOBS = st.lists(st.tuples(st.floats(0.0, 100.0), STAGES), min_size=1, max_size=1
 
 
 @pytest.mark.parametrize("decider", DECIDERS.values(), ids=DECIDERS)
-@settings(max_examples=30, deadline=None)
+@at_most(30)
 @given(drawn=JOBS, workers=st.integers(1, 3))
 def test_whoever_decides_all_work_is_done_once_and_nothing_is_faster_than_alone(
     decider: object, drawn: list[tuple[float, list[tuple[float, float]]]], workers: int
@@ -155,7 +156,7 @@ def test_whoever_decides_all_work_is_done_once_and_nothing_is_faster_than_alone(
 
 
 @given(st.lists(st.tuples(st.floats(1.0, 50.0), st.floats(0.5, 3.0)), min_size=1, max_size=5), st.data())
-@settings(max_examples=30, deadline=None)
+@at_most(30)
 def test_a_play_agrees_with_small_steps_of_time(drawn: list[tuple[float, float]], data: st.DataObject) -> None:
     arrive_s = [0.0, *(data.draw(st.sampled_from([0.0, 2.5, 12.0])) for _ in drawn[1:])]
     jobs = [job(f"job-{n}", stage, arrives_s=arrive_s[n]) for n, stage in enumerate(drawn)]
