@@ -148,21 +148,25 @@ class Situation:
     def standing_bytes(self) -> FloatArray:
         """float64 (n,): memory in force; where no target is, what containers request, unless the default decides."""
         applied, had = self.applied[:, MEMORY], self.had[:, MEMORY]
-        return np.where(np.isnan(applied) & ~self.as_default, had, applied)
+        return np.where(np.isnan(applied) & ~self.as_default[:, MEMORY], had, applied)
 
     @cached_property
     def as_default(self) -> BoolArray:
-        """bool (n,): published is what the default recommender would."""
-        as_default: BoolArray = (self.guesses | self.evicts) & ~np.isnan(self.estimate).any(axis=(1, 2))
-        return as_default
+        """bool (n, 2): published of a resource is what the default recommender would.
+
+        Not memory that earlier runs promise, unless a change evicts: no doubt of the forecast of CPU touches that.
+        """
+        as_default = (self.guesses | self.evicts) & ~np.isnan(self.estimate).any(axis=(1, 2))
+        return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
     @cached_property
     def disturbs_nobody(self) -> BoolArray:
-        """bool (n,): and within its bounds, which are wide while there is little history.
+        """bool (n, 2): and within its bounds, which are wide while there is little history.
 
         Not for one that has too little in place because of us: it would keep that for as long as its bounds are wide.
         """
-        disturbs_nobody: BoolArray = self.as_default & (self.evicts | (self.doubt != TOO_MANY_VIOLATIONS))
+        lets_be = self.evicts | (self.doubt != TOO_MANY_VIOLATIONS)
+        disturbs_nobody: BoolArray = self.as_default & lets_be[:, np.newaxis]
         return disturbs_nobody
 
 
@@ -290,7 +294,7 @@ def _lean_on_the_grown_up(
     groups.taught[owner[grown_up & ~seen_before]] = True
     has_grown_up = np.bincount(owner, grown_up, minlength=len(groups)) > 0
     leans = ~grown_up & (has_grown_up | groups.taught)[owner]
-    wanted = np.where(decided[:, np.newaxis], arrays.wanted[slots], np.nan)
+    wanted = np.where(np.column_stack([decided, decided | arrays.promised[slots]]), arrays.wanted[slots], np.nan)
     wanted[leans, CPU] = arrays.used[slots, CPU][leans] * HEADROOM
     stands = groups.published[owner, CPU]
     enough = leans & ~has_grown_up[owner] & (arrays.used[slots, CPU] <= stands * VIOLATION_TOLERANCE)
