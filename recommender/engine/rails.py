@@ -97,9 +97,8 @@ def _fall_back(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
 
     What others have taught stands until containers have shown enough to doubt it.
     """
-    stands = ((s.doubt == TOO_LITTLE) & s.taught)[:, np.newaxis] & ~np.isnan(s.applied)
     falls = s.guesses[:, np.newaxis] & s.as_default
-    return np.where(falls, np.where(stands, s.applied, s.estimate[:, TARGET]), target)
+    return np.where(falls, np.where(s.stands, s.applied, s.estimate[:, TARGET]), target)
 
 
 def _fall_back_words(group: int, s: Situation, _: RailOptions) -> str:
@@ -142,8 +141,13 @@ def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> Flo
 
 
 def _violation_budget(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
-    """More of a resource than forecast, while its violations are above what is accepted."""
-    return np.where(s.spent & ~s.evicts[:, np.newaxis], target * options.widen, target)
+    """More of a resource than forecast, while its violations are above what is accepted.
+
+    What stands has been widened already: it would be again in each step.
+    """
+    wider = target * options.widen
+    wider = np.where(s.stands, np.fmax(target, np.fmin(wider, s.applied)), wider)
+    return np.where(s.spent & ~s.evicts[:, np.newaxis], wider, target)
 
 
 def _violation_budget_words(group: int, s: Situation, options: RailOptions) -> str:

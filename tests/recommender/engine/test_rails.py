@@ -66,6 +66,20 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "violations above the target widen": (
         {"spent": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
     ),
+    "but not what stands, which was, and would be in each step": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB), spent=(True, True)), [0.9, 3.0], ["fallback"],
+    ),
+    "nor where strangers to it lean on it": (
+        {"leans": True, "wanted": (0.6, 1.5 * GIB), "applied": (0.6, 1.5 * GIB), "spent": (True, False)},
+        [0.6, 1.5], [],
+    ),
+    "and what their own use makes less is widened up to it": (
+        {
+            "leans": True, "wanted": (2.0, 1.5 * GIB), "applied": (2.0, 1.5 * GIB), "spent": (True, False),
+            "recent_cpu_cores": 1.0,
+        },
+        [1.375, 1.5], ["own use", "violation budget"],
+    ),
     "twice the target falls back": (
         doubted(TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0)),
         [0.75, 2.0], ["fallback", "violation budget"],

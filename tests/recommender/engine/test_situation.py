@@ -173,9 +173,12 @@ def test_a_pod_that_replaces_all_others_gets_what_they_have_taught() -> None:
     fresh = a_stranger(world)
     assert seen(world).wanted[0, CPU] == 0.6
     world.fleet.arrays.used[fresh, CPU] = 0.6
-    assert seen(world).wanted[0, CPU] == 0.6, "that stands as long as it is enough"
+    found = seen(world)
+    assert found.wanted[0, CPU] == 0.6 and found.stands[0].tolist() == [True, False]
+    assert not seen(world, {0: COMING}).stands.any(), "one that is to come wants more"
     world.fleet.arrays.used[fresh, CPU] = 0.7
-    assert seen(world).wanted[0, CPU] == 0.7 * HEADROOM
+    found = seen(world)
+    assert found.wanted[0, CPU] == 0.7 * HEADROOM and not found.stands.any(), "it stands as long as it is enough"
     world.fleet.arrays.samples[fresh] = CYCLE
     assert seen(world).wanted[0, CPU] == 4.0, "once it is no stranger any more it teaches"
 
