@@ -37,7 +37,7 @@ from recommender.model import PhaseModel
 from recommender.policies.class_runs import without_gaps
 from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, IntArray, amounts_of
+from recommender.records import CPU, Amounts, amounts_of
 
 
 class MakeFleet(Protocol):
@@ -275,10 +275,10 @@ class Engine:
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)
             self.groups.arrays.tell(self.fleet.arrays.group[self.fleet.entered])
-            slots = slots_of(fresh)
+            slots = np.unique(slots_of(fresh))
             slots = slots[self.fleet.arrays.group[slots] != NOBODY]
             judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
-            self._see_memory(slots, now_s)
+            self._see_memory(told, now_s)
 
     def _of_ours(self, samples: Samples) -> Samples:
         """Those of containers that run and have a group."""
@@ -291,10 +291,15 @@ class Engine:
             return samples
         return Samples([one for one, is_ours in zip(samples.whose, ours, strict=True) if is_ours], samples.told[ours])
 
-    def _see_memory(self, slots: IntArray, now_s: float) -> None:
-        arrays = self.fleet.arrays
-        owner, used = arrays.group[slots], arrays.used[slots, MEMORY]
-        self.groups.arrays.see_memory(owner, used, self.fleet.ages_s(slots, now_s), now_s)
+    def _see_memory(self, samples: Samples, now_s: float) -> None:
+        """Note what each sample says, of many of one container too: a peak may have been a while ago."""
+        taken, members = self.fleet.usable, self.fleet.members
+        slots = slots_of([members[samples.whose[at]] for at in taken.tolist()])
+        at_s, _, used_bytes = samples.told[taken].T
+        owner = self.fleet.arrays.group[slots]
+        ours = owner != NOBODY
+        ages_s = self.fleet.ages_s(slots, at_s)
+        self.groups.arrays.see_memory(owner[ours], used_bytes[ours], ages_s[ours], now_s)
 
     # -- what is made of it --------------------------------------------------------------------------------------
 
