@@ -23,7 +23,7 @@ from recommender.engine.situation import DOUBTS, SURE, Situation, look
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.policies.histogram import Estimate
-from recommender.records import MEMORY, FloatArray, IntArray, amounts_of
+from recommender.records import CPU, MEMORY, FloatArray, IntArray, amounts_of
 
 DAY_S = 86400.0
 
@@ -58,9 +58,7 @@ class Advising:
         situation = look(self._fleet, groups, *self._coming.arrays(), shared, now_s, self._options.rails)
         asks = ~situation.seen_before | situation.evicts | groups.limits_follow | situation.guesses
         self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)
-        groups.want(
-            np.where(situation.as_default, situation.estimate[:, TARGET, MEMORY], situation.wanted[:, MEMORY]), now_s
-        )
+        groups.want(np.where(situation.as_default, situation.estimate[:, TARGET], situation.wanted)[:, MEMORY], now_s)
         rails = guarded(situation, self._options.rails)
         advised = published(
             rails.target, situation.disturbs_nobody, situation.evicts, situation.estimate, groups.published,
@@ -100,7 +98,7 @@ class Advising:
         advised = np.where(stays[:, np.newaxis, np.newaxis], groups.said, advised)
         moved = known & (advised != groups.said).any(axis=(1, 2))
         news = np.flatnonzero(groups.alive & (moved | (situation.doubt != groups.said_doubt) | ~known))
-        groups.said[known], groups.said_wide[known] = advised[known], situation.disturbs_nobody[known]
+        groups.said[known], groups.said_wide[known] = advised[known], situation.disturbs_nobody[known, CPU]
         groups.said_doubt[:] = np.where(known, situation.doubt, -1)
         self._groups.arrays.tell(news)
         for slot in news.tolist():
@@ -117,7 +115,7 @@ class Advising:
             return Why(POLICIES[UNDECIDED], (math.nan, math.nan), None, "", ())
         leading = self._fleet.by_slot.get(int(situation.leading[slot]))
         policy, rule = "histogram", ""
-        if situation.doubt[slot] == SURE and not situation.as_default[slot]:
+        if situation.doubt[slot] == SURE and not situation.as_default[slot, CPU]:
             expected = self._coming.expected.get(slot)
             if leading is not None:
                 policy = POLICIES[self._fleet.arrays.decided_by[leading.slot]]

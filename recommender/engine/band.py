@@ -59,9 +59,10 @@ def wide(
     """Targets within the default recommender's own bounds, which narrow with history, float64 (n, 3, 2).
 
     Nobody is disturbed for a guess. Where rails have raised the target, the upper bound is raised as much. Bounds that
-    differ too little from those `before` to be worth a write are as they were, but never narrower than the default
-    recommender's: it would have let be whom they disturb. Where a change evicts, a target that is its own is followed
-    at once, and its bounds closely: a pod made, or made anew, at another time is also due at another time.
+    differ too little from those `before` to be worth a write are as they were, of each resource by itself, but never
+    narrower than the default recommender's: it would have let be whom they disturb. Where a change evicts, a target
+    that is its own is followed at once, and its bounds closely: a pod made, or made anew, at another time is also due
+    at another time.
 
     Parameters
     ----------
@@ -79,8 +80,8 @@ def wide(
     near = np.abs(bounds - before) <= hold[:, np.newaxis, np.newaxis] * before
     no_narrower = (before[:, LOWER] <= bounds[:, LOWER]) & (bounds[:, UPPER] <= before[:, UPPER])
     same &= ~evicts | ((target == before[:, TARGET]) | (target != estimate[:, TARGET])).all(axis=1)
-    stays = same & near[:, [LOWER, UPPER]].all(axis=(1, 2)) & no_narrower.all(axis=1)
-    return np.where(stays[:, np.newaxis, np.newaxis], before, bounds)
+    stays = same[:, np.newaxis] & near[:, [LOWER, UPPER]].all(axis=1) & no_narrower
+    return np.where(stays[:, np.newaxis], before, bounds)
 
 
 def published(
@@ -100,7 +101,7 @@ def published(
     target
         float64 (n, 2), after all rails.
     as_default
-        bool (n,): within the default recommender's bounds.
+        bool (n, 2): within the default recommender's bounds.
     evicts
         bool (n,): a change makes pods anew.
     estimate
@@ -108,10 +109,11 @@ def published(
     applied
         float64 (n, 2): what is in force.
     before, before_as_default
-        What was advised last, and whether it was within such bounds.
+        What was advised last, and whether its CPU was within such bounds, bool (n,).
     """
     advised = around(held(in_whole_units(target), applied, options), options)
-    if len(rows := np.flatnonzero(as_default)):
+    if len(rows := np.flatnonzero(as_default.any(axis=1))):
         last = np.where(before_as_default[rows, np.newaxis, np.newaxis], before[rows], np.nan)
-        advised[rows] = wide(target[rows], evicts[rows], estimate[rows], last, options)
+        bounds = wide(target[rows], evicts[rows], estimate[rows], last, options)
+        advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
     return advised

@@ -74,8 +74,10 @@ class Containers:
         The changes of phase that `observe` saw last.
     entered
         int64 (m,): the slots of those that entered another phase then.
+    usable
+        int64 (k,): which of the samples that `observe` was given last could be right.
     refused
-        Of the samples that `observe` was given last: whose could not be right, and why.
+        Whose could not, and why.
     version
         Another one whenever a container came or went.
     by_slot
@@ -105,7 +107,7 @@ class Containers:
         self.members: dict[Instance, Member] = {}
         self.by_slot: dict[int, Member] = {}
         self.changes: list[PhaseChange] = []
-        self.entered: IntArray = np.empty(0, np.int64)
+        self.entered = self.usable = np.empty(0, np.int64)
         self.refused: list[tuple[Instance, str]] = []
         self.version = 0
         self._free: list[int] = []
@@ -156,7 +158,7 @@ class Containers:
         """
         self.changes, self.refused, self.entered = [], [], np.empty(0, np.int64)
         whose, told = samples
-        usable = self._usable(samples, now_s)
+        usable = self.usable = self._usable(samples, now_s)
         if math.isfinite(now_s):
             self._follow_clock(now_s)
         cells = (told[usable, 0] // self.step_s).astype(np.int64)
@@ -220,8 +222,8 @@ class Containers:
         """Samples from the last one that a decision knows to the first one under it."""
         return max(1, math.ceil(self.lead_s / self.step_s))
 
-    def ages_s(self, slots: IntArray, now_s: float) -> FloatArray:
-        """float64 (m,): how long the present runs of these have lasted."""
+    def ages_s(self, slots: IntArray, now_s: float | FloatArray) -> FloatArray:
+        """float64 (m,): how long the present runs of these have lasted, by now or by a time of each."""
         ages: FloatArray = np.maximum(0.0, now_s - self.arrays.start_cell[slots] * self.step_s)
         return ages
 

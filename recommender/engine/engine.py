@@ -38,7 +38,7 @@ from recommender.model import PhaseModel
 from recommender.policies.class_runs import ClassRuns, without_gaps
 from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
-from recommender.records import CPU, MEMORY, Amounts, FloatArray, IntArray, amounts_of
+from recommender.records import CPU, Amounts, FloatArray, IntArray, amounts_of
 
 
 class MakeFleet(Protocol):
@@ -284,7 +284,7 @@ class Engine:
         if group != NOBODY and (history := self.groups.session(group, member.instance)) is not member.history:
             self.fleet.remember(slots := slots_of([member]))
             member.history = history
-            self._see_memory(slots, self.fleet.memory.largest_bytes[slots])
+            self._see_memory(slots, self.fleet.memory.largest_bytes[slots], self._now_s)
         if running.workload != member.facts.workload:
             self.fleet.join(member, running.workload, self._runs_of(member.instance, running))
 
@@ -297,10 +297,12 @@ class Engine:
             for instance, why in self.fleet.refused:
                 report.refuse(instance, why)
             self.groups.arrays.tell(self.fleet.arrays.group[self.fleet.entered])
-            slots = slots_of(fresh)
+            slots = np.unique(slots_of(fresh))
             slots = slots[self.fleet.arrays.group[slots] != NOBODY]
             judge(self.fleet, self.groups.arrays, slots, self.options.rails.target_violation, report, now_s)
-            self._see_memory(slots, self.fleet.arrays.used[slots, MEMORY])
+            usable = self.fleet.usable
+            whose = slots_of([self.fleet.members[told.whose[at]] for at in usable.tolist()])
+            self._see_memory(whose, told.told[usable, 2], told.told[usable, 0])
 
     def _of_ours(self, samples: Samples) -> Samples:
         """Those of containers that run and have a group."""
@@ -313,9 +315,11 @@ class Engine:
             return samples
         return Samples([one for one, is_ours in zip(samples.whose, ours, strict=True) if is_ours], samples.told[ours])
 
-    def _see_memory(self, slots: IntArray, used_bytes: FloatArray) -> None:
-        ages_s = self.fleet.ages_s(slots, self._now_s)
-        self.groups.arrays.see_memory(self.fleet.arrays.group[slots], used_bytes, ages_s, self._now_s)
+    def _see_memory(self, slots: IntArray, used_bytes: FloatArray, at_s: FloatArray | float) -> None:
+        """What each of these samples says, of many of one container too: a peak may have been a while ago."""
+        owner, ages_s = self.fleet.arrays.group[slots], self.fleet.ages_s(slots, at_s)
+        ours = owner != NOBODY
+        self.groups.arrays.see_memory(owner[ours], used_bytes[ours], ages_s[ours], self._now_s)
 
     # -- what is made of it --------------------------------------------------------------------------------------
 

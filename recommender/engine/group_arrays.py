@@ -84,7 +84,7 @@ class GroupArrays(SlotArrays):
     said_doubt
         What it was doubted for, a place in `situation.DOUBTS`; -1 before anything was advised.
     said_wide
-        That was within the default recommender's bounds.
+        Its CPU was within the default recommender's bounds.
     """
 
     alive: BoolArray

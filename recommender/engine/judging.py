@@ -38,13 +38,14 @@ def judge(
 ) -> None:
     """Take the latest samples of containers; what is not ours to answer for is not judged.
 
-    That is a container for which nothing is published, one that has never had what was, and one whose node has no room
-    for it. Where nobody applies what is published, samples are held against that.
+    That is a container for which nothing is published, one that has never had what was, and one whose resize waits for
+    room on its node. Where nobody applies what is published, samples are held against that. The report counts whatever
+    was short; against what decided counts only what would have been without limits, see `_meant`.
 
     Parameters
     ----------
     slots
-        int64 (m,): whose they are. One may be there with several samples.
+        int64 (m,): whose they are, each once.
     target_violation
         Share of samples above allocation x 1.05 that is accepted, per resource.
     """
@@ -56,15 +57,26 @@ def judge(
     looked_at = ~groups.applied[owner] & ~np.isnan(given).all(axis=1)
     had = np.where(looked_at[:, np.newaxis], given, had)
     judged = np.flatnonzero(ours | looked_at)
-    groups.judge(owner[judged], used[judged] > had[judged] * VIOLATION_TOLERANCE)
-    demand = wanted(used, arrays.throttled[slots])
+    report.judge(used[judged], had[judged])
+    meant, demand = _meant(had, given, groups.published[owner]), wanted(used, arrays.throttled[slots])
+    groups.judge(owner[judged], used[judged] > meant[judged] * VIOLATION_TOLERANCE)
     forecast = judged[~np.isin(arrays.decided_by[slots[judged]], SEEN_BEFORE)]
-    fleet.hold(slots[forecast], demand[forecast], had[forecast])
-    short = demand[:, CPU] > had[:, CPU] * VIOLATION_TOLERANCE
-    for at in judged[arrays.decided_by[slots[judged]] == BY_CLASS].tolist():
+    fleet.hold(slots[forecast], demand[forecast], meant[forecast])
+    short, says = demand[:, CPU] > meant[:, CPU] * VIOLATION_TOLERANCE, ~np.isnan(meant[:, CPU])
+    for at in judged[(says & (arrays.decided_by[slots] == BY_CLASS))[judged]].tolist():
         if (runs := fleet.by_slot[int(slots[at])].runs) is not None:
             runs.judge(bool(short[at]), target_violation[CPU])
-    report.judge(used[judged], had[judged])
+
+
+def _meant(had: FloatArray, given: FloatArray, published: FloatArray) -> FloatArray:
+    """What containers would have by our word alone, float64 (m, 2) each; NaN of a resource that is not ours to say.
+
+    Where one has what it was given, and that is less than what was published before all limits, a user, a quota or a
+    node keeps it there. What it does not have yet came too late, which is held against us.
+    """
+    heeded = had >= given * (1.0 - SAME)
+    meant = np.where(heeded, np.fmax(had, published), had)
+    return np.where(np.isnan(given), np.nan, meant)
 
 
 def is_given(had: FloatArray, given: FloatArray) -> BoolArray:
@@ -87,8 +99,7 @@ def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
     no_more = used <= NO_MORE * arrays.free_cpu_cores[slots]
     no_more &= ~cut_off(used, arrays.limits[slots, CPU], arrays.free_cpu_cores[slots])
     more = all_of_it & ~no_more
-    np.add.at(arrays.pinned, slots, np.where(more, 1, -1))
-    arrays.pinned[slots] = np.clip(arrays.pinned[slots], 0, MOST_PINNED)
+    arrays.pinned[slots] = np.clip(arrays.pinned[slots] + np.where(more, 1, -1), 0, MOST_PINNED)
 
 
 def uses_all(cpu_cores: FloatArray, requests: FloatArray, limits: FloatArray) -> BoolArray:

@@ -135,9 +135,12 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
 
 
 def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any], cell: int) -> None:
-    """`restore`, unless that was too long ago for a sample of this cell, or it does not fit, which is said."""
+    """`restore`, unless that was too long ago for a sample of this cell, or it does not fit, which is said.
+
+    A sample from before it was kept, as of the first hour that is read from Prometheus, is one that it has seen.
+    """
     last_cell = kept.get("last_cell")
-    if isinstance(last_cell, int) and 0 <= cell - last_cell <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
+    if isinstance(last_cell, int) and cell - last_cell <= LONGEST_GAP_CYCLES * fleet.cycle_samples:
         try:
             restore(fleet, member, kept)
         except BadInput as error:

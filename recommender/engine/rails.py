@@ -84,7 +84,7 @@ def notes_of(acted: BoolArray, group: int, situation: Situation, options: RailOp
     """What each rail did to a group, by its slot: name and words."""
     rails = [RAILS[place] for place in np.flatnonzero(acted[:, group])]
     notes = [(rail.name, rail.words(group, situation, options)) for rail in rails]
-    if situation.guesses[group] and not situation.as_default[group]:
+    if situation.guesses[group] and not situation.as_default[group, CPU]:
         notes.insert(0, (RAILS[0].name, f"{DOUBTS[situation.doubt[group]]}; no history to fall back on"))
     return notes
 
@@ -97,8 +97,8 @@ def _fall_back(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
 
     What others have taught stands until containers have shown enough to doubt it.
     """
-    stands = ((s.doubt == TOO_LITTLE) & s.taught)[:, np.newaxis] & ~np.isnan(s.applied)
-    return _where(s.guesses & s.as_default, np.where(stands, s.applied, s.estimate[:, TARGET]), target)
+    falls = s.guesses[:, np.newaxis] & s.as_default
+    return np.where(falls, np.where(s.stands, s.applied, s.estimate[:, TARGET]), target)
 
 
 def _fall_back_words(group: int, s: Situation, _: RailOptions) -> str:
@@ -106,14 +106,14 @@ def _fall_back_words(group: int, s: Situation, _: RailOptions) -> str:
     if s.doubt[group] == TOO_MANY_VIOLATIONS:
         cpu, memory = s.violations[group]
         doubt = f"violations of {cpu:.1%} (CPU) and {memory:.1%} (memory) although the margin was widened"
-    if s.doubt[group] == TOO_LITTLE and s.taught[group]:
-        return f"{doubt}: as it stands"
-    return f"{doubt}: as the default recommender has it"
+    taught = s.doubt[group] == TOO_LITTLE and s.taught[group]
+    but = "" if s.as_default[group, MEMORY] else ", but for memory, which earlier runs promise"
+    return f"{doubt}: as {'it stands' if taught else 'the default recommender has it'}{but}"
 
 
 def _disturb_nobody(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Where each change makes pods anew, what the default recommender would say: a passing phase is not worth it."""
-    return _where(s.evicts & s.as_default, s.estimate[:, TARGET], target)
+    return np.where(s.evicts[:, np.newaxis] & s.as_default, s.estimate[:, TARGET], target)
 
 
 def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
@@ -141,8 +141,13 @@ def _room_to_show(target: FloatArray, s: Situation, options: RailOptions) -> Flo
 
 
 def _violation_budget(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
-    """More of a resource than forecast, while its violations are above what is accepted."""
-    return np.where(s.spent & ~s.evicts[:, np.newaxis], target * options.widen, target)
+    """More of a resource than forecast, while its violations are above what is accepted.
+
+    What stands has been widened already: it would be again in each step.
+    """
+    wider = target * options.widen
+    wider = np.where(s.stands, np.fmax(target, np.fmin(wider, s.applied)), wider)
+    return np.where(s.spent & ~s.evicts[:, np.newaxis], wider, target)
 
 
 def _violation_budget_words(group: int, s: Situation, options: RailOptions) -> str:
@@ -224,7 +229,7 @@ def _kill_words(group: int, s: Situation, _: RailOptions) -> str:
 def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Not more changes of a resource an hour than are allowed; what must rise always may, and bounds let the default's
     move."""
-    most = s.changed_enough & ~(s.evicts & s.as_default)[:, np.newaxis]
+    most = s.changed_enough & ~(s.evicts[:, np.newaxis] & s.as_default)
     return np.where(most, np.fmax(s.applied, target), target)
 
 

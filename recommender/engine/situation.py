@@ -74,6 +74,8 @@ class Situation:
         float64 (n, 2): the target in force, NaN where there is none.
     taught
         bool (n,): that one has been taught by containers that were no strangers.
+    leans
+        bool (n,): the CPU that is wanted is what stands, since that is enough for strangers to it.
     estimate, days
         float64 (n, 3, 2) and (n,): what the default recommender would say, NaN where it was not asked or knows nothing;
         and how many days of history that rests on.
@@ -121,6 +123,7 @@ class Situation:
     spent: BoolArray
     applied: FloatArray
     taught: BoolArray
+    leans: BoolArray
     estimate: FloatArray
     days: FloatArray
     had: FloatArray
@@ -144,25 +147,35 @@ class Situation:
         guesses: BoolArray = self.doubt != SURE
         return guesses
 
+    @cached_property
+    def stands(self) -> BoolArray:
+        """bool (n, 2): what stands goes on until containers have shown enough to doubt it."""
+        untold = (self.doubt == TOO_LITTLE) & self.taught
+        return np.column_stack([untold | ((self.doubt == SURE) & self.leans), untold]) & ~np.isnan(self.applied)
+
     @property
     def standing_bytes(self) -> FloatArray:
         """float64 (n,): memory in force; where no target is, what containers request, unless the default decides."""
         applied, had = self.applied[:, MEMORY], self.had[:, MEMORY]
-        return np.where(np.isnan(applied) & ~self.as_default, had, applied)
+        return np.where(np.isnan(applied) & ~self.as_default[:, MEMORY], had, applied)
 
     @cached_property
     def as_default(self) -> BoolArray:
-        """bool (n,): published is what the default recommender would."""
-        as_default: BoolArray = (self.guesses | self.evicts) & ~np.isnan(self.estimate).any(axis=(1, 2))
-        return as_default
+        """bool (n, 2): published of a resource is what the default recommender would.
+
+        Not memory that earlier runs promise, unless a change evicts: no doubt of the forecast of CPU touches that.
+        """
+        as_default = (self.guesses | self.evicts) & ~np.isnan(self.estimate).any(axis=(1, 2))
+        return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
     @cached_property
     def disturbs_nobody(self) -> BoolArray:
-        """bool (n,): and within its bounds, which are wide while there is little history.
+        """bool (n, 2): and within its bounds, which are wide while there is little history.
 
         Not for one that has too little in place because of us: it would keep that for as long as its bounds are wide.
         """
-        disturbs_nobody: BoolArray = self.as_default & (self.evicts | (self.doubt != TOO_MANY_VIOLATIONS))
+        lets_be = self.evicts | (self.doubt != TOO_MANY_VIOLATIONS)
+        disturbs_nobody: BoolArray = self.as_default & lets_be[:, np.newaxis]
         return disturbs_nobody
 
 
@@ -189,7 +202,7 @@ def look(
     owner = arrays.group[slots]
     decided = arrays.decided_by[slots] != UNDECIDED
     seen_before = np.isin(arrays.decided_by[slots], SEEN_BEFORE)
-    wanted = _lean_on_the_grown_up(fleet, groups, slots, decided, seen_before)
+    wanted, leans = _lean_on_the_grown_up(fleet, groups, slots, decided, seen_before)
     says_something = ~np.isnan(wanted).any(axis=1)
     foresees = decided & ~seen_before
     runs, says, unknown = (
@@ -202,13 +215,14 @@ def look(
     youngest_s = np.full(n, np.inf)
     np.fmin.at(youngest_s, owner, fleet.ages_s(slots, now_s))
     most = _most(wanted, owner, n)
+    all_wanted = np.fmax(most, coming)
     promised = np.bincount(owner, ~arrays.promised[slots], minlength=n) == 0
     promised &= np.where(expected, coming_promised, runs > 0)
     evicts = groups.evicts | (groups.evictable & groups.lacks_room(now_s))
     experienced = (np.bincount(owner, seen_before, minlength=n) > 0) | expected
     return Situation(
         now_s=now_s,
-        wanted=np.fmax(most, coming),
+        wanted=all_wanted,
         leading=_leading(slots, owner, wanted[:, CPU], most[:, CPU], coming[:, CPU]),
         doubt=_doubt(runs, says, unknown, expected, silent, by_far),
         silent=silent,
@@ -222,6 +236,7 @@ def look(
         spent=spent,
         applied=groups.published,
         taught=groups.taught,
+        leans=leans & (all_wanted[:, CPU] == groups.published[:, CPU]),
         estimate=groups.known,
         days=groups.known_days,
         had=groups.had,
@@ -278,24 +293,24 @@ def _keeps_peak(
 
 def _lean_on_the_grown_up(
     fleet: Fleet, groups: GroupArrays, slots: IntArray, decided: BoolArray, seen_before: BoolArray
-) -> FloatArray:
+) -> tuple[FloatArray, BoolArray]:
     """What each of these wants, float64 (m, 2): a stranger does not replace what those that are none have taught.
 
     What CPU is forecast of a container that has just begun differs from what is forecast of it later. While another one
     of its group is no stranger any more, a stranger gets what it uses; while all are strangers to what others have
-    taught, that stands as long as it is enough.
+    taught, that stands as long as it is enough: in which groups, bool (n,).
     """
     arrays, owner = fleet.arrays, fleet.arrays.group[slots]
     grown_up = decided & (seen_before | (arrays.samples[slots] >= fleet.cycle_samples))
     groups.taught[owner[grown_up & ~seen_before]] = True
     has_grown_up = np.bincount(owner, grown_up, minlength=len(groups)) > 0
     leans = ~grown_up & (has_grown_up | groups.taught)[owner]
-    wanted = np.where(decided[:, np.newaxis], arrays.wanted[slots], np.nan)
+    wanted = np.where(np.column_stack([decided, decided | arrays.promised[slots]]), arrays.wanted[slots], np.nan)
     wanted[leans, CPU] = arrays.used[slots, CPU][leans] * HEADROOM
     stands = groups.published[owner, CPU]
     enough = leans & ~has_grown_up[owner] & (arrays.used[slots, CPU] <= stands * VIOLATION_TOLERANCE)
     wanted[enough, CPU] = stands[enough]
-    return wanted
+    return wanted, np.bincount(owner[enough], minlength=len(groups)) > 0
 
 
 def _silent(fleet: Fleet, slots: IntArray, owner: IntArray, n: int, now_s: float) -> BoolArray:

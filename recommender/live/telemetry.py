@@ -115,7 +115,8 @@ class Telemetry:
         )  # fmt: skip
         self.violations = Gauge(
             "phasewise_violation_ratio",
-            "Share of samples lately that were above what the container had, mean over VPA containers.",
+            "Share of samples lately that were above what was had, or wanted where limits allow less; mean over VPA "
+            "containers.",
             ["resource"],
             registry=registry,
         )

@@ -27,6 +27,7 @@ CALM: Mapping[str, Any] = {
     "spent": (False, False),
     "applied": NOTHING,
     "taught": False,
+    "leans": False,
     "estimate": HISTORY,
     "days": 1.0,
     "had": NOTHING,

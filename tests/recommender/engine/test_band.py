@@ -113,8 +113,17 @@ def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_de
     target, estimate = np.full((4, 2), 1.02), np.repeat(a_guess(0.9, 1.0, 1.1), 4, axis=0)
     applied, before = np.full((4, 2), 1.0), np.repeat(a_guess(0.99, 1.0, 1.01), 4, axis=0)
     before[3] = a_guess(0.88, 1.0, 1.13)
-    as_default, before_as_default = np.array([False, True, False, True]), np.array([False, False, True, True])
-    found = published(target, as_default, np.zeros(4, bool), estimate, applied, before, before_as_default, OPTIONS)[
-        :, :, 0
-    ]
-    np.testing.assert_allclose(found, [[0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.99, 1.0, 1.01], [0.88, 1.0, 1.13]])
+    of_cpu, before_as_default = np.array([False, True, False, True]), np.array([False, False, True, True])
+    as_default = np.column_stack([of_cpu, np.zeros(4, bool)])
+    found = published(target, as_default, np.zeros(4, bool), estimate, applied, before, before_as_default, OPTIONS)
+    narrow, *others = [0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.88, 1.0, 1.13]
+    np.testing.assert_allclose(found[:, :, 0], [narrow, others[0], narrow, others[1]])
+    np.testing.assert_allclose(
+        found[:, :, 1], [[1.98, 2.0, 2.02]] * 4, err_msg="each resource by itself, in whole bytes"
+    )
+
+
+def test_bounds_of_a_guess_are_held_also_where_those_of_the_other_resource_are_narrow() -> None:
+    before, estimate = a_guess(0.9, 1.0, 1.1), a_guess(0.91, 1.0, 1.09)
+    before[:, :, 1] = 0.99, 1.0, 1.01
+    assert said(estimate, before)[0] == [0.9, 1.0, 1.1]

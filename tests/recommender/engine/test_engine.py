@@ -352,6 +352,13 @@ class Kept(Nothing):
         return found
 
 
+class Standing(Nothing):
+    """Half a core and 2 GiB stand, and nothing else is known."""
+
+    def group(self, group: Group) -> GroupStart:
+        return GroupStart(HistogramAggregate(), (0.5, 2 * GIB))
+
+
 def test_an_engine_that_starts_again_goes_on_and_publishes_nothing_new() -> None:
     before = Played()
     before.steps(90)
@@ -373,6 +380,29 @@ def test_an_engine_that_finds_nothing_kept_publishes_nothing_new_while_what_stan
     after.steps(90)
     assert after.published == 0
     assert after.target() == before.target()
+
+
+def test_what_was_kept_is_gone_on_with_also_where_the_samples_before_it_are_told_again() -> None:
+    before = Played()
+    before.steps(90)
+    engine, now_s = an_engine(Kept(before)), before.now_s + 10.0
+    told = Samples.of((A, Sample(now_s - 59.0 + second, 0.5, GIB)) for second in range(60))
+    engine.step(now_s, Seen({MAIN: Rules()}, {A: running()}, told), Report())
+    fleet = engine.fleet
+    slot = fleet.members[A].slot
+    assert fleet.arrays.samples[slot] == fleet.memory.age_steps[slot] == 100
+    assert np.isfinite(fleet.curves.curve(slot).levels).all(axis=1).sum() == 100
+
+
+def test_many_samples_of_a_step_are_judged_once_by_the_latest_and_the_peak_is_that_of_the_largest() -> None:
+    played = Played(Standing(), requests=(0.5, 2 * GIB), started_s=NOW_S - 10.0)
+    used = [(0.5, 1.0), (0.9, 3.0), (0.4, 1.0)]
+    told = Samples.of((A, Sample(NOW_S + second, cpu, gib * GIB)) for second, (cpu, gib) in enumerate(used))
+    report = Report()
+    played.engine.step(NOW_S + 60.0, Seen(played.groups, played.containers, told), report)
+    groups = played.engine.groups.arrays
+    assert (report.samples, report.judged, report.violating) == (3, 1, [0, 0])
+    assert groups.peak()[0] == 3 * GIB and groups.peak_age_s[0] == 11.0
 
 
 def test_a_container_that_was_started_anew_while_nobody_looked_begins_anew() -> None:

@@ -106,13 +106,32 @@ def test_what_is_only_looked_at_is_held_against_what_is_recommended_and_not_agai
     assert world.groups.judged[0] == pytest.approx(2.0, rel=0.01)
 
 
-def test_several_samples_of_one_container_count_as_several() -> None:
-    world = World()
-    applied(world, HAS)
-    slot = world.add(had=HAS, used=(2.5, GIB))
-    assert judged(world, slot, slot).judged == 2
-    assert world.groups.judged[0] == pytest.approx(2.0, rel=0.01)
-    assert world.fleet.arrays.pinned[slot] == 0
+WITHHELD: dict[str, tuple[tuple[float, float], tuple[float, float], float, bool]] = {
+    "a limit keeps it at 2 cores of the 3 that were wanted": (HAS, (3.0, 4 * GIB), 2.5, False),
+    "which would have been too little, too": (HAS, (3.0, 4 * GIB), 3.5, True),
+    "it does not have even that yet: too late": ((2.2, 4 * GIB), (3.0, 4 * GIB), 2.5, True),
+    "nobody lets us say its CPU": ((math.nan, 4 * GIB), (math.nan, 4 * GIB), 2.5, False),
+}
+
+
+@pytest.mark.parametrize("decided_by", [BY_FORECAST, BY_CLASS])
+@pytest.mark.parametrize("case", WITHHELD)
+def test_what_a_limit_or_the_owner_withholds_is_short_but_not_held_against_what_decided(
+    case: str, decided_by: int
+) -> None:
+    world, runs = World(), ClassRuns()
+    given, wanted, used_cores, against = WITHHELD[case]
+    applied(world, given)
+    world.groups.published[0] = wanted
+    slot = world.add(had=HAS, used=(used_cores, GIB), decided_by=decided_by, given=True)
+    world.fleet.by_slot[slot].runs, before = runs, runs.level
+    corrected = world.fleet.foresight.state.correction[slot].copy()
+    assert judged(world, slot).violating == [1, 0]
+    assert world.groups.violations[0].tolist() == [float(against), 0.0]
+    assert (world.fleet.foresight.state.correction[slot] > corrected).any() == (against and decided_by == BY_FORECAST)
+    assert (runs.level > before) == (against and decided_by == BY_CLASS)
+    if math.isnan(given[0]):
+        assert runs.level == before
 
 
 def test_what_a_class_decided_is_the_business_of_its_runs() -> None:

@@ -66,9 +66,36 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "violations above the target widen": (
         {"spent": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
     ),
+    "but not what stands, which was, and would be in each step": (
+        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB), spent=(True, True)), [0.9, 3.0], ["fallback"],
+    ),
+    "nor where strangers to it lean on it": (
+        {"leans": True, "wanted": (0.6, 1.5 * GIB), "applied": (0.6, 1.5 * GIB), "spent": (True, False)},
+        [0.6, 1.5], [],
+    ),
+    "and what their own use makes less is widened up to it": (
+        {
+            "leans": True, "wanted": (2.0, 1.5 * GIB), "applied": (2.0, 1.5 * GIB), "spent": (True, False),
+            "recent_cpu_cores": 1.0,
+        },
+        [1.375, 1.5], ["own use", "violation budget"],
+    ),
     "twice the target falls back": (
         doubted(TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0)),
         [0.75, 2.0], ["fallback", "violation budget"],
+    ),
+    "memory that earlier runs promise stands whatever is doubted of the CPU": (
+        doubted(
+            TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), promised=True, limits_follow=True,
+            wanted=(0.5, 7 * GIB), applied=(0.5, 7 * GIB),
+        ),
+        [0.6, 7.0], ["fallback"],
+    ),
+    "also where it is less than the default recommender's": (
+        doubted(PHASE_UNKNOWN, promised=True), [0.6, 1.5], ["fallback"],
+    ),
+    "but not where a change makes pods anew": (
+        doubted(PHASE_UNKNOWN, promised=True, evicts=True, wanted=(0.5, 7 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "what it has is not widened, step by step without end": (
         doubted(
@@ -244,6 +271,10 @@ WORDS = {
     "what others have taught stands until a container has shown enough to doubt it": [
         "too little history: as it stands"
     ],
+    "memory that earlier runs promise stands whatever is doubted of the CPU": [
+        "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
+        "as the default recommender has it, but for memory, which earlier runs promise",
+    ],
     "in doubt and without history the forecast is what there is": ["phase unknown; no history to fall back on"],
     "twice the target falls back": [
         "violations of 11.0% (CPU) and 0.0% (memory) although the margin was widened: "
@@ -341,6 +372,9 @@ def test_only_who_has_too_little_because_of_us_leaves_the_default_recommenders_w
         doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0)),
         doubted(TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), evicts=True),
         {},
+        doubted(TOO_LITTLE, promised=True),
+        doubted(TOO_LITTLE, promised=True, evicts=True),
     ]
-    assert situation(rows).as_default.tolist() == [True, True, True, False]
-    assert situation(rows).disturbs_nobody.tolist() == [True, False, True, False]
+    both, neither, promised = [True, True], [False, False], [True, False]
+    assert situation(rows).as_default.tolist() == [both, both, both, neither, promised, both]
+    assert situation(rows).disturbs_nobody.tolist() == [both, neither, both, neither, promised, both]

@@ -55,6 +55,13 @@ def test_each_resource_is_that_of_whoever_needs_most_of_it_and_groups_do_not_mix
     assert seen(world).promised.tolist() == [True, False]
 
 
+def test_memory_that_earlier_runs_promise_is_wanted_before_anything_is_decided_of_cpu() -> None:
+    world = World()
+    world.add(wanted=(1.0, 1 * GIB), promised=True)
+    world.add(wanted=(np.nan, 7 * GIB), promised=True, decided_by=UNDECIDED)
+    assert seen(world).wanted.tolist() == [[1.0, 7 * GIB]]
+
+
 def test_where_a_node_has_no_room_a_change_may_evict_for_an_hour() -> None:
     """The updater evicts what waits for room too long, and counts that wait from the first one of a pod's name."""
     world = World(3)
@@ -166,9 +173,12 @@ def test_a_pod_that_replaces_all_others_gets_what_they_have_taught() -> None:
     fresh = a_stranger(world)
     assert seen(world).wanted[0, CPU] == 0.6
     world.fleet.arrays.used[fresh, CPU] = 0.6
-    assert seen(world).wanted[0, CPU] == 0.6, "that stands as long as it is enough"
+    found = seen(world)
+    assert found.wanted[0, CPU] == 0.6 and found.stands[0].tolist() == [True, False]
+    assert not seen(world, {0: COMING}).stands.any(), "one that is to come wants more"
     world.fleet.arrays.used[fresh, CPU] = 0.7
-    assert seen(world).wanted[0, CPU] == 0.7 * HEADROOM
+    found = seen(world)
+    assert found.wanted[0, CPU] == 0.7 * HEADROOM and not found.stands.any(), "it stands as long as it is enough"
     world.fleet.arrays.samples[fresh] = CYCLE
     assert seen(world).wanted[0, CPU] == 4.0, "once it is no stranger any more it teaches"
 
@@ -266,4 +276,4 @@ def test_within_the_default_recommenders_bounds_is_what_is_a_guess_or_evicts_and
     found = seen(world)
     change(found)
     assert found.guesses.tolist() == [found.doubt[0] == PHASE_UNKNOWN, False, False, False]
-    assert found.as_default.tolist() == [bool(found.guesses[0]), False, True, False]
+    assert found.as_default.tolist() == [[as_default] * 2 for as_default in (found.guesses[0], False, True, False)]
