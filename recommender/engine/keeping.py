@@ -127,9 +127,9 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         try:
             fleet.foresight.restore(member.slot, session)
             fleet.tracker.restore(member.slot, track)
+            _set(fleet, member, counted)
         except BadArtifact:  # of a model of the same name but another form: what was told anew stands
             fleet.relabel([member])
-    _set(fleet, member, counted)
     fleet.arrays.sampled_s[member.slot] = counted["last_cell"] * fleet.step_s
     fleet.arrays.free_cpu_cores[member.slot] = free_cpu_cores
 
