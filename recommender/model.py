@@ -118,21 +118,47 @@ def load(name: str | Path) -> PhaseModel:
 def _load(folder: Path, origin: str) -> PhaseModel:
     arrays, manifest = artifacts.load(folder)
     try:
-        detector = PhaseDetector.from_state(arrays, [feature["name"] for feature in manifest["features"]])
+        detector = PhaseDetector.from_state(arrays, _names([feature["name"] for feature in manifest["features"]]))
         statistics = graph = sojourns = demand = None
         if "statistics_features" in manifest:
-            statistics = PhaseStatistics.from_state(arrays, manifest["statistics_features"])
+            shown = _names(manifest["statistics_features"])
+            statistics = PhaseStatistics.from_state(arrays, shown, detector.n_phases)
         if "graph" in manifest:
             graph = graph_io.from_document(manifest["graph"])
+            if graph.n_phases != detector.n_phases:
+                raise BadArtifact(f"graph is of {graph.n_phases} phases, not of {detector.n_phases}. Train it again.")
         if counts := _part(arrays, "sojourns"):
             sojourns = Sojourns.from_state(counts, detector.n_phases + 1)
         if learned := _part(arrays, "demand"):
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
-        return PhaseModel(detector, statistics, graph, sojourns, demand, manifest["training"], origin)
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+        return PhaseModel(detector, statistics, graph, sojourns, demand, _checked(manifest["training"]), origin)
+    except BadArtifact as error:
+        raise BadArtifact(f"{folder}: {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise BadArtifact(
             f"{folder}: its parts do not fit each other ({type(error).__name__}: {error}). Train it again."
         ) from error
+
+
+def _names(features: object) -> list[str]:
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise BadArtifact(f"{artifacts.MANIFEST} names features that are no text. Train it again.")
+    return features
+
+
+def _checked(training: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a manifest tells of the training, once the numbers are some that can be reckoned with."""
+    target = training.get("target_violation", [0.05, 0.05])
+    if not (isinstance(target, list) and len(target) == 2 and all(_is_number(one) and 0 < one < 1 for one in target)):
+        raise BadArtifact(f"training.target_violation is {target!r}, not two shares between 0 and 1. Train it again.")
+    for name in ("step_s", "cycle_s", "cycle_samples", "samples", "containers"):
+        if name in training and not (_is_number(training[name]) and training[name] >= 0):
+            raise BadArtifact(f"training.{name} is {training[name]!r}, not a number of at least 0. Train it again.")
+    return training
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

@@ -118,17 +118,24 @@ class PhaseDetector:
         Raises
         ------
         BadArtifact
-            An array is missing or its shape does not fit the others.
+            An array is missing, not finite, or its shape does not fit the others.
         """
         try:
             encoder = ConditionalRBM.from_state(
                 {name.removeprefix("crbm."): a for name, a in state.items() if name.startswith("crbm.")}
             )
-            detector = cls(
-                tuple(features), state["scaler.mean"], state["scaler.scale"], encoder, PhaseCentres.from_state(state)
-            )
+            numbers = {
+                name: np.asarray(a, np.float64, order="C")
+                for name, a in state.items()
+                if name.startswith(("scaler.", "centres."))
+            }
+            mean, scale, centres = numbers["scaler.mean"], numbers["scaler.scale"], PhaseCentres.from_state(numbers)
+            detector = cls(tuple(features), mean, scale, encoder, centres)
         except KeyError as error:
             raise BadArtifact(f"the model lacks the array {error}. Train it again.") from error
+        for name, array in numbers.items():  # a model need not say how far its phases reach
+            if not (array >= 0.0 if name == "centres.reach" else np.isfinite(array)).all():
+                raise BadArtifact(f"the model's array {name} holds what is no finite number. Train it again.")
         n = len(detector.features)
         shapes_fit = (
             detector.mean.shape == detector.scale.shape == (n,)
