@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import NotEnoughData
-from recommender.model import PhaseModel
+from recommender.model import PhaseModel, name_hashes
 from recommender.phases.contexts import Run, runs_of
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.graph import PhaseGraph
@@ -148,7 +148,8 @@ def with_forecasts(
         detector.lag,
         progress,
     )
-    return PhaseModel(detector, statistics, graph, sojourns, demand, facts)
+    facts = {**facts, "until_s": max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))}
+    return PhaseModel(detector, statistics, graph, sojourns, demand, facts, trained_on=np.unique(name_hashes(series)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import orjson
 from rich.table import Table
 
@@ -17,7 +19,7 @@ from recommender.cluster.access.connection import connect
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
 from recommender.errors import Misuse
-from recommender.model import PhaseModel
+from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns
 from recommender.report.terminal import report_console
@@ -169,6 +171,8 @@ def split(
             "split": [*model.facts.get("split", []), {"phase": phase, "into": into, "seed": seed}],
         }
         new = with_forecasts(divided, series, options, facts, progress)
+        before = model.trained_on  # one that does not say what it was trained on leaves that open for this one as well
+        new = replace(new, trained_on=None if before is None else np.union1d(before, name_hashes(series)))
         new.save(folder)
     appended = ", ".join(str(n) for n in range(detector.n_phases, new.detector.n_phases))
     say(f"{folder}: phase {phase} is now {phase}, {appended}")

@@ -89,7 +89,8 @@ def test_splitting_appends_numbers_and_leaves_the_others(
     others = (old != 3) & (old >= 0)
     assert (new[others] == old[others]).all()
     assert set(new[old == 3]) <= {3, 5, -1}
-    assert phasewise("dry-run", runs_csv, "--model", split, "--cycle-samples", 10).code == 0
+    ended = phasewise("dry-run", runs_csv, "--model", split, "--cycle-samples", 10)
+    assert ended.code == 0 and "was trained on 14 of the 14" in " ".join(ended.out.split())
 
 
 def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(
