@@ -347,7 +347,7 @@ class Containers:
         self.rows.append(slots, usage, labels)
         demand = self._demand(slots, usage)
         self._foresee(slots, demand, labels)
-        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand)
+        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
         self._have_rows(slots)
