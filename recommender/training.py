@@ -16,7 +16,7 @@ from recommender.phases.contexts import Run, runs_of
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
-from recommender.pricing import LabelledRun, fit_demand
+from recommender.pricing import LabelledRun, fit_demand, is_priced
 from recommender.processes import made_of_each
 from recommender.records import IntArray, PhaseTrace, UsageSeries
 
@@ -148,7 +148,8 @@ def with_forecasts(
         detector.lag,
         progress,
     )
-    facts = {**facts, "until_s": max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))}
+    until_s = max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))
+    facts = {**facts, "until_s": until_s, "priced": is_priced(demand)}
     return PhaseModel(detector, statistics, graph, sojourns, demand, facts, trained_on=np.unique(name_hashes(series)))
 
 

@@ -22,6 +22,8 @@ from recommender.errors import Misuse
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns
+from recommender.policies.phase_demand import DemandModel
+from recommender.pricing import FOLDS, is_priced
 from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
@@ -59,7 +61,16 @@ def show(model_name: str, as_json: bool) -> None:
     if model.statistics is None:
         stdout.print("imported: it tells phases, but knows nothing of what they use; see `phasewise train`")
         return
+    if model.demand is not None:
+        stdout.print(f"price of a violation: {price_words(model.demand)}", highlight=False)
     stdout.print(_phase_table(model))
+
+
+def price_words(demand: DemandModel) -> str:
+    """Where the price of a violation comes from."""
+    if is_priced(demand):
+        return "learned on runs kept out"
+    return f"assumed, as there were not {FOLDS} runs that are long enough to learn it from"
 
 
 def _phase_table(model: PhaseModel) -> Table:
