@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -30,6 +31,9 @@ figure on the traces this was measured with, and memory stays bounded whatever t
 GRAPH_RUNS, LEAST_RUNS = 5_000, 20
 """Runs of phases the graph counts in all, and of each container at the least. A service that swings between phases for
 months has tens of thousands; its model would outgrow a ConfigMap and take seconds to load, and tell nothing more."""
+
+CUT_SAMPLES = 2
+"""Whose last sample is so near to the end of the source was cut by it: a sample may be late, or missing."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -137,7 +141,8 @@ def with_forecasts(
     """Everything behind the detector, learned from its phases on these series."""
     traces = [detector.trace(s) for s in series]
     statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
-    graph = _graph([runs_of(labels) for labels in map(_present_labels, series, traces)], detector.n_phases)
+    runs = [runs_of(labels) for labels in map(_present_labels, series, traces)]
+    graph = _graph(runs, _ended(series), detector.n_phases)
     demand, sojourns = fit_demand(
         [
             LabelledRun(one.workload or one.container, one.usage[one.present], _known_labels(one, trace))
@@ -218,12 +223,21 @@ def _trained(lesson: tuple[Sequence[UsageSeries], TrainingOptions]) -> PhaseMode
     return train(series, options)
 
 
-def _graph(sequences: Sequence[list[Run]], n_phases: int) -> PhaseGraph:
+def _ended(series: Sequence[UsageSeries]) -> list[bool]:
+    """Which of these had ended when their source did: as the cluster told, else those that stop before it does."""
+    end_s = max(int(one.timestamps[-1]) for one in series)
+    return [
+        one.timestamps[-1] + CUT_SAMPLES * one.step_s < end_s if math.isnan(one.facts.started_s) else one.facts.over
+        for one in series
+    ]
+
+
+def _graph(sequences: Sequence[list[Run]], ended: Sequence[bool], n_phases: int) -> PhaseGraph:
     """The graph of these containers; of long ones the beginning, so that all have their say within the bound."""
     most = max(LEAST_RUNS, GRAPH_RUNS // max(len(sequences), 1))
     graph = PhaseGraph(n_phases)
-    for runs in sequences:
-        graph.update(runs[:most], ended=len(runs) <= most)
+    for runs, is_over in zip(sequences, ended, strict=True):
+        graph.update(runs[:most], ended=is_over and len(runs) <= most)
     return graph
 
 
