@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from recommender.errors import BadArtifact, Misuse
 SCHEMA = 1
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.npz"
+SUM = "manifest_sha256"
+"""Of the rest of the manifest. Models of versions before have none: of those only the arrays are known to be whole."""
+
 KIND = "phasewise-model"
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -54,11 +58,10 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         "kind": KIND,
         "schema": SCHEMA,
         **manifest,
-        "arrays": {
-            name: {"shape": list(a.shape), "dtype": a.dtype.str, "sha256": _digest(a)} for name, a in arrays.items()
-        },
+        "arrays": _described(arrays),
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
     }
+    full[SUM] = _sum_of(full)
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -93,8 +96,7 @@ def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     if hashlib.sha256(packed).hexdigest() != manifest["arrays_sha256"]:
         raise BadArtifact(f"{source / ARRAYS}: damaged or truncated (its checksum is not the manifest's). {_AGAIN}")
     arrays = load_npz(io.BytesIO(packed), source / ARRAYS)
-    stated = manifest["arrays"]
-    if set(arrays) != set(stated) or any(stated[name].get("sha256") != _digest(a) for name, a in arrays.items()):
+    if manifest["arrays"] != _described(arrays):
         raise BadArtifact(f"{source / MANIFEST}: does not describe the arrays beside it. {_AGAIN}")
     return arrays, manifest
 
@@ -106,10 +108,11 @@ def load_npz(file: str | Path | io.BytesIO, name: object) -> dict[str, NDArray[A
             return {key: bundle[key] for key in bundle.files}
     except FileNotFoundError as error:
         raise BadArtifact(f"{name}: no such file. Check the path.") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, AttributeError, NotImplementedError) as error:
+    except (*_UNREADABLE, OSError, ValueError, EOFError, KeyError, AttributeError, NotImplementedError) as error:
         raise BadArtifact(f"{name}: not a readable npz file of plain arrays ({error}). {_AGAIN}") from error
 
 
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, MemoryError)
 _AGAIN = "Copy the model again from where it was trained, or train a new one."
 
 
@@ -129,7 +132,13 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         )
     if not isinstance(manifest.get("arrays"), dict) or not isinstance(manifest.get("arrays_sha256"), str):
         raise BadArtifact(f"{path}: lacks the list of arrays or their checksum. {_AGAIN}")
+    if SUM in manifest and manifest.pop(SUM) != _sum_of(manifest):
+        raise BadArtifact(f"{path}: damaged, or changed by hand (its checksum is another one). {_AGAIN}")
     return manifest
+
+
+def _sum_of(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _pack(arrays: Arrays) -> bytes:
@@ -138,8 +147,16 @@ def _pack(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def _digest(array: NDArray[Any]) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+def _described(arrays: Arrays) -> dict[str, Any]:
+    """Shape, type and checksum of each array, as the manifest has them."""
+    return {
+        name: {
+            "shape": list(array.shape),
+            "dtype": array.dtype.str,
+            "sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest(),
+        }
+        for name, array in arrays.items()
+    }
 
 
 def _write_synced(path: Path, content: bytes) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -22,10 +23,12 @@ from recommender.phases.kmeans import PhaseCentres
 from recommender.phases.sojourns import Sojourns
 from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
-from recommender.records import FloatArray
+from recommender.records import FloatArray, UsageSeries
 
 BUNDLED = "bundled"
 """The model that ships with Phasewise, trained on the `fit` part of the bundled recordings."""
+
+_TRAINED_ON = "training.containers"
 
 BARE_ARRAYS = ("W", "A", "B", "v_bias", "h_bias", "centers", "scaler_mean", "scaler_scale")
 """What `model import` reads: the parameters as AI4DL's package names them."""
@@ -41,6 +44,8 @@ class PhaseModel:
         JSON-ready: what it was trained on, how k was chosen, step, cycle, target violation, seed, data hash.
     origin
         How a report calls it: "bundled", or the folder's name.
+    trained_on
+        uint32 (n,): the containers that it was trained on, see `name_hashes`; None where it does not say.
     """
 
     detector: PhaseDetector
@@ -50,6 +55,7 @@ class PhaseModel:
     demand: DemandModel | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
+    trained_on: NDArray[np.uint32] | None = None
 
     @property
     def phase_mean(self) -> FloatArray:
@@ -98,7 +104,15 @@ class PhaseModel:
         for part, learned in (("sojourns", self.sojourns), ("demand", self.demand)):
             if learned is not None:
                 arrays |= {f"{part}.{name}": array for name, array in learned.to_state().items()}
+        if self.trained_on is not None:
+            arrays[_TRAINED_ON] = self.trained_on
         artifacts.save(folder, arrays, manifest)
+
+
+def name_hashes(series: Iterable[UsageSeries]) -> NDArray[np.uint32]:
+    """Of the names of containers, one each: enough to know them again, and no names in a model that is passed on."""
+    hashes = [hashlib.sha256(one.container.encode()).digest()[:4] for one in series]
+    return np.frombuffer(b"".join(hashes), "<u4").astype(np.uint32)
 
 
 def load(name: str | Path) -> PhaseModel:
@@ -118,21 +132,48 @@ def load(name: str | Path) -> PhaseModel:
 def _load(folder: Path, origin: str) -> PhaseModel:
     arrays, manifest = artifacts.load(folder)
     try:
-        detector = PhaseDetector.from_state(arrays, [feature["name"] for feature in manifest["features"]])
+        detector = PhaseDetector.from_state(arrays, _names([feature["name"] for feature in manifest["features"]]))
         statistics = graph = sojourns = demand = None
         if "statistics_features" in manifest:
-            statistics = PhaseStatistics.from_state(arrays, manifest["statistics_features"])
+            shown = _names(manifest["statistics_features"])
+            statistics = PhaseStatistics.from_state(arrays, shown, detector.n_phases)
         if "graph" in manifest:
             graph = graph_io.from_document(manifest["graph"])
+            if graph.n_phases != detector.n_phases:
+                raise BadArtifact(f"graph is of {graph.n_phases} phases, not of {detector.n_phases}. Train it again.")
         if counts := _part(arrays, "sojourns"):
             sojourns = Sojourns.from_state(counts, detector.n_phases + 1)
         if learned := _part(arrays, "demand"):
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
-        return PhaseModel(detector, statistics, graph, sojourns, demand, manifest["training"], origin)
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+        facts, trained_on = _checked(manifest["training"]), arrays.get(_TRAINED_ON)
+        return PhaseModel(detector, statistics, graph, sojourns, demand, facts, origin, trained_on)
+    except BadArtifact as error:
+        raise BadArtifact(f"{folder}: {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise BadArtifact(
             f"{folder}: its parts do not fit each other ({type(error).__name__}: {error}). Train it again."
         ) from error
+
+
+def _names(features: object) -> list[str]:
+    if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
+        raise BadArtifact(f"{artifacts.MANIFEST} names features that are no text. Train it again.")
+    return features
+
+
+def _checked(training: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a manifest tells of the training, once the numbers are some that can be reckoned with."""
+    target = training.get("target_violation", [0.05, 0.05])
+    if not (isinstance(target, list) and len(target) == 2 and all(_is_number(one) and 0 < one < 1 for one in target)):
+        raise BadArtifact(f"training.target_violation is {target!r}, not two shares between 0 and 1. Train it again.")
+    for name in ("step_s", "cycle_s", "cycle_samples", "samples", "containers", "until_s"):
+        if name in training and not (_is_number(training[name]) and training[name] >= 0):
+            raise BadArtifact(f"training.{name} is {training[name]!r}, not a number of at least 0. Train it again.")
+    return training
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from recommender.errors import BadArtifact
-from recommender.model import PhaseModel
+from recommender.model import BUNDLED, PhaseModel, name_hashes
 from recommender.phases.features import source_columns
 from recommender.policies.base import Policy
 from recommender.policies.registry import REGISTRY
@@ -93,8 +96,36 @@ def _lacking(name: str, model: PhaseModel | None, rows: Mapping[str, bool]) -> s
     return ""
 
 
-def model_facts(model: PhaseModel | CrossFit | None) -> dict[str, object]:
-    """What a report says of the model."""
+def seen_in_training(
+    model: PhaseModel | None, series: Sequence[UsageSeries], data_hash: Callable[[], str]
+) -> int | None:
+    """How many of these the model was trained on: containers of the same name from before its data ended.
+
+    None where the model does not say.
+    """
+    if model is None:
+        return 0
+    if model.trained_on is None:  # of a version before: it knows its data only as a whole
+        own = model.facts.get("data_sha256") == data_hash()
+        return len(series) if own else 0 if model.origin == BUNDLED else None
+    before = [one for one in series if one.timestamps[0] <= model.facts.get("until_s", math.inf)]
+    return int(np.isin(name_hashes(before), model.trained_on).sum())
+
+
+def seen_notes(seen: int | None, containers: int) -> tuple[str, ...]:
+    """A sentence where a model is judged on what it was trained on, or may be."""
+    if seen == 0:
+        return ()
+    if seen is None:
+        return ("the model does not tell what it was trained on: it may have seen what it is judged on here.",)
+    return (
+        f"the model was trained on {seen} of the {containers} containers that are replayed: what it learned there "
+        "makes it look better than it is. Replay later runs, or leave out --model.",
+    )
+
+
+def model_facts(model: PhaseModel | CrossFit | None, seen: int | None) -> dict[str, object]:
+    """What a report says of the model, which was trained on so many of what it is judged on."""
     if model is None:
         return {"origin": "none"}
     if isinstance(model, CrossFit):
@@ -108,6 +139,7 @@ def model_facts(model: PhaseModel | CrossFit | None) -> dict[str, object]:
         **origin,
         "features": list(first.detector.features),
         "lag": first.detector.lag,
+        "seen_in_training": seen,
         **{k: first.facts[k] for k in ("step_s", "cycle_s", "target_violation", "seed") if k in first.facts},
     }
 

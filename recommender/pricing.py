@@ -41,7 +41,7 @@ class LabelledRun:
     Attributes
     ----------
     name
-        Runs of one name are kept out together.
+        Runs of one name are kept out together, where there are enough names.
     usage
         float64 (n, 2), without gaps.
     labels
@@ -65,13 +65,17 @@ def fit_demand(
     cycle_samples, lag
         Of the decisions once a cycle.
     """
-    names = sorted({run.name for run in runs}, key=lambda name: hashlib.sha256(name.encode()).digest())
-    fold_of = {name: place % FOLDS for place, name in enumerate(names)}
+    names = [run.name for run in runs]
+    if len(set(names)) < FOLDS:  # runs of one or two workloads: each stands for itself
+        names = [str(place) for place in range(len(runs))]
+    different = sorted(set(names), key=lambda name: hashlib.sha256(name.encode()).digest())
+    fold_of = {name: place % FOLDS for place, name in enumerate(different)}
+    folds = [fold_of[name] for name in names]
     violated = np.zeros((len(RULES), 2, len(PRICES)))
     judged = 0
-    for fold in range(FOLDS if len(names) >= FOLDS else 0):
-        taught = _without_prices([run for run in runs if fold_of[run.name] != fold], phases)
-        kept_out = tried_on([run for run in runs if fold_of[run.name] == fold])
+    for fold in range(FOLDS if len(different) >= FOLDS else 0):
+        taught = _without_prices([run for run, its in zip(runs, folds, strict=True) if its != fold], phases)
+        kept_out = tried_on([run for run, its in zip(runs, folds, strict=True) if its == fold])
         for rule in (AS_IT_COMES, ONCE_A_CYCLE):
             violated[rule] += _violations(kept_out, rule, *taught, cycle_samples, lag)
         judged += sum(max(0, len(run.usage) - lag - 1) for run in kept_out)
@@ -79,6 +83,11 @@ def fit_demand(
             progress("prices", fold + 1, FOLDS)
     demand, sojourns = _without_prices(runs, phases)
     return replace(demand, violations=violated / max(judged, 1) if judged else _unknown()), sojourns
+
+
+def is_priced(demand: DemandModel) -> bool:
+    """Whether its prices were learned, and not assumed for want of runs that are long enough."""
+    return not np.array_equal(demand.violations, _unknown())
 
 
 def tried_on(runs: Sequence[LabelledRun]) -> list[LabelledRun]:

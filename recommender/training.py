@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -11,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import NotEnoughData
-from recommender.model import PhaseModel
+from recommender.model import PhaseModel, name_hashes
 from recommender.phases.contexts import Run, runs_of
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
-from recommender.pricing import LabelledRun, fit_demand
+from recommender.pricing import LabelledRun, fit_demand, is_priced
 from recommender.processes import made_of_each
 from recommender.records import IntArray, PhaseTrace, UsageSeries
 
@@ -30,6 +31,9 @@ figure on the traces this was measured with, and memory stays bounded whatever t
 GRAPH_RUNS, LEAST_RUNS = 5_000, 20
 """Runs of phases the graph counts in all, and of each container at the least. A service that swings between phases for
 months has tens of thousands; its model would outgrow a ConfigMap and take seconds to load, and tell nothing more."""
+
+CUT_SAMPLES = 2
+"""Whose last sample is so near to the end of the source was cut by it: a sample may be late, or missing."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -137,7 +141,8 @@ def with_forecasts(
     """Everything behind the detector, learned from its phases on these series."""
     traces = [detector.trace(s) for s in series]
     statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
-    graph = _graph([runs_of(labels) for labels in map(_present_labels, series, traces)], detector.n_phases)
+    runs = [runs_of(labels) for labels in map(_present_labels, series, traces)]
+    graph = _graph(runs, _ended(series), detector.n_phases)
     demand, sojourns = fit_demand(
         [
             LabelledRun(one.workload or one.container, one.usage[one.present], _known_labels(one, trace))
@@ -148,7 +153,9 @@ def with_forecasts(
         detector.lag,
         progress,
     )
-    return PhaseModel(detector, statistics, graph, sojourns, demand, facts)
+    until_s = max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))
+    facts = {**facts, "until_s": until_s, "priced": is_priced(demand)}
+    return PhaseModel(detector, statistics, graph, sojourns, demand, facts, trained_on=np.unique(name_hashes(series)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +223,21 @@ def _trained(lesson: tuple[Sequence[UsageSeries], TrainingOptions]) -> PhaseMode
     return train(series, options)
 
 
-def _graph(sequences: Sequence[list[Run]], n_phases: int) -> PhaseGraph:
+def _ended(series: Sequence[UsageSeries]) -> list[bool]:
+    """Which of these had ended when their source did: as the cluster told, else those that stop before it does."""
+    end_s = max(int(one.timestamps[-1]) for one in series)
+    return [
+        one.timestamps[-1] + CUT_SAMPLES * one.step_s < end_s if math.isnan(one.facts.started_s) else one.facts.over
+        for one in series
+    ]
+
+
+def _graph(sequences: Sequence[list[Run]], ended: Sequence[bool], n_phases: int) -> PhaseGraph:
     """The graph of these containers; of long ones the beginning, so that all have their say within the bound."""
     most = max(LEAST_RUNS, GRAPH_RUNS // max(len(sequences), 1))
     graph = PhaseGraph(n_phases)
-    for runs in sequences:
-        graph.update(runs[:most], ended=len(runs) <= most)
+    for runs, is_over in zip(sequences, ended, strict=True):
+        graph.update(runs[:most], ended=is_over and len(runs) <= most)
     return graph
 
 

@@ -79,7 +79,7 @@ def _rates_of(status: Fields) -> dict[str, Rate]:
 def _run_of(status: Fields) -> Sequence[Stage]:
     """Of several containers of a class that which takes most."""
     runs = [
-        stages_of(step_s, cpu_cores)
+        stages_of(step_s, cpu_cores, demand.quantity("usedCoreSeconds"))
         for demand in (container.child("demand") for container in status.children("containers"))
         if (step_s := demand.quantity("stepSeconds")) and _is_curve(cpu_cores := demand.raw.get("cpuCores"))
     ]

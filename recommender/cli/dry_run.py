@@ -35,7 +35,14 @@ from recommender.model import BUNDLED, PhaseModel
 from recommender.phases.contexts import runs_of
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.planning import Planner, mismatch_notes, model_facts, usable_policies
+from recommender.planning import (
+    Planner,
+    mismatch_notes,
+    model_facts,
+    seen_in_training,
+    seen_notes,
+    usable_policies,
+)
 from recommender.policies.registry import REGISTRY
 from recommender.records import Played, ReplayResult, UsageSeries
 from recommender.replay import replay
@@ -153,8 +160,8 @@ def command(
     SOURCE is CSV (also .gz) or Parquet, a saved Prometheus query_range answer, a folder or a glob of them, with the
     columns timestamp, container, cpu_cores, memory_bytes. Without SOURCE: the bundled recordings and model.
 
-    A model is never judged on what it was fitted on: without --model, each container is judged by a model of the
-    other containers (5 folds).
+    Without --model no container is judged by a model that has seen it, but by one of the other containers (5 folds).
+    With --model the report tells how many of the containers it was trained on.
 
     \b
       phasewise dry-run --html report.html
@@ -197,7 +204,9 @@ def command(
         in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
         played, told = played_rows(rows, series, in_cluster, progress)
         notes += told
-        result = _replayed(series, planner, options, outputs, jobs, progress, rows, played)
+        seen = seen_in_training(model, series, lambda: opened.data_hash)
+        result = _replayed(series, planner, options, outputs, jobs, progress, rows, played, seen)
+        notes = (*seen_notes(seen, len(series)), *notes)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
         result = replace(result, notes=(*opened.notes, *notes, *result.notes))
         written = _write(result, outputs, prices, planner, chosen)
@@ -279,6 +288,7 @@ def _replayed(
     progress: Any,
     rows: Sequence[str],
     played: Mapping[str, Mapping[str, Played]],
+    seen: int | None,
 ) -> ReplayResult:
     done = 0
 
@@ -299,7 +309,7 @@ def _replayed(
             timelines=PICTURED if outputs.pictured else 0,
             progress=advance,
             jobs=jobs,
-            model=model_facts(planner.model),
+            model=model_facts(planner.model, seen),
             rows=rows,
             played=played,
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import orjson
 from rich.table import Table
 
@@ -17,9 +19,11 @@ from recommender.cluster.access.connection import connect
 from recommender.cluster.model_map import parse_key, publish_model_map
 from recommender.engine.warm_up import check_live
 from recommender.errors import Misuse
-from recommender.model import PhaseModel
+from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns
+from recommender.policies.phase_demand import DemandModel
+from recommender.pricing import FOLDS, is_priced
 from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
@@ -57,7 +61,16 @@ def show(model_name: str, as_json: bool) -> None:
     if model.statistics is None:
         stdout.print("imported: it tells phases, but knows nothing of what they use; see `phasewise train`")
         return
+    if model.demand is not None:
+        stdout.print(f"price of a violation: {price_words(model.demand)}", highlight=False)
     stdout.print(_phase_table(model))
+
+
+def price_words(demand: DemandModel) -> str:
+    """Where the price of a violation comes from."""
+    if is_priced(demand):
+        return "learned on runs kept out"
+    return f"assumed, as there were not {FOLDS} runs that are long enough to learn it from"
 
 
 def _phase_table(model: PhaseModel) -> Table:
@@ -169,6 +182,8 @@ def split(
             "split": [*model.facts.get("split", []), {"phase": phase, "into": into, "seed": seed}],
         }
         new = with_forecasts(divided, series, options, facts, progress)
+        before = model.trained_on  # one that does not say what it was trained on leaves that open for this one as well
+        new = replace(new, trained_on=None if before is None else np.union1d(before, name_hashes(series)))
         new.save(folder)
     appended = ", ".join(str(n) for n in range(detector.n_phases, new.detector.n_phases))
     say(f"{folder}: phase {phase} is now {phase}, {appended}")

@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from recommender.cli.common import DURATION, map_option, names, progress_bar, say, source_argument
+from recommender.cli.model import price_words
 from recommender.errors import Misuse
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
+from recommender.pricing import is_priced
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import TRAINING_SAMPLES, TrainingOptions, gather, train
@@ -85,6 +87,8 @@ def command(
         f"{facts['containers']} containers, step {format_duration(facts['step_s'])}, "
         f"cycle {format_duration(facts['cycle_s'])}, {facts['epochs']} epochs"
     )
+    if model.demand is not None and not is_priced(model.demand):
+        say(f"note: the price of a violation is {price_words(model.demand)}")
     if left:
         say(f"{left} containers were left out: too short, or beyond the {TRAINING_SAMPLES} samples a model learns from")
 

@@ -57,14 +57,23 @@ class RunsOfClass:
         return left_of(self.whole_job(used_core_s, demand_cores), used_core_s)
 
 
-def stages_of(step_s: float, cpu_cores: Sequence[float]) -> list[Stage]:
+def stages_of(step_s: float, cpu_cores: Sequence[float], used_core_s: float | None = None) -> list[Stage]:
     """A curve of cores by the time since start in a few stages of equal length; NaN where nothing was seen.
+
+    Parameters
+    ----------
+    used_core_s
+        The stages are of so much in all, where the curve shows peaks of what was wanted; None: of what it shows.
 
     Examples
     --------
     >>> stages_of(10.0, [1.0, 3.0])
     [Stage(core_s=10.0, cores=1.0), Stage(core_s=30.0, cores=3.0)]
+    >>> stages_of(10.0, [1.0, 3.0], 20.0)
+    [Stage(core_s=5.0, cores=0.5), Stage(core_s=15.0, cores=1.5)]
     """
     levels = np.fmax(np.array(cpu_cores, np.float64), LEAST_CORES)
+    if used_core_s:
+        levels *= used_core_s / (levels.sum() * step_s)
     parts = np.array_split(levels, min(MOST_STAGES, len(levels)))
     return [Stage(float(part.sum()) * step_s, float(part.mean())) for part in parts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,13 +124,17 @@ class Classes:
 
 
 def demand_content(runs: ClassRuns) -> dict[str, Any] | None:
-    """The demand curve of a class as a PhaseProfile shows it: mean cores and largest memory by the time since start."""
+    """The demand of a class as a PhaseProfile shows it: mean cores and largest memory by the time since start.
+
+    These are what was wanted; the CPU time is what such a run has used in the end.
+    """
     curve = runs.expected()
     if curve is None:
         return None
     return {
         "stepSeconds": round(curve.step_s, 3),
         "runs": len(runs),
+        "usedCoreSeconds": round(curve.used_core_s, 3),
         "cpuCores": [round(float(cores), 3) for cores in curve.levels[:, CPU]],
         "memoryBytes": [round(float(used)) for used in curve.levels[:, MEMORY]],
     }
@@ -181,4 +186,4 @@ def _whole(curve: DemandCurve, duration_s: float) -> DemandCurve | None:
         return None
     levels = np.full((buckets, 2), np.nan, np.float32)
     levels[: len(curve.levels)] = curve.levels
-    return DemandCurve(curve.step_s, levels)
+    return replace(curve, levels=levels)

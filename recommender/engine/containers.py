@@ -120,34 +120,38 @@ class Containers:
 
         Raises
         ------
-        Misuse
+        PhasewiseError
             The model cannot be used live; the old one stays.
         """
         foresight, tracker = PhaseForesight(model, self.step_s), PhaseTracker(model.detector)
         foresight.promise(*self.foresight.promised)
+        for state in (tracker.state, foresight.state):
+            state.grow(len(self.rows))
+        members = list(self)
+        labels = self.rows.told_anew(slots_of(members), tracker.observe)  # may refuse: nothing has changed so far
         self.model, self.foresight, self.tracker = model, foresight, tracker
-        self.tracker.state.grow(len(self.rows))
-        self.foresight.state.grow(len(self.rows))
         self.arrays.table[:] = EVERYBODY
-        for member in self:
+        for member in members:
             self.arrays.table[member.slot] = self._table_of(member)
-        self.relabel(list(self))
+        self._begin_at(members, labels)
 
     def _table_of(self, member: Member) -> int:
         return self.foresight.table_of(class_of(member), self.arrays.table[self.arrays.alive])
 
     def relabel(self, members: Sequence[Member]) -> None:
         """Tell phases, and let the forecast see them, from the rows that are kept."""
-        slots, arrays = slots_of(members), self.arrays
-        if not len(slots):
-            return
+        slots = slots_of(members)
         self.tracker.state.reset(slots)
-        labels = self.rows.told_anew(slots, self.tracker.observe)
+        self._begin_at(members, self.rows.told_anew(slots, self.tracker.observe))
+
+    def _begin_at(self, members: Sequence[Member], labels: IntArray) -> None:
+        """Begin anew in these phases, int64 (m,): the number of the phase before may be of another model."""
+        slots, arrays = slots_of(members), self.arrays
         for member in members:
             self.foresight.retell(member.slot, *self.rows.latest(member.slot, self._known(member)))
         others = labels != arrays.phase[slots]
         changed = slots[others]
-        arrays.previous_phase[changed], arrays.phase[changed] = UNKNOWN_PHASE, labels[others]
+        arrays.previous_phase[slots], arrays.phase[changed] = UNKNOWN_PHASE, labels[others]
         arrays.since_cell[changed] = arrays.last_cell[changed]
 
     def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
@@ -345,7 +349,7 @@ class Containers:
         self.rows.append(slots, usage, labels)
         demand = self._demand(slots, usage)
         self._foresee(slots, demand, labels)
-        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand)
+        self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
         self._have_rows(slots)

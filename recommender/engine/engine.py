@@ -35,7 +35,7 @@ from recommender.engine.situation import PINNED_SAMPLES
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.model import PhaseModel
-from recommender.policies.class_runs import ClassRuns, without_gaps
+from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, Amounts, FloatArray, IntArray, amounts_of
@@ -364,8 +364,9 @@ class Engine:
         member, running = self.fleet.members.get(instance), self.running[instance]
         if member is None:
             return Work(0.0, self._coming.runs_of(running.group, running.workload))
-        curve = without_gaps(self.fleet.curves.curve(member.slot))
-        return Work(float(curve.levels[:, CPU].sum()) * curve.step_s, member.runs)
+        slot, arrays = member.slot, self.fleet.arrays
+        seen_s = float(arrays.last_cell[slot] + 1 - arrays.start_cell[slot]) * self.fleet.step_s
+        return Work(float(self.fleet.curves.used_cores[slot]) * max(0.0, seen_s), member.runs)
 
     def _introduce(self, instance: Instance) -> NewContainer:
         running = self.running[instance]

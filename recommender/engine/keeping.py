@@ -66,6 +66,7 @@ def curve_content(curve: DemandCurve) -> dict[str, Any]:
     """A curve ready for JSON: whole millicores and KiB."""
     return {
         "step_s": curve.step_s,
+        "used_cores": round(curve.used_cores, 4),
         "millicores": _whole(curve.levels[:, 0] * 1e3),
         "kib": _whole(curve.levels[:, 1] / 1024.0),
     }
@@ -74,10 +75,12 @@ def curve_content(curve: DemandCurve) -> dict[str, Any]:
 def curve_of(content: Mapping[str, Any]) -> DemandCurve:
     """A curve from its JSON; `KeyError`, `TypeError` or `ValueError` when it is none."""
     cpu, memory = (np.array(content[name], dtype=np.float32) for name in ("millicores", "kib"))
-    step_s = float(content["step_s"])
+    step_s, used_cores = float(content["step_s"]), _or_nan(content.get("used_cores"))  # not kept before
     if cpu.ndim != 1 or cpu.shape != memory.shape or not step_s > 0 or (cpu < 0).any() or (memory < 0).any():
         raise ValueError("a curve does not fit")
-    return DemandCurve(step_s, np.column_stack([cpu / np.float32(1e3), memory * np.float32(1024.0)]))
+    if used_cores < 0 or math.isinf(used_cores):
+        raise ValueError("no CPU is used so")
+    return DemandCurve(step_s, np.column_stack([cpu / np.float32(1e3), memory * np.float32(1024.0)]), used_cores)
 
 
 def keep(fleet: Containers, member: Member) -> dict[str, Any]:
@@ -127,9 +130,9 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         try:
             fleet.foresight.restore(member.slot, session)
             fleet.tracker.restore(member.slot, track)
+            _set(fleet, member, counted)
         except BadArtifact:  # of a model of the same name but another form: what was told anew stands
             fleet.relabel([member])
-    _set(fleet, member, counted)
     fleet.arrays.sampled_s[member.slot] = counted["last_cell"] * fleet.step_s
     fleet.arrays.free_cpu_cores[member.slot] = free_cpu_cores
 

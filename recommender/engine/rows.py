@@ -71,10 +71,12 @@ class Rows(SlotArrays):
             yield self.usage[slot, begin:end]
 
     def told_anew(self, slots: IntArray, tell: Callable[[IntArray, FloatArray], IntArray]) -> IntArray:
-        """Label all rows of these again, oldest first; returns the labels of the newest, int64 (m,)."""
-        labels = np.full(len(slots), UNKNOWN_PHASE, np.int64)
-        for back in range(self.width, 0, -1):
-            places = self.end[slots] - back
-            labels = tell(slots, self.usage[slots, places])
-            self.labels[slots, places] = labels
-        return labels
+        """Label all rows of these again, oldest first; returns the labels of the newest, int64 (m,).
+
+        Where `tell` fails the labels stay as they were.
+        """
+        places = self.end[slots] - np.arange(self.width, 0, -1)[:, np.newaxis]
+        labels = np.array([tell(slots, self.usage[slots, of_each]) for of_each in places])
+        self.labels[slots, places] = labels
+        newest: IntArray = labels[-1]
+        return newest

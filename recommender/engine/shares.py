@@ -237,7 +237,9 @@ class Shares:
             return RunsOfClass()
         of, made = self._made.get(runs, (None, RunsOfClass()))
         if of is not runs.runs:
-            made = RunsOfClass([stages_of(run.step_s, run.levels[:, CPU].tolist()) for run in runs.runs])
+            made = RunsOfClass(
+                [stages_of(run.step_s, run.levels[:, CPU].tolist(), run.used_core_s) for run in runs.runs]
+            )
             self._made[runs] = runs.runs, made
         return made
 

@@ -12,6 +12,9 @@ from recommender.errors import BadArtifact, BadInput, Misuse
 from recommender.kernels.crbm_layout import Floats, Parameters
 from recommender.kernels.windows import Ints
 
+MOST_DELAY = 64
+"""Samples: a code that comes later tells nothing of now, and the rows of it are kept for each live container."""
+
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -20,7 +23,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     within = {
         "n_hidden": options["n_hidden"] >= 1,
         "lag": options["lag"] >= 1,
-        "delay": options["delay"] >= 0,
+        "delay": 0 <= options["delay"] <= MOST_DELAY,
         "cd_steps": options["cd_steps"] >= 1,
         "learning_rate": options["learning_rate"] > 0,
         "hidden_states": options["hidden_states"] in ("mean", "sampled"),
@@ -60,7 +63,7 @@ def checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tu
 
 def checked_parameters(arrays: Sequence[NDArray[Any]], lag: int, delay: int, dtype: DTypeLike) -> Parameters:
     """W, A, B and both biases, copied as `dtype`, or `BadArtifact` where they do not make an encoder."""
-    if np.dtype(dtype) not in FLOATS or lag < 1 or delay < 0:
+    if np.dtype(dtype) not in FLOATS or lag < 1 or not 0 <= delay <= MOST_DELAY:
         raise BadArtifact(f"an encoder of {np.dtype(dtype)}, lag {lag}, delay {delay} does not exist. Train it again.")
     if any(a.dtype.kind not in "fiu" or not np.isfinite(a).all() for a in arrays):
         raise BadArtifact("the encoder's parameters hold something that is no finite number. Train it again.")

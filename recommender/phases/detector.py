@@ -21,7 +21,10 @@ CANDIDATE_PHASES = tuple(range(3, 13))
 """Values of k that `phases="auto"` tries. Two phases tell idle from busy and nothing more; the paper found 5."""
 
 HELD_OUT_SHARE = 0.25
-"""Containers kept out of clustering while k is chosen."""
+"""Of the codes, kept out of clustering with their containers while k is chosen; twice as many at the most."""
+
+LEAST_CONTAINERS = 4
+"""With fewer none is kept out."""
 
 CODE_SAMPLE = 20_000
 """Windows that k-means sees at the most: centres of ten dimensions do not move with more, the time does."""
@@ -118,17 +121,24 @@ class PhaseDetector:
         Raises
         ------
         BadArtifact
-            An array is missing or its shape does not fit the others.
+            An array is missing, not finite, or its shape does not fit the others.
         """
         try:
             encoder = ConditionalRBM.from_state(
                 {name.removeprefix("crbm."): a for name, a in state.items() if name.startswith("crbm.")}
             )
-            detector = cls(
-                tuple(features), state["scaler.mean"], state["scaler.scale"], encoder, PhaseCentres.from_state(state)
-            )
+            numbers = {
+                name: np.asarray(a, np.float64, order="C")
+                for name, a in state.items()
+                if name.startswith(("scaler.", "centres."))
+            }
+            mean, scale, centres = numbers["scaler.mean"], numbers["scaler.scale"], PhaseCentres.from_state(numbers)
+            detector = cls(tuple(features), mean, scale, encoder, centres)
         except KeyError as error:
             raise BadArtifact(f"the model lacks the array {error}. Train it again.") from error
+        for name, array in numbers.items():  # a model need not say how far its phases reach
+            if not (array >= 0.0 if name == "centres.reach" else np.isfinite(array)).all():
+                raise BadArtifact(f"the model's array {name} holds what is no finite number. Train it again.")
         n = len(detector.features)
         shapes_fit = (
             detector.mean.shape == detector.scale.shape == (n,)
@@ -194,9 +204,7 @@ def fit_detector(
     count = None
     k = options.phases
     if k is None:
-        held_out = rng.permutation(len(series))[owners] < max(1, round(HELD_OUT_SHARE * len(series)))
-        if len(series) < 4:  # too few containers to keep one out: judge on alternate windows instead
-            held_out = np.arange(len(owners)) % 4 == 0
+        held_out = _held_out(owners, rng.permutation(len(series)))
         count = choose_k(codes, outcomes, held_out, CANDIDATE_PHASES, options.seed)
         k = count.k
     if progress is not None:
@@ -263,6 +271,19 @@ def _coded(
         parts.append((codes[at], at, coming_peaks(one.usage, cycle_samples)[at], np.full(len(at), owner)))
     codes, ages, outcomes, owners = (np.concatenate(column) for column in zip(*parts, strict=True))
     return codes, ages, outcomes, owners
+
+
+def _held_out(owners: IntArray, ranks: IntArray) -> BoolArray:
+    """Which codes to judge k on, bool (n,): containers in the order of their ranks; alternate codes where none fit."""
+    counts, out, held = np.bincount(owners, minlength=len(ranks)), np.zeros(len(ranks), bool), 0
+    wanted = HELD_OUT_SHARE * len(owners)
+    for container in np.argsort(ranks).tolist():
+        if held < wanted and held + counts[container] <= 2.0 * wanted:
+            out[container], held = True, held + counts[container]
+    held_out: BoolArray = out[owners]
+    if held < wanted or len(ranks) < LEAST_CONTAINERS:
+        held_out = np.arange(len(owners)) % round(1.0 / HELD_OUT_SHARE) == 0
+    return held_out
 
 
 def _no_centres(hidden: int) -> PhaseCentres:

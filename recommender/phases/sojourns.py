@@ -170,7 +170,11 @@ class Sojourns:
         counts = cls.empty(phases)
         for field in fields(cls):
             kept = arrays.get(field.name)
-            if kept is None or kept.shape != getattr(counts, field.name).shape or not (kept >= 0).all():
+            if (
+                kept is None
+                or kept.shape != getattr(counts, field.name).shape
+                or not (np.isfinite(kept) & (kept >= 0)).all()
+            ):
                 raise BadArtifact(f"the model's visits: {field.name} does not fit {phases} phases. Train it again.")
             setattr(counts, field.name, kept.astype(np.float64))
         return counts

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recommender.errors import BadArtifact
 from recommender.phases.features import USAGE_FEATURES, feature_matrix
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, UsageSeries
 from recommender.units import format_cpu, format_memory
@@ -85,9 +86,20 @@ class PhaseStatistics:
         return {f"phases.{name}": getattr(self, name) for name in ARRAYS}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str]) -> PhaseStatistics:
-        """The statistics that `to_state` wrote."""
-        return cls(tuple(features), *(state[f"phases.{name}"] for name in ARRAYS))
+    def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str], phases: int) -> PhaseStatistics:
+        """The statistics that `to_state` wrote, of so many phases.
+
+        Raises
+        ------
+        BadArtifact
+            An array does not fit.
+        """
+        statistics = cls(tuple(features), *(state[f"phases.{name}"] for name in ARRAYS))
+        shapes = [(phases, 2)] * 2 + [(phases, len(features))] * 2 + [(phases,)] * 2
+        for name, shape in zip(ARRAYS, shapes, strict=True):
+            if getattr(statistics, name).shape != shape:
+                raise BadArtifact(f"the model's statistics: {name} does not fit {phases} phases. Train it again.")
+        return statistics
 
 
 def phase_statistics(

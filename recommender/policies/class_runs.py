@@ -13,7 +13,7 @@ That is for CPU. Memory that is missed kills: what the runs promise of it is tol
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -175,7 +175,10 @@ class ClassRuns:
             levels[number, known] = run.levels[at[known]]
         running = ~np.isnan(levels[:, :, CPU])
         cpu = np.where(running, levels[:, :, CPU], 0.0).sum(axis=0) / np.maximum(running.sum(axis=0), 1)
-        return DemandCurve(float(step_s), np.column_stack([cpu, np.nanmax(levels[:, :, MEMORY], axis=0)]))
+        wanted_core_s = sum(float(run.levels[:, CPU].sum()) * run.step_s for run in self.runs)
+        used = sum(run.used_core_s for run in self.runs) / wanted_core_s if wanted_core_s else 0.0
+        levels = np.column_stack([cpu, np.nanmax(levels[:, :, MEMORY], axis=0)])
+        return DemandCurve(float(step_s), levels, used * float(cpu.mean()))
 
 
 class _Known(NamedTuple):
@@ -205,12 +208,12 @@ def without_gaps(run: DemandCurve) -> DemandCurve:
     if len(seen) == len(run.levels):
         return run
     if not len(seen):
-        return DemandCurve(run.step_s, np.zeros((len(run.levels), 2), np.float32))
+        return replace(run, levels=np.zeros((len(run.levels), 2), np.float32))
     places = np.arange(len(run.levels))
     before = seen[np.maximum(np.searchsorted(seen, places, side="right") - 1, 0)]
     after = seen[np.minimum(np.searchsorted(seen, places), len(seen) - 1)]
     memory = np.maximum(run.levels[before, MEMORY], run.levels[after, MEMORY])
-    return DemandCurve(run.step_s, np.column_stack([run.levels[after, CPU], memory]))
+    return replace(run, levels=np.column_stack([run.levels[after, CPU], memory]))
 
 
 def _points_of(run: DemandCurve, seen_s: float | None = None) -> NDArray[np.float32]:

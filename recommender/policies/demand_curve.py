@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.records import FloatArray, IntArray
+from recommender.records import CPU, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
 POINTS = 240
@@ -23,17 +24,31 @@ class DemandCurve:
     step_s
         Width of a bucket in seconds.
     levels
-        float32 (n, 2), n up to `POINTS`: the largest use in each bucket since the start, cores and bytes; NaN where
-        nothing was seen.
+        float32 (n, 2), n up to `POINTS`: the most that was wanted in each bucket since the start, cores and bytes; NaN
+        where nothing was seen.
+    used_cores
+        What was used on average, which is less; NaN where a version before did not keep it.
     """
 
     step_s: float
     levels: NDArray[np.float32]
+    used_cores: float = math.nan
 
     @property
     def duration_s(self) -> float:
         """How long it is."""
         return self.step_s * len(self.levels)
+
+    @property
+    def mean_cores(self) -> float:
+        """What was used on average; by what was wanted where no better is known."""
+        seen = self.levels[~np.isnan(self.levels[:, CPU]), CPU]
+        return float(seen.mean(dtype=np.float64)) if math.isnan(self.used_cores) and len(seen) else self.used_cores
+
+    @property
+    def used_core_s(self) -> float:
+        """CPU time used from the start to the end of it."""
+        return self.mean_cores * self.duration_s
 
 
 class CurveRecorder(SlotArrays):
@@ -48,12 +63,15 @@ class CurveRecorder(SlotArrays):
     levels: NDArray[np.float32]
     width: IntArray
     length: IntArray
+    used_cores: FloatArray
+    samples: IntArray
 
     def __init__(self, step_s: float, slots: int = 0) -> None:
         self.step_s = step_s
-        super().__init__({"levels": np.full((POINTS, 2), np.nan, np.float32), "width": 1, "length": 0}, slots)
+        nothing = np.full((POINTS, 2), np.nan, np.float32)
+        super().__init__({"levels": nothing, "width": 1, "length": 0, "used_cores": 0.0, "samples": 0}, slots)
 
-    def observe(self, slots: IntArray, positions: IntArray, usage: FloatArray) -> None:
+    def observe(self, slots: IntArray, positions: IntArray, wanted: FloatArray, used_cores: FloatArray) -> None:
         """Take in one sample of each container.
 
         Parameters
@@ -62,18 +80,23 @@ class CurveRecorder(SlotArrays):
             int64 (m,), each at most once.
         positions
             int64 (m,): steps of the grid since the container started.
-        usage
+        wanted
             float64 (m, 2): cores and bytes.
+        used_cores
+            float64 (m,): what was used, where that was all it could have.
         """
         while (far := positions // self.width[slots] >= POINTS).any():
             self._widen(slots[far])
         buckets = positions // self.width[slots]
-        self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], usage)
+        self.levels[slots, buckets] = np.fmax(self.levels[slots, buckets], wanted)
         self.length[slots] = np.maximum(self.length[slots], buckets + 1)
+        self.samples[slots] += 1
+        self.used_cores[slots] += (used_cores - self.used_cores[slots]) / self.samples[slots]
 
     def curve(self, slot: int) -> DemandCurve:
         """What a container used so far; a copy."""
-        return DemandCurve(float(self.step_s * self.width[slot]), self.levels[slot, : self.length[slot]].copy())
+        levels, used_cores = self.levels[slot, : self.length[slot]].copy(), float(self.used_cores[slot])
+        return DemandCurve(float(self.step_s * self.width[slot]), levels, used_cores)
 
     def peaks(self) -> FloatArray:
         """float64 (slots, 2): the largest use of each so far; NaN where nothing was seen."""
@@ -86,6 +109,8 @@ class CurveRecorder(SlotArrays):
         if width >= 1 and width == int(width) and len(curve.levels) <= POINTS:
             self.width[slot], self.length[slot] = int(width), len(curve.levels)
             self.levels[slot, : len(curve.levels)] = curve.levels
+            self.samples[slot] = int(width) * np.count_nonzero(~np.isnan(curve.levels[:, CPU]))
+            self.used_cores[slot] = np.nan_to_num(curve.mean_cores)
 
     def _widen(self, slots: IntArray) -> None:
         """Two buckets become one."""

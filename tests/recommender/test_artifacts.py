@@ -81,7 +81,10 @@ def damage(folder: Path, how: str) -> None:
         manifest.write_bytes(orjson.dumps({**facts, "schema": artifacts.SCHEMA + 1}))
     elif how == "another array's checksum":
         facts["arrays"]["w"]["sha256"] = "0" * 64
+        del facts[artifacts.SUM]
         manifest.write_bytes(orjson.dumps(facts))
+    elif how == "a fact changed":
+        manifest.write_bytes(orjson.dumps({**facts, "lag": 4}))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +98,7 @@ def damage(folder: Path, how: str) -> None:
         ("not our manifest", "not the manifest of a Phasewise model"),
         ("newer", "newer Phasewise"),
         ("another array's checksum", "does not describe the arrays"),
+        ("a fact changed", "changed by hand"),
     ],
 )
 def test_a_damaged_model_is_refused_with_its_file_and_a_remedy(folder: Path, how: str, message: str) -> None:
@@ -103,6 +107,14 @@ def test_a_damaged_model_is_refused_with_its_file_and_a_remedy(folder: Path, how
         artifacts.load(folder)
     assert "model" in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_manifest_of_a_version_before_has_no_checksum_and_is_read(folder: Path) -> None:
+    manifest = folder / artifacts.MANIFEST
+    facts = orjson.loads(manifest.read_bytes())
+    del facts[artifacts.SUM]
+    manifest.write_bytes(orjson.dumps(facts))
+    assert artifacts.load(folder)[1]["lag"] == 3
 
 
 def test_pickled_objects_are_refused_unread(tmp_path: Path) -> None:

@@ -152,11 +152,10 @@ def _pods(state: VpaState, engine: Engine) -> list[Json]:
 
 def _mean_use(slot: int, fleet: Fleet) -> Json:
     """Since when a container runs, and the cores that it has used on average: how much of its work is done."""
-    levels = fleet.curves.curve(slot).levels[:, CPU]
-    if np.isnan(levels).all():
+    if not fleet.curves.samples[slot]:
         return {}
     started_s = float(fleet.arrays.start_cell[slot]) * fleet.step_s
-    return {"startedAt": moment(started_s), "meanCpuCores": round(float(np.nanmean(levels)), 3)}
+    return {"startedAt": moment(started_s), "meanCpuCores": round(float(fleet.curves.used_cores[slot]), 3)}
 
 
 def _known(amount: float) -> float:

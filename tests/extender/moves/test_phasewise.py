@@ -172,6 +172,8 @@ def test_profiles_tell_what_a_class_takes_and_what_its_pods_used() -> None:
     told = read_told({**whole, "spec": {"class": True}})
     assert told.run == [Stage(0.1, 0.01), Stage(10.0, 1.0), Stage(30.0, 3.0)]
     assert {uid: rate.cpu_cores for uid, rate in told.rates.items()} == {"u": 0.5}
+    demand["usedCoreSeconds"] = 20.05
+    assert [stage.core_s for stage in read_told({**whole, "spec": {"class": True}}).run] == pytest.approx([0.05, 5, 15])
     assert read_told(whole).run == ()
     odd = [{"name": "main", "demand": {"stepSeconds": 10, "cpuCores": cores}} for cores in ([1.0, "x"], "curve", [])]
     assert read_told({**whole, "spec": {"class": True}, "status": {"containers": odd}}).run == ()

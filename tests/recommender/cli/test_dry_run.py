@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import orjson
 import pandas as pd
 import pytest
 
+from recommender import model as models
 from recommender.policies.registry import REGISTRY
 from recommender.simulate.rows import ROWS
 from tests.fakes.command_line import Ended
@@ -88,6 +90,38 @@ def test_without_a_model_it_is_cross_fitted_and_says_so(phasewise: Phasewise, tm
     simulated(0, containers=3).to_csv(tmp_path / "three.csv", index=False)  # three models to train
     report = figures(phasewise("dry-run", tmp_path / "three.csv", *CYCLE, "--json", "-"))
     assert "3 folds" in report["model"]["origin"]
+
+
+def test_a_model_that_is_judged_on_what_it_was_trained_on_is_told_of_everywhere(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    page, words = tmp_path / "r.html", "was trained on 2 of the 3 containers"
+    data = pd.read_csv(runs_csv)
+    data = data[data.container.isin(["job-00", "job-01", "job-02"])].replace("job-02", "another")
+    data.to_parquet(tmp_path / "part.parquet")
+    options = ("--model", model_folder, *CYCLE, "--policies", "static,phase.rules")
+    ended = phasewise("dry-run", tmp_path / "part.parquet", *options, "--html", page, "--json", tmp_path / "r.json")
+    report = orjson.loads((tmp_path / "r.json").read_bytes())
+    assert report["model"]["seen_in_training"] == 2
+    assert words in " ".join(ended.out.split()) and words in " ".join(report["notes"]) and words in page.read_text()
+    assert "nothing it had been fitted on" not in page.read_text()
+
+    data.assign(timestamp=data.timestamp + 86_400).to_parquet(tmp_path / "later.parquet")
+    ended = phasewise("dry-run", tmp_path / "later.parquet", *options, "--html", page)
+    assert "was trained on" not in ended.out
+    assert "nothing it had been fitted on" in page.read_text()
+
+
+def test_of_a_model_that_does_not_tell_its_containers_only_the_very_same_data_are_known_again(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    replace(models.load(model_folder), trained_on=None).save(tmp_path / "before")
+    data = pd.read_csv(runs_csv)
+    data[data.container < "job-07"].to_csv(tmp_path / "part.csv", index=False)
+    options = ("--model", tmp_path / "before", *CYCLE, "--policies", "static", "--json", "-")
+    same, other = (figures(phasewise("dry-run", path, *options)) for path in (runs_csv, tmp_path / "part.csv"))
+    assert (same["model"]["seen_in_training"], other["model"]["seen_in_training"]) == (14, None)
+    assert any("does not tell" in note for note in other["notes"])
 
 
 @pytest.mark.option("phasewise dry-run", "--decisions", "--json")

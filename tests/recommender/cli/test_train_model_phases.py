@@ -67,7 +67,9 @@ def test_showing_a_model_says_what_each_phase_looks_like(phasewise: Phasewise, m
     assert ended.code == 0
     assert "5 phases" in ended.out
     assert "memory around" in " ".join(ended.out.split())
+    assert "price of a violation: learned" in ended.out, "although there are runs of two workloads only"
     facts = json.loads(phasewise("model", "show", model_folder, "--json").out)
+    assert facts["training"]["priced"] is True
     assert [phase["phase"] for phase in facts["phases"]] == [0, 1, 2, 3, 4]
     assert sum(phase["share"] for phase in facts["phases"]) == pytest.approx(1.0)
 
@@ -89,7 +91,15 @@ def test_splitting_appends_numbers_and_leaves_the_others(
     others = (old != 3) & (old >= 0)
     assert (new[others] == old[others]).all()
     assert set(new[old == 3]) <= {3, 5, -1}
-    assert phasewise("dry-run", runs_csv, "--model", split, "--cycle-samples", 10).code == 0
+    ended = phasewise("dry-run", runs_csv, "--model", split, "--cycle-samples", 10)
+    assert ended.code == 0 and "was trained on 14 of the 14" in " ".join(ended.out.split())
+
+
+def test_training_on_too_few_runs_for_a_price_says_so(phasewise: Phasewise, tmp_path: Path) -> None:
+    simulated(0, containers=2).to_csv(tmp_path / "two.csv", index=False)
+    ended = phasewise("train", tmp_path / "two.csv", "-o", tmp_path / "m", *MODEL_OPTIONS)
+    assert "price of a violation is assumed" in ended.err
+    assert "price of a violation: assumed" in phasewise("model", "show", tmp_path / "m").out
 
 
 def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +42,18 @@ def test_a_class_profile_shows_its_demand_and_is_small_enough_whatever_the_runs(
     before, after = (one.runs(KEY, "main").memory.bounds(0.01) for one in (classes, again))
     assert before.peak_bytes <= after.peak_bytes <= before.peak_bytes * 1.001
     np.testing.assert_allclose(after.rises, before.rises, rtol=1e-3)
+
+
+def test_what_a_run_of_a_class_used_is_told_and_kept_beside_what_it_wanted() -> None:
+    classes, again = Classes(), Classes()
+    for used_cores in (0.25, math.nan):  # what the second one used was not kept, so it is what it wanted
+        classes.learn(KEY, "main", replace(CURVE, used_cores=used_cores), MEMORY, 30.0, now_s=1.0)
+    status = classes.status(KEY)
+    again.load(KEY, status["state"], 1.0)
+    for told in (status, again.status(KEY)):
+        demand = told["containers"][0]["demand"]
+        assert demand["cpuCores"] == [0.5, 1.0, 0.25]
+        assert demand["usedCoreSeconds"] == pytest.approx((7.5 + 17.5) / 2, abs=1e-3)
 
 
 def test_runs_that_ended_before_the_profile_could_be_read_are_kept_beside_what_it_holds() -> None:

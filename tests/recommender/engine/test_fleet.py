@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,14 +16,19 @@ from recommender.engine.keeping import keep, pack, restore, unpack
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
 from recommender.engine.seen import Samples
+from recommender.engine.tally import Report
+from recommender.errors import BadInput
 from recommender.kernels.plan_arrays import BLOCKS
+from recommender.model import PhaseModel
+from recommender.phases.detector import DetectorOptions
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.phase_demand import AS_IT_COMES
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES
-from recommender.records import CPU, Block, Sample, UsageSeries
+from recommender.records import CPU, UNKNOWN_PHASE, Block, Sample, UsageSeries
+from recommender.training import TrainingOptions, with_forecasts
 from tests.fakes.records import MODEL
 
 CYCLE = 30
@@ -317,6 +324,58 @@ def test_a_plan_kept_of_cpu_and_memory_by_a_version_before_is_made_anew_from_the
     assert after.arrays.samples[slot] == 60
     feed(after, A, walk(10, 1), start_s=60.0)
     assert after.decide([after.members[A]], 61.0) == 1
+
+
+def of_three_phases() -> PhaseModel:
+    """A model of the first phases of another one."""
+    centres = MODEL.detector.centres
+    detector = replace(MODEL.detector, centres=replace(centres, root=centres.root[:3], reach=centres.reach[:3]))
+    lesson = UsageSeries("main", np.arange(300), 1.0, walk(11, 300))
+    return with_forecasts(detector, [lesson], TrainingOptions(DetectorOptions(detector.features)), {})
+
+
+def test_under_a_model_of_fewer_phases_no_phase_of_the_one_before_is_named_and_what_was_foretold_is_counted() -> None:
+    fleet, fewer = Fleet(MODEL, 1.0, CYCLE, introduce), of_three_phases()
+    feed(fleet, A, walk(9, 60))
+    slot, last = fleet.members[A].slot, MODEL.detector.n_phases - 1
+    fleet.arrays.phase[slot] = fewer.detector.trace(UsageSeries("main", np.arange(60), 1.0, walk(9, 60))).labels[-1]
+    fleet.arrays.previous_phase[slot] = last
+    fleet.adopt(fewer)
+    assert fleet.arrays.previous_phase[slot] == UNKNOWN_PHASE
+    report, seen = Report(), 0
+    for at, row in enumerate(walk(10, 200)):
+        feed(fleet, A, row[np.newaxis], start_s=60.0 + at)
+        report.changed(fleet.changes, fewer.graph)
+        seen += len(fleet.changes)
+    assert report.forecast_hits + report.forecast_misses == seen > 0
+
+
+def test_a_container_kept_under_a_model_of_more_phases_goes_on_in_phases_of_the_present_one() -> None:
+    before, after = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(of_three_phases(), 1.0, CYCLE, introduce)
+    feed(before, A, walk(9, 60))
+    before.arrays.phase[:] = before.arrays.previous_phase[:] = MODEL.detector.n_phases - 1
+    for origin in ("another", after.model.origin):
+        kept = keep(before, before.members[A]) | {"model": origin}
+        feed(after, A, walk(9, 60)[-1:], start_s=59.0)
+        restore(after, after.members[A], unpack(pack(kept), "it"))
+        slot = after.members[A].slot
+        assert after.arrays.phase[slot] == after.tracker.state.label[slot] < 3
+        assert after.arrays.previous_phase[slot] == UNKNOWN_PHASE
+        after.remove([A])
+
+
+def test_under_a_model_that_fails_on_what_is_kept_the_old_one_goes_on() -> None:
+    fleet, alone = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(MODEL, 1.0, CYCLE, introduce)
+    feed(fleet, A, usage := walk(9, 60))
+    feed(alone, A, usage)
+    broken = replace(MODEL, detector=replace(MODEL.detector, mean=MODEL.detector.mean * np.nan))
+    with pytest.raises(BadInput):
+        fleet.adopt(broken)
+    assert fleet.model is MODEL
+    for one in (fleet, alone):
+        feed(one, A, walk(10, 40), start_s=60.0)
+        one.decide(one.due(100.0), 100.0)
+    np.testing.assert_array_equal(fleet.arrays.wanted, alone.arrays.wanted)
 
 
 def test_a_container_that_goes_leaves_its_whole_history() -> None:

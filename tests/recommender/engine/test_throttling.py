@@ -59,6 +59,7 @@ def test_what_a_limit_cuts_off_is_learned_as_more_than_was_used() -> None:
     assert fleet.curves.curve(slot).levels[:, CPU] == pytest.approx([0.1, 0.5, 0.75, 0.75, 0.1, 0.5])
     assert fleet.rows.latest(slot, 6)[0][:, CPU].tolist() == [0.1, 0.5, 0.5, 0.5, 0.1, 0.5], "phases see what was used"
     assert fleet.arrays.used[slot, CPU] == 0.5
+    assert fleet.curves.curve(slot).used_core_s == pytest.approx(2.2), "the work that was done is what was used"
     assert fleet.past.first_cores[slot] == pytest.approx(0.5), "of the stage that it is in"
     assert fleet.arrays.throttled[slot] == 1
     fleet.begin_anew(fleet.members[A], 5.5)

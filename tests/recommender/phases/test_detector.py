@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from recommender import model
 from recommender.errors import BadArtifact, NotEnoughData
+from recommender.phases import detector as detecting
 from recommender.phases.detector import DetectorOptions, PhaseDetector, coming_peaks, fit_detector
 from recommender.phases.features import USAGE_FEATURES
-from recommender.phases.kmeans import Split
-from recommender.records import FloatArray, UsageSeries
+from recommender.phases.kmeans import PhaseCount, Split, choose_k
+from recommender.records import BoolArray, FloatArray, UsageSeries
 
 MIB = float(1 << 20)
 STAGES = ((12, 0.1, 200 * MIB), (20, 1.0, 800 * MIB), (40, 3.0, 900 * MIB))
@@ -87,6 +89,29 @@ def test_a_series_that_begins_with_a_gap_is_unknown_until_its_first_sample(detec
     labels = detector.trace(with_gap(job(np.random.default_rng(2), "late"), 0, 5)).labels
     assert (labels[:5] == -1).all()
     assert labels[5:8].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("order", range(4))
+@pytest.mark.parametrize("services", [3, 1], ids=["three long ones", "one that is nearly all"])
+def test_the_number_of_phases_is_chosen_whoever_is_long_and_whoever_is_short(
+    order: int, services: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job of six samples beside services of hundreds hardly one window is drawn."""
+    monkeypatch.setattr(detecting, "CODE_SAMPLE", 150)
+    judged: list[tuple[int, int]] = []
+
+    def noted(codes: FloatArray, outcomes: FloatArray, held_out: BoolArray, *others: Any) -> PhaseCount:
+        judged.append((int(held_out.sum()), len(codes)))
+        return choose_k(codes, outcomes, held_out, *others)
+
+    monkeypatch.setattr(detecting, "choose_k", noted)
+    rng = np.random.default_rng(0)
+    long = [np.concatenate([job(rng, "part").usage] * 10) for _ in range(services)]
+    usages = [*long, *(job(rng, "short").usage[:6] for _ in range(4 - services))]
+    series = [UsageSeries(f"c{n}", np.arange(len(usage)), 1.0, usage) for n, usage in enumerate(usages)]
+    fit_detector(series, DetectorOptions(USAGE_FEATURES, updates=20_000, seed=order), cycle_samples=10)
+    ((held, of),) = judged
+    assert 0.24 * of <= held <= 0.5 * of
 
 
 def test_the_same_data_and_seed_give_the_same_detector_to_the_bit() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender.policies.demand_curve import POINTS, CurveRecorder
+from recommender.policies.demand_curve import POINTS, CurveRecorder, DemandCurve
 
 ONE = np.array([0])
 
@@ -20,7 +21,7 @@ def recorder() -> CurveRecorder:
 def test_samples_stand_at_their_time_since_the_start_and_what_was_not_seen_is_nothing() -> None:
     curves = recorder()
     for position, cores in ((2, 0.5), (4, 1.0)):
-        curves.observe(ONE, np.array([position]), np.array([[cores, 1e9]]))
+        curves.observe(ONE, np.array([position]), np.array([[cores, 1e9]]), np.array([cores]))
     curve = curves.curve(0)
     assert (curve.step_s, curve.duration_s) == (5.0, 25.0)
     np.testing.assert_array_equal(curve.levels[:, 0], np.float32([np.nan, np.nan, 0.5, np.nan, 1.0]))
@@ -29,7 +30,8 @@ def test_samples_stand_at_their_time_since_the_start_and_what_was_not_seen_is_no
 def test_a_run_longer_than_its_places_gets_buckets_of_twice_the_width_that_show_the_larger_use() -> None:
     curves = recorder()
     for position in range(POINTS + 1):
-        curves.observe(ONE, np.array([position]), np.array([[float(position % 7), 1e9]]))
+        cores = float(position % 7)
+        curves.observe(ONE, np.array([position]), np.array([[cores, 1e9]]), np.array([cores]))
     curve = curves.curve(0)
     assert (curve.step_s, len(curve.levels)) == (10.0, POINTS // 2 + 1)
     assert curve.levels[:4, 0].tolist() == [1.0, 3.0, 5.0, 6.0]
@@ -40,7 +42,7 @@ def test_a_run_longer_than_its_places_gets_buckets_of_twice_the_width_that_show_
 def test_however_long_a_run_its_largest_use_is_never_lost(used: list[float]) -> None:
     curves = recorder()
     for position, cores in enumerate(used):
-        curves.observe(ONE, np.array([position]), np.array([[cores, 0.0]]))
+        curves.observe(ONE, np.array([position]), np.array([[cores, 0.0]]), np.array([cores]))
     curve = curves.curve(0)
     assert len(curve.levels) <= POINTS
     assert curve.levels[:, 0].max() == np.float32(max(used))
@@ -51,7 +53,7 @@ def test_however_long_a_run_its_largest_use_is_never_lost(used: list[float]) -> 
 
 def test_another_in_the_same_place_starts_with_nothing_and_the_neighbour_is_not_disturbed() -> None:
     curves = recorder()
-    curves.observe(np.array([0, 1]), np.array([0, 0]), np.array([[1.0, 1.0], [2.0, 2.0]]))
+    curves.observe(np.array([0, 1]), np.array([0, 0]), np.array([[1.0, 1.0], [2.0, 2.0]]), np.array([1.0, 2.0]))
     curves.reset(0)
     assert len(curves.curve(0).levels) == 0
     assert curves.curve(1).levels.tolist() == [[2.0, 2.0]]
@@ -60,12 +62,32 @@ def test_another_in_the_same_place_starts_with_nothing_and_the_neighbour_is_not_
 def test_a_curve_that_was_kept_is_gone_on_with_and_one_of_another_grid_is_left_out() -> None:
     before, after, other = recorder(), recorder(), CurveRecorder(7.0)
     for position in range(2 * POINTS):
-        before.observe(ONE, np.array([position]), np.array([[1.0, 1.0]]))
+        before.observe(ONE, np.array([position]), np.array([[1.0, 1.0]]), np.array([1.0]))
     kept = before.curve(0)
     after.restore(0, kept)
     for curves in (before, after):
-        curves.observe(ONE, np.array([2 * POINTS]), np.array([[3.0, 1.0]]))
+        curves.observe(ONE, np.array([2 * POINTS]), np.array([[3.0, 1.0]]), np.array([3.0]))
     np.testing.assert_array_equal(after.curve(0).levels, before.curve(0).levels)
+    assert after.curve(0).used_cores == pytest.approx(before.curve(0).used_cores)
     other.grow(1)
     other.restore(0, kept)
     assert len(other.curve(0).levels) == 0
+
+
+def test_what_was_used_is_known_whatever_was_wanted_and_however_wide_the_buckets_are() -> None:
+    curves, used_core_s = recorder(), []
+    for position in range(2 * POINTS + 2):
+        cores = float(position % 2)
+        curves.observe(ONE, np.array([position]), np.array([[3.0 * cores, 1e9]]), np.array([cores]))
+        used_core_s.append(curves.curve(0).used_core_s)
+    assert curves.curve(0).mean_cores == pytest.approx(0.5)
+    assert max(np.abs(np.diff(used_core_s))) <= 2 * 20.0, "at the most the width of a bucket, of which half is used"
+
+
+def test_a_curve_of_a_version_before_goes_by_what_it_shows() -> None:
+    curves = recorder()
+    kept = DemandCurve(5.0, np.float32([[1.0, 1.0], [np.nan, np.nan], [2.0, 1.0]]))
+    assert (kept.mean_cores, kept.used_core_s) == (1.5, 22.5)
+    curves.restore(0, kept)
+    curves.observe(ONE, np.array([3]), np.array([[9.0, 1.0]]), np.array([3.0]))
+    assert curves.curve(0).used_cores == 2.0

@@ -27,7 +27,7 @@ from recommender.policies.phase_demand import (
     DemandModel,
 )
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
-from recommender.pricing import FOLDS, LEAST_SAMPLES, MOST_SAMPLES, LabelledRun, fit_demand, tried_on
+from recommender.pricing import FOLDS, LEAST_SAMPLES, MOST_SAMPLES, LabelledRun, fit_demand, is_priced, tried_on
 from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, BoolArray, FloatArray
 from tests.reference.demand import demands
 
@@ -351,6 +351,15 @@ def test_a_price_is_learned_on_runs_kept_out_and_a_stricter_target_has_a_higher_
     loose, strict = (demand.price(AS_IT_COMES, (share, share)) for share in (0.2, 0.05))
     assert (strict >= loose).all() and (strict > loose).any()
     assert demand.price(AS_IT_COMES, (0.0, 0.0)).tolist() == [PRICES[-1]] * 2, "no more than was tried"
+
+
+def test_a_price_is_learned_from_runs_of_one_workload_by_keeping_out_some_of_them() -> None:
+    generator = np.random.default_rng(1)
+    runs = [LabelledRun("train", usage_of(generator.lognormal(0, 0.5, 60)), np.zeros(60, np.int64)) for _ in range(6)]
+    assert is_priced(fit_demand(runs, 2, cycle_samples=20, lag=3)[0])
+    assert not is_priced(fit_demand(runs[: FOLDS - 1], 2, cycle_samples=20, lag=3)[0])
+    too_short = [replace(run, usage=run.usage[:4], labels=run.labels[:4]) for run in runs]
+    assert not is_priced(fit_demand(too_short, 2, cycle_samples=20, lag=3)[0])
 
 
 def test_prices_are_tried_on_all_runs_and_on_some_where_there_are_thousands() -> None:
