@@ -15,13 +15,13 @@ from extender.moves.board import Rate
 from extender.moves.job import MovingJob, read_job
 from extender.moves.record import ANNOTATION, MoveRecord, written
 from extender.pods.pod import PREFIX
-from extender.pods.reading import CLASS_PREFIX, categories_of
+from extender.pods.reading import categories_of
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import path_of
-from recommender.cluster.profiles import MOVE, PROFILES, class_profile_key
+from recommender.cluster.profiles import CLASS_PREFIX, MOVE, PROFILES, class_profile_key
 from recommender.cluster.watching.reflector import Reflector
 from recommender.contention.forecast import stages_of
 from recommender.contention.sharing import Stage

@@ -81,6 +81,9 @@ class Checkpoints:
         self._written_s: dict[ObjectKey, float] = {}
         self._first_s: dict[ObjectKey, float] = {}
         self._said: set[CheckpointKey] = set()
+        self._have: set[ObjectKey] = set()
+        self.listed_s = math.inf
+        """When all were listed last (unix seconds); infinite: not since others may have written some."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -97,6 +100,10 @@ class Checkpoints:
         for key, checkpoint in latest.items():
             self._known[key] = _Written(checkpoint.name, MADE_BY in checkpoint.labels)
         return list(latest.values())
+
+    def may_have(self, vpa: ObjectKey, created_s: float) -> bool:
+        """Whether there can be some of a VPA: one made since all were listed has those of its name alone."""
+        return vpa in self._have or not created_s > self.listed_s
 
     def _listed(self, *namespaces: str | None) -> Iterator[Checkpoint]:
         """The checkpoints of these namespaces; None stands for all."""
@@ -192,6 +199,7 @@ class Checkpoints:
                 self._say_once(key, f"the name {name} is another checkpoint's")
                 continue
             self._known[key] = _Written(name, labelled=True)
+            self._have.add(key.vpa)
             return
         raise Conflict(f"no name is free for the checkpoint of {key}", status=409)
 
@@ -258,8 +266,9 @@ class Checkpoints:
         covers
             Whether what lies in a namespace is our business.
         """
-        gone = []
-        for checkpoint in list(self._listed(self._namespace)):
+        gone, listed = [], list(self._listed(self._namespace))
+        self.listed_s, self._have = now_s, {checkpoint.key.vpa for checkpoint in listed}
+        for checkpoint in listed:
             vpa = checkpoint.key.vpa
             if vpa in ours:
                 unread = now_s - checkpoint.updated_s > CONTAINER_UNUSED_S

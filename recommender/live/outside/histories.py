@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Set
 
@@ -36,14 +37,25 @@ class Histories:
         self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
         self._known: dict[ObjectKey, dict[str, HistogramSession]] = {}
 
-    def load(self, fresh: Collection[ObjectKey], others: Collection[ObjectKey]) -> None:
-        """Read those of VPAs that have come, and keep those of others; broken ones are left out."""
+    def load(self, fresh: Mapping[ObjectKey, float], others: Collection[ObjectKey]) -> None:
+        """Read those of VPAs that have come, and keep those of others; broken ones are left out.
+
+        Parameters
+        ----------
+        fresh
+            When each was made, unix seconds.
+        """
         self._known = {vpa: past for vpa, past in self._known.items() if vpa in others}
-        for checkpoint in self._checkpoints.load(fresh):
+        asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_have(vpa, created_s)]
+        for checkpoint in self._checkpoints.load(asked) if asked else ():
             try:
                 self.adopt({checkpoint.key: session_of(checkpoint.status, str(checkpoint))})
             except BadInput as error:
                 log.warning("%s", error)
+
+    def forget_all(self) -> None:
+        """Somebody else may write checkpoints from now on."""
+        self._checkpoints.listed_s = math.inf
 
     def forget(self, vpa: ObjectKey) -> None:
         """It is gone, or another recommender's."""
