@@ -9,8 +9,7 @@ import yaml
 from extender.moves.book import BARRED
 from recommender.cluster.model_map import PUBLISHED_AT
 from recommender.cluster.profiles import MOVE, PROFILES
-from recommender.cluster.vpas.checkpoint_objects import MADE_BY
-from recommender.cluster.vpas.made import PROBLEM, WRITTEN
+from recommender.cluster.vpas.made import MADE_BY, PROBLEM, WRITTEN
 from recommender.cluster.workloads.workload_class import WORKLOAD_LABEL
 from recommender.live.auto.settings import AUTO, MODE, MODES
 from tests.manifests.reading import MANIFESTS, ROOT

@@ -20,8 +20,10 @@ from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
 from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.profiles import CLASS_PREFIX
-from recommender.cluster.vpas.checkpoint_objects import MADE_BY
 from recommender.cluster.workloads.ownership import Workload
+
+MADE_BY = "phasewise.dev/recommender"
+"""Label: the name of the recommender that made it."""
 
 WRITTEN = "phasewise.dev/written"
 """Annotation: the digest of what we wrote."""

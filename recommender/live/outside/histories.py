@@ -34,7 +34,7 @@ class Histories:
 
     def __init__(self, api: Api, scope: Scope, clock: Callable[[], float]) -> None:
         self._scope, self._clock = scope, clock
-        self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
+        self._checkpoints = Checkpoints(api, time.monotonic, scope.namespace)
         self._known: dict[ObjectKey, dict[str, HistogramSession]] = {}
 
     def load(self, fresh: Mapping[ObjectKey, float], others: Collection[ObjectKey]) -> None:

@@ -67,7 +67,7 @@ def test_into_a_namespace_that_goes_nothing_is_made_and_nothing_is_complained_of
         api.create(path_of(PODS, vpa.key.namespace), pod)
     assert refusal.value.status == 403
     assert ProfileWriter(api).write(vpa, {"model": "bundled"}, None) is False
-    checkpoints = Checkpoints(api, "phasewise", Clock(), vpa.key.namespace)
+    checkpoints = Checkpoints(api, Clock(), vpa.key.namespace)
     report = write(checkpoints, {vpa.key: {"main": status()}})
     assert (report.written, report.failed, report.problems) == (0, 0, [])
     assert stored(api, vpa.key.namespace) == {}
@@ -80,6 +80,6 @@ def test_in_a_namespace_that_is_gone_nothing_is_made_either(api: Api, cluster: C
     key = make_vpa(api, namespace, "job")
     gone = read_vpa(api.get(path_of(VPAS, *key)) | {"metadata": {"name": "job", "namespace": "never-was", "uid": "u"}})
     assert ProfileWriter(api).write(gone, {"model": "bundled"}, None) is False
-    report = write(Checkpoints(api, "phasewise", Clock(), "never-was"), {gone.key: {"main": status()}})
+    report = write(Checkpoints(api, Clock(), "never-was"), {gone.key: {"main": status()}})
     assert (report.written, report.failed) == (0, 0)
     VpaWriter(api, lambda: 1_787_400_000.0).publish(gone, [], {})
