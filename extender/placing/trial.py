@@ -12,7 +12,7 @@ import orjson
 
 from extender.placing.decisions import Decision, Decisions
 from extender.placing.placer import Placer
-from extender.pods.reading import owners_in, pod_reader, profile_reader, read_node
+from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.protocol.wire import Asked, read_asked
 from extender.settings import Settings
 from extender.view.state import ClusterState
@@ -43,7 +43,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self._workloads = Workloads()
-        self._read_pod = pod_reader(owners_in(self._workloads), self.settings.schedulers)
+        self._read_pod = pod_reader(self._workloads.above, self.settings.schedulers)
         self._read_profile = profile_reader(self.settings.grid)
         self.state = ClusterState(self.settings, time.time, time.monotonic)
 

@@ -15,17 +15,17 @@ from extender.pods.grid import Grid
 from extender.pods.groups import group_of
 from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
 from extender.reasons import THAT_PASS
-from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
+from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair
 from recommender.cluster.objects.pods import Pod as ClusterPod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES, amounts, extended_of, requests_of
 from recommender.cluster.profiles import CLASS_PREFIX
-from recommender.cluster.workloads.ownership import Workload, Workloads
 from recommender.cluster.workloads.workload_class import Owner, workload_class
 
 OwnersOf = Callable[[ClusterPod], Sequence[Owner]]
+"""The controllers above a pod, the nearest first."""
 
 GPU_KINDS = re.compile(r"accelerator|gpu\.(product|model)|gpu-(type|model|product)")
 """Labels of nodes by which pods choose a kind of GPU (of NVIDIA's and AMD's feature discovery, of clouds)."""
@@ -34,18 +34,6 @@ DATA_PREFIX = f"data.{PREFIX}"
 """`data.phasewise.dev/imagenet: "0.5"` on a node: half of the data set lies there."""
 
 CATEGORY_NUMBERS = {"progressing": 0, "watching": 1, "converged": 2, "pc": 0, "wc": 1, "cc": 2}
-
-
-def owners_in(workloads: Workloads) -> OwnersOf:
-    """The controllers above a pod, the nearest first; one that is not watched is stood for by its name."""
-
-    def owners(pod: ClusterPod) -> Sequence[Owner]:
-        return tuple(
-            known or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
-            for ref, known in workloads.chain(pod.key.namespace, pod.owner)
-        )
-
-    return owners
 
 
 def pod_reader(owners_of: OwnersOf, schedulers: frozenset[str]) -> Callable[[Mapping[str, Any]], Pod]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from extender.pods.pod import Node, Pod, Profile
-from extender.pods.reading import owners_in, pod_reader, profile_reader, read_node
+from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.rereading import Rereading
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
@@ -46,7 +46,7 @@ class ClusterCache:
     ) -> None:
         self._state, self._on_bound = state, on_bound
         workloads = Workloads()
-        self.read_pod = pod_reader(owners_in(workloads), settings.schedulers)
+        self.read_pod = pod_reader(workloads.above, settings.schedulers)
         self._profiles = Reflector(
             api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Conflict, NotFound
+from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.vpa import Vpa
@@ -101,14 +101,14 @@ class ProfileWriter:
         Raises
         ------
         ApiError
-            It could not be written; nothing was, as far as can be known.
+            It could not be written; nothing was, as far as can be known. `Invalid` where the name is a class's.
         """
         path = path_of(PROFILES, *vpa.key)
         try:
             if present is None:
                 self._create(vpa)
             elif present.owner_uid != vpa.uid:
-                self._api.patch(path, {"metadata": {"ownerReferences": [_owner(vpa)]}})
+                self._take_over(vpa)
             content = {"status": {**dict.fromkeys(HEADLINE), **status}}
             self._api.patch(f"{path}/status", content, metadata_only=True)
         except NotFound:  # deleted meanwhile; the next round sees that
@@ -130,7 +130,10 @@ class ProfileWriter:
             "metadata": {"name": name.name, "namespace": name.namespace},
             "spec": {"class": True},
         }
-        change = [{"op": "add", "path": "/status", "value": dict(status)}]
+        change: list[Mapping[str, Any]] = [
+            {"op": "test", "path": "/spec/class", "value": True},  # else it is that of a VPA
+            {"op": "add", "path": "/status", "value": dict(status)},
+        ]
         path = f"{path_of(PROFILES, *name)}/status"
         try:
             self._api.patch(path, change)
@@ -152,7 +155,19 @@ class ProfileWriter:
         try:
             self._api.create(path_of(PROFILES, vpa.key.namespace), body)
         except Conflict:  # it is there, and our view of it late
-            self._api.patch(path_of(PROFILES, *vpa.key), {"metadata": {"ownerReferences": [_owner(vpa)]}})
+            self._take_over(vpa)
+
+    def _take_over(self, vpa: Vpa) -> None:
+        """That of a VPA which had the name before; not that of a workload class."""
+        change: list[Mapping[str, Any]] = [
+            {"op": "test", "path": "/spec/class", "value": False},
+            {"op": "add", "path": "/metadata/ownerReferences", "value": [_owner(vpa)]},
+        ]
+        try:
+            self._api.patch(path_of(PROFILES, *vpa.key), change)
+        except Invalid as error:
+            said = f"the name is that of a workload class's profile: the VPA has none ({error})"
+            raise Invalid(said, status=error.status) from error
 
 
 def _owner(vpa: Vpa) -> dict[str, Any]:

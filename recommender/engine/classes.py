@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,9 @@ from recommender.units import BYTES_PER_MIB
 
 DAY_S = 86400.0
 
+MOST_CONTAINERS = 64
+"""Of a class, by name; of more nothing is kept, nor does its profile take them."""
+
 LEAST_SEEN = 2.0 / 3.0
 """A run of which less was seen is not kept: nobody knows what was missed."""
 
@@ -31,7 +36,8 @@ class Classes:
     def __init__(self) -> None:
         self._known: dict[WorkloadKey, dict[str, ClassRuns]] = {}
         self._used_s: dict[WorkloadKey, float] = {}
-        self.changed: set[WorkloadKey] = set()
+        self.changed: dict[WorkloadKey, None] = {}
+        """Those whose profiles tell something else, the longest waiting first."""
 
     def load(self, key: WorkloadKey, state: str, used_s: float) -> None:
         """Take in what a class profile keeps; runs that ended since come after it.
@@ -60,7 +66,10 @@ class Classes:
 
     def runs(self, key: WorkloadKey, container: str) -> ClassRuns:
         """The runs of a container of a class; more may be added to what is returned."""
-        return self._known.setdefault(key, {}).setdefault(container, ClassRuns())
+        of_class = self._known.setdefault(key, {})
+        if container not in of_class and len(of_class) >= MOST_CONTAINERS:
+            return ClassRuns()
+        return of_class.setdefault(container, ClassRuns())
 
     def known(self, key: WorkloadKey, container: str) -> ClassRuns | None:
         """The runs of a container of a class if there are any."""
@@ -82,13 +91,13 @@ class Classes:
         """What a run left behind that came to a good end, or was killed for memory."""
         self.runs(key, container).memory.add(memory)
         self._used_s[key] = now_s
-        self.changed.add(key)
+        self.changed[key] = None
 
     def in_use(self, key: WorkloadKey, now_s: float) -> None:
         """Runs of a class are there; once a day that is written down, so that it is not cleared away."""
         if key in self._used_s and now_s - self._used_s[key] > DAY_S:
             self._used_s[key] = now_s
-            self.changed.add(key)
+            self.changed[key] = None
 
     def drop_untaught(self, in_use: Collection[WorkloadKey]) -> None:
         """Forget classes of which no run came to a good end and none is there."""
@@ -99,14 +108,21 @@ class Classes:
         """Classes without a run for so long."""
         return [key for key, used_s in self._used_s.items() if now_s - used_s > ttl_s]
 
+    def beyond(self, most: int) -> list[WorkloadKey]:
+        """Of the classes of each namespace those used longest ago, where there are more than so many."""
+        latest = sorted(self._used_s, key=lambda key: (key.namespace, -self._used_s[key]))
+        return [key for _, of_one in groupby(latest, attrgetter("namespace")) for key in islice(of_one, most, None)]
+
     def forget(self, key: WorkloadKey) -> None:
         """A class is no more."""
         self._known.pop(key, None)
         self._used_s.pop(key, None)
-        self.changed.discard(key)
+        self.changed[key] = None
 
-    def status(self, key: WorkloadKey) -> dict[str, Any]:
-        """The status of the profile of a class."""
+    def status(self, key: WorkloadKey) -> dict[str, Any] | None:
+        """The status of the profile of a class; None where it shall have none."""
+        if key not in self._used_s:
+            return None
         runs = {name: known for name, known in sorted(self._known[key].items()) if len(known.memory)}
         typical_s = max((known.typical_s for known in runs.values()), default=0.0)
         number = max(map(len, runs.values()), default=0)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+from recommender.cluster.errors import ClusterError, Invalid
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.engine.classes import Classes
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
 from recommender.live.view.view import View
+
+MOST_CLASSES = 500
+"""Of one namespace; of more those used longest ago are forgotten. Whoever may run jobs there can make up any number."""
 
 TIDIED_EVERY_S = 3600.0
 """How often classes that nothing is run of any more are looked for."""
@@ -22,10 +26,12 @@ class ClassProfiles:
     ----------
     ttl_s
         A class that nothing was run of for so long is forgotten.
+    at_most
+        So many are written in one round.
     """
 
-    def __init__(self, view: View, classes: Classes, ttl_s: float) -> None:
-        self._view, self._classes, self._ttl_s = view, classes, ttl_s
+    def __init__(self, view: View, classes: Classes, ttl_s: float, at_most: float = math.inf) -> None:
+        self._view, self._classes, self._ttl_s, self._at_most = view, classes, ttl_s, at_most
         self._read = False
         self._tidied_s = -math.inf
 
@@ -41,13 +47,32 @@ class ClassProfiles:
                     self._classes.load(WorkloadKey(*key), state, used_s)
 
     def show(self, report: Report) -> None:
-        """Write the PhaseProfiles of the classes that changed."""
-        for key in sorted(self._classes.changed) if self._read else ():
+        """Write the PhaseProfiles of the classes that changed, the longest waiting first; delete those of lost ones."""
+        changed = self._classes.changed
+        if not self._read or not changed:
+            return
+        for key in self._classes.beyond(MOST_CLASSES):
+            self._classes.forget(key)
+        for key in list(changed)[: int(min(self._at_most, len(changed)))]:
             with report.guard(f"workload class {ObjectKey(*key)}"):
-                self._view.show_class(ObjectKey(*key), self._classes.status(key))
-                self._classes.changed.discard(key)
+                self._write(key)
+        report.unshown += len(changed)
 
-    def tidy(self, index: ContainerIndex, now_s: float, report: Report) -> None:
+    def _write(self, key: WorkloadKey) -> None:
+        del self._classes.changed[key]
+        status = self._classes.status(key)
+        try:
+            if status is None:
+                self._view.drop_class(ObjectKey(*key))
+            else:
+                self._view.show_class(ObjectKey(*key), status)
+        except Invalid:
+            raise  # as it is it never will be taken: another run may change that
+        except ClusterError:
+            self._classes.changed[key] = None
+            raise
+
+    def tidy(self, index: ContainerIndex, now_s: float) -> None:
         """Now and then, forget classes that nothing is run of any more."""
         if not self._read or now_s - self._tidied_s < TIDIED_EVERY_S:
             return
@@ -57,6 +82,4 @@ class ClassProfiles:
             self._classes.in_use(key, now_s)
         self._classes.drop_untaught(in_use)
         for key in self._classes.unused(now_s, self._ttl_s):
-            with report.guard(f"workload class {ObjectKey(*key)}"):
-                self._view.drop_class(ObjectKey(*key))
-                self._classes.forget(key)
+            self._classes.forget(key)

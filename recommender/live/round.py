@@ -53,7 +53,7 @@ class Recommender:
     writers
         How many statuses are written at a time.
     profiles_a_round
-        How many PhaseProfiles are written in a round at most.
+        How many PhaseProfiles of VPAs, and of classes, are written in a round at most.
     resizes_waiting
         Pods that have no node yet are given what is recommended.
     observes_only
@@ -91,7 +91,7 @@ class Recommender:
             if recorder is None
             else RecordedEngine(recorder, make_fleet, options, lead_time, memory)
         )
-        self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s)
+        self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s, profiles_a_round)
         self.progress = Progress() if progress is None else progress
         self.index = ContainerIndex()
         self.refusal: Refusal | None = None
@@ -232,8 +232,8 @@ class Recommender:
     def _show(self, report: Report) -> None:
         """The PhaseProfile of each VPA, and of each class, of which something changed."""
         self._showing.show(self.vpas.values(), self._known(), self.clock(), report)
+        self.classes.tidy(self.index, self.clock())
         self.classes.show(report)
-        self.classes.tidy(self.index, self.clock(), report)
 
     # -- what the engine is told -------------------------------------------------------------------------------------
 

@@ -163,6 +163,9 @@ class Service:
         leads = self._leads()
         self._telemetry.leads.set(leads)
         if not leads:
+            if self._recommender is not None:
+                self._telemetry.stand_by()
+                self._unserved.look((), time.monotonic())
             self._recommender = None
             self._finished_s = time.monotonic()
             return
@@ -196,6 +199,7 @@ class Service:
         self._keep(recommender, timing.checkpoints_within_s, timing.checkpoint_interval_s, timing.checkpoints_a_round)
         self._clear_away()
         self._telemetry.unreadable.set(self._view.unreadable)
+        self._telemetry.refused.set(self._models.refusal is not None)
         self._unserved.look(recommender.vpas.values(), time.monotonic())
         self._telemetry.lead_s.set(recommender.engine.lead_time.seconds)
         self._telemetry.round_done(report, recommender.vpas.values(), recommender.engine)

@@ -174,6 +174,16 @@ class Telemetry:
         for place, resource in enumerate(RESOURCES):
             self.violations.labels(resource).set(float(shares[:, place].mean()) if len(shares) else 0.0)
 
+    def stand_by(self) -> None:
+        """Another process leads: what was so in the last round is not told on beside what that one tells."""
+        for gauge in (
+            self.problems, self.unreadable, self.containers, self.waiting, self.unshown, self.lead_s, self.put_off_s,
+            self.refused,
+        ):  # fmt: skip
+            gauge.set(0)
+        for by_label in (self.vpas, self.rails, self.slack, self.violations):
+            by_label.clear()
+
     def _judge(self, report: Report) -> None:
         for resize_s in report.resizes_s:
             self.resizes.observe(resize_s)
@@ -197,7 +207,6 @@ class Telemetry:
 
     def model(self, loaded: Loaded | None, problem: str) -> None:
         """A model is in use from now on; or one was refused, for a reason."""
-        self.refused.set(1 if problem else 0)
         self.changes.labels("refused" if problem else "adopted").inc()
         if loaded is not None:
             self.model_info.clear()

@@ -253,7 +253,6 @@ def _container_of(pod: Pod, container: Container) -> ContainerState:
         restart_count=container.restarts,
         running=container.running,
         started_s=container.started_s if container.running else None,
-        waiting="" if container.running or pod.finished else "CrashLoopBackOff",
         terminated=now,
         last_terminated=last,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.pods.pod import Pod
-from extender.pods.reading import owners_in, pod_reader
+from extender.pods.reading import pod_reader
 from extender.pods.rereading import MOST_HELD, Rereading
 from placement_bench.worlds import pod_json
 from recommender.cluster.errors import BadObject
@@ -22,7 +22,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.read, self.workloads = 0, Workloads()
-        self.plain = pod_reader(owners_in(self.workloads), frozenset({"phasewise"}))
+        self.plain = pod_reader(self.workloads.above, frozenset({"phasewise"}))
         self.reader = Rereading(self._count, self.workloads.version)
 
     def _count(self, raw: Mapping[str, Any]) -> Pod:

@@ -1,4 +1,4 @@
-"""The policy that refuses slips of the pen knows the annotations that the programs read, and no others."""
+"""The policy that refuses slips of the pen knows the annotations that the programs read and write, and no others."""
 
 from __future__ import annotations
 
@@ -6,35 +6,34 @@ import re
 
 import yaml
 
-from extender.gangs.names import RESERVED_NODE
-from extender.pods.groups import GANG_LABEL, SIZE
-from extender.pods.pod import (
-    DATA_ANNOTATION,
-    EXPLAIN_ANNOTATION,
-    PLACEMENT_ANNOTATION,
-    SIZE_ANNOTATION,
-    WEIGHTS_ANNOTATION,
-)
-from recommender.cluster.objects.pods import CHECKPOINTABLE, INPUT_SIZE
-from recommender.cluster.objects.vpa import SHARES
-from recommender.cluster.progress.annotations import PROGRESS, STAGE
-from recommender.cluster.progress.logs import ASKS
-from recommender.live.auto.settings import MAX_CPU, MAX_MEMORY, MIN_CPU, MIN_MEMORY, MODE, MODES
-from tests.manifests.reading import MANIFESTS
+from extender.moves.book import BARRED
+from recommender.cluster.model_map import PUBLISHED_AT
+from recommender.cluster.profiles import MOVE, PROFILES
+from recommender.cluster.vpas.made import MADE_BY, PROBLEM, WRITTEN
+from recommender.cluster.workloads.workload_class import WORKLOAD_LABEL
+from recommender.live.auto.settings import AUTO, MODE, MODES
+from tests.manifests.reading import MANIFESTS, ROOT
 
-READ = {
-    MODE, MIN_CPU, MAX_CPU, MIN_MEMORY, MAX_MEMORY, PROGRESS, ASKS, STAGE, WEIGHTS_ANNOTATION, PLACEMENT_ANNOTATION,
-    INPUT_SIZE, SHARES, DATA_ANNOTATION, SIZE_ANNOTATION, EXPLAIN_ANNOTATION, GANG_LABEL, SIZE, RESERVED_NODE,
-    CHECKPOINTABLE,
-}  # fmt: skip
+LABELS = {AUTO, WORKLOAD_LABEL, MADE_BY}
+OF_OTHERS = {WRITTEN, PROBLEM, PUBLISHED_AT, MOVE, BARRED}
+"""Annotations of VPAs, ConfigMaps and PhaseProfiles."""
+
+NAME = re.compile(r"""["'](?:phasewise\.dev/|\{PREFIX\})([a-z][\w-]*\w)["']""")
 
 POLICY, BINDING = yaml.safe_load_all((MANIFESTS / "recommender" / "annotations.yaml").read_text())
 RULES = [each["expression"] for each in POLICY["spec"]["validations"]]
 (KNOWN,) = (each["expression"] for each in POLICY["spec"]["variables"] if each["name"] == "known")
 
 
-def test_it_knows_the_annotations_that_are_read() -> None:
-    assert set(re.findall(r"'(phasewise\.dev/[\w-]+)'", KNOWN)) == READ
+def named_in_the_code() -> set[str]:
+    """Every name of ours that a program reads or writes."""
+    files = [file for program in ("recommender", "extender") for file in (ROOT / program).rglob("*.py")]
+    return {f"phasewise.dev/{name}" for file in files for name in NAME.findall(file.read_text())}
+
+
+def test_it_knows_every_annotation_that_the_programs_read_or_write_there() -> None:
+    known = set(re.findall(r"'(phasewise\.dev/[\w-]+)'", KNOWN))
+    assert known == named_in_the_code() - LABELS - OF_OTHERS - {PROFILES[0]}
 
 
 def test_it_knows_the_modes() -> None:

@@ -35,6 +35,7 @@ RIGHT = {
     "phasewise.dev/placement": "spread",
     "phasewise.dev/explain": "event",
     "phasewise.dev/input-size": "1.2e6",
+    "phasewise.dev/moves": "[]",
     "phasewise.dev/progress-log": r"loss is (?P<loss>\S+)",
     "example.com/min-cpus": "anything",
 }
@@ -138,6 +139,19 @@ def test_what_stood_there_before_may_stay(policy: Cluster) -> None:
     policy.kubectl("label", "namespace", "older", "team=a")
     with pytest.raises(KubectlFailed, match="no annotation of Phasewise"):
         policy.kubectl("annotate", "namespace", "older", "phasewise.dev/min-cpus=2", "--overwrite")
+
+
+def test_what_a_controller_makes_of_an_older_template_is_taken(policy: Cluster) -> None:
+    def pod(**owner: object) -> dict[str, Any]:
+        owners = [{"apiVersion": "apps/v1", "name": "older", "uid": "older", **owner}] if owner else []
+        metadata = {"name": "older", "namespace": "default", "ownerReferences": owners}
+        metadata["annotations"] = {"phasewise.dev/min-cpus": "1"}
+        spec = {"containers": [{"name": "main", "image": "busybox"}]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    assert refused(policy, pod(kind="ReplicaSet", controller=True)) == ""
+    for judged in (pod(), pod(kind="ReplicaSet"), pod(kind="JobSet", controller=True)):
+        assert "no annotation of Phasewise" in refused(policy, judged)
 
 
 def test_who_may_view_a_namespace_may_read_profiles_and_not_change_them(own: Cluster) -> None:

@@ -56,8 +56,6 @@ class ContainerState:
         It asks for an extended resource, as GPUs are.
     running, started_s
         Whether it runs, and since when (unix seconds).
-    waiting
-        Why it waits (`CrashLoopBackOff`, ...), else empty.
     terminated, last_terminated
         How the present state (`state`) and the run before it (`lastState`) ended.
     """
@@ -71,7 +69,6 @@ class ContainerState:
     restart_count: int
     running: bool
     started_s: float | None
-    waiting: str
     terminated: Termination | None
     last_terminated: Termination | None
 
@@ -214,7 +211,6 @@ def _read_container(spec: Fields, told: Fields) -> ContainerState:
         restart_count=told.integer("restartCount"),
         running="running" in state,
         started_s=running.time_s("startedAt"),
-        waiting=state.child("waiting").text("reason"),
         terminated=_read_termination(state),
         last_terminated=_read_termination(told.child("lastState")),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +25,13 @@ READ_WITHIN_S = 2.0
 LONGEST_PAUSE_S, NO_RIGHT_PAUSE_S = 480.0, 300.0
 MOST_PROBLEMS = 20
 
+NO_TIME_S = 1e-4
+"""CPU time that is not worth being remembered."""
+
 
 @dataclass(slots=True)
 class _Followed:
-    """One container's log: up to when it was read, when it is read again, and why it was not."""
+    """One container's log: up to when it was read, when it is read again (monotonic), and why it was not."""
 
     container: str
     pattern: str | None
@@ -65,22 +70,32 @@ class LogProgress:
         self._api, self._default, self._every_s, self._within_s = api, default_pattern, every_s, within_s
         self._stopwatch = stopwatch
         self._followed: dict[str, _Followed] = {}
+        # CPU time by namespace; what is long ago counts little.
+        self._used_s: defaultdict[str, float] = defaultdict(float)
         self._again_s, self._problem = float("-inf"), ""
 
     def take(self, pods: Sequence[Pod], now_s: float) -> Told:
         """What their logs say since the last time."""
         asking = {pod.uid: pod for pod in pods if _asks(pod)}
         self._followed = {uid: self._known(pod) for uid, pod in asking.items()}
-        if now_s < self._again_s:
+        if self._stopwatch() < self._again_s:
             return Told({}, {"progress from logs": self._problem})
-        read = self._read(asking, now_s)
+        read = sorted(self._read(asking), key=lambda one: self._turn(asking[one[0]]))
         found = search([Search(self._followed[uid].pattern, [line.text for line in lines]) for uid, lines in read])
+        lately = {name: used_s / 2.0 for name, used_s in self._used_s.items() if used_s > NO_TIME_S}
+        self._used_s = defaultdict(float, lately)
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
         for (uid, lines), answered in zip(read, found, strict=True):
+            self._used_s[asking[uid].key.namespace] += answered.cpu_s
             told = self._take_in(self._followed[uid], lines, answered, now_s)
             readings[asking[uid].key], stages[asking[uid].key] = told
         return Told(readings, self._problems(asking), stages)
+
+    def _turn(self, pod: Pod) -> tuple[float, float]:
+        """Namespaces whose patterns take long wait behind all others; of one the pods take turns."""
+        answered_s = self._followed[pod.uid].after_s
+        return self._used_s[pod.key.namespace], -math.inf if answered_s is None else answered_s
 
     def _known(self, pod: Pod) -> _Followed:
         container, pattern = _container(pod), _pattern(pod, self._default)
@@ -89,10 +104,10 @@ class LogProgress:
             return _Followed(container, pattern)
         return known
 
-    def _read(self, asking: Mapping[str, Pod], now_s: float) -> list[tuple[str, list[LogLine]]]:
+    def _read(self, asking: Mapping[str, Pod]) -> list[tuple[str, list[LogLine]]]:
         began_s, read = self._stopwatch(), []
         self._problem = ""
-        due = [uid for uid, one in self._followed.items() if one.next_s <= now_s and not one.refused]
+        due = [uid for uid, one in self._followed.items() if one.next_s <= began_s and not one.refused]
         for uid in sorted(due, key=lambda uid: self._followed[uid].next_s):
             left_s = self._within_s - (self._stopwatch() - began_s)
             if left_s <= 0:
@@ -103,16 +118,16 @@ class LogProgress:
             try:
                 lines = read_log(self._api, pod.key, one.container, one.after_s, min(READ_WITHIN_S, left_s + 0.5))
             except Forbidden as error:
-                self._again_s, self._problem = now_s + NO_RIGHT_PAUSE_S, str(error)
+                self._again_s, self._problem = began_s + NO_RIGHT_PAUSE_S, str(error)
                 break
             except (Invalid, NotFound):  # not started yet, or gone: the watch says so soon
-                one.next_s = now_s + self._every_s
+                one.next_s = began_s + self._every_s
             except ApiError as error:
                 one.failures += 1
-                one.next_s = now_s + min(self._every_s * 2.0**one.failures, LONGEST_PAUSE_S)
+                one.next_s = began_s + min(self._every_s * 2.0**one.failures, LONGEST_PAUSE_S)
                 one.problem = str(error)
             else:
-                one.failures, one.problem, one.next_s = 0, "", now_s + self._every_s
+                one.failures, one.problem, one.next_s = 0, "", began_s + self._every_s
                 if lines:
                     read.append((uid, lines))
         return read

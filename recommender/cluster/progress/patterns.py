@@ -9,8 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -22,8 +23,8 @@ LONGEST_PATTERN = 512
 PROGRAM_WITHIN_S = 10.0
 """A limit for a machine that is busy; a pattern's own is its CPU time (`log_words.CPU_LIMIT_S`)."""
 
-ENDED_A_ROUND = 4
-"""After so many patterns that ended the program, the rest waits for the next round."""
+CPU_A_ROUND_S = 1.0
+"""What all patterns of pods may take in a round, and the default one as much; the rest waits for the next round."""
 
 _NUMBER = r"(?:[-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|[-+]?nan|[-+]?inf)(?![a-z0-9_]|\.\d)"
 _BETWEEN = r"['\"]?[ \t]{0,4}[:=]?[ \t]{0,4}(?:tensor\()?\[?"
@@ -76,39 +77,49 @@ class Found:
         By line: what its named groups found. None where the search did not come to its end.
     problem
         What is wrong with the pattern; empty when it is sound.
+    cpu_s
+        The CPU time that it took.
     """
 
     words: Sequence[dict[str, str]] | None
     problem: str = ""
+    cpu_s: float = field(default=0.0, compare=False)
 
 
 def search(searches: Sequence[Search]) -> list[Found]:
-    """Do them all: the default pattern here, all others in a process of their own."""
+    """Do them while there is time: the default pattern here, all others in a process of their own."""
     found = [Found(None)] * len(searches)
-    strange = []
+    strange, left_s = [], CPU_A_ROUND_S
     for place, one in enumerate(searches):
-        if one.pattern is None:
-            found[place] = Found([_by_default(line) for line in one.lines])
-        elif problem := _at_first_sight(one.pattern):
-            found[place] = Found(None, problem)
-        else:
-            strange.append(place)
-    for _ in range(ENDED_A_ROUND):
-        if not strange:
-            break
-        answers, too_long = _run([searches[place] for place in strange])
+        if one.pattern is not None:
+            if problem := _at_first_sight(one.pattern):
+                found[place] = Found(None, problem)
+            else:
+                strange.append(place)
+        elif left_s > 0:
+            found[place] = _by_default(one.lines)
+            left_s -= found[place].cpu_s
+    left_s, too_long = CPU_A_ROUND_S, True
+    while strange and too_long and left_s > 0:
+        answers, too_long = _run([searches[place] for place in strange], left_s)
+        if too_long:
+            problem = f"it takes more than {log_words.CPU_LIMIT_S:g} s for a pod's lines"
+            answers.append(Found(None, problem, log_words.CPU_LIMIT_S))
         for place, answered in zip(strange, answers, strict=False):
             found[place] = answered
+            left_s -= answered.cpu_s
         strange = strange[len(answers) :]
-        if not too_long:
-            break
-        found[strange.pop(0)] = Found(None, f"it takes more than {log_words.CPU_LIMIT_S:g} s for a pod's lines")
     return found
 
 
-def _by_default(line: str) -> dict[str, str]:
-    low = line.lower()
-    return log_words.words_in(_DEFAULT, line) if any(hint in low for hint in _HINTS) else {}
+def _by_default(lines: Sequence[str]) -> Found:
+    began_s = time.thread_time()
+    words = [log_words.words_in(_DEFAULT, line) if _may_tell(line.lower()) else {} for line in lines]
+    return Found(words, cpu_s=time.thread_time() - began_s)
+
+
+def _may_tell(low: str) -> bool:
+    return any(hint in low for hint in _HINTS)
 
 
 def _at_first_sight(pattern: str) -> str:
@@ -119,10 +130,10 @@ def _at_first_sight(pattern: str) -> str:
     return ""
 
 
-def _run(searches: Sequence[Search]) -> tuple[list[Found], bool]:
+def _run(searches: Sequence[Search], within_s: float) -> tuple[list[Found], bool]:
     """The answers that came, and whether the next one was ended for its time."""
     asked = b"".join(orjson.dumps({"pattern": one.pattern, "lines": list(one.lines)}) + b"\n" for one in searches)
-    command = [sys.executable, "-I", "-S", str(Path(log_words.__file__))]
+    command = [sys.executable, "-I", "-S", str(Path(log_words.__file__)), str(within_s)]
     try:
         done = subprocess.run(command, input=asked, capture_output=True, timeout=PROGRAM_WITHIN_S, check=False)  # noqa: S603 - ourselves
         said, status = done.stdout, done.returncode
@@ -136,4 +147,4 @@ def _run(searches: Sequence[Search]) -> tuple[list[Found], bool]:
 
 def _found(answered: bytes) -> Found:
     content = orjson.loads(answered)
-    return Found(content.get("words"), str(content.get("problem", "")))
+    return Found(content.get("words"), str(content.get("problem", "")), content["cpu_s"])

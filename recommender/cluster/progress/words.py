@@ -1,7 +1,8 @@
 """Named numbers in lines of text. Also run as a program of its own, where a pattern that takes too long ends alone.
 
 The program takes a JSON object a line, `{"pattern": ..., "lines": [...]}`, and answers with a line each, `{"words":
-[{...}, ...]}` or `{"problem": ...}`. It imports nothing of ours: it starts within a few hundredths of a second.
+[{...}, ...]}` or `{"problem": ...}`, and the `cpu_s` that it took, until it has used the seconds that are its argument.
+It imports nothing of ours: it starts within a few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import resource
 import signal
 import sys
+import time
 
 CPU_LIMIT_S = 0.2
 """What one pod's lines may take; a kernel timer ends the program, since nothing else stops a search that runs away."""
@@ -39,12 +41,16 @@ def answer(asked: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Answer every line of the standard input."""
+    """Answer the lines of the standard input, as many as there is time for."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    for asked in sys.stdin:
+    began_s = until_s = time.process_time()
+    while until_s - began_s < float(sys.argv[1]) and (asked := sys.stdin.readline()):
         signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
-        sys.stdout.write(json.dumps(answer(asked)) + "\n")
+        answered = answer(asked)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        from_s, until_s = until_s, time.process_time()
+        sys.stdout.write(json.dumps(answered | {"cpu_s": until_s - from_s}) + "\n")
         sys.stdout.flush()
 
 

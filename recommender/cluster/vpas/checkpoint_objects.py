@@ -12,9 +12,6 @@ from recommender.cluster.objects.reading import Fields, reads
 
 CHECKPOINTS = ("autoscaling.k8s.io/v1", "verticalpodautoscalercheckpoints")
 
-MADE_BY = "phasewise.dev/recommender"
-"""Label of the checkpoints that a recommender of ours wrote last, with its name: ours to clear away."""
-
 LONGEST_NAME = 253
 HASH_DIGITS = 10
 
@@ -46,7 +43,6 @@ class Checkpoint:
     key: CheckpointKey
     name: str
     uid: str
-    labels: Mapping[str, str]
     updated_s: float
     status: Mapping[str, Any]
 
@@ -63,7 +59,6 @@ def read_checkpoint(raw: Fields) -> Checkpoint:
         key=CheckpointKey(ObjectKey(here.namespace, spec.required("vpaObjectName")), spec.text("containerName")),
         name=here.name,
         uid=metadata.text("uid"),
-        labels=metadata.words("labels"),
         updated_s=status.time_s("lastUpdateTime") or 0.0,
         status=status.raw,
     )

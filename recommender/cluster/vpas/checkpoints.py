@@ -19,7 +19,6 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import VPAS, path_of
 from recommender.cluster.vpas.checkpoint_objects import (
     CHECKPOINTS,
-    MADE_BY,
     Checkpoint,
     CheckpointKey,
     names_for,
@@ -44,14 +43,6 @@ LISTED_APART = 20
 
 
 @dataclass(slots=True)
-class _Written:
-    """The object that holds a history, as far as we know."""
-
-    name: str
-    labelled: bool
-
-
-@dataclass(slots=True)
 class WriteReport:
     """What one call of `write` did, in checkpoints; `left` VPAs were not reached in time."""
 
@@ -67,20 +58,21 @@ class Checkpoints:
 
     Parameters
     ----------
-    recommender
-        Our name, the value of the label.
     clock
         Monotonic seconds, for deadlines.
     namespace
         The only one to look at; None for all.
     """
 
-    def __init__(self, api: Api, recommender: str, clock: Callable[[], float], namespace: str | None = None) -> None:
-        self._api, self._recommender, self._clock, self._namespace = api, recommender, clock, namespace
-        self._known: dict[CheckpointKey, _Written] = {}
+    def __init__(self, api: Api, clock: Callable[[], float], namespace: str | None = None) -> None:
+        self._api, self._clock, self._namespace = api, clock, namespace
+        self._names: dict[CheckpointKey, str] = {}  # of the object that holds a history, as far as we know
         self._written_s: dict[ObjectKey, float] = {}
         self._first_s: dict[ObjectKey, float] = {}
         self._said: set[CheckpointKey] = set()
+        self._have: set[ObjectKey] = set()
+        self.listed_s = math.inf
+        """When all were listed last (unix seconds); infinite: not since others may have written some."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -94,9 +86,12 @@ class Checkpoints:
             named = checkpoint.key.vpa in wanted and checkpoint.key.container
             if named and (before is None or before.updated_s < checkpoint.updated_s):
                 latest[checkpoint.key] = checkpoint
-        for key, checkpoint in latest.items():
-            self._known[key] = _Written(checkpoint.name, MADE_BY in checkpoint.labels)
+        self._names |= {key: checkpoint.name for key, checkpoint in latest.items()}
         return list(latest.values())
+
+    def may_have(self, vpa: ObjectKey, created_s: float) -> bool:
+        """Whether there can be some of a VPA: one made since all were listed has those of its name alone."""
+        return vpa in self._have or not created_s > self.listed_s
 
     def _listed(self, *namespaces: str | None) -> Iterator[Checkpoint]:
         """The checkpoints of these namespaces; None stands for all."""
@@ -162,8 +157,8 @@ class Checkpoints:
         """The VPA is gone, or another recommender's."""
         self._written_s.pop(vpa, None)
         self._first_s.pop(vpa, None)
-        for key in [key for key in self._known if key.vpa == vpa]:
-            del self._known[key]
+        for key in [key for key in self._names if key.vpa == vpa]:
+            del self._names[key]
         self._said = {key for key in self._said if key.vpa != vpa}
 
     def _write_one(self, key: CheckpointKey, status: Mapping[str, Any], report: WriteReport) -> None:
@@ -171,7 +166,7 @@ class Checkpoints:
             self._put(key, status)
             report.written += 1
         except NotFound:  # the namespace is gone, or going
-            self._known.pop(key, None)
+            self._names.pop(key, None)
         except ClusterError as error:
             report.failed += 1
             report.unreachable = isinstance(error, Unreachable)
@@ -179,33 +174,34 @@ class Checkpoints:
 
     def _put(self, key: CheckpointKey, status: Mapping[str, Any]) -> None:
         """Patch the object, make it where there is none, and leave alone one of the same name that is another's."""
-        known = self._known.get(key)
-        for name in [known.name] if known else names_for(key):
+        known = self._names.get(key)
+        for name in [known] if known else names_for(key):
             try:
-                self._make_or_patch(key, name, status, known)
+                self._make_or_patch(key, name, status, is_known=known is not None)
             except Conflict:  # made by someone just now; it shows what it is at the next turn
                 continue
             except Invalid:
                 if known is not None or self._is_for(key, name):
-                    self._known.pop(key, None)
+                    self._names.pop(key, None)
                     raise
                 self._say_once(key, f"the name {name} is another checkpoint's")
                 continue
-            self._known[key] = _Written(name, labelled=True)
+            self._names[key] = name
+            self._have.add(key.vpa)
             return
         raise Conflict(f"no name is free for the checkpoint of {key}", status=409)
 
-    def _make_or_patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], known: _Written | None) -> None:
-        if known is None:
+    def _make_or_patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, is_known: bool) -> None:
+        if not is_known:
             with suppress(Conflict):  # it has come since all were listed
                 return self._create(key, name, status)
         try:
-            self._patch(key, name, status, labelled=known is not None and known.labelled)
+            self._patch(key, name, status)
         except NotFound:
             self._create(key, name, status)
 
-    def _patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, labelled: bool) -> None:
-        """The tests make sure that it is this container's; the label goes on with the first write of ours."""
+    def _patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
+        """The tests make sure that it is this container's."""
         operations: list[Mapping[str, Any]] = [
             {"op": "test", "path": "/spec/vpaObjectName", "value": key.vpa.name},
             {"op": "test", "path": "/spec/containerName", "value": key.container},
@@ -213,14 +209,12 @@ class Checkpoints:
         ]
         path = path_of(CHECKPOINTS, key.vpa.namespace, name)
         self._api.patch(path, operations, timeout_s=WRITTEN_WITHIN_S, metadata_only=True)
-        if not labelled:
-            self._api.patch(path, {"metadata": {"labels": {MADE_BY: self._recommender}}}, timeout_s=WRITTEN_WITHIN_S)
 
     def _create(self, key: CheckpointKey, name: str, status: Mapping[str, Any]) -> None:
         body = {
             "apiVersion": CHECKPOINTS[0],
             "kind": "VerticalPodAutoscalerCheckpoint",
-            "metadata": {"name": name, "namespace": key.vpa.namespace, "labels": {MADE_BY: self._recommender}},
+            "metadata": {"name": name, "namespace": key.vpa.namespace},
             "spec": {"vpaObjectName": key.vpa.name, "containerName": key.container},
             "status": status,
         }
@@ -258,8 +252,9 @@ class Checkpoints:
         covers
             Whether what lies in a namespace is our business.
         """
-        gone = []
-        for checkpoint in list(self._listed(self._namespace)):
+        gone, listed = [], list(self._listed(self._namespace))
+        self.listed_s, self._have = now_s, {checkpoint.key.vpa for checkpoint in listed}
+        for checkpoint in listed:
             vpa = checkpoint.key.vpa
             if vpa in ours:
                 unread = now_s - checkpoint.updated_s > CONTAINER_UNUSED_S
@@ -288,5 +283,5 @@ class Checkpoints:
         except ClusterError as error:
             log.warning("checkpoint %s is not deleted: %s", checkpoint, error)
             return False
-        self._known.pop(checkpoint.key, None)
+        self._names.pop(checkpoint.key, None)
         return True

@@ -19,8 +19,11 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
 from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.vpas.checkpoint_objects import MADE_BY
+from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.cluster.workloads.ownership import Workload
+
+MADE_BY = "phasewise.dev/recommender"
+"""Label: the name of the recommender that made it."""
 
 WRITTEN = "phasewise.dev/written"
 """Annotation: the digest of what we wrote."""
@@ -81,7 +84,8 @@ class WantedVpa:
 
 
 def names_for(workload: Workload) -> tuple[str, str]:
-    """What the VPA of a workload may be called: `<name>.<kind>`, or that with a digest where it is taken or too long.
+    """What the VPA of a workload may be called: `<name>.<kind>`, or that with a digest where it is taken or too long,
+    or what the profile of a workload class may be called.
 
     No container has a dot in its name, so no two such VPAs can have checkpoints of one name (`a-b` and `c`, `a` and
     `b-c`), and workloads of one name and different kinds have VPAs of different names.
@@ -95,7 +99,8 @@ def names_for(workload: Workload) -> tuple[str, str]:
     room = LONGEST_NAME - len(kind) - HASH_DIGITS - 2
     unique = f"{workload.name[:room].rstrip('-.')}-{digits}.{kind}"
     plain = f"{workload.name}.{kind}"
-    return (plain, unique) if len(plain) <= LONGEST_NAME else (unique, unique)
+    fits = len(plain) <= LONGEST_NAME and not plain.startswith(CLASS_PREFIX)
+    return (plain, unique) if fits else (unique, unique)
 
 
 def is_made_by(vpa: Vpa, recommender: str) -> bool:

@@ -142,9 +142,12 @@ class Reflector(Generic[T]):
                 if not self._version:
                     self._list()
                 self._follow()
-            except Gone:
-                self._version = ""  # no failure: we were away for too long, or there was much to do
-                self._ended.wait(self._chance.uniform(0.0, 0.1))
+            except Gone as error:
+                self._version = ""
+                if self._backoff.failures:  # what was just listed is too old already
+                    self._fail(error)
+                else:  # no failure: we were away for too long, or there was much to do
+                    self._ended.wait(self._backoff.next_s())
             except (ApiError, BadCredentials) as error:
                 self._fail(error)
             except Exception as error:  # a fault of ours must show, and must not end the thread
@@ -206,6 +209,7 @@ class Reflector(Generic[T]):
                     if self._backoff.failures and self._clock() - opened_s > SETTLED_S:
                         self._backoff.reset()
             except Silent:
+                self._backoff.reset()
                 return  # quiet resources without bookmarks (events) end here each time
             finally:
                 self._hold(None)

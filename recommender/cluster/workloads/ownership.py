@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
+from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
 from recommender.cluster.objects.selectors import LabelSelector
 from recommender.cluster.objects.templates import NO_TEMPLATES, Templates, read_templates
@@ -202,6 +203,13 @@ class Workloads:
             workload = self.get(namespace, ref)
             yield ref, workload
             owner = workload.owner if workload is not None else None
+
+    def above(self, pod: Pod) -> tuple[Workload, ...]:
+        """The controllers above a pod, the nearest first; what is not watched is stood for by its name."""
+        return tuple(
+            workload or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
+            for ref, workload in self.chain(pod.key.namespace, pod.owner)
+        )
 
     def _remove(self, old: Workload) -> None:
         here = self._by_ref[old.key.namespace]

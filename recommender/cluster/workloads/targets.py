@@ -15,7 +15,7 @@ from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import PENDING, Pod
 from recommender.cluster.objects.selectors import BadSelector, LabelSelector
 from recommender.cluster.objects.vpa import TargetRef
-from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads
+from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workloads
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import FAILURES, Outcome, ScaleAnswer, Scales
 
@@ -108,13 +108,6 @@ class Targets:
         else:
             self.forget(vpa)  # it rests on more than this namespace; the answers it rests on are remembered instead
         return resolution
-
-    def owners(self, pod: Pod) -> tuple[Workload, ...]:
-        """The known controllers above a pod, the nearest first; what is not watched is stood for by its name."""
-        return tuple(
-            workload or Workload(ref.kind, ObjectKey(pod.key.namespace, ref.name), "", "", {}, {}, None, None)
-            for ref, workload in self._workloads.chain(pod.key.namespace, pod.owner)
-        )
 
     def pods_below(self, namespace: str, ref: Ref) -> list[Pod]:
         """Pods that a controller controls, itself or through well-known controllers."""

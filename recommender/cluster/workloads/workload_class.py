@@ -70,13 +70,10 @@ def class_by_owners(owners: Sequence[Named], generated: str = "") -> str:
     generated
         What the highest one's name was generated from, where that is known.
     """
-    for owner in owners:
-        if owner.kind == "CronJob":
-            return owner.name
-    highest = owners[-1]
-    if highest.kind in NAMED_FOR_GOOD:
-        return highest.name
-    return generated or without_counter(highest.name)
+    owner = next((owner for owner in owners if owner.kind == "CronJob"), owners[-1])
+    if owner.kind in NAMED_FOR_GOOD:
+        return _as_name(owner.name)
+    return generated or _as_name(without_counter(owner.name))
 
 
 def without_counter(name: str) -> str:
@@ -98,7 +95,7 @@ def without_counter(name: str) -> str:
 
 
 def _prefix(generate_name: str) -> str:
-    return generate_name.rstrip("-.")
+    return _as_name(generate_name) if generate_name else ""
 
 
 def _by_images(pod: Pod) -> str:
@@ -109,6 +106,6 @@ def _by_images(pod: Pod) -> str:
 
 
 def _as_name(words: str) -> str:
-    """Fit to name an object: a label may hold capitals and underscores, an image name too."""
+    """Fit to name an object: a label may hold capitals and underscores, an image name too, an owner's name anything."""
     name = _NO_NAME.sub("-", words.lower()).strip("-")[:LONGEST_NAME].strip("-")
     return name or "none"

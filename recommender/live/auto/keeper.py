@@ -80,6 +80,7 @@ class AutoKeeper:
         while not self._ended.is_set():
             if not self._leads() or not self._view.synced:
                 self._looked_at_all_s = None
+                self._problems.set(0)  # another process tells of them
                 self._ended.wait(WAIT_S)
                 continue
             try:

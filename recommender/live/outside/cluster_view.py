@@ -144,8 +144,8 @@ class ClusterView:
 
         Until theirs are read, `vpas` does not name them: what we knew of them would be written over what stands there.
         """
-        ours = {vpa.key: vpa.uid for vpa in self._ours()}
-        for gone in [key for key, uid in self._loaded.items() if ours.get(key) != uid]:
+        ours = {vpa.key: vpa for vpa in self._ours()}
+        for gone in [key for key, uid in self._loaded.items() if key not in ours or ours[key].uid != uid]:
             self._hand_over(gone, self._loaded.pop(gone))
             self._targets.forget(gone)
             self._selected.pop(gone, None)
@@ -156,8 +156,8 @@ class ClusterView:
         if not fresh:
             return
         self._profile_store.load(fresh)
-        self._histories.load(fresh, self._loaded.keys())
-        self._loaded |= {key: ours[key] for key in fresh}
+        self._histories.load({key: ours[key].created_s for key in fresh}, self._loaded.keys())
+        self._loaded |= {key: ours[key].uid for key in fresh}
 
     def _hand_over(self, key: ObjectKey, uid: str) -> None:
         """Take what only we would ever take back out of the status of a VPA that is another recommender's now."""
@@ -172,6 +172,7 @@ class ClusterView:
     def forget_histories(self) -> None:
         """Read all checkpoints again: somebody else may have written them."""
         self._loaded.clear()
+        self._histories.forget_all()
 
     @property
     def unreadable(self) -> int:
@@ -203,7 +204,7 @@ class ClusterView:
         before, selection = self._selected.get(vpa.key, (None, None))
         if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
             pods = spoken_of(found.pods, found.pending)
-            classes = {pod.uid: workload_class(pod, self._targets.owners(pod)) for pod in pods}
+            classes = {pod.uid: workload_class(pod, self.workloads.above(pod)) for pod in pods}
             target = self._target_of(vpa)
             declared = NOTHING_DECLARED if target is None else target.templates.declared
             selection = SelectedPods(pods, classes, found.problem or None, declared, found.pending)

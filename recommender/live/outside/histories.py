@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Set
 
@@ -33,33 +34,45 @@ class Histories:
 
     def __init__(self, api: Api, scope: Scope, clock: Callable[[], float]) -> None:
         self._scope, self._clock = scope, clock
-        self._checkpoints = Checkpoints(api, scope.recommender, time.monotonic, scope.namespace)
-        self._known: dict[CheckpointKey, HistogramSession] = {}
+        self._checkpoints = Checkpoints(api, time.monotonic, scope.namespace)
+        self._known: dict[ObjectKey, dict[str, HistogramSession]] = {}
 
-    def load(self, fresh: Collection[ObjectKey], others: Collection[ObjectKey]) -> None:
-        """Read those of VPAs that have come, and keep those of others; broken ones are left out."""
-        self._known = {key: past for key, past in self._known.items() if key.vpa in others}
-        for checkpoint in self._checkpoints.load(fresh):
+    def load(self, fresh: Mapping[ObjectKey, float], others: Collection[ObjectKey]) -> None:
+        """Read those of VPAs that have come, and keep those of others; broken ones are left out.
+
+        Parameters
+        ----------
+        fresh
+            When each was made, unix seconds.
+        """
+        self._known = {vpa: past for vpa, past in self._known.items() if vpa in others}
+        asked = [vpa for vpa, created_s in fresh.items() if self._checkpoints.may_have(vpa, created_s)]
+        for checkpoint in self._checkpoints.load(asked) if asked else ():
             try:
-                self._known[checkpoint.key] = session_of(checkpoint.status, str(checkpoint))
+                self.adopt({checkpoint.key: session_of(checkpoint.status, str(checkpoint))})
             except BadInput as error:
                 log.warning("%s", error)
+
+    def forget_all(self) -> None:
+        """Somebody else may write checkpoints from now on."""
+        self._checkpoints.listed_s = math.inf
 
     def forget(self, vpa: ObjectKey) -> None:
         """It is gone, or another recommender's."""
         self._checkpoints.forget(vpa)
 
     def of(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        return self._known.get(CheckpointKey(vpa, container))
+        return self._known.get(vpa, {}).get(container)
 
     def containers(self, vpa: ObjectKey) -> Collection[str]:
         """Those of which something is known that is not too old to count."""
         oldest_s = self._clock() - CONTAINER_UNUSED_S
-        return [key.container for key, past in self._known.items() if key.vpa == vpa and not past.last_s < oldest_s]
+        return [container for container, past in self._known.get(vpa, {}).items() if not past.last_s < oldest_s]
 
     def adopt(self, histories: Mapping[CheckpointKey, HistogramSession]) -> None:
         """What another source knows of the time before, in the place of checkpoints."""
-        self._known |= histories
+        for key, past in histories.items():
+            self._known.setdefault(key.vpa, {})[key.container] = past
 
     def keep(
         self, statuses: Statuses, vpas: Mapping[ObjectKey, Vpa], within_s: float, every_s: float, at_most: float

@@ -12,7 +12,15 @@ from recommender.cluster.errors import BadObject, Forbidden, NotFound, Unreachab
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.profiles import CLASS_PREFIX, PROFILES, Kept, Profile, ProfileWriter, read_kept
+from recommender.cluster.profiles import (
+    CLASS_PREFIX,
+    PROFILES,
+    Kept,
+    Profile,
+    ProfileWriter,
+    class_profile_key,
+    read_kept,
+)
 from recommender.cluster.watching.reflector import Reflector
 from recommender.live.view.scope import Scope
 
@@ -84,8 +92,10 @@ class ProfileStore:
         self._writer.write_class(key, status)
 
     def drop_class(self, key: ObjectKey) -> None:
-        """Delete the profile of a workload class."""
-        self._writer.delete_class(key)
+        """Delete the profile of a workload class; one that a VPA owns is that VPA's."""
+        present = self._profiles.snapshot().get(class_profile_key(key))
+        if present is None or not present.owner_uid:
+            self._writer.delete_class(key)
 
     def _listed(self, namespace: str | None, field_selector: str = "") -> Iterator[Kept]:
         """What is kept in a namespace, or in all; nothing where profiles are not installed, or not ours to read.

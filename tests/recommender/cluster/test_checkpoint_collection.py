@@ -9,7 +9,6 @@ import pytest
 from local_cluster.cluster import Cluster
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.vpas.checkpoint_objects import MADE_BY
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, Checkpoints
 from tests.recommender.cluster.checkpointing import (
     NOW_S,
@@ -28,7 +27,7 @@ def resources(cluster: Cluster) -> None:
 
 @pytest.fixture
 def ours(api: Api, namespace: str) -> Checkpoints:
-    return Checkpoints(api, "phasewise", lambda: 0.0, namespace)
+    return Checkpoints(api, lambda: 0.0, namespace)
 
 
 @pytest.fixture
@@ -36,18 +35,15 @@ def crowd(api: Api, namespace: str) -> dict[str, Any]:
     """A VPA of ours, one of another recommender, and checkpoints of all sorts."""
     mine, theirs = make_vpa(api, namespace, "mine"), make_vpa(api, namespace, "theirs", "default")
     fresh, stale = status(now_s=NOW_S), status(now_s=NOW_S - CONTAINER_UNUSED_S - 60)
-    label = {MADE_BY: "phasewise"}
-    for name, vpa, container, labels, told in (
-        ("mine-app", "mine", "app", label, fresh),
-        ("mine-before", "mine", "before", {}, stale),
-        ("mine-paused", "mine", "paused", label, fresh),
-        ("theirs-app", "theirs", "app", {}, stale),
-        ("theirs-was-mine", "theirs", "app2", label, stale),
-        ("gone-mine", "gone", "app", label, fresh),
-        ("gone-theirs", "gone", "app2", {}, stale),
-        ("gone-another", "gone", "app3", {MADE_BY: "another"}, stale),
+    for name, vpa, container, told in (
+        ("mine-app", "mine", "app", fresh),
+        ("mine-before", "mine", "before", stale),
+        ("mine-paused", "mine", "paused", fresh),
+        ("theirs-app", "theirs", "app", stale),
+        ("gone-mine", "gone", "app", fresh),
+        ("gone-theirs", "gone", "app2", stale),
     ):
-        make_checkpoint(api, namespace, name, vpa, container, labels, status=told)
+        make_checkpoint(api, namespace, name, vpa, container, status=told)
     return {"ours": {mine}, "existing": {mine, theirs}}
 
 
@@ -55,10 +51,8 @@ def test_what_nobody_will_read_again_is_cleared_away_and_nothing_else(
     api: Api, namespace: str, ours: Checkpoints, crowd: dict[str, Any]
 ) -> None:
     gone = ours.collect(crowd["existing"], crowd["ours"], NOW_S, lambda _: True)
-    assert sorted(gone) == [
-        f"{namespace}/{name}" for name in ("gone-another", "gone-mine", "gone-theirs", "mine-before")
-    ]
-    assert set(stored(api, namespace)) == {"mine-app", "mine-paused", "theirs-app", "theirs-was-mine"}
+    assert sorted(gone) == [f"{namespace}/{name}" for name in ("gone-mine", "gone-theirs", "mine-before")]
+    assert set(stored(api, namespace)) == {"mine-app", "mine-paused", "theirs-app"}
     assert ours.collect(crowd["existing"], crowd["ours"], NOW_S, lambda _: True) == []
 
 

@@ -15,7 +15,7 @@ from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import path_of
-from recommender.cluster.vpas.checkpoint_objects import CHECKPOINTS, MADE_BY, CheckpointKey
+from recommender.cluster.vpas.checkpoint_objects import CHECKPOINTS, CheckpointKey
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.policies.histogram_checkpoint import session_of
 from tests.fakes.clock import Clock
@@ -48,7 +48,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def ours(api: Api, namespace: str, clock: Clock) -> Checkpoints:
-    return Checkpoints(api, "phasewise", clock, namespace)
+    return Checkpoints(api, clock, namespace)
 
 
 def test_what_is_written_is_read_again_and_gives_the_same_estimate(
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again_and_gives_the_same_estimate(
     assert made["web-app"]["spec"] == {"vpaObjectName": "web", "containerName": "app"}
     assert made["web-app"]["status"] == status(), "nothing was pruned"
 
-    loaded = Checkpoints(api, "phasewise", clock, namespace).load({web})
+    loaded = Checkpoints(api, clock, namespace).load({web})
     assert {found.key for found in loaded} == {CheckpointKey(web, "app"), CheckpointKey(web, "side")}
     (app,) = (found for found in loaded if found.key.container == "app")
     again = session_of(app.status, str(app))
@@ -85,10 +85,8 @@ def test_the_default_recommenders_checkpoint_is_taken_over_with_its_history(
     make_checkpoint(api, namespace, "web-app", "web", "app", status=status(2.0))
     (loaded,) = ours.load({web})
     assert session_of(loaded.status, str(loaded)).estimate().target[0] == 2.406
-    assert MADE_BY not in stored(api, namespace)["web-app"]["metadata"].get("labels", {})
     write(ours, {web: {"app": status()}})
     (checkpoint,) = stored(api, namespace).values()
-    assert checkpoint["metadata"]["labels"] == {MADE_BY: "phasewise"}
     assert checkpoint["status"] == status()
 
 
@@ -98,7 +96,7 @@ def test_a_checkpoint_without_status_is_filled(api: Api, namespace: str, ours: C
     write(ours, {web: {"app": status()}})
     checkpoint = stored(api, namespace)["web-app"]
     assert checkpoint["status"] == status()
-    assert checkpoint["metadata"]["labels"] == {"kept": "yes", MADE_BY: "phasewise"}
+    assert checkpoint["metadata"]["labels"] == {"kept": "yes"}
 
 
 def test_only_our_vpas_are_loaded_and_of_two_the_latest(api: Api, namespace: str, ours: Checkpoints) -> None:
@@ -133,7 +131,7 @@ def test_names_that_collide_are_told_apart_and_it_is_said_once(
     assert len(made) == 2
     assert "a-b-c" in made
     assert len([record for record in caplog.records if "another checkpoint's" in record.message]) == 1
-    loaded = Checkpoints(api, "phasewise", clock, namespace).load(set(both))
+    loaded = Checkpoints(api, clock, namespace).load(set(both))
     assert {(found.key.vpa.name, found.key.container, found.status == both[found.key.vpa][found.key.container])
             for found in loaded} == {("a-b", "c", True), ("a", "b-c", True)}  # fmt: skip
 
@@ -182,7 +180,7 @@ def test_a_few_are_written_again_in_a_round_but_all_for_the_first_time(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody: Any = None
-    ours, asked = Checkpoints(nobody, "phasewise", clock), list[str]()
+    ours, asked = Checkpoints(nobody, clock), list[str]()
     monkeypatch.setattr(ours, "_put", lambda *_: None)
 
     def write(names: str) -> int:
@@ -214,7 +212,7 @@ def test_a_vpa_whose_turn_was_lately_is_left_for_later(
 def test_what_was_written_for_long_is_written_less_often_but_every_ten_minutes(
     api: Api, namespace: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, vpa = Checkpoints(api, "phasewise", clock), ObjectKey(namespace, "a")
+    ours, vpa = Checkpoints(api, clock), ObjectKey(namespace, "a")
     monkeypatch.setattr(ours, "_put", lambda *_: None)
     written_s = []
     for _ in range(5 * 360):
@@ -235,7 +233,7 @@ def test_a_failure_is_counted_and_the_others_go_on(
     assert (report.written, report.failed) == (1, 1)
     assert f"checkpoint of {namespace}/web, container app: " in report.problems[0]
     nobody = connect(cluster.service_account(namespace, "nobody"), user_agent="phasewise-tests")
-    refused = write(Checkpoints(nobody, "phasewise", lambda: 0.0), {ObjectKey(namespace, "web"): {"app": status()}})
+    refused = write(Checkpoints(nobody, lambda: 0.0), {ObjectKey(namespace, "web"): {"app": status()}})
     assert (refused.written, refused.failed) == (0, 1)
     assert "cannot create resource" in refused.problems[0]
 
@@ -248,7 +246,7 @@ def test_a_vpa_that_comes_to_us_later_brings_its_history(
     counting = connect(cluster.kubeconfig("admin"), user_agent="phasewise-tests")
     list_pages = counting.list_pages
     counting.list_pages = lambda path, *more: (listed.append(path), list_pages(path, *more))[1]
-    everywhere = Checkpoints(counting, "phasewise", clock)
+    everywhere = Checkpoints(counting, clock)
     make_checkpoint(api, namespace, "late-app", "late", "app", status=status(2.0))
     (loaded,) = everywhere.load({ObjectKey(namespace, "late")})
     assert loaded.status == status(2.0)
@@ -260,6 +258,6 @@ def test_a_vpa_that_comes_to_us_later_brings_its_history(
 def test_a_server_that_is_away_is_not_waited_for_vpa_after_vpa(cluster: Cluster, namespace: str, clock: Clock) -> None:
     credentials = Credentials(cluster.kubeconfig("admin"))
     away = Away(credentials, TokenBucket(1000, 1000), user_agent="phasewise-tests")
-    checkpoints = Checkpoints(away, "phasewise", clock)
+    checkpoints = Checkpoints(away, clock)
     report = write(checkpoints, {ObjectKey(namespace, name): {"app": status()} for name in "abcde"})
     assert (report.written, report.failed, report.left) == (0, 1, 4)

@@ -80,7 +80,7 @@ def test_the_default_recommender_goes_on_with_our_history_and_we_with_its(
     api.create(path_of(VPAS, namespace), vpa)  # it names no recommender: the default one takes it
 
     session = two_days_of_use()
-    checkpoints = Checkpoints(api, "phasewise", lambda: 0.0, namespace)
+    checkpoints = Checkpoints(api, lambda: 0.0, namespace)
     report = checkpoints.write({web: lambda: {"app": checkpoint_status([session], now_s)}}, deadline_s=1.0)
     assert report.written == 1
     before = api.get(path_of(CHECKPOINTS, namespace, "web-app"))["status"]

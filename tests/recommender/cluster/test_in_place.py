@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Invalid, Unreachable
+from recommender.cluster.errors import ApiError, Invalid, Unreachable
 from recommender.cluster.vpas.in_place import ASKED_AGAIN_S, InPlaceMode
 
 
@@ -40,11 +40,12 @@ def test_a_cluster_has_it_that_would_take_such_a_vpa_and_is_asked_again_after_mi
     assert server.modes == ["InPlace", "InPlace"]
 
 
-def test_a_server_that_does_not_answer_has_not_said_no() -> None:
+@pytest.mark.parametrize("error", [Unreachable("no connection"), Invalid("the label `cost-centre` is missing")])
+def test_a_server_that_does_not_answer_or_has_something_else_against_it_has_not_said_no(error: ApiError) -> None:
     server = Server()
     mode = InPlaceMode(cast(Api, server), lambda: 0.0)
-    server.error = Unreachable("no connection")
-    with pytest.raises(Unreachable):
+    server.error = error
+    with pytest.raises(type(error)):
         mode.available("team")
     server.error = None
     assert mode.available("team")

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from recommender.cluster.progress import patterns
 from recommender.cluster.progress.patterns import Found, Search, search
 
 
@@ -81,6 +82,20 @@ def test_a_pattern_that_never_ends_is_ended_and_the_others_are_answered() -> Non
     found = search([good, evil, good])
     assert [one.words for one in found] == [[{"score": "7"}], None, [{"score": "7"}]]
     assert "takes more than 0.2 s" in found[1].problem
+
+
+def test_patterns_that_take_long_wait_for_the_next_round_once_the_time_of_this_one_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is too short to be ended: it would never be over."""
+    monkeypatch.setattr(patterns, "CPU_A_ROUND_S", 0.05)
+    long = Search(r"(?:(?:a+)+b)|(?P<loss>zzz)", ["a" * 15] * 2)
+    good = [Search(r"(?P<score>\d+)", ["7"]), Search(None, ["loss=1"])]
+    found = search([*good, *[long] * 200])
+    assert [one.words for one in found[:2]] == [[{"score": "7"}], [{"loss": "1"}]]
+    assert found[-1] == Found(None)
+    assert 0.04 < sum(one.cpu_s for one in found) < 0.3
+    assert search([Search(None, ["loss loss " * 90] * 1000), good[1]])[1] == Found(None)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,11 @@ def test_a_vpa_is_called_after_its_workload_and_that_ones_kind() -> None:
     assert names_for(a("StatefulSet", "bert-7"))[0] == "bert-7.statefulset"
 
 
+def test_none_is_called_as_the_profile_of_a_workload_class_may_be() -> None:
+    assert names_for(a("Job", "class"))[0].startswith("class-")
+    assert names_for(a("Job", "classes"))[0] == "classes.job"
+
+
 def test_a_long_name_leaves_room_for_the_container_in_the_name_of_a_checkpoint() -> None:
     long, longer = (a("Deployment", "n" * length) for length in (240, 241))
     for workload in (long, longer):

@@ -176,6 +176,14 @@ def test_a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause(sta
     assert reflector.lists == 1
 
 
+@pytest.mark.parametrize("lost", [Gone("too old"), event("ERROR", {"kind": "Status", "code": 410})])
+def test_what_is_too_old_as_soon_as_it_is_listed_is_not_listed_again_without_a_pause(start: Start, lost: Step) -> None:
+    reflector, _ = start([[page(5)]], [[lost] for _ in range(1000)], first_wait_s=0.02, longest_wait_s=60.0)
+    wait_until(lambda: reflector.lists >= 4, "some lists")
+    assert reflector._backoff.failures >= 3
+    assert reflector.synced
+
+
 def test_a_quiet_watch_is_opened_anew_and_is_no_problem(start: Start) -> None:
     reflector, api = start([[page(5)]], [[Silent("nothing came")]])
     wait_until(lambda: len(api.asked) == 2, "the second watch")

@@ -138,8 +138,8 @@ def test_a_cron_jobs_pods_are_found_through_its_jobs(
     (name,) = watched.wait_for(1, "CronJob", "nightly", "batch/v1")
     pod = watched.pods.get(ObjectKey(namespace, name))
     assert pod is not None
-    assert [owner.kind for owner in watched.targets.owners(pod)] == ["Job", "CronJob"]
-    assert workload_class(pod, watched.targets.owners(pod)) == "nightly"
+    assert [owner.kind for owner in watched.workloads.above(pod)] == ["Job", "CronJob"]
+    assert workload_class(pod, watched.workloads.above(pod)) == "nightly"
     assert "CronJob/nightly" in watched.resolve("Job", "nightly-1", "batch/v1").problem
     assert watched.requests == {}
 
@@ -172,7 +172,7 @@ def test_what_cannot_be_scaled_is_found_by_owner_and_label(
     assert watched.requests == {}
     pod = watched.pods.get(ObjectKey(namespace, names[0]))
     assert pod is not None
-    assert workload_class(pod, watched.targets.owners(pod)) == "bert"
+    assert workload_class(pod, watched.workloads.above(pod)) == "bert"
     assert "lump-0" in watched.wait_for(2, "Lump", "bert-7", f"{GROUP}/v1"), "and the worker, whose label names no kind"
 
 

@@ -97,7 +97,7 @@ def test_a_training_job_that_is_watched_leads_on_to_what_controls_it() -> None:
     world.pod("stranger", {"job-name": "llm"}, by=owner("Job", "llm", "batch/v1"))
     world.controller("Job", "llm", {"u": "2"})
     assert world.names("JobSet", "llm", JOBSET) == ["llm-0-a"]
-    assert [above.kind for above in world.targets.owners(pod)] == ["Job", "JobSet", "TrainJob"]
+    assert [above.kind for above in world.workloads.above(pod)] == ["Job", "JobSet", "TrainJob"]
     assert world.workloads.within(NAMESPACE).keys() >= {Ref("jobset.x-k8s.io", "JobSet", "llm"), Ref("", "Job", "llm")}
     assert world.workloads.get("elsewhere", Ref("", "Job", "llm")) is None
     assert ObjectKey(NAMESPACE, "llm-0-a") == pod.key

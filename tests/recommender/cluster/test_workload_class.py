@@ -18,7 +18,7 @@ LABEL = "phasewise.dev/workload"
 
 def class_of(world: World, **pod: Any) -> str:
     made = world.pod("p", **pod)
-    return workload_class(made, world.targets.owners(made))
+    return workload_class(made, world.workloads.above(made))
 
 
 @pytest.fixture
@@ -68,6 +68,14 @@ def test_a_pod_alone_goes_by_its_prefix_or_by_image_and_command(world: World) ->
     named = class_of(world)
     assert re.fullmatch(r"train-[0-9a-f]{10}", named)
     assert class_of(world) == named
+
+
+def test_whatever_owners_are_called_names_an_object(world: World) -> None:
+    """Nobody checks the names in `ownerReferences`."""
+    assert class_of(world, by=owner("Foo", "A B!17x")) == "a-b-17x"
+    assert class_of(world, by=owner("CronJob", "Nightly!")) == "nightly"
+    assert class_of(world, by=owner("Foo", "x" * 300)) == "x" * 63
+    assert class_of(world, generateName="y" * 250 + "-") == "y" * 63
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender.engine.classes import DAY_S, Classes, memory_of
+from recommender.engine.classes import DAY_S, MOST_CONTAINERS, Classes, memory_of
 from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import WorkloadKey
 from recommender.errors import BadInput
@@ -120,9 +120,28 @@ def test_a_class_that_nothing_is_run_of_is_forgotten_after_a_while_and_one_in_us
     classes.changed.clear()
     assert classes.unused(10 * DAY_S, 30 * DAY_S) == []
     classes.in_use(KEY, 20 * DAY_S)
-    assert classes.changed == {KEY}
+    assert list(classes.changed) == [KEY]
     assert classes.unused(40 * DAY_S, 30 * DAY_S) == []
     assert classes.unused(51 * DAY_S, 30 * DAY_S) == [KEY]
+
+
+def test_of_a_namespace_with_too_many_classes_those_used_longest_ago_are_beyond_them() -> None:
+    classes, others = Classes(), WorkloadKey("other", "bert")
+    keys = [WorkloadKey("ns", f"bert-{number}") for number in range(5)]
+    for now_s, key in enumerate([others, *keys]):
+        classes.learn(key, "main", CURVE, MEMORY, 30.0, now_s=now_s)
+    classes.learn(keys[0], "main", CURVE, MEMORY, 30.0, now_s=9.0)
+    assert set(classes.beyond(3)) == {keys[1], keys[2]}
+    assert classes.beyond(5) == []
+
+
+def test_no_more_containers_of_a_class_are_kept_than_its_profile_takes() -> None:
+    classes = Classes()
+    for number in range(MOST_CONTAINERS + 1):
+        classes.learn(KEY, f"c{number}", CURVE, MEMORY, 30.0, now_s=1.0)
+    assert len(classes.status(KEY)["containers"]) == MOST_CONTAINERS
+    assert classes.known(KEY, "c0") is not None
+    assert classes.known(KEY, f"c{MOST_CONTAINERS}") is None
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def remove_vpa(stage: Stage) -> Try:
 
 
 def checkpoints(stage: Stage) -> Checkpoints:
-    return Checkpoints(stage.api, "phasewise", time.monotonic)
+    return Checkpoints(stage.api, time.monotonic)
 
 
 def list_checkpoints(stage: Stage) -> Try:
@@ -184,11 +184,10 @@ def name_of_another(stage: Stage) -> Try:
 
 
 def checkpoint(stage: Stage, container: str = "main") -> Json:
-    labels = {"phasewise.dev/recommender": "phasewise"}
     return {
         "apiVersion": f"{VPA_GROUP}/v1",
         "kind": "VerticalPodAutoscalerCheckpoint",
-        "metadata": {"name": f"{stage.name}-main", "namespace": stage.namespace, "labels": labels},
+        "metadata": {"name": f"{stage.name}-main", "namespace": stage.namespace},
         "spec": {"vpaObjectName": stage.name, "containerName": container},
         "status": {"version": "v3", "lastUpdateTime": "2020-01-01T00:00:00Z"},
     }

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 
+from recommender.cluster.errors import ApiError, Invalid, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import Group, WorkloadKey
 from recommender.engine.member import Member
+from recommender.live import class_profiles
 from recommender.live.round import Recommender
-from recommender.policies.memory_runs import MARGIN, MARGIN_OF_ONE
+from recommender.policies.demand_curve import DemandCurve
+from recommender.policies.memory_runs import AGES, MARGIN, MARGIN_OF_ONE, RunMemory
 from tests.fakes.class_jobs import STAGES, Jobs, a_run, run_to_its_end
 from tests.fakes.records import GIB, recommender, target_of, use
 
@@ -111,6 +117,68 @@ def test_a_recommender_that_starts_again_knows_the_classes_and_where_each_run_wa
     floors = again.engine.groups.arrays.kill_floor(cluster.now_s)
     assert floors[again.engine.groups.slots[Group("ns", "bert-2", "main")]] == 3 * GIB
     assert target_of(cluster, "bert-2")[1] >= 3.0
+
+
+class Refusing(Jobs):
+    """An API server that refuses the profile of one class, in one way, and writes down what it was asked."""
+
+    def __init__(self, error: type[ApiError]) -> None:
+        super().__init__()
+        self.error, self.now_s = error, 1_000_000.0
+        self.asked: list[str] = []
+
+    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+        self.asked.append(key.name)
+        if key.name == "a":
+            raise self.error("no")
+        super().show_class(key, profile)
+
+    def drop_class(self, key: ObjectKey) -> None:
+        self.asked.append(f"-{key.name}")
+        super().drop_class(key)
+
+
+def _teach(ours: Recommender, *names: str) -> None:
+    curve, memory = DemandCurve(10.0, np.ones((3, 2), np.float32)), RunMemory(2e9, np.ones(AGES))
+    for name in names:
+        ours.engine.classes.learn(WorkloadKey("ns", name), "main", curve, memory, 30.0, ours.clock())
+
+
+def test_a_profile_that_the_api_server_never_takes_is_given_up_and_holds_up_no_other() -> None:
+    cluster = Refusing(Invalid)
+    ours = recommender(cluster, profiles_a_round=2)
+    ours.run()
+    _teach(ours, "a", "b", "c")
+    reports = [ours.run() for _ in range(3)]
+    assert cluster.asked == ["a", "b", "c"]
+    assert [report.unshown for report in reports] == [1, 0, 0]
+    assert list(reports[0].problems) == ["workload class ns/a"]
+
+
+def test_a_profile_that_cannot_be_written_now_is_tried_again_behind_the_others() -> None:
+    cluster = Refusing(Unreachable)
+    ours = recommender(cluster, profiles_a_round=1)
+    ours.run()
+    _teach(ours, "a", "b")
+    for _ in range(3):
+        ours.run()
+    assert cluster.asked == ["a", "b", "a"]
+
+
+def test_classes_of_a_namespace_that_are_too_many_go_those_first_that_were_used_longest_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(class_profiles, "MOST_CLASSES", 2)
+    cluster = Refusing(Unreachable)
+    ours = recommender(cluster)
+    ours.run()
+    for name in ("b", "c", "d"):
+        cluster.now_s += 1.0
+        _teach(ours, name)
+        ours.run()
+    assert {key.name for key in cluster.class_profiles} == {"c", "d"}
+    assert ours.engine.classes.known(WorkloadKey("ns", "b"), "main") is None
+    assert cluster.asked == ["b", "c", "d", "-b"]
 
 
 def _place(ours: Recommender, member: Member) -> tuple[int, int]:

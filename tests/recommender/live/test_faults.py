@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from recommender.cluster.access.connection import connect
+from recommender.cluster.errors import Invalid
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.profiles import PROFILES, Profile, read_profile
+from recommender.cluster.profiles import PROFILES, Profile, ProfileWriter, read_profile
 from recommender.cluster.watching.reflector import Reflector
 from recommender.live.outside.profile_store import ProfileStore
 from recommender.live.view.scope import Scope
@@ -70,6 +73,26 @@ def test_while_the_metrics_api_fails_what_stands_is_kept_and_all_else_goes_on(
     report = rounds(ours, cluster, 3)
     assert not report.problems
     assert report.samples == 1
+
+
+def test_a_vpa_and_a_workload_class_of_one_profile_name_leave_each_other_what_was_written(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    """The VPA `class.job`, and the class `job`: the patches make sure of whose it is."""
+    writer = ProfileWriter(connect(kubeconfig(tmp_path / "config", server.url), user_agent="t"))
+    named, of_another = read_vpa(a_vpa("class.job")), Profile(ObjectKey("ns", "class.job"), "")
+    server.answers[:] = [status(422, "the server rejected our request: testing value /spec/class failed")]
+    with pytest.raises(Invalid, match="that of a workload class's profile"):
+        writer.write(named, {"phase": "1"}, of_another)
+    with pytest.raises(Invalid, match="testing value"):
+        writer.write_class(ObjectKey("ns", "job"), {"state": ""})
+    server.answers[:] = [status(409, "it is there"), *server.answers]
+    with pytest.raises(Invalid, match="that of a workload class's profile"):
+        writer.write(named, {"phase": "1"}, None)
+    bodies = [orjson.loads(body) for method, _, _, body in server.asked if method == "PATCH"]
+    assert [body[0] for body in bodies] == [
+        {"op": "test", "path": "/spec/class", "value": of_class} for of_class in (False, True, False)
+    ]
 
 
 def test_profiles_that_may_not_be_listed_are_said_once_and_counted_each_time(

@@ -46,6 +46,45 @@ def test_while_somebody_fetches_the_history_of_a_vpa_none_is_written_over_it(
     assert sorted(asked) == written
 
 
+class Server:
+    """An API server that holds one checkpoint, takes others, and counts how often all were listed."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+        spec = {"vpaObjectName": JOB.name, "containerName": "main"}
+        self.held = [{"metadata": {"namespace": "ns", "name": "job-main", "uid": "u"}, "spec": spec}]
+
+    def list_pages(self, path: str) -> list[Mapping[str, Any]]:
+        self.lists += 1
+        return [{"items": self.held}]
+
+    def create(self, path: str, body: Mapping[str, Any], timeout_s: float) -> None: ...
+
+    def delete(self, path: str, uid: str) -> None: ...
+
+
+def test_a_vpa_made_since_all_checkpoints_were_listed_has_none_but_those_of_its_name() -> None:
+    server = Server()
+    histories = Histories(server, Scope(), lambda: NOW_S)  # type: ignore[arg-type]
+
+    def lists(vpa: ObjectKey, created_s: float) -> int:
+        before = server.lists
+        histories.load({vpa: created_s}, ())
+        return server.lists - before
+
+    assert lists(OTHER, NOW_S + 9.0) == 1  # nothing is known yet
+    histories.clear_away({JOB, OTHER}, {JOB, OTHER})
+    assert lists(OTHER, NOW_S + 9.0) == 0
+    assert lists(OTHER, NOW_S - 9.0) == 1  # it may have been another recommender's
+    assert lists(JOB, NOW_S + 9.0) == 1
+    written = {OTHER: lambda: {"main": {}}}
+    assert histories.keep(written, {OTHER: read_vpa(a_vpa("other"))}, 60.0, 0.0, 10).written == 1
+    assert lists(OTHER, NOW_S + 99.0) == 1  # what we wrote before it was made anew
+    histories.clear_away({JOB, OTHER}, {JOB, OTHER})
+    histories.forget_all()
+    assert lists(ObjectKey("ns", "new"), NOW_S + 99.0) == 1  # another may have written meanwhile
+
+
 def test_a_container_of_which_nothing_was_seen_for_eight_days_is_not_remembered(histories: Histories) -> None:
     past = {name: HistogramSession() for name in ("lately", "long-ago")}
     for session, age_s in zip(past.values(), (CONTAINER_UNUSED_S - 60.0, CONTAINER_UNUSED_S + 60.0), strict=True):

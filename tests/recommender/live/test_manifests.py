@@ -224,9 +224,13 @@ def image(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(image: Path, cache: Path) -> tuple[int, str, str]:
-    command = [str(image / "start" / "phasewise"), "explain", "two words"]
-    done = subprocess.run(command, env={"NUMBA_CACHE_DIR": str(cache)}, capture_output=True, text=True, check=False)
+def started(image: Path, cache: Path, *before: str) -> tuple[int, str, str]:
+    """After commands of a shell, which becomes the start: its number stays."""
+    command = ["/bin/sh", "-ec", "\n".join((*before, 'exec "$@"')), "sh"]
+    command += [str(image / "start" / "phasewise"), "explain", "two words"]
+    done = subprocess.run(
+        command, env={"NUMBA_CACHE_DIR": str(cache), "PATH": os.defpath}, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -236,6 +240,12 @@ def test_what_was_compiled_is_copied_once(image: Path) -> None:
     (image / "kernels" / "compiled").write_text("second")
     assert started(image, cache) == (3, "2: explain two words\nfirst", "")
     assert [path.name for path in (image / "tmp").iterdir()] == ["kernels"]
+
+
+def test_what_a_start_that_was_ended_left_of_its_copy_is_done_anew(image: Path) -> None:
+    left = ('mkdir -p "$NUMBA_CACHE_DIR.$$"', 'echo half > "$NUMBA_CACHE_DIR.$$/compiled"')
+    assert started(image, image / "tmp" / "kernels", *left) == (3, "2: explain two words\nfirst", "")
+    assert [path.name for path in (image / "tmp" / "kernels").iterdir()] == ["compiled"]
 
 
 def test_where_nothing_may_be_written_it_starts_all_the_same(image: Path) -> None:

@@ -23,6 +23,7 @@ from recommender.engine.tally import Report
 from recommender.errors import Misuse
 from recommender.live import service as under_test
 from recommender.live import unserved
+from recommender.live.outside.model_source import Refusal
 from recommender.live.service import Service, Timing, checkpoint_statuses
 from recommender.live.telemetry import Telemetry
 from recommender.live.vpa_state import VpaState
@@ -98,7 +99,7 @@ class Rounds:
 
 class Models:
     renewed = 0
-    refusal = None
+    refusal: Refusal | None = None
 
     def renew(self, adopt: Callable[[Any], None]) -> None:
         self.renewed += 1
@@ -229,6 +230,24 @@ def test_who_leads_again_begins_with_what_stands_in_the_cluster(running: Running
     running.leads = False
     running.end()
     assert running.next.left == 0  # another leads: its values are not ours to replace
+
+
+def test_who_does_not_lead_any_more_does_not_go_on_telling_what_was_so(running: Running) -> None:
+    """Alerts go by the largest of what the replicas tell."""
+    running.next.engine.rails_acting = lambda: {"room": 1}
+    running.models.refusal = Refusal("it is damaged", 0.0)
+    running.view.unreadable = 3
+    running.start()
+
+    def told(name: str, **labels: str) -> float | None:
+        return running.registry.get_sample_value(f"phasewise_{name}", labels)
+
+    wait_until(lambda: told("guard_rails", rail="room"), "a round", timeout_s=5, every_s=0.01)
+    assert (told("model_refused"), told("unreadable_objects"), told("lead_time_seconds")) == (1, 3, 85)
+    running.leads = False
+    wait_until(lambda: running.service._recommender is None, "it to let go", timeout_s=5, every_s=0.01)
+    assert told("guard_rails", rail="room") is told("vpas", state="silent") is None
+    assert (told("model_refused"), told("unreadable_objects"), told("lead_time_seconds")) == (0, 0, 0)
 
 
 def test_stuck_rounds_are_told(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def two_days_of_use() -> Json:
 def scene(vpa: Cluster, metrics_server: Cluster, simulated_nodes: SimulatedNodes) -> Iterator[Scene]:
     made = Scene(metrics_server, vpa.namespace("side-by-side"), simulated_nodes.selector, install(vpa))
     made.cluster.apply(*(made.deployment(name, case) for name, case in CASES.items()))
-    checkpoints = Checkpoints(connect(vpa.kubeconfig("admin"), user_agent="phasewise-tests"), "phasewise", lambda: 0.0)
+    checkpoints = Checkpoints(connect(vpa.kubeconfig("admin"), user_agent="phasewise-tests"), lambda: 0.0)
     history = two_days_of_use()
     for name, case in CASES.items():
         for whose in (OURS, THEIRS):

@@ -128,12 +128,10 @@ def test_the_model_in_use_is_told_with_its_age_and_a_refused_one_does_not_hide_i
     told = values(telemetry)
     assert told["phasewise_model_info", "abababababab", "bundled"] == 1
     assert told["phasewise_model_age_seconds",] == 60
-    assert told["phasewise_model_refused",] == 1
     assert told["phasewise_model_changes_total", "refused"] == 1
     telemetry.model(Loaded(model, "cd" * 32, None), "")
     told = values(telemetry)
     assert ("phasewise_model_info", "abababababab", "bundled") not in told
-    assert told["phasewise_model_refused",] == 0
     assert np.isnan(told["phasewise_model_age_seconds",])
 
 
