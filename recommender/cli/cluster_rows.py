@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -115,6 +115,23 @@ def cluster_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def ended_before(
+    series: Sequence[UsageSeries], history: Iterable[UsageSeries]
+) -> tuple[list[UsageSeries], tuple[str, ...]]:
+    """The runs of `history` that had ended before the first of `series` began, and a note of those that had not: what
+    nobody could have known then must teach nothing."""
+    first_s = min(one.timestamps[0] for one in series)
+    replayed = {one.container for one in series}
+    ended, others = [], 0
+    for one in history:
+        if one.container in replayed or one.timestamps[-1] > first_s:
+            others += 1
+        else:
+            ended.append(one)
+    told = f"Of --history {others} runs are left out: they are replayed, or ended after the first sample that is."
+    return ended, (told,) if others else ()
 
 
 def played_rows(

@@ -23,6 +23,7 @@ from recommender.cli.cluster_rows import (
     RAILS,
     ClusterOptions,
     cluster_options,
+    ended_before,
     played_rows,
 )
 from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument
@@ -119,7 +120,8 @@ class Selection:
     "--history",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Earlier runs, as SOURCE; may be given several times. They teach their classes and are not judged. "
+    help="Earlier runs, as SOURCE; may be given several times. They teach their classes and are not judged; those that "
+    "had not ended before SOURCE begins are left out. "
     "Default: none; for the bundled data those that its model was trained on.",
 )
 @cluster_options
@@ -170,7 +172,7 @@ def command(
     with ExitStack() as stack:
         if bundled := not source:
             data = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
-            source, history = (data / "replay.parquet",), history or (data / "fit.parquet",)
+            source = (data / "replay.parquet",)
             model_name = model_name or BUNDLED
         model = None if model_name is None else models.load(model_name)
         if cycle is None and cycle_samples is None:
@@ -192,8 +194,13 @@ def command(
         )
         jobs = jobs or os.cpu_count() or 1
         rows, planner, notes = _planned(asked, model, chosen, options, seed, progress, jobs)
-        earlier = list(stack.enter_context(open_source(history, reading, progress=progress))) if history else []
         series, rules = list(chosen), ClusterOptions(**cluster)
+        earlier: list[UsageSeries] = []
+        if history:
+            earlier, left = ended_before(series, stack.enter_context(open_source(history, reading, progress=progress)))
+            notes += left
+        elif bundled:  # recorded side by side; what its model was trained on counts as earlier
+            earlier = list(stack.enter_context(open_source([data / "fit.parquet"], reading, progress=progress)))
         in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
         played, told = played_rows(rows, series, in_cluster, progress)
         notes += told

@@ -176,6 +176,21 @@ def test_a_sample_is_the_same_containers_each_time(phasewise: Phasewise, runs_cs
     assert figures(phasewise(*options)) == first
 
 
+def test_runs_that_are_replayed_or_ended_later_teach_nothing(phasewise: Phasewise, tmp_path: Path) -> None:
+    """Of three runs of history one ended before, one has a name that is replayed, one ends later."""
+    source, history = simulated(0, containers=4), simulated(1, containers=3)
+    history["timestamp"] -= 10_000
+    history["container"] = history["container"].replace({"job-01": "later", "job-02": "before"})
+    history.loc[history["container"] == "later", "timestamp"] += 10_000
+    source.to_csv(tmp_path / "s.csv", index=False)
+    history.to_csv(tmp_path / "h.csv", index=False)
+    options = ("dry-run", tmp_path / "s.csv", *CYCLE, "--policies", "class.peak,static", "--json", "-")
+    mixed, itself = (figures(phasewise(*options, "--history", tmp_path / f"{name}.csv")) for name in "hs")
+    assert {note[:20] for note in mixed["notes"]} >= {"Of --history 2 runs ", "Of classes 1 earlier"}
+    assert "Of --history 4 runs " in {note[:20] for note in itself["notes"]}
+    assert itself["policies"] == figures(phasewise(*options))["policies"]
+
+
 def test_one_container_is_judged_by_what_needs_no_model(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
