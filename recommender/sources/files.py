@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.records import UsageSeries
+from recommender.records import FloatArray, UsageSeries
 from recommender.series import FINEST_STEP_S, grid_is_absurd, median_interval_s, to_series
 from recommender.sources.base import Origins, Progress, RawSamples, ReadOptions
 from recommender.sources.checks import UnitsWatch, check_samples, check_step
@@ -21,7 +21,7 @@ from recommender.sources.prometheus import AnswersReader
 from recommender.sources.readers import CsvReader, ParquetReader
 from recommender.sources.spill import SpilledTable, available_memory_bytes, spill
 from recommender.sources.table import SampleTable, build
-from recommender.units import BYTES_PER_MIB
+from recommender.units import BYTES_PER_MIB, format_duration
 
 __all__ = ["ReadOptions", "SeriesSource", "open_source"]
 
@@ -135,9 +135,25 @@ def _table_notes(table: Samples) -> list[str]:
         notes.append(f"{table.duplicates} rows repeat a moment of their container; each moment counts once")
     for label in dict.fromkeys(label for label, _ in table.relabelled):
         names = [container for changed, container in table.relabelled if changed == label]
-        shown = ", ".join(names[:NAMED_AT_MOST]) + (", ..." if len(names) > NAMED_AT_MOST else "")
-        notes.append(f"{label} changes within a container ({shown}); the commonest one is taken")
+        notes.append(f"{label} changes within a container ({_shown(names)}); the commonest one is taken")
     return notes
+
+
+def _slower_note(containers: Sequence[str], interval_s: FloatArray, step_s: float) -> tuple[str, ...]:
+    """A note of containers that most cells of the grid have no sample of."""
+    slower = np.flatnonzero(interval_s >= 2 * step_s)
+    if not len(slower):
+        return ()
+    names = _shown([containers[at] for at in slower.tolist()])
+    widest = format_duration(float(interval_s[slower].max()))
+    return (
+        f"{len(slower)} of {len(containers)} containers ({names}) have samples in no more than every second step of "
+        f"{format_duration(step_s)}, and only these count; a `--step` as wide as theirs ({widest} at most) counts all alike",
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED_AT_MOST]) + (", ..." if len(names) > NAMED_AT_MOST else "")
 
 
 class SeriesSource:
@@ -160,7 +176,8 @@ class SeriesSource:
         self.notes = tuple(notes)
         self.step_s = self._chosen_step_s()
         if self.step_s:
-            first_s, last_s, count = table.extents()
+            first_s, last_s, count, interval_s = table.extents()
+            self.notes += _slower_note(self.containers, interval_s, self.step_s)
             for at in np.flatnonzero(grid_is_absurd((last_s - first_s) / self.step_s, count)).tolist():
                 self._series(at)
 

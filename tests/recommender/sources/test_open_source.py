@@ -199,6 +199,19 @@ def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
     assert source.notes == ("2 rows repeat a moment of their container; each moment counts once",)
 
 
+@pytest.mark.parametrize("budget_bytes", [None, 0])
+def test_containers_with_fewer_samples_than_the_grid_has_cells_are_noted(
+    tmp_path: Path, budget_bytes: int | None
+) -> None:
+    rows = [*plain_rows(20, "fast"), *plain_rows(5, "slow", 60)]
+    file = write(tmp_path / "use.csv", csv_text(rows))
+    with open_source([file], memory_budget_bytes=budget_bytes) as source:
+        (note,) = source.notes
+    assert "1 of 2 containers (slow)" in note and "`--step`" in note and "1m" in note
+    assert open_source([file], ReadOptions(step_s=60.0)).notes == ()
+    assert open_source([file], ReadOptions(as_they_come=True)).notes == ()
+
+
 def test_cpu_and_memory_of_a_moment_may_come_in_different_rows(tmp_path: Path) -> None:
     rows: list[Row] = [[START_S, "a", 1, ""], [START_S, "a", "", 2**30], [START_S + 15, "a", 2, 2**30]]
     (series,) = open_source([write(tmp_path / "use.csv", csv_text(rows))])
