@@ -38,6 +38,9 @@ _OLD_LABELS = {"pod": "pod_name", "container": "container_name"}
 OVERLAP_OF_RESTARTS = 0.25
 """The series of a restarted container overlap by Prometheus' five minutes of staleness; more are different things."""
 
+_NO_USE = ("limit", "quota", "throttl")
+"""What bounds use, or tells of use that was refused, is not taken for use by the name of its file."""
+
 _STALE_S = 300.0
 """How long a request stands without being scraped again: Prometheus' own look-back."""
 
@@ -162,7 +165,8 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     if MEMORY_METRIC in metric:
         return _Role(MEMORY_COLUMN)
     about = [resource for resource in ("cpu", "memory") if resource in file_name.lower()]
-    if not only_metric or len(about) != 1:
+    no_use = any(word in f"{file_name} {metric}".lower() for word in _NO_USE)
+    if not only_metric or len(about) != 1 or no_use:
         return None
     if "request" in file_name.lower():
         return _Role(_REQUEST_OF[about[0]])
@@ -265,9 +269,26 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> _Curve:
 
 
 def _one_curve(role: _Role, group: Sequence[AnswerSeries]) -> _Curve:
-    """One series, from however many answers, sorted; a counter becomes its rate."""
-    times_s, first = np.unique(np.concatenate([one.times_s for one in group]), return_index=True)
-    values = np.concatenate([one.values for one in group])[first]
+    """One series, from however many answers, sorted; a counter becomes its rate.
+
+    Raises
+    ------
+    BadInput
+        Two answers give different values for one moment, or use is below zero.
+    """
+    all_s, given = np.concatenate([one.times_s for one in group]), np.concatenate([one.values for one in group])
+    order = np.lexsort((np.isnan(given), all_s))  # stable; what says nothing comes last
+    all_s, given = all_s[order], given[order]
+    differ = (np.diff(all_s) == 0) & (np.diff(given) != 0) & ~np.isnan(given[1:])
+    if differ.any():
+        at = int(np.argmax(differ))
+        ends = np.cumsum([len(one.times_s) for one in group])
+        one, other = (group[int(np.searchsorted(ends, row, side="right"))] for row in order[at : at + 2])
+        problem = f"two different values for one moment: {given[at + 1]:g} here, {given[at]:g} in {one.file}"
+        row = int(np.flatnonzero(other.times_s == all_s[at])[0]) + 1
+        raise other.refuse(problem, "Name only one of the two files.", row, role.column)
+    times_s, first = np.unique(all_s, return_index=True)
+    values = given[first]
     here = ~np.isnan(values)
     if role.counter:
         return rate(times_s[here], values[here])

@@ -198,6 +198,25 @@ def test_what_cannot_be_used_is_refused_with_place_and_remedy(tmp_path: Path, na
     assert remedy in error.remedy
 
 
+def test_two_answers_that_give_one_moment_different_values_are_refused(tmp_path: Path) -> None:
+    good_memory(tmp_path)
+    save(tmp_path / "cpu-1m.json", [series(A, [1, "NaN", 1])])
+    save(tmp_path / "cpu-5m.json", [series(A, [1, 2, 3, 4])])
+    with pytest.raises(BadInput, match=r"result 1: two different values for one moment: 3 here, 1 in .*cpu-1m") as caught:
+        read(tmp_path)
+    error = caught.value
+    assert (Path(str(error.file)).name, error.row, error.column) == ("cpu-5m.json", 3, "cpu_cores")
+
+
+@pytest.mark.parametrize("what", ["cpu_limits", "cpu-quota", "CPU_throttled"])
+def test_what_bounds_use_is_not_taken_for_use(tmp_path: Path, what: str) -> None:
+    good_memory(tmp_path)
+    save(tmp_path / "cpu.json", [series(A, [1, 2])])
+    save(tmp_path / f"{what}.json", [series(A, [8, 8, 8])])
+    (one,) = read(tmp_path)
+    np.testing.assert_array_equal(one.usage[:, 0], [1, 2])
+
+
 def test_without_any_cpu_the_metrics_that_are_there_are_listed(tmp_path: Path) -> None:
     save(tmp_path / "rest.json", [series(A, [1], name="up"), series(A, [1], name=MEMORY)])
     with pytest.raises(
