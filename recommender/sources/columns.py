@@ -211,8 +211,8 @@ def _seconds(check: _RowCheck, raw: str) -> FloatArray:
     column = check.table.column(raw)
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        nanoseconds = column.cast(pa.timestamp("us")).cast(pa.int64())
-        times_s = np.asarray(nanoseconds.to_numpy(), dtype=np.float64) / 1e6
+        microseconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())  # finer ones are cut off
+        times_s = np.asarray(microseconds.to_numpy(), dtype=np.float64) / 1e6
     elif pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         times_s = _parse_moments(check, raw)
     else:

@@ -192,6 +192,13 @@ def test_parquet_timestamps_are_moments(tmp_path: Path, kind: pa.DataType) -> No
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
 
+def test_parquet_timestamps_may_tell_nanoseconds(tmp_path: Path) -> None:
+    moments = pa.array([START_S * 10**9 + 123_456_789, (START_S + 15) * 10**9 + 1], pa.timestamp("ns"))
+    columns = {"timestamp": moments, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
+    (series,) = open_source([write_parquet(tmp_path / "use.parquet", columns)])
+    assert series.timestamps.tolist() == [START_S, START_S + 15]
+
+
 def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
     source = open_source([write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(2)]))])
     (series,) = source
