@@ -196,11 +196,12 @@ def command(
         rows, planner, notes = _planned(asked, model, chosen, options, seed, progress, jobs)
         series, rules = list(chosen), ClusterOptions(**cluster)
         earlier: list[UsageSeries] = []
-        if history:
-            earlier, left = ended_before(series, stack.enter_context(open_source(history, reading, progress=progress)))
+        if bundled or history:
+            others = history or (data / "fit.parquet",)
+            recorded = stack.enter_context(open_source(others, replace(reading, all_mapped=False), progress=progress))
+            # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
+            earlier, left = ended_before(series, recorded) if history else (list(recorded), ())
             notes += left
-        elif bundled:  # recorded side by side; what its model was trained on counts as earlier
-            earlier = list(stack.enter_context(open_source([data / "fit.parquet"], reading, progress=progress)))
         in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
         played, told = played_rows(rows, series, in_cluster, progress)
         notes += told

@@ -16,6 +16,7 @@ from recommender.records import FloatArray, UsageSeries
 from recommender.series import FINEST_STEP_S, grid_is_absurd, median_interval_s, to_series
 from recommender.sources.base import Origins, Progress, RawSamples, ReadOptions
 from recommender.sources.checks import UnitsWatch, check_samples, check_step
+from recommender.sources.columns import check_maps
 from recommender.sources.paths import access, find
 from recommender.sources.prometheus import AnswersReader
 from recommender.sources.readers import CsvReader, ParquetReader
@@ -24,9 +25,6 @@ from recommender.sources.table import SampleTable, build
 from recommender.units import BYTES_PER_MIB, format_duration
 
 __all__ = ["ReadOptions", "SeriesSource", "open_source"]
-
-GROUP_SAMPLES = 200_000
-"""Grid cells per group that is replayed at once: some 10 MB, and several groups even in a small source."""
 
 SORTING_FACTOR = 3
 """Reading and sorting hold about three times the rows' own size for a moment."""
@@ -73,6 +71,7 @@ def open_source(
                 readers.append((ParquetReader if item.kind == "parquet" else CsvReader).open(item.file, options))
     if answers:
         readers.append(AnswersReader.open(answers, options))
+    check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)
     intake = _Intake(readers, notes, progress)
     table: Samples
     if intake.total_bytes * SORTING_FACTOR > budget:
@@ -148,7 +147,7 @@ def _slower_note(containers: Sequence[str], interval_s: FloatArray, step_s: floa
     widest = format_duration(float(interval_s[slower].max()))
     return (
         f"{len(slower)} of {len(containers)} containers ({names}) have samples in no more than every second step of "
-        f"{format_duration(step_s)}, and only these count; a `--step` as wide as theirs ({widest} at most) counts all alike",
+        f"{format_duration(step_s)}, and only these count; a `--step` as wide as theirs (up to {widest}) counts all",
     )
 
 
@@ -205,31 +204,12 @@ class SeriesSource:
             digest.update(part)
         return digest.hexdigest()
 
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Numeric columns that every file has, old names and new ones: what `features` may name."""
-        common = set.intersection(*(reader.numeric_columns() for reader in self._readers))
-        return tuple(sorted(common))
-
     def __len__(self) -> int:
         return len(self.containers)
 
     def __iter__(self) -> Iterator[UsageSeries]:
         for at in range(len(self.containers)):
             yield self._series(at)
-
-    def groups(self, group_samples: int = GROUP_SAMPLES) -> Iterator[list[UsageSeries]]:
-        """The same series in lists of about `group_samples` grid cells, never less than one container."""
-        group: list[UsageSeries] = []
-        held = 0
-        for series in self:
-            if group and held + len(series) > group_samples:
-                yield group
-                group, held = [], 0
-            group.append(series)
-            held += len(series)
-        if group:
-            yield group
 
     def __enter__(self) -> Self:
         return self

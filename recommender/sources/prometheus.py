@@ -73,7 +73,8 @@ class AnswersReader:
 
     file: Path
     raw: RawSamples
-    metrics: frozenset[str]
+    foreign: Sequence[str]
+    """Names that `--map` may begin from: of metrics, files and labels."""
 
     @classmethod
     def open(cls, files: Sequence[Path], options: ReadOptions) -> AnswersReader:
@@ -86,10 +87,12 @@ class AnswersReader:
         """
         containers: dict[str, _Container] = defaultdict(_Container)
         metrics: set[str] = set()
+        foreign = {name for file in files for name in _names_of(file)}
         for file in files:
             answer = list(read_answer(file))
             here = {series.metric for series in answer}
             metrics |= here - {""}
+            foreign |= here.union(*(series.labels for series in answer)) - {""}
             named = [(_name(series, options), series) for series in answer]
             whole_pods = not any("container" in _labels(series, options) for series in answer)
             for name, series in named:
@@ -104,7 +107,7 @@ class AnswersReader:
                 texts = _labels(series, options)
                 containers[name].texts.update({label: texts[label] for label in LABEL_COLUMNS if label in texts})
         _require(containers, files[0], metrics, options)
-        return cls(files[0], _rows(containers), frozenset(metrics))
+        return cls(files[0], _rows(containers), sorted(foreign))
 
     @property
     def value_columns(self) -> tuple[str, ...]:
@@ -125,9 +128,6 @@ class AnswersReader:
 
     def raw_name(self, column: str) -> str:
         return column
-
-    def numeric_columns(self) -> set[str]:
-        return set(self.raw.values) | self.metrics
 
 
 def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:
@@ -154,7 +154,7 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     metric, file_name = series.metric, series.file.name
     counter = is_counter(metric)
     for mapped in options.columns:
-        if mapped.old in (metric, file_name, file_name.split(".json")[0]):
+        if mapped.old in (metric, *_names_of(series.file)):
             return _Role(mapped.new, mapped.factor, counter)
     if metric in options.features:
         return _Role(metric, 1.0, counter)
@@ -171,6 +171,10 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     if "request" in file_name.lower():
         return _Role(_REQUEST_OF[about[0]])
     return _Role(CPU_COLUMN if about == ["cpu"] else MEMORY_COLUMN, 1.0, counter)
+
+
+def _names_of(file: Path) -> tuple[str, str]:
+    return file.name, file.name.split(".json")[0]
 
 
 def _request(series: AnswerSeries) -> _Role | None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recommender.errors import BadInput, Misuse
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import parse_map
 from tests.recommender.sources.writing import (
@@ -135,11 +136,33 @@ def test_the_published_samples_read_the_same_from_csv_with_map_and_from_parquet(
     np.testing.assert_array_equal(series.usage, [[1.5, 2.0**30], [2.5, 2.0**31]])
     np.testing.assert_array_equal(series.features["mem.working.set"], [2.0**20, 2.0**21])
     assert series.container == "exec2"
-    assert set(source.columns) == {"cpu.usage.cores", "mem.working.set", "cpu_cores", "memory_bytes"}
     columns = {"timestamp": [START_S, START_S + 10], "pod.id": ["exec2"] * 2}
     columns |= {"cpu.usage.cores": [1.5, 2.5], "mem.working.set": [2**20, 2**21]}
     parquet = open_source([write_parquet(tmp_path / "use.parquet", columns)], options)
     assert_same_series(list(parquet), [series])
+
+
+@pytest.mark.parametrize(
+    ("mapped", "error", "said"),
+    [
+        ("cpu_cores=rate_5m", BadInput, "there is no column 'rate_5m'.*nearest name is 'rate5m'"),
+        ("workloads=job", Misuse, "'workloads' is neither a column.* workload"),
+    ],
+)
+def test_a_map_that_would_change_nothing_is_refused(
+    tmp_path: Path, mapped: str, error: type[Exception], said: str
+) -> None:
+    rows = [[*row, "nightly", 0.5] for row in plain_rows()]
+    file = write(tmp_path / "use.csv", csv_text(rows, HEADER + ",job,rate5m"))
+    with pytest.raises(error, match=said):
+        open_source([file], ReadOptions(columns=(parse_map(mapped),)))
+
+
+def test_a_map_may_be_of_use_in_one_of_several_files(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", csv_text(plain_rows(container="a")))
+    write(tmp_path / "2.csv", csv_text(plain_rows(container="b"), HEADER.replace("cpu_cores", "load")))
+    a, b = open_source([tmp_path], ReadOptions(columns=(parse_map("cpu_cores=load"),)))
+    np.testing.assert_array_equal(a.usage, b.usage)
 
 
 @pytest.mark.parametrize("header", ["", '""'])
@@ -251,14 +274,6 @@ def test_a_phase_column_is_a_column_like_any_other(tmp_path: Path) -> None:
     (named,) = open_source([file], ReadOptions(features=("phase",)))
     assert without.features == {}
     np.testing.assert_array_equal(named.features["phase"], [0, 1, 0, 1, 0, 1])
-
-
-def test_groups_hold_all_containers_in_order_and_keep_their_bound(tmp_path: Path) -> None:
-    rows = [row for at in range(7) for row in plain_rows(4, f"c{at}")]
-    source = open_source([write(tmp_path / "use.csv", csv_text(rows))])
-    groups = list(source.groups(10))
-    assert [len(group) for group in groups] == [2, 2, 2, 1]
-    assert_same_series([one for group in groups for one in group], list(source))
 
 
 def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_path: Path) -> None:
