@@ -30,7 +30,7 @@ from recommender.cli.common import DURATION, STEP, map_option, names, progress_b
 from recommender.decisions import DecisionWriter, decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
-from recommender.files import write_bytes_aside
+from recommender.files import check_target, write_bytes_aside
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases.contexts import runs_of
@@ -71,6 +71,15 @@ class Outputs:
     html: Path | None
     plots: Path | None
     decisions: Path | None
+
+    def check(self) -> None:
+        """Refuse what could not be written, before anything is read."""
+        for path in (self.json, self.csv, self.html, self.decisions):
+            if path is not None and path != "-":
+                check_target(path)
+        if self.plots is not None:
+            there = next(folder for folder in (self.plots, *self.plots.parents) if folder.exists())
+            check_target(there / "plot.png")
 
     @property
     def pictured(self) -> bool:
@@ -169,6 +178,7 @@ def command(
     REGISTRY.check(asked, ALL_ROWS)
     prices = Prices(cpu_price, memory_price, violation_price, oom_price)
     outputs = Outputs(json_to, csv_to, html_to, plots_to, decisions_to)
+    outputs.check()
     with ExitStack() as stack:
         if bundled := not source:
             data = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
@@ -208,9 +218,12 @@ def command(
         result = _replayed(series, planner, options, outputs, jobs, progress, rows, played)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
         result = replace(result, notes=(*opened.notes, *notes, *result.notes))
-        written = _write(result, outputs, prices, planner, chosen)
-    if json_to != "-":
-        render_table(result, console=report_console(), prices=prices, written=written)
+        written: list[tuple[str, str]] = []
+        try:
+            _write(result, outputs, prices, planner, chosen, written)
+        finally:  # whatever cannot be written, the table is there
+            if json_to != "-":
+                render_table(result, console=report_console(), prices=prices, written=written)
 
 
 def _in_cluster(
@@ -314,10 +327,14 @@ def _replayed(
 
 
 def _write(
-    result: ReplayResult, outputs: Outputs, prices: Prices, planner: Planner, chosen: Selection
-) -> list[tuple[str, str]]:
-    """All files asked for; returns what was written where."""
-    written: list[tuple[str, str]] = []
+    result: ReplayResult,
+    outputs: Outputs,
+    prices: Prices,
+    planner: Planner,
+    chosen: Selection,
+    written: list[tuple[str, str]],
+) -> None:
+    """All files asked for; `written` is told what and where."""
     if outputs.decisions is not None:
         written.append(("decisions", str(outputs.decisions)))
     if outputs.json is not None:
@@ -327,7 +344,7 @@ def _write(
         write_csv(result, outputs.csv)
         written.append(("CSV", str(outputs.csv)))
     if not outputs.pictured:
-        return written
+        return
     model = planner.any_model()
     runs = _runs(model, chosen) if model is not None else []
     graph = None if model is None else model.graph
@@ -352,7 +369,6 @@ def _write(
 
         write_plots(result, result.timelines, outputs.plots, phase_graph=graph, sequences=runs, phase_table=table)
         written.append(("plots", str(outputs.plots)))
-    return written
 
 
 def _runs(model: PhaseModel, chosen: Selection) -> list[list[tuple[int, int]]]:

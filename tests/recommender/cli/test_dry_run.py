@@ -241,6 +241,28 @@ def test_a_model_whose_features_the_data_lack_is_named(phasewise: Phasewise, run
     assert "gpu_util" in ended.err
 
 
+@pytest.mark.parametrize("option", ["--json", "--csv", "--html", "--decisions", "--plots"])
+def test_what_cannot_be_written_is_refused_before_anything_is_read(
+    phasewise: Phasewise, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "file").touch()
+    ended = phasewise("dry-run", tmp_path / "no-such-source.csv", option, tmp_path / "file" / "x")
+    assert ended.code == 2
+    assert "cannot write here" in ended.err and "no-such-source" not in ended.err
+
+
+def test_the_table_is_printed_though_a_file_cannot_be_written(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("recommender.cli.dry_run.write_json", full)
+    ended = phasewise("dry-run", runs_csv, "--policies", "static,histogram", "--json", tmp_path / "r.json")
+    assert ended.code == 1
+    assert "histogram" in ended.out and "No space left" in ended.err
+
+
 def test_nothing_is_written_when_the_input_is_bad(phasewise: Phasewise, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n1,a,-1,5\n")
     out = tmp_path / "out"
