@@ -26,7 +26,7 @@ from recommender.cli.cluster_rows import (
     ended_before,
     played_rows,
 )
-from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument
+from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, say, source_argument
 from recommender.decisions import DecisionWriter, decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
@@ -48,7 +48,9 @@ from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import ColumnMap
+from recommender.sources.spill import available_memory_bytes
 from recommender.training import CrossFit, TrainingOptions, cross_fit
+from recommender.units import format_memory
 
 DEFAULT_CYCLE_S = 600.0
 
@@ -57,6 +59,9 @@ POLICIES_HELP = (
     f"Comma list; default: {BY_DEFAULT}. Besides: {CLASS_RUNS} (phasewise by classes alone), "
     f"{FLOWCON} (needs a column {LOSS})."
 )
+
+CELL_BYTES = 300
+"""What a cell of the grid takes up at most: all series are held, and what one row after the other makes of them."""
 
 PICTURED = 8
 """Containers whose timelines a page or a folder of plots shows."""
@@ -197,6 +202,7 @@ def command(
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
         chosen = Selection(opened, _sampled(opened.containers, sample))
+        _warn_of_size(opened.cells * len(chosen.containers) // len(opened))
         options = ReplayOptions(
             cycle_s=cycle or DEFAULT_CYCLE_S,
             cycle_samples=cycle_samples,
@@ -224,6 +230,15 @@ def command(
         finally:  # whatever cannot be written, the table is there
             if json_to != "-":
                 render_table(result, console=report_console(), prices=prices, written=written)
+
+
+def _warn_of_size(cells: int) -> None:
+    needed_bytes, free_bytes = cells * CELL_BYTES, available_memory_bytes()
+    if needed_bytes > free_bytes:
+        say(
+            f"note: all is replayed at once: that takes about {format_memory(needed_bytes)} of memory, and "
+            f"{format_memory(free_bytes)} are free. Take fewer containers (--sample), or a coarser --step."
+        )
 
 
 def _in_cluster(

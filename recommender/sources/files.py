@@ -165,6 +165,8 @@ class SeriesSource:
         0.0 when samples are taken as they come.
     containers
         Names, sorted.
+    cells
+        How long all series are together, gaps included.
     notes
         What the reader of a report should know of the data: repeated rows, changing labels, suspicious units.
     """
@@ -174,10 +176,13 @@ class SeriesSource:
         self.containers = table.names
         self.notes = tuple(notes)
         self.step_s = self._chosen_step_s()
+        first_s, last_s, count, interval_s = table.extents()
+        self.cells = int(count.sum())
         if self.step_s:
-            first_s, last_s, count, interval_s = table.extents()
+            cells = (last_s - first_s) / self.step_s + 1
+            self.cells = int(cells.sum())
             self.notes += _slower_note(self.containers, interval_s, self.step_s)
-            for at in np.flatnonzero(grid_is_absurd((last_s - first_s) / self.step_s, count)).tolist():
+            for at in np.flatnonzero(grid_is_absurd(cells, count)).tolist():
                 self._series(at)
 
     def _chosen_step_s(self) -> float:

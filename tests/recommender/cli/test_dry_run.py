@@ -263,6 +263,15 @@ def test_the_table_is_printed_though_a_file_cannot_be_written(
     assert "histogram" in ended.out and "No space left" in ended.err
 
 
+def test_a_replay_that_will_not_fit_in_memory_says_so_first(
+    phasewise: Phasewise, runs_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("dry-run", runs_csv, "--policies", "histogram")
+    assert "of memory" not in phasewise(*options).err
+    monkeypatch.setattr("recommender.cli.dry_run.available_memory_bytes", lambda: 1 << 10)
+    assert "Ki of memory, and 1Ki are free" in phasewise(*options).err
+
+
 def test_nothing_is_written_when_the_input_is_bad(phasewise: Phasewise, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n1,a,-1,5\n")
     out = tmp_path / "out"
