@@ -190,8 +190,8 @@ def command(
             source = (data / "replay.parquet",)
             model_name = model_name or BUNDLED
         model = None if model_name is None else models.load(model_name)
-        if cycle is None and cycle_samples is None:
-            cycle = _default_cycle_s(model)
+        if bundled and model is not None and cycle is None and cycle_samples is None:
+            cycle = model.facts.get("cycle_s")  # recorded each second for minutes: at its model's own cycle
         features = USAGE_FEATURES if model is None else model.detector.features
         reading = ReadOptions(
             columns=columns,
@@ -253,13 +253,6 @@ def _in_cluster(
         engine=asked.engine(QUICK_RESIZES_PER_HOUR if quick else RAILS.resizes_per_hour),
         history=history,
     )
-
-
-def _default_cycle_s(model: PhaseModel | None) -> float:
-    """The bundled recordings are sampled each second and last minutes: they are replayed at the model's own cycle."""
-    if model is not None and model.origin == BUNDLED:
-        return float(model.facts["cycle_s"])
-    return DEFAULT_CYCLE_S
 
 
 def _sampled(containers: tuple[str, ...], count: int | None) -> tuple[str, ...]:

@@ -205,6 +205,13 @@ def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) 
     assert report["containers"] >= 25
 
 
+def test_ones_own_data_are_replayed_at_the_cycle_of_the_live_recommender_under_any_model(
+    phasewise: Phasewise, runs_csv: Path
+) -> None:
+    options = ("--model", "bundled", "--policies", "prev.step.max", "--json", "-")
+    assert figures(phasewise("dry-run", runs_csv, *options))["cycle_s"] == 600
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
