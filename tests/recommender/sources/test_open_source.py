@@ -288,6 +288,20 @@ def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_pa
     assert source.notes == (f"{tmp_path / 'origin.json'} was left aside: it is no answer of the Prometheus API",)
 
 
+def test_parts_of_an_export_that_goes_on_are_no_data(tmp_path: Path) -> None:
+    parts = tmp_path / "week.csv.parts"
+    parts.mkdir()
+    write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
+    write(parts / "000000.csv", csv_text(plain_rows(2, "b")))
+    for place in (tmp_path, tmp_path / "*"):
+        source = open_source([place])
+        assert (source.containers, source.notes) == (
+            ("a",),
+            (f"{parts} was left aside: an export that has not ended",),
+        )
+    assert open_source([parts]).containers == ("b",)
+
+
 def test_a_file_without_rows_beside_others_is_noted(tmp_path: Path) -> None:
     write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
     write(tmp_path / "2.csv", HEADER + "\n")
