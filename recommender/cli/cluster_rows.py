@@ -13,7 +13,7 @@ from recommender.cli.common import DURATION, Command
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, KillRules, Limits, interval_s
-from recommender.records import Played, UsageSeries
+from recommender.records import OOM_EXIT_CODE, Played, UsageSeries
 from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
 from recommender.units import format_duration
 
@@ -150,6 +150,11 @@ def played_rows(
     told = [f"{PHASEWISE}: {about}: {words}" for about, words in problems.items()]
     if played_in.history:
         told.insert(0, f"Of classes {len(played_in.history)} earlier runs were known, which are not judged.")
+    ended = sum(one.facts.exit_code == OOM_EXIT_CODE and not one.facts.killed for one in series)
+    if ended:
+        told.insert(
+            0, f"Of the recorded runs {ended} ended with exit code {OOM_EXIT_CODE}: killed, most often for memory."
+        )
     if killed := sum(one.facts.killed for one in series):
         told.insert(0, f"Of the recorded runs {killed} were killed for memory: they needed more than was measured.")
     return found, (_in_words(played_in.rules), *told)

@@ -191,6 +191,17 @@ def test_runs_that_are_replayed_or_ended_later_teach_nothing(phasewise: Phasewis
     assert itself["policies"] == figures(phasewise(*options))["policies"]
 
 
+def test_exit_code_137_alone_is_not_told_as_a_kill_for_memory(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path
+) -> None:
+    runs = pd.read_csv(runs_csv)
+    runs["exit_code"] = np.where(runs["container"] == "job-00", 137, 0)
+    runs.to_csv(tmp_path / "s.csv", index=False)
+    asked = ("dry-run", tmp_path / "s.csv", "--policies", "static", "--json", "-")
+    notes = " ".join(figures(phasewise(*asked))["notes"])
+    assert "1 ended with exit code 137" in notes and "were killed for memory" not in notes
+
+
 def test_one_container_is_judged_by_what_needs_no_model(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
