@@ -11,7 +11,8 @@ from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
 
 FORMULA = (
     "cost = core-hours reserved or lost × CPU price + GiB-hours reserved or lost × memory price "
-    "+ hours in violation × violation price + OOM kills × OOM price; net saving = cost of the baseline − cost of the policy"
+    "+ hours in violation × violation price + OOM kills × OOM price; "
+    "net saving = cost of the baseline − cost of the policy"
 )
 
 
