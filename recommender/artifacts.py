@@ -39,7 +39,8 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     Parameters
     ----------
     folder
-        Where. An older model of that name is replaced; any other folder that is not empty is refused.
+        Where. An older model of that name, with nothing beside it, is replaced; any other folder that is not empty is
+        refused.
     arrays
         Plain numeric or boolean arrays by name.
     manifest
@@ -51,7 +52,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         `folder` exists and is no model folder.
     """
     target = Path(folder)
-    if target.exists() and not (target / MANIFEST).is_file() and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and not _may_be_replaced(target):
         raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
     packed = _pack(arrays)
     full = {
@@ -139,6 +140,20 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _sum_of(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _may_be_replaced(target: Path) -> bool:
+    """Whether nothing is lost: an empty folder, or what `save` wrote and nothing else."""
+    if not target.is_dir():
+        return False
+    held = {path.name for path in target.iterdir()}
+    if MANIFEST not in held:
+        return not held
+    try:
+        manifest = orjson.loads((target / MANIFEST).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return False
+    return held <= {MANIFEST, ARRAYS} and isinstance(manifest, dict) and manifest.get("kind") == KIND
 
 
 def _pack(arrays: Arrays) -> bytes:

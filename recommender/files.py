@@ -28,13 +28,11 @@ def written_aside(path: str | Path) -> Iterator[Path]:
     Misuse
         The folder does not exist or may not be written to, or `path` is a folder.
     """
-    target = Path(path).resolve()
-    if target.is_dir():
-        raise Misuse(f"{path}: this is a folder. Name a file in it.")
-    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-        with _written_into(target) as aside:
+    if _is_special(Path(path)):
+        with _written_into(Path(path)) as aside:
             yield aside
         return
+    target = Path(path).resolve()
     aside = _created(target)
     try:
         yield aside
@@ -48,10 +46,23 @@ def written_aside(path: str | Path) -> Iterator[Path]:
         raise
 
 
+def check_target(path: str | Path) -> None:
+    """Raise now what `written_aside` would after the work: Misuse, where nothing can be written to `path`."""
+    if not _is_special(Path(path)):
+        _created(Path(path).resolve()).unlink()
+
+
 def write_bytes_aside(path: str | Path, data: bytes) -> None:
     """Make `path` hold exactly `data`; whoever reads it meanwhile sees the old content or the new, never a part."""
     with written_aside(path) as aside:
         aside.write_bytes(data)
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is there and no plain file. Asked of a name as it is given: that of a pipe leads to no other."""
+    if path.is_dir():
+        raise Misuse(f"{path}: this is a folder. Name a file in it.")
+    return path.exists() and not path.is_file()
 
 
 def _created(target: Path) -> Path:

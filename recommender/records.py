@@ -50,7 +50,7 @@ UNKNOWN_PHASE = -1
 """A window too far from every known phase, or a sample with no window and no phase before it to carry on."""
 
 OOM_EXIT_CODE = 137
-"""128 + SIGKILL: what the kubelet reports of a container that was killed for memory."""
+"""128 + SIGKILL: what the kubelet reports of a container that was killed for memory, or for another reason."""
 
 VIOLATION_TOLERANCE = 1.05
 """A sample violates when its use is above allocation x 1.05 (AI4DL, section 4: 5 % tolerance)."""
@@ -92,8 +92,8 @@ class RunFacts:
 
     @property
     def killed(self) -> bool:
-        """Whether it was killed for memory at least once."""
-        return not math.isnan(self.oom_killed_s) or self.exit_code == OOM_EXIT_CODE
+        """Whether it was killed for memory at least once, as far as that was told."""
+        return not math.isnan(self.oom_killed_s)
 
 
 NOTHING_TOLD = RunFacts()

@@ -302,10 +302,9 @@ class _Gathered:
         if self.decisions_to is not None:
             self.decisions_to.dropped.update(self.unjudged)
         step_s = min(self.steps.items(), key=lambda item: (-item[1], item[0]))[0]
-        cycle_samples = self.options.cycle_samples
         return ReplayResult(
             step_s=step_s,
-            cycle_s=self.options.cycle_s if cycle_samples is None else cycle_samples * step_s,
+            cycle_s=self.options.samples_per_cycle(step_s) * step_s,
             policies=policies,
             oracles=self.oracles.intersection(policies),
             containers=tuple(

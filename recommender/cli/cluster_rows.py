@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -13,7 +13,7 @@ from recommender.cli.common import DURATION, Command
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.engine.options import Options, RailOptions
 from recommender.judging import ClusterRules, KillRules, Limits, interval_s
-from recommender.records import Played, UsageSeries
+from recommender.records import OOM_EXIT_CODE, Played, UsageSeries
 from recommender.simulate.rows import PHASEWISE, Cluster, Progress, play_rows
 from recommender.units import format_duration
 
@@ -117,6 +117,23 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
+def ended_before(
+    series: Sequence[UsageSeries], history: Iterable[UsageSeries]
+) -> tuple[list[UsageSeries], tuple[str, ...]]:
+    """The runs of `history` that had ended before the first of `series` began, and a note of those that had not: what
+    nobody could have known then must teach nothing."""
+    first_s = min(one.timestamps[0] for one in series)
+    replayed = {one.container for one in series}
+    ended, others = [], 0
+    for one in history:
+        if one.container in replayed or one.timestamps[-1] > first_s:
+            others += 1
+        else:
+            ended.append(one)
+    told = f"Of --history {others} runs are left out: they are replayed, or ended after the first sample that is."
+    return ended, (told,) if others else ()
+
+
 def played_rows(
     names: Sequence[str],
     series: Sequence[UsageSeries],
@@ -133,6 +150,11 @@ def played_rows(
     told = [f"{PHASEWISE}: {about}: {words}" for about, words in problems.items()]
     if played_in.history:
         told.insert(0, f"Of classes {len(played_in.history)} earlier runs were known, which are not judged.")
+    ended = sum(one.facts.exit_code == OOM_EXIT_CODE and not one.facts.killed for one in series)
+    if ended:
+        told.insert(
+            0, f"Of the recorded runs {ended} ended with exit code {OOM_EXIT_CODE}: killed, most often for memory."
+        )
     if killed := sum(one.facts.killed for one in series):
         told.insert(0, f"Of the recorded runs {killed} were killed for memory: they needed more than was measured.")
     return found, (_in_words(played_in.rules), *told)

@@ -109,7 +109,7 @@ def say(line: str) -> None:
 def run(cli: click.Command, arguments: Sequence[str] | None = None) -> int:
     """Run the command line and turn how it ended into an exit code.
 
-    0 done, 1 failed, 2 misuse or bad input, 3 done with items left out by error, 130 interrupted.
+    0 done, 1 failed, 2 misuse or bad input, 130 interrupted.
     """
     _end_on_sigterm()
     try:

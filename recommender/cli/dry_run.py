@@ -23,13 +23,14 @@ from recommender.cli.cluster_rows import (
     RAILS,
     ClusterOptions,
     cluster_options,
+    ended_before,
     played_rows,
 )
-from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, source_argument
+from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, say, source_argument
 from recommender.decisions import DecisionWriter, decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
-from recommender.files import write_bytes_aside
+from recommender.files import check_target, write_bytes_aside
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases.contexts import runs_of
@@ -54,7 +55,9 @@ from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import ColumnMap
+from recommender.sources.spill import available_memory_bytes
 from recommender.training import CrossFit, TrainingOptions, cross_fit
+from recommender.units import format_memory
 
 DEFAULT_CYCLE_S = 600.0
 
@@ -63,6 +66,9 @@ POLICIES_HELP = (
     f"Comma list; default: {BY_DEFAULT}. Besides: {CLASS_RUNS} (phasewise by classes alone), "
     f"{FLOWCON} (needs a column {LOSS})."
 )
+
+CELL_BYTES = 300
+"""What a cell of the grid takes up at most: all series are held, and what one row after the other makes of them."""
 
 PICTURED = 8
 """Containers whose timelines a page or a folder of plots shows."""
@@ -77,6 +83,15 @@ class Outputs:
     html: Path | None
     plots: Path | None
     decisions: Path | None
+
+    def check(self) -> None:
+        """Refuse what could not be written, before anything is read."""
+        for path in (self.json, self.csv, self.html, self.decisions):
+            if path is not None and path != "-":
+                check_target(path)
+        if self.plots is not None:
+            there = next(folder for folder in (self.plots, *self.plots.parents) if folder.exists())
+            check_target(there / "plot.png")
 
     @property
     def pictured(self) -> bool:
@@ -126,7 +141,8 @@ class Selection:
     "--history",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Earlier runs, as SOURCE; may be given several times. They teach their classes and are not judged. "
+    help="Earlier runs, as SOURCE; may be given several times. They teach their classes and are not judged; those that "
+    "had not ended before SOURCE begins are left out. "
     "Default: none; for the bundled data those that its model was trained on.",
 )
 @cluster_options
@@ -174,14 +190,15 @@ def command(
     REGISTRY.check(asked, ALL_ROWS)
     prices = Prices(cpu_price, memory_price, violation_price, oom_price)
     outputs = Outputs(json_to, csv_to, html_to, plots_to, decisions_to)
+    outputs.check()
     with ExitStack() as stack:
         if bundled := not source:
             data = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
-            source, history = (data / "replay.parquet",), history or (data / "fit.parquet",)
+            source = (data / "replay.parquet",)
             model_name = model_name or BUNDLED
         model = None if model_name is None else models.load(model_name)
-        if cycle is None and cycle_samples is None:
-            cycle = _default_cycle_s(model)
+        if bundled and model is not None and cycle is None and cycle_samples is None:
+            cycle = model.facts.get("cycle_s")  # recorded each second for minutes: at its model's own cycle
         features = USAGE_FEATURES if model is None else model.detector.features
         reading = ReadOptions(
             columns=columns,
@@ -192,6 +209,7 @@ def command(
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
         chosen = Selection(opened, _sampled(opened.containers, sample))
+        _warn_of_size(opened.cells * len(chosen.containers) // len(opened))
         options = ReplayOptions(
             cycle_s=cycle or DEFAULT_CYCLE_S,
             cycle_samples=cycle_samples,
@@ -199,8 +217,14 @@ def command(
         )
         jobs = jobs or os.cpu_count() or 1
         rows, planner, notes = _planned(asked, model, chosen, options, seed, progress, jobs)
-        earlier = list(stack.enter_context(open_source(history, reading, progress=progress))) if history else []
         series, rules = list(chosen), ClusterOptions(**cluster)
+        earlier: list[UsageSeries] = []
+        if bundled or history:
+            others = history or (data / "fit.parquet",)
+            recorded = stack.enter_context(open_source(others, replace(reading, all_mapped=False), progress=progress))
+            # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
+            earlier, left = ended_before(series, recorded) if history else (list(recorded), ())
+            notes += left
         in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
         played, told = played_rows(rows, series, in_cluster, progress)
         notes += told
@@ -209,9 +233,21 @@ def command(
         notes = (*seen_notes(seen, len(series)), *notes)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
         result = replace(result, notes=(*opened.notes, *notes, *result.notes))
-        written = _write(result, outputs, prices, planner, chosen)
-    if json_to != "-":
-        render_table(result, console=report_console(), prices=prices, written=written)
+        written: list[tuple[str, str]] = []
+        try:
+            _write(result, outputs, prices, planner, chosen, written)
+        finally:  # whatever cannot be written, the table is there
+            if json_to != "-":
+                render_table(result, console=report_console(), prices=prices, written=written)
+
+
+def _warn_of_size(cells: int) -> None:
+    needed_bytes, free_bytes = cells * CELL_BYTES, available_memory_bytes()
+    if needed_bytes > free_bytes:
+        say(
+            f"note: all is replayed at once: that takes about {format_memory(needed_bytes)} of memory, and "
+            f"{format_memory(free_bytes)} are free. Take fewer containers (--sample), or a coarser --step."
+        )
 
 
 def _in_cluster(
@@ -226,13 +262,6 @@ def _in_cluster(
         engine=asked.engine(QUICK_RESIZES_PER_HOUR if quick else RAILS.resizes_per_hour),
         history=history,
     )
-
-
-def _default_cycle_s(model: PhaseModel | None) -> float:
-    """The bundled recordings are sampled each second and last minutes: they are replayed at the model's own cycle."""
-    if model is not None and model.origin == BUNDLED:
-        return float(model.facts["cycle_s"])
-    return DEFAULT_CYCLE_S
 
 
 def _sampled(containers: tuple[str, ...], count: int | None) -> tuple[str, ...]:
@@ -316,10 +345,14 @@ def _replayed(
 
 
 def _write(
-    result: ReplayResult, outputs: Outputs, prices: Prices, planner: Planner, chosen: Selection
-) -> list[tuple[str, str]]:
-    """All files asked for; returns what was written where."""
-    written: list[tuple[str, str]] = []
+    result: ReplayResult,
+    outputs: Outputs,
+    prices: Prices,
+    planner: Planner,
+    chosen: Selection,
+    written: list[tuple[str, str]],
+) -> None:
+    """All files asked for; `written` is told what and where."""
     if outputs.decisions is not None:
         written.append(("decisions", str(outputs.decisions)))
     if outputs.json is not None:
@@ -329,7 +362,7 @@ def _write(
         write_csv(result, outputs.csv)
         written.append(("CSV", str(outputs.csv)))
     if not outputs.pictured:
-        return written
+        return
     model = planner.any_model()
     runs = _runs(model, chosen) if model is not None else []
     graph = None if model is None else model.graph
@@ -354,7 +387,6 @@ def _write(
 
         write_plots(result, result.timelines, outputs.plots, phase_graph=graph, sequences=runs, phase_table=table)
         written.append(("plots", str(outputs.plots)))
-    return written
 
 
 def _runs(model: PhaseModel, chosen: Selection) -> list[list[tuple[int, int]]]:

@@ -107,14 +107,14 @@ def command(
     with PrometheusClient(
         url, access, timeout_s=timeout_s, retries=retries, warn=lambda told: say(f"note: Prometheus warns: {told}")
     ) as client:
-        if restart:
-            discard(output)
-        plan = kept_plan(output, asked)
+        plan = None if restart else kept_plan(output, asked)
         if plan is None:
             start_s, end_s = _range(since, until, time.time())
             plan = plan_export(
                 client, settings, asked, start_s, end_s, int(step_s), note=lambda told: say(f"note: {told}")
             )
+            if restart:
+                discard(output)
         else:
             say(f"{output}: continuing the export of {moment(plan.start_s)} to {moment(plan.end_s)} (--restart: anew)")
         exported = _exported(client, settings, plan, output)

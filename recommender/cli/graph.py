@@ -37,8 +37,14 @@ SHOWN_FOLLOWERS = 4
 def command() -> None:
     """Fit, score, explain and draw the graph of how phases follow one another.
 
-    SEQUENCES is Parquet or CSV (also .gz) with the columns container, step, phase; rows in any order. Only the order of
-    the steps matters.
+    SEQUENCES is what `phasewise phases` writes, or other Parquet or CSV (also .gz) with the columns container, step (or
+    timestamp), phase; rows in any order. Only the order of the steps matters. Phase -1, unknown, carries the one before
+    it on.
+
+    \b
+      phasewise phases runs.parquet --model model -o phases.parquet
+      phasewise graph fit phases.parquet -o graph.json
+      phasewise graph draw graph.json -o graph.png
     """
 
 

@@ -104,8 +104,7 @@ def _left_out(command: str, error: ModuleNotFoundError) -> Exception:
 def cli(ctx: click.Context) -> None:
     """Learns the phases of training jobs and sets CPU and memory before the next one comes.
 
-    Exit codes: 0 done, 1 failed, 2 misuse or bad input, 3 done with items left out by error (each is named),
-    130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 misuse or bad input, 130 interrupted.
     """
     if ctx.invoked_subcommand is None:
         click.echo(LESSON, nl=False)

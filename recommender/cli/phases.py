@@ -46,7 +46,7 @@ def command(
     """Tell the phase of every sample of SOURCE.
 
     Writes columns container, timestamp (unix seconds), phase; -1 is unknown: a window far from every phase. Gaps have
-    no row. Rows are sorted by container and time.
+    no row. Rows are sorted by container and time. `phasewise graph` reads the file as it is.
     """
     detector = models.load(model_name).detector
     reading = ReadOptions(
@@ -56,7 +56,7 @@ def command(
         as_they_come=step_s == 0.0,
     )
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
-    samples = {"known": 0, "unknown": 0}
+    samples, done = {"known": 0, "unknown": 0}, 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
         with written_aside(output) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
             for series, trace in _traced(opened, detector):
@@ -66,11 +66,12 @@ def command(
                 samples["known"] += int((trace.labels[present] >= 0).sum())
                 if len(drawn) < PICTURED or variance is not None:
                     drawn.append((series, trace))
-                progress("containers", len(drawn), len(opened.containers))
+                done += 1
+                progress("containers", done, len(opened.containers))
+            if not samples["known"] + samples["unknown"]:
+                raise NotEnoughData("no sample has both CPU and memory.")
         for note in opened.notes:
             say(f"note: {note}")
-    if not samples["known"] + samples["unknown"]:
-        raise NotEnoughData("no sample has both CPU and memory.")
     if traces is not None:
         from recommender.plots.traces import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
 

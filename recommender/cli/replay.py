@@ -105,16 +105,18 @@ def changed_by(given: tuple[str, ...]) -> Callable[[Start], Start]:
 
 
 def _changed(start: Start, named: Mapping[str, Any]) -> Start:
+    step_s = named.get("rounds.step_s", start.step_s)
+    cycle_s = named.get("rounds.cycle_s", start.cycle_samples * start.step_s)
     for name, value in named.items():
         part, _, field = name.partition(".")
         if name in OF_THE_ENGINE:
-            whole = round(value / named.get("rounds.step_s", start.step_s)) if name == "rounds.cycle_s" else value
-            start = start._replace(**{OF_THE_ENGINE[name]: whole})
+            start = start._replace(**{OF_THE_ENGINE[name]: value})
         else:
             of_both = (value, value) if field == "target_violation" else value
             options = replace(start.options, **{part: replace(getattr(start.options, part), **{field: of_both})})
             start = start._replace(options=options)
-    return start
+    # A cycle is counted in steps, of whichever length they are.
+    return start._replace(cycle_samples=max(1, round(cycle_s / step_s)))
 
 
 # -- what is told ------------------------------------------------------------------------------------------------------

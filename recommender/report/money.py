@@ -10,8 +10,9 @@ from recommender.records import CPU, MEMORY, RunTally, Tally
 from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
 
 FORMULA = (
-    "cost = core-hours reserved × CPU price + GiB-hours reserved × memory price + hours in violation × violation price "
-    "+ OOM events × OOM price; net saving = cost of the baseline − cost of the policy"
+    "cost = core-hours reserved or lost × CPU price + GiB-hours reserved or lost × memory price "
+    "+ hours in violation × violation price + OOM kills × OOM price; "
+    "net saving = cost of the baseline − cost of the policy"
 )
 
 

@@ -57,7 +57,7 @@
   const MARKS = {
     asked: ["asked for another amount", "M-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0Z"],
     applied: ["another amount came into force", "M0,-4L4,3.5H-4Z"],
-    deferred: ["put off: no room on the node", "M0,-4.5L4.5,0L0,4.5L-4.5,0Z"],
+    deferred: ["put off: less memory than is used", "M0,-4.5L4.5,0L0,4.5L-4.5,0Z"],
     killed: ["killed for memory", "M-4,-4L4,4M-4,4L4,-4"],
   };
   let scene = null;

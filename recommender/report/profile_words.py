@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recommender.cluster.objects.quantities import parse_quantity
+from recommender.report.terminal import printable
 from recommender.units import format_cpu, format_memory
 
 Json = Mapping[str, Any]
@@ -27,9 +28,9 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
         controller said last of moving one of its pods.
     """
     published = {entry.get("containerName"): entry for entry in _entries(vpa)}
-    parts: list[RenderableType] = [Text(name, style="bold")]
-    parts += [Text(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
-    parts += [Text(f"move: {profile['move']}")] if "move" in profile else []
+    parts: list[RenderableType] = [Text(printable(name), style="bold")]
+    parts += [_cell(f"{kind}: {words}") for kind, words in (*_conditions(vpa), *_conditions(profile))]
+    parts += [_cell(f"move: {profile['move']}")] if "move" in profile else []
     for container in profile.get("containers", []):
         parts.append(_container(container, published.get(container.get("name"), {})))
     if pods := profile.get("pods"):
@@ -37,10 +38,15 @@ def told(name: str, profile: Json, vpa: Json) -> RenderableType:
     return Group(*parts)
 
 
+def _cell(words: str) -> Text:
+    """What others wrote, as it is: it neither steers the terminal nor is read as markup."""
+    return Text(printable(words))
+
+
 def _container(container: Json, published: Json) -> Table:
-    table = Table(title=f"container {container.get('name')}", show_header=False, title_justify="left")
+    table = Table(title=_cell(f"container {container.get('name')}"), show_header=False, title_justify="left")
     for label, words in reasons(container, published):
-        table.add_row(label, words)
+        table.add_row(label, _cell(words))
     return table
 
 
@@ -87,7 +93,8 @@ def _pods(pods: list[Json]) -> Table:
     for pod in pods:
         phase = pod.get("phase", -1)
         seen = "unknown" if phase < 0 else str(phase)
-        table.add_row(pod.get("name", "?"), pod.get("container", ""), seen, _progress(pod))
+        words = (pod.get("name", "?"), pod.get("container", ""), seen, _progress(pod))
+        table.add_row(*map(_cell, words))
     return table
 
 

@@ -37,6 +37,8 @@ class ReadOptions:
     ----------
     columns
         `--map`: names of ours for foreign columns, with units.
+    all_mapped
+        Whether a foreign column that no file has is an error.
     features
         Further numeric columns to carry along, by their old or new name.
     step_s
@@ -46,6 +48,7 @@ class ReadOptions:
     """
 
     columns: tuple[ColumnMap, ...] = ()
+    all_mapped: bool = True
     features: tuple[str, ...] = ()
     step_s: float | None = None
     as_they_come: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from recommender.errors import BadInput
+from recommender.errors import BadInput, Misuse
 from recommender.records import BoolArray, FloatArray
 from recommender.sources.base import (
     CPU_COLUMN,
@@ -56,11 +56,6 @@ class Roles:
         wanted = [*self.names, self.time[0], *(raw for raw, _ in self.values.values()), *self.labels.values()]
         return list(dict.fromkeys(wanted))
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The raw columns that say who and when, which no feature can be."""
-        return (*self.names, self.time[0])
-
     def raw_name(self, column: str) -> str:
         """What the file calls a column of ours."""
         return self.time[0] if column == "timestamp" else self.values.get(column, (column, 1.0))[0]
@@ -101,6 +96,34 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
         values={name: raw[name] for name in carried},
         labels={name: raw[name][0] for name in LABEL_COLUMNS if name in raw},
     )
+
+
+def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> None:
+    """Refuse what would change nothing without a word.
+
+    Parameters
+    ----------
+    file
+        The first of the source.
+    foreign
+        Every name in the source that a map may begin from.
+
+    Raises
+    ------
+    Misuse
+        A map to a name that nothing reads.
+    BadInput
+        A map from a name that no file has.
+    """
+    read = ("timestamp", *NAME_COLUMNS, CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS, *LABEL_COLUMNS)
+    for mapped in options.columns:
+        if mapped.new not in (*read, *options.features):
+            raise Misuse(
+                f"--map {mapped}: {mapped.new!r} is neither a column that is read nor a feature of the model. "
+                f"Columns: {', '.join(read)}."
+            )
+        if options.all_mapped and mapped.old not in foreign:
+            raise missing_column(file, mapped.old, list(foreign), f"`--map {mapped}` names it.")
 
 
 def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) -> BadInput:
@@ -211,8 +234,8 @@ def _seconds(check: _RowCheck, raw: str) -> FloatArray:
     column = check.table.column(raw)
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        nanoseconds = column.cast(pa.timestamp("us")).cast(pa.int64())
-        times_s = np.asarray(nanoseconds.to_numpy(), dtype=np.float64) / 1e6
+        microseconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())  # finer ones are cut off
+        times_s = np.asarray(microseconds.to_numpy(), dtype=np.float64) / 1e6
     elif pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         times_s = _parse_moments(check, raw)
     else:

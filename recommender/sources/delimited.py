@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
-from recommender.sources.columns import EMPTY_WORDS, Roles, is_number, text_remedy
+from recommender.sources.columns import EMPTY_WORDS, Roles, text_remedy
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _INDEX = "(index)"
@@ -120,19 +120,6 @@ def _hides_index(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
     """Whether rows begin with a counter above which the header has nothing; a lone long row is a mistake instead."""
     counted = [row[0] for row in rows if len(row) == len(columns) + 1 and row[0].strip().isdigit() and row[-1]]
     return len(counted) == len(rows) and (len(rows) > 1 or counted in (["0"], ["1"]))
-
-
-def numeric_columns(file: Path, header: Header) -> set[str]:
-    """The columns that hold numbers as far as the first rows tell."""
-    read_options = pacsv.ReadOptions(use_threads=False, column_names=header.arrow_names, block_size=1 << 20)
-    read_options.skip_rows = 1
-    convert = pacsv.ConvertOptions(null_values=list(EMPTY_WORDS))
-    try:
-        with pacsv.open_csv(_bytes(file), read_options=read_options, convert_options=convert) as reader:
-            numeric = {field.name for field in reader.schema if is_number(field.type)}
-    except (pa.ArrowException, OSError):
-        return set()
-    return numeric & set(header.columns)
 
 
 def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa.Table]:

@@ -19,6 +19,7 @@ import orjson
 from recommender.errors import BadInput, Misuse
 from recommender.files import write_bytes_aside
 from recommender.sources import parquet
+from recommender.sources.paths import UNFINISHED
 
 _SCHEMA = 2
 _PLAN = "plan.json"
@@ -87,7 +88,7 @@ class Parts:
 
 def parts_folder(output: Path) -> Path:
     """Where the parts of a file are kept until it is whole."""
-    return output.with_name(output.name + ".parts")
+    return output.with_name(output.name + UNFINISHED)
 
 
 def kept_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
@@ -137,24 +138,32 @@ def held_parts(output: Path, plan: ExportPlan) -> Iterator[Parts]:
         raise Misuse(
             f"{output}: cannot write here ({reason}). Name a file in a folder that you may write to."
         ) from error
+    with _locked(folder):
+        for stray in folder.glob(".*"):
+            stray.unlink()
+        write_bytes_aside(folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2))
+        yield Parts(folder, plan)
+
+
+def discard(output: Path) -> None:
+    """Give up what was kept of an earlier export; Misuse where one is going on."""
+    folder = parts_folder(output)
+    if folder.exists():
+        with _locked(folder):
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Misuse(f"{folder}: another export is writing here. Let it end, or name another file.") from error
-        for stray in folder.glob(".*"):
-            stray.unlink()
-        write_bytes_aside(folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2))
-        yield Parts(folder, plan)
+        yield
     finally:
         os.close(handle)
-
-
-def discard(output: Path) -> None:
-    """Give up what was kept of an earlier export."""
-    if parts_folder(output).exists():
-        shutil.rmtree(parts_folder(output))
 
 
 def _differences(names: Sequence[str], before: Mapping[str, str], now: Mapping[str, Any]) -> str:

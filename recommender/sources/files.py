@@ -12,21 +12,19 @@ from typing import Self
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.records import UsageSeries
+from recommender.records import FloatArray, UsageSeries
 from recommender.series import FINEST_STEP_S, grid_is_absurd, median_interval_s, to_series
 from recommender.sources.base import Origins, Progress, RawSamples, ReadOptions
 from recommender.sources.checks import UnitsWatch, check_samples, check_step
+from recommender.sources.columns import check_maps
 from recommender.sources.paths import access, find
 from recommender.sources.prometheus import AnswersReader
 from recommender.sources.readers import CsvReader, ParquetReader
 from recommender.sources.spill import SpilledTable, available_memory_bytes, spill
 from recommender.sources.table import SampleTable, build
-from recommender.units import BYTES_PER_MIB
+from recommender.units import BYTES_PER_MIB, format_duration
 
 __all__ = ["ReadOptions", "SeriesSource", "open_source"]
-
-GROUP_SAMPLES = 200_000
-"""Grid cells per group that is replayed at once: some 10 MB, and several groups even in a small source."""
 
 SORTING_FACTOR = 3
 """Reading and sorting hold about three times the rows' own size for a moment."""
@@ -73,6 +71,7 @@ def open_source(
                 readers.append((ParquetReader if item.kind == "parquet" else CsvReader).open(item.file, options))
     if answers:
         readers.append(AnswersReader.open(answers, options))
+    check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)
     intake = _Intake(readers, notes, progress)
     table: Samples
     if intake.total_bytes * SORTING_FACTOR > budget:
@@ -135,9 +134,25 @@ def _table_notes(table: Samples) -> list[str]:
         notes.append(f"{table.duplicates} rows repeat a moment of their container; each moment counts once")
     for label in dict.fromkeys(label for label, _ in table.relabelled):
         names = [container for changed, container in table.relabelled if changed == label]
-        shown = ", ".join(names[:NAMED_AT_MOST]) + (", ..." if len(names) > NAMED_AT_MOST else "")
-        notes.append(f"{label} changes within a container ({shown}); the commonest one is taken")
+        notes.append(f"{label} changes within a container ({_shown(names)}); the commonest one is taken")
     return notes
+
+
+def _slower_note(containers: Sequence[str], interval_s: FloatArray, step_s: float) -> tuple[str, ...]:
+    """A note of containers that most cells of the grid have no sample of."""
+    slower = np.flatnonzero(interval_s >= 2 * step_s)
+    if not len(slower):
+        return ()
+    names = _shown([containers[at] for at in slower.tolist()])
+    widest = format_duration(float(interval_s[slower].max()))
+    return (
+        f"{len(slower)} of {len(containers)} containers ({names}) have samples in no more than every second step of "
+        f"{format_duration(step_s)}, and only these count; a `--step` as wide as theirs (up to {widest}) counts all",
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED_AT_MOST]) + (", ..." if len(names) > NAMED_AT_MOST else "")
 
 
 class SeriesSource:
@@ -150,6 +165,8 @@ class SeriesSource:
         0.0 when samples are taken as they come.
     containers
         Names, sorted.
+    cells
+        How long all series are together, gaps included.
     notes
         What the reader of a report should know of the data: repeated rows, changing labels, suspicious units.
     """
@@ -159,9 +176,13 @@ class SeriesSource:
         self.containers = table.names
         self.notes = tuple(notes)
         self.step_s = self._chosen_step_s()
+        first_s, last_s, count, interval_s = table.extents()
+        self.cells = int(count.sum())
         if self.step_s:
-            first_s, last_s, count = table.extents()
-            for at in np.flatnonzero(grid_is_absurd((last_s - first_s) / self.step_s, count)).tolist():
+            cells = (last_s - first_s) / self.step_s + 1
+            self.cells = int(cells.sum())
+            self.notes += _slower_note(self.containers, interval_s, self.step_s)
+            for at in np.flatnonzero(grid_is_absurd(cells, count)).tolist():
                 self._series(at)
 
     def _chosen_step_s(self) -> float:
@@ -188,31 +209,12 @@ class SeriesSource:
             digest.update(part)
         return digest.hexdigest()
 
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Numeric columns that every file has, old names and new ones: what `features` may name."""
-        common = set.intersection(*(reader.numeric_columns() for reader in self._readers))
-        return tuple(sorted(common))
-
     def __len__(self) -> int:
         return len(self.containers)
 
     def __iter__(self) -> Iterator[UsageSeries]:
         for at in range(len(self.containers)):
             yield self._series(at)
-
-    def groups(self, group_samples: int = GROUP_SAMPLES) -> Iterator[list[UsageSeries]]:
-        """The same series in lists of about `group_samples` grid cells, never less than one container."""
-        group: list[UsageSeries] = []
-        held = 0
-        for series in self:
-            if group and held + len(series) > group_samples:
-                yield group
-                group, held = [], 0
-            group.append(series)
-            held += len(series)
-        if group:
-            yield group
 
     def __enter__(self) -> Self:
         return self

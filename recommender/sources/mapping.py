@@ -9,11 +9,9 @@ from recommender.errors import Misuse
 from recommender.units import CPU_UNITS, MEMORY_UNITS, TIME_UNITS
 
 _UNITS_OF: dict[str, Mapping[str, float]] = {
-    "timestamp": TIME_UNITS,
-    "cpu_cores": CPU_UNITS,
-    "cpu_request_cores": CPU_UNITS,
-    "memory_bytes": MEMORY_UNITS,
-    "memory_request_bytes": MEMORY_UNITS,
+    **dict.fromkeys(("timestamp", "started_at", "finished_at", "oom_killed_at"), TIME_UNITS),
+    **dict.fromkeys(("cpu_cores", "cpu_request_cores", "cpu_limit_cores", "node_cpu_cores"), CPU_UNITS),
+    **dict.fromkeys(("memory_bytes", "memory_request_bytes", "memory_limit_bytes", "node_memory_bytes"), MEMORY_UNITS),
 }
 
 

@@ -19,6 +19,9 @@ Kind = Literal["csv", "parquet", "prometheus"]
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".json", ".json.gz")
 """What is taken from a folder; a file that is named itself may be called anything."""
 
+UNFINISHED = ".parts"
+"""How the folder of an export in progress ends; its parts are data only where it is named itself."""
+
 _HEAD_BYTES = 4096
 
 
@@ -42,6 +45,9 @@ def find(paths: Sequence[str | Path]) -> tuple[list[Found], list[str]]:
     notes: list[str] = []
     for path in paths:
         for file, in_folder in _expand(Path(path)):
+            if file.is_dir():
+                notes.append(f"{file} was left aside: an export that has not ended")
+                continue
             with access(file):
                 kind = _kind(file)
             if kind is None and in_folder:
@@ -61,7 +67,7 @@ def find(paths: Sequence[str | Path]) -> tuple[list[Found], list[str]]:
 
 
 def _expand(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Files, and whether they were only found in a folder."""
+    """Files, and whether they were only found in a folder; folders of exports in progress as they are."""
     with access(path):
         if path.is_dir():
             yield from ((file, True) for file in _in_folder(path))
@@ -77,7 +83,7 @@ def _matches(pattern: Path) -> Iterator[tuple[Path, bool]]:
         problem = "no file matches this pattern" if glob.has_magic(str(pattern)) else "there is no such file"
         raise BadInput(problem, remedy=_nearby(pattern), file=pattern)
     for match in map(Path, matches):
-        if match.is_dir():
+        if match.is_dir() and match.suffix != UNFINISHED:
             yield from ((file, True) for file in _in_folder(match))
         else:
             yield match, False
@@ -100,12 +106,12 @@ def _in_folder(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise error
 
-    found = [
-        Path(root) / name
-        for root, _, names in os.walk(folder, onerror=refuse, followlinks=True)
-        for name in names
-        if name.endswith(SUFFIXES) and not name.startswith((".", "_"))
-    ]
+    found: list[Path] = []
+    for root, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        unfinished = [name for name in folders if name.endswith(UNFINISHED)]
+        folders[:] = [name for name in folders if name not in unfinished]
+        wanted = [name for name in names if name.endswith(SUFFIXES) and not name.startswith((".", "_"))]
+        found += [Path(root) / name for name in (*unfinished, *wanted)]
     if not found:
         raise BadInput(
             f"the folder has no file that ends in {', '.join(SUFFIXES)}",

@@ -38,6 +38,9 @@ _OLD_LABELS = {"pod": "pod_name", "container": "container_name"}
 OVERLAP_OF_RESTARTS = 0.25
 """The series of a restarted container overlap by Prometheus' five minutes of staleness; more are different things."""
 
+_NO_USE = ("limit", "quota", "throttl")
+"""What bounds use, or tells of use that was refused, is not taken for use by the name of its file."""
+
 _STALE_S = 300.0
 """How long a request stands without being scraped again: Prometheus' own look-back."""
 
@@ -70,7 +73,8 @@ class AnswersReader:
 
     file: Path
     raw: RawSamples
-    metrics: frozenset[str]
+    foreign: Sequence[str]
+    """Names that `--map` may begin from: of metrics, files and labels."""
 
     @classmethod
     def open(cls, files: Sequence[Path], options: ReadOptions) -> AnswersReader:
@@ -83,10 +87,12 @@ class AnswersReader:
         """
         containers: dict[str, _Container] = defaultdict(_Container)
         metrics: set[str] = set()
+        foreign = {name for file in files for name in _names_of(file)}
         for file in files:
             answer = list(read_answer(file))
             here = {series.metric for series in answer}
             metrics |= here - {""}
+            foreign |= here.union(*(series.labels for series in answer)) - {""}
             named = [(_name(series, options), series) for series in answer]
             whole_pods = not any("container" in _labels(series, options) for series in answer)
             for name, series in named:
@@ -101,7 +107,7 @@ class AnswersReader:
                 texts = _labels(series, options)
                 containers[name].texts.update({label: texts[label] for label in LABEL_COLUMNS if label in texts})
         _require(containers, files[0], metrics, options)
-        return cls(files[0], _rows(containers), frozenset(metrics))
+        return cls(files[0], _rows(containers), sorted(foreign))
 
     @property
     def value_columns(self) -> tuple[str, ...]:
@@ -122,9 +128,6 @@ class AnswersReader:
 
     def raw_name(self, column: str) -> str:
         return column
-
-    def numeric_columns(self) -> set[str]:
-        return set(self.raw.values) | self.metrics
 
 
 def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:
@@ -151,7 +154,7 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     metric, file_name = series.metric, series.file.name
     counter = is_counter(metric)
     for mapped in options.columns:
-        if mapped.old in (metric, file_name, file_name.split(".json")[0]):
+        if mapped.old in (metric, *_names_of(series.file)):
             return _Role(mapped.new, mapped.factor, counter)
     if metric in options.features:
         return _Role(metric, 1.0, counter)
@@ -162,11 +165,16 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     if MEMORY_METRIC in metric:
         return _Role(MEMORY_COLUMN)
     about = [resource for resource in ("cpu", "memory") if resource in file_name.lower()]
-    if not only_metric or len(about) != 1:
+    no_use = any(word in f"{file_name} {metric}".lower() for word in _NO_USE)
+    if not only_metric or len(about) != 1 or no_use:
         return None
     if "request" in file_name.lower():
         return _Role(_REQUEST_OF[about[0]])
     return _Role(CPU_COLUMN if about == ["cpu"] else MEMORY_COLUMN, 1.0, counter)
+
+
+def _names_of(file: Path) -> tuple[str, str]:
+    return file.name, file.name.split(".json")[0]
 
 
 def _request(series: AnswerSeries) -> _Role | None:
@@ -265,9 +273,26 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> _Curve:
 
 
 def _one_curve(role: _Role, group: Sequence[AnswerSeries]) -> _Curve:
-    """One series, from however many answers, sorted; a counter becomes its rate."""
-    times_s, first = np.unique(np.concatenate([one.times_s for one in group]), return_index=True)
-    values = np.concatenate([one.values for one in group])[first]
+    """One series, from however many answers, sorted; a counter becomes its rate.
+
+    Raises
+    ------
+    BadInput
+        Two answers give different values for one moment, or use is below zero.
+    """
+    all_s, given = np.concatenate([one.times_s for one in group]), np.concatenate([one.values for one in group])
+    order = np.lexsort((np.isnan(given), all_s))  # stable; what says nothing comes last
+    all_s, given = all_s[order], given[order]
+    differ = (np.diff(all_s) == 0) & (np.diff(given) != 0) & ~np.isnan(given[1:])
+    if differ.any():
+        at = int(np.argmax(differ))
+        ends = np.cumsum([len(one.times_s) for one in group])
+        one, other = (group[int(np.searchsorted(ends, row, side="right"))] for row in order[at : at + 2])
+        problem = f"two different values for one moment: {given[at + 1]:g} here, {given[at]:g} in {one.file}"
+        row = int(np.flatnonzero(other.times_s == all_s[at])[0]) + 1
+        raise other.refuse(problem, "Name only one of the two files.", row, role.column)
+    times_s, first = np.unique(all_s, return_index=True)
+    values = given[first]
     here = ~np.isnan(values)
     if role.counter:
         return rate(times_s[here], values[here])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from recommender.sources import delimited, parquet
 from recommender.sources.base import Origins, RawSamples, ReadOptions
-from recommender.sources.columns import Roles, is_number, normalise, resolve
+from recommender.sources.columns import Roles, normalise, resolve
 
 _GZIP_EXPANDS = 8
 """Metrics as text shrink to about an eighth."""
@@ -37,9 +37,6 @@ class _FileReader:
         """What the file calls a column of ours."""
         return self.roles.raw_name(column)
 
-    def _features(self, numeric: set[str]) -> set[str]:
-        return numeric - set(self.roles.keys) | set(self.roles.values)
-
 
 @dataclass(frozen=True, slots=True)
 class ParquetReader(_FileReader):
@@ -63,9 +60,10 @@ class ParquetReader(_FileReader):
         for table in parquet.read(self.file, self.roles.raw, batched):
             yield normalise(table, self.roles, origins)
 
-    def numeric_columns(self) -> set[str]:
-        """Every column that could serve as a feature."""
-        return self._features({field.name for field in self.schema if is_number(field.type)})
+    @property
+    def foreign(self) -> Sequence[str]:
+        """Names that `--map` may begin from."""
+        return list(self.schema.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +89,10 @@ class CsvReader(_FileReader):
         for table in delimited.read(self.file, self.header, self.roles, batched):
             yield normalise(table, self.roles, origins)
 
-    def numeric_columns(self) -> set[str]:
+    @property
+    def foreign(self) -> Sequence[str]:
         """See ParquetReader."""
-        return self._features(delimited.numeric_columns(self.file, self.header))
+        return self.header.columns
 
 
 def row_bytes(roles: Roles) -> int:

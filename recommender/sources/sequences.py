@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from recommender.errors import BadInput
 from recommender.phases.contexts import MAX_PHASE
-from recommender.records import BoolArray, FloatArray, IntArray
+from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.sources import delimited, parquet
 from recommender.sources.columns import Roles, missing_column
 from recommender.sources.paths import access
 
-COLUMNS = ("container", "step", "phase")
-ROLES = Roles(("container",), ("step", 1.0), {"step": ("step", 1.0), "phase": ("phase", 1.0)}, {})
+STEP, MOMENT = "step", "timestamp"
+"""Either orders the samples of a container; a step goes before."""
 
 _LARGEST_STEP = 2**53
 """Beyond it float64 no longer tells neighbouring integers apart."""
@@ -29,21 +29,22 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     Parameters
     ----------
     path
-        Parquet (`.parquet`, `.pq`) or CSV (also `.gz`) with the columns `container` (any text), `step` (integer; only
-        its order matters) and `phase` (integer 0..999). Other columns are passed over.
+        Parquet (`.parquet`, `.pq`) or CSV (also `.gz`) with the columns `container` (any text), `step` or `timestamp`
+        (integer; only its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are passed
+        over.
 
     Returns
     -------
-    Per container, in order of name, its phases in order of step: int64 (n,), n >= 1.
+    Per container that has a known phase, in order of name, its phases in order of step: int64 (n,), n >= 1.
 
     Raises
     ------
     BadInput
-        The file or one of the columns is not there, a value is missing or no integer, a phase is negative, a
-        (container, step) occurs twice, there are no rows, or the file is damaged. Names file, row and column.
+        The file or one of the columns is not there, a value is missing or no integer, a phase is below -1, a
+        (container, step) occurs twice, no phase is known, or the file is damaged. Names file, row and column.
     """
     file = Path(path)
-    table = _table(file)
+    table, order = _table(file)
     if table.num_rows == 0:
         raise BadInput("there are no rows", remedy="Export at least one container's phases.", file=file)
     names = _texts(table, "container")
@@ -54,29 +55,34 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
         "container",
         "a row without a container name",
     )
-    step = _integers(file, table, "step", -_LARGEST_STEP, _LARGEST_STEP)
-    phase = _integers(file, table, "phase", 0, MAX_PHASE)
-    return _grouped(file, names, step, phase)
+    step = _integers(file, table, order, -_LARGEST_STEP, _LARGEST_STEP)
+    phase = _integers(file, table, "phase", UNKNOWN_PHASE, MAX_PHASE)
+    found = _grouped(file, names, order, step, phase)
+    known = {name: phases for name, phases in found.items() if (phases != UNKNOWN_PHASE).any()}
+    if not known:
+        raise BadInput("no phase is known", remedy="Take a model of such data.", file=file, column="phase")
+    return known
 
 
-def _grouped(file: Path, names: pd.Series[str], step: IntArray, phase: IntArray) -> dict[str, IntArray]:
+def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, phase: IntArray) -> dict[str, IntArray]:
     container, unique = pd.factorize(names, sort=True)
     order = np.lexsort((step, container))
     same = (np.diff(container[order]) == 0) & (np.diff(step[order]) == 0)
     if same.any():
         twice = int(order[1:][same].min())
         raise BadInput(
-            f"step {step[twice]} of container {names.iloc[twice]!r} occurs twice",
+            f"{column} {step[twice]} of container {names.iloc[twice]!r} occurs twice",
             remedy="Keep one phase for each container and step.",
             file=file,
             row=twice + 1,
-            column="step",
+            column=column,
         )
     starts = np.flatnonzero(np.diff(container[order])) + 1
     return dict(zip(map(str, unique), np.split(phase[order], starts), strict=True))
 
 
-def _table(file: Path) -> pa.Table:
+def _table(file: Path) -> tuple[pa.Table, str]:
+    """The rows, and the name of the column that orders them."""
     if not file.exists():
         raise BadInput("there is no such file", remedy="Check the path.", file=file)
     if file.is_dir():
@@ -84,22 +90,25 @@ def _table(file: Path) -> pa.Table:
     with access(file):
         if file.suffix.lower() in (".parquet", ".pq"):
             schema, _ = parquet.schema_of(file)
-            _require(file, schema.names)
-            return pa.concat_tables(parquet.read(file, list(COLUMNS), batched=False))
+            order = _ordered_by(file, schema.names)
+            return pa.concat_tables(parquet.read(file, ["container", order, "phase"], batched=False)), order
         header = delimited.read_header(file)
-        _require(file, header.columns)
+        order = _ordered_by(file, header.columns)
+        roles = Roles(("container",), (order, 1.0), {order: (order, 1.0), "phase": ("phase", 1.0)}, {})
         try:
-            tables = list(delimited.read(file, header, ROLES, batched=False))
-            return pa.concat_tables(tables) if tables else pa.table({})
+            tables = list(delimited.read(file, header, roles, batched=False))
+            return pa.concat_tables(tables) if tables else pa.table({}), order
         except BadInput as error:  # a column has no unit here that could be told by --map
             remedy = _REMEDIES.get(error.column or "", "") if "--map" in error.remedy else error.remedy
             raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
 
 
-def _require(file: Path, columns: Sequence[str]) -> None:
-    for name in COLUMNS:
+def _ordered_by(file: Path, columns: Sequence[str]) -> str:
+    order = MOMENT if MOMENT in columns and STEP not in columns else STEP
+    for name in ("container", order, "phase"):
         if name not in columns:
             raise missing_column(file, name, columns, "Sequences need the columns container, step and phase.")
+    return order
 
 
 def _texts(table: pa.Table, column: str) -> pd.Series[str]:
@@ -125,15 +134,16 @@ def _integers(file: Path, table: pa.Table, column: str, lowest: int, highest: in
     finite = np.isfinite(numbers)
     whole = finite & (np.where(finite, numbers, 0.5) % 1 == 0)
     _refuse(file, ~whole, texts, column, "{} is not an integer")
-    _refuse(file, (numbers < lowest), texts, column, "{} is negative" if lowest == 0 else "{} is too small")
+    _refuse(file, (numbers < lowest), texts, column, f"{{}} is below {lowest}")
     _refuse(file, (numbers > highest), texts, column, f"{{}} is above {highest}")
     return numbers.astype(np.int64)
 
 
 _REMEDIES = {
     "container": "Fill the cell or drop the row.",
-    "step": "Write the sample's number in its container there.",
-    "phase": f"Write phases as integers 0..{MAX_PHASE}; leave samples of unknown phase out.",
+    STEP: "Write the sample's number in its container there.",
+    MOMENT: "Write the sample's unix seconds there.",
+    "phase": f"Write phases as integers 0..{MAX_PHASE}, and {UNKNOWN_PHASE} where it is unknown.",
 }
 
 

@@ -170,7 +170,7 @@ class SpilledTable:
         self._labels: dict[str, dict[str, tuple[str | None, ...]]] = {}
         self._digests: dict[str, bytes] = {}
         self._intervals: list[tuple[IntArray, IntArray]] = []
-        self._extents: dict[str, tuple[float, float, int]] = {}
+        self._extents: dict[str, tuple[float, float, int, float]] = {}
         self.duplicates = 0
         self.relabelled: tuple[tuple[str, str], ...] = ()
 
@@ -200,10 +200,10 @@ class SpilledTable:
         """Interval counts of each part, as `median_interval_s` takes them."""
         return self._intervals
 
-    def extents(self) -> tuple[FloatArray, FloatArray, IntArray]:
+    def extents(self) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
         """As SampleTable's."""
-        first, last, count = zip(*(self._extents[name] for name in self.names), strict=True)
-        return np.array(first), np.array(last), np.array(count)
+        first, last, count, interval_s = zip(*(self._extents[name] for name in self.names), strict=True)
+        return np.array(first), np.array(last), np.array(count), np.array(interval_s)
 
     def digests(self) -> list[tuple[str, bytes]]:
         """As SampleTable's."""

@@ -96,9 +96,16 @@ class SampleTable:
         """Interval counts in one part, as `median_interval_s` takes them."""
         return [interval_counts(self.times_s, self.starts)]
 
-    def extents(self) -> tuple[FloatArray, FloatArray, IntArray]:
-        """First and last moment of every container in seconds, and its samples."""
-        return self.times_s[self.starts[:-1]], self.times_s[self.starts[1:] - 1], np.diff(self.starts)
+    def extents(self) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
+        """First and last moment of every container in seconds, its samples, and the median interval between them (0.0
+        of one sample alone)."""
+        first, after = self.starts[:-1], self.starts[1:]
+        apart_s = np.diff(self.times_s)
+        medians_s = [
+            np.median(apart_s[begin : end - 1]) if end - begin > 1 else 0.0
+            for begin, end in zip(first.tolist(), after.tolist(), strict=True)
+        ]
+        return self.times_s[first], self.times_s[after - 1], after - first, np.array(medians_s)
 
     def close(self) -> None:
         """Nothing is held but memory."""

@@ -49,6 +49,21 @@ def test_a_folder_that_is_no_model_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").exists()
 
 
+@pytest.mark.parametrize("manifest", [b'{"name": "a web app"}', b"{", None], ids=["another kind", "no JSON", "a model"])
+def test_a_folder_with_a_manifest_and_the_work_of_others_is_never_overwritten(
+    folder: Path, manifest: bytes | None
+) -> None:
+    (folder / artifacts.ARRAYS).unlink()
+    if manifest is None:
+        (folder / "thesis.tex").write_text("ten years of work")
+    else:
+        (folder / artifacts.MANIFEST).write_bytes(manifest)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(Misuse, match="not a model folder"):
+        artifacts.save(folder, ARRAYS, {})
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_a_failed_save_leaves_the_old_model(folder: Path) -> None:
     with pytest.raises(TypeError):
         artifacts.save(folder, ARRAYS, {"lag": object()})

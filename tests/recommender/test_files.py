@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from recommender.errors import Misuse
-from recommender.files import write_bytes_aside, written_aside
+from recommender.files import check_target, write_bytes_aside, written_aside
 
 
 def test_the_bytes_arrive_and_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
@@ -64,6 +66,19 @@ def test_a_named_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
     write_bytes_aside(pipe, b"through")
     reader.join(timeout=10)
     assert received == [b"through"] and stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_the_standard_output_may_be_a_pipe() -> None:
+    program = "from recommender.files import write_bytes_aside; write_bytes_aside('/dev/stdout', b'through')"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (ended.stdout, ended.returncode) == (b"through", 0), ended.stderr
+
+
+def test_a_target_is_tried_without_a_trace(tmp_path: Path) -> None:
+    check_target(tmp_path / "a.json")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(Misuse, match="there is no folder"):
+        check_target(tmp_path / "absent" / "a.json")
 
 
 def test_a_missing_folder_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ def test_a_small_container_worked_by_hand() -> None:
     assert (result.step_s, result.cycle_s, result.policies) == (15.0, 30.0, ("prev.step.max",))
 
 
+def test_the_cycle_that_is_told_is_the_whole_samples_that_an_allocation_held() -> None:
+    result = replay([series_of([(1, 10)] * 12)], planned("prev.step.max"), ReplayOptions(cycle_s=40.0))
+    assert result.cycle_s == 45.0
+
+
 def test_the_first_decision_comes_after_four_samples_and_gaps_are_none() -> None:
     assert decision_positions(np.ones(14, bool), 4, 3).tolist() == [4, 8, 12]
     present = np.array([0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 1, 0, 1], bool)

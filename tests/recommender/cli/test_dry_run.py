@@ -210,6 +210,32 @@ def test_a_sample_is_the_same_containers_each_time(phasewise: Phasewise, runs_cs
     assert figures(phasewise(*options)) == first
 
 
+def test_runs_that_are_replayed_or_ended_later_teach_nothing(phasewise: Phasewise, tmp_path: Path) -> None:
+    """Of three runs of history one ended before, one has a name that is replayed, one ends later."""
+    source, history = simulated(0, containers=4), simulated(1, containers=3)
+    history["timestamp"] -= 10_000
+    history["container"] = history["container"].replace({"job-01": "later", "job-02": "before"})
+    history.loc[history["container"] == "later", "timestamp"] += 10_000
+    source.to_csv(tmp_path / "s.csv", index=False)
+    history.to_csv(tmp_path / "h.csv", index=False)
+    options = ("dry-run", tmp_path / "s.csv", *CYCLE, "--policies", "class.peak,static", "--json", "-")
+    mixed, itself = (figures(phasewise(*options, "--history", tmp_path / f"{name}.csv")) for name in "hs")
+    assert {note[:20] for note in mixed["notes"]} >= {"Of --history 2 runs ", "Of classes 1 earlier"}
+    assert "Of --history 4 runs " in {note[:20] for note in itself["notes"]}
+    assert itself["policies"] == figures(phasewise(*options))["policies"]
+
+
+def test_exit_code_137_alone_is_not_told_as_a_kill_for_memory(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path
+) -> None:
+    runs = pd.read_csv(runs_csv)
+    runs["exit_code"] = np.where(runs["container"] == "job-00", 137, 0)
+    runs.to_csv(tmp_path / "s.csv", index=False)
+    asked = ("dry-run", tmp_path / "s.csv", "--policies", "static", "--json", "-")
+    notes = " ".join(figures(phasewise(*asked))["notes"])
+    assert "1 ended with exit code 137" in notes and "were killed for memory" not in notes
+
+
 def test_one_container_is_judged_by_what_needs_no_model(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).to_parquet(tmp_path / "one.parquet")
     report = figures(phasewise("dry-run", tmp_path / "one.parquet", *CYCLE, "--json", "-"))
@@ -222,6 +248,13 @@ def test_the_bundled_recordings_and_model_are_the_default(phasewise: Phasewise) 
     assert report["model"]["origin"] == "bundled"
     assert report["cycle_s"] == 30
     assert report["containers"] >= 25
+
+
+def test_ones_own_data_are_replayed_at_the_cycle_of_the_live_recommender_under_any_model(
+    phasewise: Phasewise, runs_csv: Path
+) -> None:
+    options = ("--model", "bundled", "--policies", "prev.step.max", "--json", "-")
+    assert figures(phasewise("dry-run", runs_csv, *options))["cycle_s"] == 600
 
 
 @pytest.mark.parametrize(
@@ -258,6 +291,37 @@ def test_a_model_whose_features_the_data_lack_is_named(phasewise: Phasewise, run
     ended = phasewise("dry-run", runs_csv, "--model", tmp_path / "m", *CYCLE)
     assert ended.code == 2
     assert "gpu_util" in ended.err
+
+
+@pytest.mark.parametrize("option", ["--json", "--csv", "--html", "--decisions", "--plots"])
+def test_what_cannot_be_written_is_refused_before_anything_is_read(
+    phasewise: Phasewise, tmp_path: Path, option: str
+) -> None:
+    (tmp_path / "file").touch()
+    ended = phasewise("dry-run", tmp_path / "no-such-source.csv", option, tmp_path / "file" / "x")
+    assert ended.code == 2
+    assert "cannot write here" in ended.err and "no-such-source" not in ended.err
+
+
+def test_the_table_is_printed_though_a_file_cannot_be_written(
+    phasewise: Phasewise, runs_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("recommender.cli.dry_run.write_json", full)
+    ended = phasewise("dry-run", runs_csv, "--policies", "static,histogram", "--json", tmp_path / "r.json")
+    assert ended.code == 1
+    assert "histogram" in ended.out and "No space left" in ended.err
+
+
+def test_a_replay_that_will_not_fit_in_memory_says_so_first(
+    phasewise: Phasewise, runs_csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("dry-run", runs_csv, "--policies", "histogram")
+    assert "of memory" not in phasewise(*options).err
+    monkeypatch.setattr("recommender.cli.dry_run.available_memory_bytes", lambda: 1 << 10)
+    assert "Ki of memory, and 1Ki are free" in phasewise(*options).err
 
 
 def test_nothing_is_written_when_the_input_is_bad(phasewise: Phasewise, tmp_path: Path) -> None:

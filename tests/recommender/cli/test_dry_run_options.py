@@ -76,6 +76,7 @@ def answer(phasewise: Phasewise, jobs: Path) -> Callable[..., object]:
     def told(rows: str, *options: object) -> object:
         given = [jobs / "before.csv" if word == "HISTORY" else word for word in options]
         asked = () if "--policies" in options else ("--policies", rows)
+        asked += () if {"--cycle", "--cycle-samples"} & {*options} else ("--cycle", "30s")
         ended = phasewise("dry-run", jobs / "now.csv", "--model", "bundled", *asked, "--json", "-", *given)
         assert ended.code == 0, ended.err
         figures = orjson.loads(ended.out)

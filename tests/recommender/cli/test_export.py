@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import os
 import signal
 import subprocess
 import sys
@@ -399,6 +401,24 @@ def test_it_can_begin_anew(phasewise: Phasewise, server: Played, tmp_path: Path)
         server.asked.clear()
         assert phasewise(*options(server.url, file, *more)).code == 0
         assert len(server.ranges("rate(")) == fetched
+
+
+def test_beginning_anew_takes_nothing_from_an_export_that_is_going_on(
+    phasewise: Phasewise, server: Played, tmp_path: Path
+) -> None:
+    file = tmp_path / "week.parquet"
+    with played(stops_after(2)) as failing:
+        phasewise(*options(failing.url, file, "--retries", 0))
+    folder = tmp_path / "week.parquet.parts"
+    kept = sorted(folder.iterdir())
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        ended = phasewise(*options(server.url, file, "--restart"))
+    finally:
+        os.close(handle)
+    assert ended.code == 2 and "another export is writing here" in ended.err
+    assert sorted(folder.iterdir()) == kept
 
 
 @pytest.mark.option("phasewise export", "--retries", "--timeout")

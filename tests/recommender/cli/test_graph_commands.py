@@ -121,6 +121,12 @@ def test_the_same_rows_in_any_order_and_format_give_the_same_file(
         assert other.read_bytes() == graph.read_bytes(), name
 
 
+def test_what_phases_writes_is_read_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "s.csv"
+    file.write_text("container,timestamp,phase\na,30,2\na,0,-1\na,15,1\na,45,-1\nunknown,0,-1\n")
+    assert {name: runs_of(phases) for name, phases in read_sequences(file).items()} == {"a": [(1, 1), (2, 2)]}
+
+
 def test_gaps_in_the_steps_only_order_the_samples(tmp_path: Path) -> None:
     file = _csv(tmp_path / "s.csv", ["x,300,2", "x,-5,1", "x,10,2", "007,1,3"])
     found = read_sequences(file)
@@ -187,7 +193,9 @@ BAD = [
     ("container,step,phase\n", "a,0,1\na,1,two\n", ["row 2", "column 'phase'", "'two' is not a number", "0..999"]),
     ("container,step,phase\n", "a,0,1\na,1,\n", ["row 2", "column 'phase'", "empty"]),
     ("container,step,phase\n", "a,0,1\na,1,1.5\n", ["row 2", "'1.5' is not an integer"]),
-    ("container,step,phase\n", "a,0,1\na,1,-1\n", ["row 2", "'-1' is negative", "leave samples of unknown phase out"]),
+    ("container,step,phase\n", "a,0,1\na,1,-2\n", ["row 2", "'-2' is below -1", "-1 where it is unknown"]),
+    ("container,step,phase\n", "a,0,-1\na,1,-1\n", ["no phase is known"]),
+    ("container,timestamp,phase\n", "a,0,1\na,0,1\n", ["timestamp 0 of container 'a' occurs twice"]),
     ("container,step,phase\n", "a,0,1\na,1,1000\n", ["row 2", "above 999"]),
     ("container,step,phase\n", "a,0,1\na,1,inf\n", ["row 2", "not an integer"]),
     ("container,step,phase\n", "a,0,1\na,x,1\n", ["row 2", "column 'step'"]),

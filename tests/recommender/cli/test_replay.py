@@ -95,6 +95,13 @@ def test_every_option_that_decides_can_be_asked_what_if(option: click.Option) ->
     assert changed_by((text,))(start) != start
 
 
+def test_a_cycle_stays_as_long_as_it_was_under_another_step() -> None:
+    start = Start(Options(), 15.0, 40, None, 1.0, "")
+    for given, samples in ((("step=30s",), 20), (("step=30s", "cycle=5m"), 10), (("cycle=5m", "step=30s"), 10)):
+        changed = changed_by(given)(start)
+        assert (changed.step_s, changed.cycle_samples) == (30.0, samples)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -114,6 +114,24 @@ def test_phases_of_a_container_do_not_depend_on_what_else_is_in_the_file(
     pd.testing.assert_frame_equal(everything[everything["container"] == "job-02"].reset_index(drop=True), one)
 
 
+def test_the_graph_is_fitted_on_phases_as_they_are_written(
+    phasewise: Phasewise, runs_csv: Path, model_folder: Path, tmp_path: Path
+) -> None:
+    phases = tmp_path / "phases.parquet"
+    assert phasewise("phases", runs_csv, "--model", model_folder, "-o", phases).code == 0
+    ended = phasewise("graph", "fit", phases, "-o", tmp_path / "graph.json")
+    assert ended.code == 0, ended.err
+    assert "14 containers" in ended.err
+
+
+def test_without_a_sample_the_phases_of_before_stand(phasewise: Phasewise, model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,,5\n15,a,,5\n")
+    (tmp_path / "p.parquet").write_text("before")
+    ended = phasewise("phases", tmp_path / "empty.csv", "--model", model_folder, "-o", tmp_path / "p.parquet")
+    assert ended.code == 2 and "no sample has both" in ended.err
+    assert (tmp_path / "p.parquet").read_text() == "before"
+
+
 @pytest.mark.option("phasewise phases", "--traces", "--variance")
 @pytest.mark.long
 def test_pictures_of_traces_and_variance_are_written(

@@ -56,3 +56,21 @@ def test_what_the_controller_said_of_a_move_is_told() -> None:
     with console.capture() as captured:
         console.print(told("ns/job", {"move": "planned: from n0 to n1"}, {}))
     assert "move: planned: from n0 to n1" in captured.get()
+
+
+def test_what_a_pods_owner_writes_neither_steers_the_terminal_nor_ends_the_table() -> None:
+    hostile = "[/x]\x1b[2J[bold]"
+    condition = {"type": hostile, "status": "True", "message": hostile}
+    rail = {"name": "floor", "words": hostile}
+    profile = {
+        "move": hostile,
+        "conditions": [condition],
+        "containers": [{"name": hostile, "why": {"policy": hostile, "rails": [rail]}}],
+        "pods": [{"name": hostile, "container": hostile, "phase": 1, "stage": hostile}],
+    }
+    console = Console(width=160, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(told(hostile, profile, {"conditions": [condition]}))
+    words = captured.get()
+    assert words.count(r"[/x]\x1b[2J[bold]") == 12
+    assert "\x1b[2J" not in words

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from recommender.records import ContainerReplay, ReplayResult, Tally
+from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report import page as page_module
 from recommender.report.money import Prices
 from recommender.report.page import embedded, render_page
@@ -114,6 +114,20 @@ def test_what_was_left_out_and_what_is_not_shown_is_said(page: str) -> None:
     assert "3 containers could not be judged" in page and "fewer than 5 samples" in page
     for words in ("Contention.", "Real kills and restarts.", "flowcon was left out", "cross-fitted, 5 folds"):
         assert words in page
+
+
+def test_rows_of_the_simulated_cluster_are_told_from_policies_that_decide_by_cycle() -> None:
+    """What kills lose stands beside what is reserved, and savings are told net of it."""
+    tallies = {name: Tally(samples=10, judged_s=36_000, allocated=(36_000, 0)) for name in ("static", "phasewise")}
+    tallies["histogram"] = tallies["static"]
+    runs = {"static": RunTally(1), "phasewise": RunTally(1, 1, 1, lost=(9_000, 0))}
+    container = ContainerReplay("a", None, tallies, runs)
+    result = ReplayResult(60, 600, tuple(tallies), frozenset(), (container,), (), {})
+    text = " ".join(read(render_page(result, (), generated_at=WHEN, version="0")).text)
+    assert "static, phasewise: played in a simulated cluster" in text
+    assert "histogram: one decision per cycle of 10 min, in force at once" in text
+    assert "10.0 + 2.50" in text and "−2.50 (−25\xa0%)" in text and "reserved and lost minus" in text
+    assert "takes effect at once" not in text
 
 
 def test_too_many_containers_are_capped_with_a_sentence_and_the_harmed_stay(

@@ -13,6 +13,8 @@ from recommender.sources.mapping import ColumnMap, parse_map
     [
         ("cpu_cores=cpu.usage.cores", ColumnMap("cpu_cores", "cpu.usage.cores")),
         ("memory_bytes=mem:MiB", ColumnMap("memory_bytes", "mem", 2.0**20, "MiB")),
+        ("node_memory_bytes=free:GiB", ColumnMap("node_memory_bytes", "free", 2.0**30, "GiB")),
+        ("cpu_limit_cores=limit:m", ColumnMap("cpu_limit_cores", "limit", 1e-3, "m")),
         ("timestamp=time:ms", ColumnMap("timestamp", "time", 1e-3, "ms")),
         ("cpu_cores = load : percent", ColumnMap("cpu_cores", "load", 0.01, "percent")),
         ("cpu_cores=ns:cpu:rate5m:", ColumnMap("cpu_cores", "ns:cpu:rate5m")),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recommender.errors import BadInput, Misuse
 from recommender.sources.files import ReadOptions, SeriesSource, open_source
 from recommender.sources.mapping import parse_map
 from tests.recommender.sources.writing import (
@@ -135,11 +136,33 @@ def test_the_published_samples_read_the_same_from_csv_with_map_and_from_parquet(
     np.testing.assert_array_equal(series.usage, [[1.5, 2.0**30], [2.5, 2.0**31]])
     np.testing.assert_array_equal(series.features["mem.working.set"], [2.0**20, 2.0**21])
     assert series.container == "exec2"
-    assert set(source.columns) == {"cpu.usage.cores", "mem.working.set", "cpu_cores", "memory_bytes"}
     columns = {"timestamp": [START_S, START_S + 10], "pod.id": ["exec2"] * 2}
     columns |= {"cpu.usage.cores": [1.5, 2.5], "mem.working.set": [2**20, 2**21]}
     parquet = open_source([write_parquet(tmp_path / "use.parquet", columns)], options)
     assert_same_series(list(parquet), [series])
+
+
+@pytest.mark.parametrize(
+    ("mapped", "error", "said"),
+    [
+        ("cpu_cores=rate_5m", BadInput, "there is no column 'rate_5m'.*nearest name is 'rate5m'"),
+        ("workloads=job", Misuse, "'workloads' is neither a column.* workload"),
+    ],
+)
+def test_a_map_that_would_change_nothing_is_refused(
+    tmp_path: Path, mapped: str, error: type[Exception], said: str
+) -> None:
+    rows = [[*row, "nightly", 0.5] for row in plain_rows()]
+    file = write(tmp_path / "use.csv", csv_text(rows, HEADER + ",job,rate5m"))
+    with pytest.raises(error, match=said):
+        open_source([file], ReadOptions(columns=(parse_map(mapped),)))
+
+
+def test_a_map_may_be_of_use_in_one_of_several_files(tmp_path: Path) -> None:
+    write(tmp_path / "1.csv", csv_text(plain_rows(container="a")))
+    write(tmp_path / "2.csv", csv_text(plain_rows(container="b"), HEADER.replace("cpu_cores", "load")))
+    a, b = open_source([tmp_path], ReadOptions(columns=(parse_map("cpu_cores=load"),)))
+    np.testing.assert_array_equal(a.usage, b.usage)
 
 
 @pytest.mark.parametrize("header", ["", '""'])
@@ -192,11 +215,31 @@ def test_parquet_timestamps_are_moments(tmp_path: Path, kind: pa.DataType) -> No
     assert series.timestamps.tolist() == [START_S, START_S + 15]
 
 
+def test_parquet_timestamps_may_tell_nanoseconds(tmp_path: Path) -> None:
+    moments = pa.array([START_S * 10**9 + 123_456_789, (START_S + 15) * 10**9 + 1], pa.timestamp("ns"))
+    columns = {"timestamp": moments, "container": ["a"] * 2, "cpu_cores": [1] * 2, "memory_bytes": [1e9] * 2}
+    (series,) = open_source([write_parquet(tmp_path / "use.parquet", columns)])
+    assert series.timestamps.tolist() == [START_S, START_S + 15]
+
+
 def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
     source = open_source([write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(2)]))])
     (series,) = source
     assert len(series) == 6
     assert source.notes == ("2 rows repeat a moment of their container; each moment counts once",)
+
+
+@pytest.mark.parametrize("budget_bytes", [None, 0])
+def test_containers_with_fewer_samples_than_the_grid_has_cells_are_noted(
+    tmp_path: Path, budget_bytes: int | None
+) -> None:
+    rows = [*plain_rows(20, "fast"), *plain_rows(5, "slow", 60)]
+    file = write(tmp_path / "use.csv", csv_text(rows))
+    with open_source([file], memory_budget_bytes=budget_bytes) as source:
+        (note,) = source.notes
+    assert "1 of 2 containers (slow)" in note and "`--step`" in note and "1m" in note
+    assert open_source([file], ReadOptions(step_s=60.0)).notes == ()
+    assert open_source([file], ReadOptions(as_they_come=True)).notes == ()
 
 
 def test_cpu_and_memory_of_a_moment_may_come_in_different_rows(tmp_path: Path) -> None:
@@ -233,14 +276,6 @@ def test_a_phase_column_is_a_column_like_any_other(tmp_path: Path) -> None:
     np.testing.assert_array_equal(named.features["phase"], [0, 1, 0, 1, 0, 1])
 
 
-def test_groups_hold_all_containers_in_order_and_keep_their_bound(tmp_path: Path) -> None:
-    rows = [row for at in range(7) for row in plain_rows(4, f"c{at}")]
-    source = open_source([write(tmp_path / "use.csv", csv_text(rows))])
-    groups = list(source.groups(10))
-    assert [len(group) for group in groups] == [2, 2, 2, 1]
-    assert_same_series([one for group in groups for one in group], list(source))
-
-
 def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
@@ -251,6 +286,20 @@ def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_pa
     source = open_source([tmp_path, str(tmp_path / "*.csv"), tmp_path / "1.csv"])
     assert source.containers == ("a", "b")
     assert source.notes == (f"{tmp_path / 'origin.json'} was left aside: it is no answer of the Prometheus API",)
+
+
+def test_parts_of_an_export_that_goes_on_are_no_data(tmp_path: Path) -> None:
+    parts = tmp_path / "week.csv.parts"
+    parts.mkdir()
+    write(tmp_path / "1.csv", csv_text(plain_rows(2, "a")))
+    write(parts / "000000.csv", csv_text(plain_rows(2, "b")))
+    for place in (tmp_path, tmp_path / "*"):
+        source = open_source([place])
+        assert (source.containers, source.notes) == (
+            ("a",),
+            (f"{parts} was left aside: an export that has not ended",),
+        )
+    assert open_source([parts]).containers == ("b",)
 
 
 def test_a_file_without_rows_beside_others_is_noted(tmp_path: Path) -> None:

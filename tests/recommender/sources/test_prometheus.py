@@ -46,7 +46,6 @@ def test_a_raw_counter_and_a_gauge_become_one_series(tmp_path: Path) -> None:
     source = read(tmp_path)
     (one,) = source
     assert (one.container, one.step_s) == ("ml/train-1/main", 15.0)
-    assert {"cpu_cores", "memory_bytes"} <= set(source.columns)
     assert one.timestamps.tolist() == [START_S + 15, START_S + 30, START_S + 45]
     np.testing.assert_allclose(one.usage, [[2, 2e8], [1, 3e8], [2, 4e8]])
     assert one.requests is None
@@ -196,6 +195,27 @@ def test_what_cannot_be_used_is_refused_with_place_and_remedy(tmp_path: Path, na
     assert (Path(str(error.file)).name, error.row, error.column) == ("cpu.json", row, column)
     assert says in error.problem
     assert remedy in error.remedy
+
+
+def test_two_answers_that_give_one_moment_different_values_are_refused(tmp_path: Path) -> None:
+    good_memory(tmp_path)
+    save(tmp_path / "cpu-1m.json", [series(A, [1, "NaN", 1])])
+    save(tmp_path / "cpu-5m.json", [series(A, [1, 2, 3, 4])])
+    with pytest.raises(
+        BadInput, match=r"result 1: two different values for one moment: 3 here, 1 in .*cpu-1m"
+    ) as caught:
+        read(tmp_path)
+    error = caught.value
+    assert (Path(str(error.file)).name, error.row, error.column) == ("cpu-5m.json", 3, "cpu_cores")
+
+
+@pytest.mark.parametrize("what", ["cpu_limits", "cpu-quota", "CPU_throttled"])
+def test_what_bounds_use_is_not_taken_for_use(tmp_path: Path, what: str) -> None:
+    good_memory(tmp_path)
+    save(tmp_path / "cpu.json", [series(A, [1, 2])])
+    save(tmp_path / f"{what}.json", [series(A, [8, 8, 8])])
+    (one,) = read(tmp_path)
+    np.testing.assert_array_equal(one.usage[:, 0], [1, 2])
 
 
 def test_without_any_cpu_the_metrics_that_are_there_are_listed(tmp_path: Path) -> None:
