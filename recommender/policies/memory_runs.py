@@ -239,8 +239,8 @@ class ClassMemory:
             return NOTHING_PROMISED._replace(runs=ended, least_bytes=least_bytes, by_input=by_input)
         if by_input:
             scaled = peaks_with(max(input_size, float(sizes.min()) / FARTHEST), sizes, peaks_bytes)
-            # A size that is none, as 1e-300, must not have a line foretell next to nothing.
-            peaks_bytes = np.minimum(scaled, FARTHEST * peaks_bytes.max())
+            # A size that is none, as 1e-300, must not have a line foretell next to nothing, or without end.
+            peaks_bytes = np.clip(scaled, peaks_bytes.min() / FARTHEST, FARTHEST * peaks_bytes.max())
         of_ages = np.array([_bound(column[column > 0], target_kills) for column in self.rises.T])
         return MemoryBounds(ended, _bound(peaks_bytes, target_kills), of_ages, by_input=by_input)
 

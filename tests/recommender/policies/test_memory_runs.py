@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from recommender.policies.memory_runs import (
@@ -155,15 +155,17 @@ def test_a_run_with_a_far_larger_input_than_any_known_is_promised_nothing() -> N
     assert not math.isnan(memory.bounds(0.01, 12e6).peak_bytes)
 
 
+@example([(7.6e299, 1.0), (7.7e299, 445.0), (7.8e299, 889.0), (1e-212, 0.5)], 1e-212)
 @given(
     st.lists(st.tuples(st.floats(1e-300, 1e300), st.floats(0.5, 1e3)), min_size=3, max_size=8), st.floats(1e-300, 1e300)
 )
-def test_sizes_that_are_none_cost_four_times_the_largest_peak_at_most(
+def test_sizes_that_are_none_cost_four_times_the_largest_peak_at_most_and_a_fourth_of_the_least_at_least(
     runs: list[tuple[float, float]], size: float
 ) -> None:
     peak_bytes = with_inputs(*zip(*runs, strict=True)).bounds(0.01, size).peak_bytes
     margin = 1 + MARGIN + MARGIN_OF_ONE / len(runs)
-    assert math.isnan(peak_bytes) or 0.0 < peak_bytes <= 4.0 * margin * max(peak for _, peak in runs) * (1 + 1e-9)
+    least, most = (chosen(peak for _, peak in runs) for chosen in (min, max))
+    assert math.isnan(peak_bytes) or least / 4.0 <= peak_bytes <= 4.0 * margin * most * (1 + 1e-9)
 
 
 def test_fewer_than_three_inputs_are_none() -> None:
