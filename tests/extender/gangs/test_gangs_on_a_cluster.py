@@ -68,7 +68,10 @@ def test_two_gangs_that_each_need_60_percent_of_the_cluster_both_finish(
     )
     finish(cluster, namespace, first)
     wait_until(lambda: bound(cluster, namespace, second[0][:3]) == 6, "the other gang to be bound", timeout_s=60)
-    assert any(line.startswith("GangAdmitted") for line in told(cluster, namespace, second[0]))
+    wait_until(  # nobody waits for what is said: it may be bound first
+        lambda: any(line.startswith("GangAdmitted") for line in told(cluster, namespace, second[0])),
+        "the other gang to be told that it was let in",
+    )
     finish(cluster, namespace, second)
 
 
