@@ -52,8 +52,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         `folder` exists and is no model folder.
     """
     target = Path(folder)
-    if target.exists() and not _may_be_replaced(target):
-        raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
+    check_target(target)
     packed = _pack(arrays)
     full = {
         "kind": KIND,
@@ -72,6 +71,13 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         _swap_in(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_target(folder: str | Path) -> None:
+    """Raise now what `save` would after the work: Misuse, where `folder` exists and is no model folder."""
+    target = Path(folder)
+    if target.exists() and not _may_be_replaced(target):
+        raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
 
 
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

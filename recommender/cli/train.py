@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from recommender import artifacts
 from recommender.cli.common import DURATION, map_option, names, progress_bar, say, source_argument
 from recommender.cli.model import price_words
 from recommender.errors import Misuse
@@ -73,6 +74,7 @@ def command(
         cycle_samples=cycle_samples,
         target_violation=(target_violation, target_violation),
     )
+    artifacts.check_target(folder)
     reading = ReadOptions(columns=columns, features=source_columns(chosen), step_s=step_s)
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
         series = gather(opened, opened.containers, lag + 2)

@@ -205,6 +205,13 @@ def test_misuse_of_train_ends_with_2(
     assert not (tmp_path / "m").exists()
 
 
+def test_a_folder_that_is_no_model_is_refused_before_anything_is_read(phasewise: Phasewise, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    ended = phasewise("train", tmp_path / "missing.csv", "-o", tmp_path)
+    assert ended.code == 2
+    assert "is not a model folder" in " ".join(ended.err.split())
+
+
 def test_too_little_to_learn_from_is_said(phasewise: Phasewise, tmp_path: Path) -> None:
     simulated(0, containers=1).head(4).to_csv(tmp_path / "few.csv", index=False)
     ended = phasewise("train", tmp_path / "few.csv", "-o", tmp_path / "m")
