@@ -82,11 +82,10 @@ class NodeRoom:
             return NO_BOUND
         left = self._left = self._look(now_s) if self._left is None else self._left
         before = self._promises.get(state.vpa.key)
-        nodes = np.array([pod.node for pod in pods])
-        known = [node for node in dict.fromkeys(nodes.tolist()) if node in left]
-        for node in known:
-            left[node] = left[node] + _counted(before, state, node, now_s)
-        fits = [_level(has[nodes == node], left[node]) for node in known]
+        on = {node: places for node, places in _by_node(pods).items() if node in left}
+        for node, places in on.items():
+            left[node] = left[node] + _counted(before, state, pods, places, now_s)
+        fits = [_level(has[places], left[node]) for node, places in on.items()]
         # One target is for all of them: what another one has already is not taken from it for a full node's sake.
         most = np.fmax(np.min(fits, axis=0), np.max(has, axis=0)) if fits else np.array(NO_BOUND)
         if any(limit_follows(state.vpa, pods, name) for name in names):
@@ -94,8 +93,8 @@ class NodeRoom:
         had = has.sum(axis=0)
         since_s = before.since_s if before is not None and np.array_equal(before.had, had) else now_s
         promise = self._promises[state.vpa.key] = Promise(names, np.fmin(total, most), had, since_s)
-        for node in known:
-            left[node] = left[node] - _counted(promise, state, node, now_s)
+        for node, places in on.items():
+            left[node] = left[node] - _counted(promise, state, pods, places, now_s)
         return amounts_of(most)
 
     def _look(self, now_s: float) -> dict[str, FloatArray]:
@@ -106,18 +105,28 @@ class NodeRoom:
         self._promises = {key: promise for key, promise in self._promises.items() if key in placed}
         for key, promise in self._promises.items():
             state, pods = placed[key]
-            for node in left.keys() & {pod.node for pod in pods}:
-                left[node] -= _counted(promise, state, node, now_s)
+            for node, places in _by_node(pods).items():
+                if node in left:
+                    left[node] -= _counted(promise, state, pods, places, now_s)
         return left
 
 
-def _counted(promise: Promise | None, state: VpaState, node: str, now_s: float) -> FloatArray:
-    """float64 (2,): what a promise takes of a node; nothing where the updater seems to leave its pods alone."""
-    pods = _placed(state)
+def _by_node(pods: Sequence[Pod]) -> dict[str, list[int]]:
+    """Which of the pods each node has, by their places."""
+    on: dict[str, list[int]] = {}
+    for place, pod in enumerate(pods):
+        on.setdefault(pod.node, []).append(place)
+    return on
+
+
+def _counted(
+    promise: Promise | None, state: VpaState, pods: Sequence[Pod], places: Sequence[int], now_s: float
+) -> FloatArray:
+    """float64 (2,): what a promise to some of the pods takes; nothing where the updater seems to leave them alone."""
     may_be_left_alone = state.vpa.min_replicas is None and len(pods) < UPDATERS_LEAST
     if promise is None or (may_be_left_alone and now_s - promise.since_s > LEFT_ALONE_S):
         return NOTHING
-    return promise.lacked_by(pod for pod in pods if pod.node == node)
+    return promise.lacked_by(pods[place] for place in places)
 
 
 def _level(has: FloatArray, room: FloatArray) -> FloatArray:

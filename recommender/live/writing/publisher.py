@@ -13,7 +13,7 @@ from recommender.engine.tally import Report
 from recommender.live.outside.writers import Writers
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
-from recommender.live.writing.node_room import NodeRoom, had_by_container
+from recommender.live.writing.node_room import NO_BOUND, NodeRoom, had_by_container
 from recommender.live.writing.status import Status, beside, conditions_of, signature_of, standing
 from recommender.policies.constraints import SharedLimits, constrain, integer_cpu_containers
 from recommender.policies.room import fit_room
@@ -106,7 +106,8 @@ class Publisher:
         wanted = _constrained(state, limits)
         used = {one.container: self._engine.used(state.groups[one.container]) for one in wanted}
         most = self._nodes.most(state, wanted, self._clock())
-        room = replace(room, where_it_runs=most, has=had_by_container(state))
+        if most != NO_BOUND:
+            room = replace(room, where_it_runs=most, has=had_by_container(state))
         recommendations = fit_room(wanted, beside(state), room, state.vpa.policy_for, used)
         if recommendations != wanted:
             signature = None  # it depends on what is used, too, and is looked at anew
