@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, Misuse
 
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.npz"
 SUM = "manifest_sha256"
@@ -134,8 +134,13 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise BadArtifact(f"{path}: not the manifest of a Phasewise model. {_AGAIN}")
     if manifest["schema"] > SCHEMA:
         raise BadArtifact(
-            f"{path}: written by a newer Phasewise (schema {manifest['schema']}, this one reads up to {SCHEMA}). "
+            f"{path}: written by a newer Phasewise (schema {manifest['schema']}, this one reads {SCHEMA}). "
             "Upgrade Phasewise, or train with this version."
+        )
+    if manifest["schema"] < SCHEMA:
+        raise BadArtifact(
+            f"{path}: written by an earlier Phasewise (schema {manifest['schema']}, this one reads {SCHEMA}). "
+            "Train it again with this version."
         )
     if not isinstance(manifest.get("arrays"), dict) or not isinstance(manifest.get("arrays_sha256"), str):
         raise BadArtifact(f"{path}: lacks the list of arrays or their checksum. {_AGAIN}")

@@ -20,7 +20,6 @@ from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import FEATURE_UNITS, USAGE_FEATURES
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.kmeans import PhaseCentres
-from recommender.phases.sojourns import Sojourns
 from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
 from recommender.records import FloatArray, UsageSeries
@@ -40,6 +39,8 @@ class PhaseModel:
 
     Attributes
     ----------
+    graph
+        Of the detector's phases and one more, the unknown.
     facts
         JSON-ready: what it was trained on, how k was chosen, step, cycle, target violation, seed, data hash.
     origin
@@ -51,7 +52,6 @@ class PhaseModel:
     detector: PhaseDetector
     statistics: PhaseStatistics | None = None
     graph: PhaseGraph | None = None
-    sojourns: Sojourns | None = None
     demand: DemandModel | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     origin: str = ""
@@ -75,9 +75,9 @@ class PhaseModel:
 
     def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
         """The expected share of some coming time in each phase, by context (`kernels.occupancy`)."""
-        if self.sojourns is None:
+        if self.graph is None:
             raise BadArtifact("this model can tell phases but not their order (it was imported). Train one on data.")
-        return self.sojourns.to_provide_for(lead_samples, ahead_samples).occupancy
+        return self.graph.to_provide_for(lead_samples, ahead_samples).occupancy
 
     def _statistics(self) -> PhaseStatistics:
         if self.statistics is None:
@@ -101,9 +101,8 @@ class PhaseModel:
             manifest["statistics_features"] = list(self.statistics.features)
         if self.graph is not None:
             manifest["graph"] = graph_io.to_document(self.graph)
-        for part, learned in (("sojourns", self.sojourns), ("demand", self.demand)):
-            if learned is not None:
-                arrays |= {f"{part}.{name}": array for name, array in learned.to_state().items()}
+        if self.demand is not None:
+            arrays |= {f"demand.{name}": array for name, array in self.demand.to_state().items()}
         if self.trained_on is not None:
             arrays[_TRAINED_ON] = self.trained_on
         artifacts.save(folder, arrays, manifest)
@@ -133,20 +132,20 @@ def _load(folder: Path, origin: str) -> PhaseModel:
     arrays, manifest = artifacts.load(folder)
     try:
         detector = PhaseDetector.from_state(arrays, _names([feature["name"] for feature in manifest["features"]]))
-        statistics = graph = sojourns = demand = None
+        statistics = graph = demand = None
         if "statistics_features" in manifest:
             shown = _names(manifest["statistics_features"])
             statistics = PhaseStatistics.from_state(arrays, shown, detector.n_phases)
         if "graph" in manifest:
             graph = graph_io.from_document(manifest["graph"])
-            if graph.n_phases != detector.n_phases:
-                raise BadArtifact(f"graph is of {graph.n_phases} phases, not of {detector.n_phases}. Train it again.")
-        if counts := _part(arrays, "sojourns"):
-            sojourns = Sojourns.from_state(counts, detector.n_phases + 1)
+            if graph.n_phases != detector.n_phases + 1:
+                raise BadArtifact(
+                    f"graph is of {graph.n_phases} phases, not of {detector.n_phases} and the unknown. Train it again."
+                )
         if learned := _part(arrays, "demand"):
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
         facts, trained_on = _checked(manifest["training"]), arrays.get(_TRAINED_ON)
-        return PhaseModel(detector, statistics, graph, sojourns, demand, facts, origin, trained_on)
+        return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
     except BadArtifact as error:
         raise BadArtifact(f"{folder}: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:

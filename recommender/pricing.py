@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from recommender.phases.sojourns import Sojourns
+from recommender.phases.graph import PhaseGraph
+from recommender.phases.runs import runs_of
 from recommender.policies.phase_demand import AS_IT_COMES, ONCE_A_CYCLE, PRICES, RULES, DemandModel
 from recommender.policies.phase_plan import RESIZE, PhasePlan, PlanState, weights_of
 from recommender.policies.schedule import decision_positions
@@ -46,17 +47,20 @@ class LabelledRun:
         float64 (n, 2), without gaps.
     labels
         int64 (n,): phases, the unknown one is the last.
+    ended
+        Whether it was over, and did not merely stop being recorded.
     """
 
     name: str
     usage: FloatArray
     labels: IntArray
+    ended: bool = True
 
 
 def fit_demand(
     runs: Sequence[LabelledRun], phases: int, cycle_samples: int, lag: int, progress: Progress | None = None
-) -> tuple[DemandModel, Sojourns]:
-    """Demand with its prices, and the counts of visits, from runs.
+) -> tuple[DemandModel, PhaseGraph]:
+    """Demand with its prices, and the graph, from runs.
 
     Parameters
     ----------
@@ -81,8 +85,8 @@ def fit_demand(
         judged += sum(max(0, len(run.usage) - lag - 1) for run in kept_out)
         if progress is not None:
             progress("prices", fold + 1, FOLDS)
-    demand, sojourns = _without_prices(runs, phases)
-    return replace(demand, violations=violated / max(judged, 1) if judged else _unknown()), sojourns
+    demand, graph = _without_prices(runs, phases)
+    return replace(demand, violations=violated / max(judged, 1) if judged else _unknown()), graph
 
 
 def is_priced(demand: DemandModel) -> bool:
@@ -105,22 +109,22 @@ def _unknown() -> FloatArray:
     return np.broadcast_to(0.15 / PRICES, (len(RULES), 2, len(PRICES))).copy()
 
 
-def _without_prices(runs: Sequence[LabelledRun], phases: int) -> tuple[DemandModel, Sojourns]:
-    sojourns = Sojourns.empty(phases)
+def _without_prices(runs: Sequence[LabelledRun], phases: int) -> tuple[DemandModel, PhaseGraph]:
+    graph = PhaseGraph(phases)
     for run in runs:
-        sojourns.learn(run.labels)
-    return DemandModel.fit([run.usage for run in runs], [run.labels for run in runs], phases), sojourns
+        graph.learn(runs_of(run.labels), ended=run.ended)
+    return DemandModel.fit([run.usage for run in runs], [run.labels for run in runs], phases), graph
 
 
 def _violations(
-    runs: Sequence[LabelledRun], rule: int, demand: DemandModel, sojourns: Sojourns, cycle_samples: int, lag: int
+    runs: Sequence[LabelledRun], rule: int, demand: DemandModel, graph: PhaseGraph, cycle_samples: int, lag: int
 ) -> FloatArray:
     """float64 (2, prices): how many samples violate at each price."""
     late, resize, changes = (LATE_SAMPLES, RESIZE, CHANGES_PER_SAMPLE) if rule == AS_IT_COMES else (0, 0.0, np.inf)
     ahead = AHEAD_SAMPLES if rule == AS_IT_COMES else cycle_samples
-    occupancy = sojourns.to_provide_for(late, ahead).occupancy
+    occupancy = graph.to_provide_for(late, ahead).occupancy
     expected = demand.expected(occupancy[np.newaxis], late, ahead)
-    state, counted = PlanState(sojourns.n_phases, 1), np.zeros((2, len(PRICES)))
+    state, counted = PlanState(graph.n_phases, 1), np.zeros((2, len(PRICES)))
     decided = [_decisions(rule, len(run.usage), cycle_samples, lag) for run in runs]
     for place, price in enumerate(PRICES):
         plan = PhasePlan(state, expected, weights_of(np.full(2, price), (0.05, 0.05), changes, resize))

@@ -13,9 +13,7 @@ import numpy as np
 
 from recommender.errors import NotEnoughData
 from recommender.model import PhaseModel, name_hashes
-from recommender.phases.contexts import Run, runs_of
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
-from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import phase_statistics
 from recommender.pricing import LabelledRun, fit_demand, is_priced
 from recommender.processes import made_of_each
@@ -28,9 +26,8 @@ TRAINING_SAMPLES = 400_000
 """Samples a model is trained on at the most, whole containers drawn by a hash of their names. More moved no held-out
 figure on the traces this was measured with, and memory stays bounded whatever the source."""
 
-GRAPH_RUNS, LEAST_RUNS = 5_000, 20
-"""Runs of phases the graph counts in all, and of each container at the least. A service that swings between phases for
-months has tens of thousands; its model would outgrow a ConfigMap and take seconds to load, and tell nothing more."""
+MOST_CONTEXTS = 5_000
+"""Of a model's graph: more would outgrow a ConfigMap. Decisions look at shorter contexts."""
 
 CUT_SAMPLES = 2
 """Whose last sample is so near to the end of the source was cut by it: a sample may be late, or missing."""
@@ -141,21 +138,20 @@ def with_forecasts(
     """Everything behind the detector, learned from its phases on these series."""
     traces = [detector.trace(s) for s in series]
     statistics = phase_statistics(series, traces, detector.features, detector.n_phases)
-    runs = [runs_of(labels) for labels in map(_present_labels, series, traces)]
-    graph = _graph(runs, _ended(series), detector.n_phases)
-    demand, sojourns = fit_demand(
+    demand, graph = fit_demand(
         [
-            LabelledRun(one.workload or one.container, one.usage[one.present], _known_labels(one, trace))
-            for one, trace in zip(series, traces, strict=True)
+            LabelledRun(one.workload or one.container, one.usage[one.present], _known_labels(one, trace), ended)
+            for one, trace, ended in zip(series, traces, _ended(series), strict=True)
         ],
         detector.n_phases + 1,
         options.cycle_on(_commonest_step_s(series)),
         detector.lag,
         progress,
     )
+    graph = graph.within(MOST_CONTEXTS)
     until_s = max(facts.get("until_s", 0), *(int(one.timestamps[-1]) for one in series))
     facts = {**facts, "until_s": until_s, "priced": is_priced(demand)}
-    return PhaseModel(detector, statistics, graph, sojourns, demand, facts, trained_on=np.unique(name_hashes(series)))
+    return PhaseModel(detector, statistics, graph, demand, facts, trained_on=np.unique(name_hashes(series)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +228,6 @@ def _ended(series: Sequence[UsageSeries]) -> list[bool]:
     ]
 
 
-def _graph(sequences: Sequence[list[Run]], ended: Sequence[bool], n_phases: int) -> PhaseGraph:
-    """The graph of these containers; of long ones the beginning, so that all have their say within the bound."""
-    most = max(LEAST_RUNS, GRAPH_RUNS // max(len(sequences), 1))
-    graph = PhaseGraph(n_phases)
-    for runs, is_over in zip(sequences, ended, strict=True):
-        graph.update(runs[:most], ended=is_over and len(runs) <= most)
-    return graph
-
-
 def _thinned(series: list[UsageSeries]) -> tuple[list[UsageSeries], int]:
     """Whole containers, in hash order, until `TRAINING_SAMPLES` are reached; at least one."""
     kept: list[UsageSeries] = []
@@ -259,12 +246,7 @@ def _commonest_step_s(series: Sequence[UsageSeries]) -> float:
 
 
 def _known_labels(series: UsageSeries, trace: PhaseTrace) -> IntArray:
-    """Labels of the samples that are there; the unknown phase is one more."""
-    labels = _present_labels(series, trace)
+    """Labels of the samples that are there (a gap's length is no dwell); the unknown phase is one more."""
+    labels = trace.labels[series.present]
     known: IntArray = np.where(labels < 0, trace.n_phases, labels)
     return known
-
-
-def _present_labels(series: UsageSeries, trace: PhaseTrace) -> IntArray:
-    """Labels of the samples that are there: a gap's length is no dwell."""
-    return trace.labels[series.present]

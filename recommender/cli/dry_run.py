@@ -33,9 +33,10 @@ from recommender.errors import Misuse, NotEnoughData
 from recommender.files import check_target, write_bytes_aside
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
-from recommender.phases.contexts import runs_of
+from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
+from recommender.phases.runs import runs_of
 from recommender.planning import (
     Planner,
     mismatch_notes,
@@ -365,7 +366,9 @@ def _write(
         return
     model = planner.any_model()
     runs = _runs(model, chosen) if model is not None else []
-    graph = None if model is None else model.graph
+    graph = None
+    if model is not None and model.graph is not None and model.graph.containers:
+        graph = graph_io.to_networkx(model.graph, unknown=model.detector.n_phases)
     table = None if model is None else model.statistics
     if outputs.html is not None:
         from recommender.report.page import render_page  # noqa: PLC0415  jinja2 is needed here only
@@ -385,7 +388,7 @@ def _write(
     if outputs.plots is not None:
         from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
 
-        write_plots(result, result.timelines, outputs.plots, phase_graph=graph, sequences=runs, phase_table=table)
+        write_plots(result, result.timelines, outputs.plots, phase_graph=graph, phase_table=table)
         written.append(("plots", str(outputs.plots)))
 
 

@@ -12,12 +12,12 @@ from rich.table import Table
 
 from recommender.cli.common import say
 from recommender.errors import BadArtifact, Misuse
-from recommender.files import write_bytes_aside, written_aside
-from recommender.phases import graph_explain, graph_io
-from recommender.phases.contexts import Run, runs_of
+from recommender.files import write_bytes_aside
+from recommender.phases import graph_io
 from recommender.phases.graph import PhaseGraph
-from recommender.phases.graph_score import score
+from recommender.phases.graph_answers import Answers
 from recommender.phases.prototypes import prototypes
+from recommender.phases.runs import Run, runs_of
 from recommender.report.summary import counted
 from recommender.report.terminal import report_console
 from recommender.sources.sequences import read_sequences
@@ -55,8 +55,8 @@ def fit(sequences: Path, output: Path) -> None:
     """Count how phases follow one another in SEQUENCES and write the graph."""
     graph = PhaseGraph.fit(_read(sequences))
     write_bytes_aside(output, graph_io.to_json(graph))
-    contexts = sum(1 for _ in graph.counted())
-    say(f"{graph.containers} containers, {len(graph.first_order())} phases, {contexts} contexts: {output}")
+    phases = {context.phases[0] for context in graph.contexts}
+    say(f"{graph.containers} containers, {len(phases)} phases, {len(graph.contexts)} contexts: {output}")
 
 
 @command.command("score")
@@ -69,7 +69,7 @@ def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
     top1 is the share foretold right, log_loss the mean of -ln p of the phase that came (natural logarithm, the present
     phase excluded, the others summing to one). A phase that the graph has never met counts with p = 0.001.
     """
-    result = score(_load(graph), _read(sequences))
+    result = Answers(_load(graph)).score(_read(sequences))
     if json_path is not None:
         return _write_json(asdict(result), json_path)
     table = Table(title="next different phase")
@@ -89,10 +89,9 @@ def draw(graph: Path, output: Path) -> None:
         raise Misuse(f"{output}: cannot tell the format. End the name in .png, .dot or .graphml.")
     loaded = _load(graph)
     if kind == ".png":
-        from recommender.plots.graph import draw_graph  # noqa: PLC0415  matplotlib takes a second to import
+        from recommender.plots.graph import draw_picture  # noqa: PLC0415  matplotlib takes a second to import
 
-        with written_aside(output) as aside:
-            draw_graph(loaded, aside)
+        draw_picture(graph_io.to_networkx(loaded), output)
     else:
         write_bytes_aside(output, graph_io.to_dot(loaded) if kind == ".dot" else graph_io.to_graphml(loaded))
 
@@ -100,18 +99,10 @@ def draw(graph: Path, output: Path) -> None:
 @command.command("prototypes")
 @SEQUENCES
 @JSON
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Draw the prefix tree there (PNG).")
-def prototypes_command(sequences: Path, json_path: str | None, output: Path | None) -> None:
+def prototypes_command(sequences: Path, json_path: str | None) -> None:
     """Show the paths that executions take: phases in order, repeats and alternations collapsed (ABABAB is AB*)."""
     runs = _read(sequences)
     found = prototypes(runs)
-    if output is not None:
-        if output.suffix.lower() != ".png":
-            raise Misuse(f"{output}: the prefix tree is drawn as PNG. End the name in .png.")
-        from recommender.plots.prototypes import draw_prototypes  # noqa: PLC0415
-
-        with written_aside(output) as aside:
-            draw_prototypes(runs, aside)
     if json_path is not None:
         listed = [{**asdict(one), "path": list(one.path)} for one in found]
         return _write_json({"executions": len(runs), "prototypes": listed}, json_path)
@@ -135,20 +126,26 @@ def prototypes_command(sequences: Path, json_path: str | None, output: Path | No
 def explain_command(graph: Path, sequences: Path, container: str | None, json_path: str | None) -> None:
     """Say what the graph expects after the last run of a container in SEQUENCES, and why.
 
-    Each chain goes from general to special: what more agrees with the present, how many runs of the graph do (by
-    degree), and what followed them. A context counts by its weight, what is left goes to the more general one above it.
+    From general to special: what more agrees with the present, how many runs of the graph do, and what followed them. A
+    line counts by its weight, what is left goes to the more general one above it; the last are the container's own.
     """
     loaded, runs = _load(graph), _runs_of_one(sequences, container)
-    told = graph_explain.explain(loaded, runs)
+    told = Answers(loaded).explain(runs)
     if json_path is not None:
         return _write_json(told, json_path)
     console, (phase, samples) = report_console(), runs[-1]
     console.print(f"phase {phase} for {counted(samples, 'sample')}; {_remaining(told['expected_remaining_samples'])}")
     console.print(f"should it end now, the container ends with probability {told['end_if_over']:.1%}")
     console.print(f"if not, {_shares(told['next_phase'])}")
-    for chain in told["chains"]:
-        console.print(_chain_table(chain))
-    return None
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("what agrees")
+    table.add_column("runs", justify="right")
+    table.add_column("weight", justify="right")
+    table.add_column("phase that followed: runs")
+    for step in told["steps"]:
+        followed = ", ".join(f"{phase}: {count:.0f}" for phase, count in _likeliest(step["next"]))
+        table.add_row(step["agrees"], f"{step['seen']:.0f}", f"{step['own_weight']:.0%}", followed)
+    return console.print(table)
 
 
 def _runs_of_one(sequences: Path, container: str | None) -> list[Run]:
@@ -174,27 +171,12 @@ def _likeliest(followers: dict[str, float]) -> list[tuple[str, float]]:
     return sorted(followers.items(), key=lambda item: -item[1])[:SHOWN_FOLLOWERS]
 
 
-def _chain_table(chain: dict[str, Any]) -> Table:
-    table = Table(title=f"{chain['chain']}: {chain['weight']:.0%} of the answer", title_justify="left")
-    table.add_column("what agrees")
-    table.add_column("runs", justify="right")
-    table.add_column("weight", justify="right")
-    table.add_column("phase that followed: runs")
-    for one in chain["contexts"]:
-        followed = ", ".join(f"{phase}: {count:.1f}" for phase, count in _likeliest(one["next"]))
-        table.add_row(one["agrees"], f"{one['seen']:.1f}", f"{one['own_weight']:.0%}", followed)
-    return table
-
-
 def _read(path: Path) -> list[list[Run]]:
     return [runs_of(phases) for phases in read_sequences(path).values()]
 
 
 def _load(path: Path) -> PhaseGraph:
-    try:
-        graph = graph_io.from_document(graph_io.load(path))
-    except BadArtifact as error:
-        raise BadArtifact(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
+    graph = graph_io.load(path)
     if not graph.containers:
         raise BadArtifact(f"{path}: the graph holds no container. Fit it on sequences first.")
     return graph

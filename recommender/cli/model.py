@@ -96,11 +96,12 @@ def _phase_table(model: PhaseModel) -> Table:
 
 
 def _next_phases(model: PhaseModel, phase: int) -> str:
-    """The two likeliest next phases, after a run of usual length."""
+    """The two that followed most often, with their share."""
     if model.graph is None:
         return ""
-    after = sorted(model.graph.next_phase([(phase, 1)]).items(), key=lambda item: -item[1])[:2]
-    return ", ".join(f"{number} ({probability:.0%})" for number, probability in after)
+    followed = model.graph.tables().followed.sum(axis=0)[phase, : model.detector.n_phases]
+    likeliest = [int(number) for number in np.argsort(-followed, kind="stable")[:2] if followed[number]]
+    return ", ".join(f"{number} ({followed[number] / followed.sum():.0%})" for number in likeliest)
 
 
 def _facts(model: PhaseModel) -> dict[str, Any]:

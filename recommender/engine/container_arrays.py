@@ -58,7 +58,7 @@ class ContainerArrays(SlotArrays):
         The most that it used lately in samples in which it did not use all that it had; NaN before there was one.
     throttled
         Samples in a row in which it used all of its CPU limit and may have wanted more.
-    phase, previous_phase, since_cell
+    phase, since_cell
         Its phase now, the one before, and the grid cell in which it began.
     class_asked_s
         When its class was asked last, unix seconds.
@@ -94,7 +94,6 @@ class ContainerArrays(SlotArrays):
     free_cpu_cores: FloatArray
     throttled: IntArray
     phase: IntArray
-    previous_phase: IntArray
     since_cell: IntArray
     class_asked_s: FloatArray
     table: IntArray
@@ -107,7 +106,7 @@ class ContainerArrays(SlotArrays):
         numbers = dict.fromkeys(("undecided", "unremembered", "samples", "pinned", "throttled", "cycle", "table"), 0)
         marks = dict.fromkeys(("alive", "given", "promised", "costly"), False)
         amounts = dict.fromkeys(("used", "had", "limits", "wanted", "cycle_cpu_cores"), _NOTHING)
-        phases = dict.fromkeys(("phase", "previous_phase"), UNKNOWN_PHASE)
+        phases = {"phase": UNKNOWN_PHASE}
         times = {
             "sampled_s": -np.inf,
             "class_asked_s": -np.inf,

@@ -14,7 +14,7 @@ import numpy as np
 from recommender.engine.container_arrays import ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
-from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
+from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
 from recommender.engine.throttling import cut_off, wanted
@@ -29,7 +29,6 @@ from recommender.policies.phase_plan import EVERYBODY
 from recommender.records import (
     CPU,
     MEMORY,
-    UNKNOWN_PHASE,
     BoolArray,
     ContainerFacts,
     FloatArray,
@@ -70,8 +69,6 @@ class Containers:
 
     Attributes
     ----------
-    changes
-        The changes of phase that `observe` saw last.
     entered
         int64 (m,): the slots of those that entered another phase then.
     usable
@@ -106,7 +103,6 @@ class Containers:
         self.lead_s = step_s
         self.members: dict[Instance, Member] = {}
         self.by_slot: dict[int, Member] = {}
-        self.changes: list[PhaseChange] = []
         self.entered = self.usable = np.empty(0, np.int64)
         self.refused: list[tuple[Instance, str]] = []
         self.version = 0
@@ -145,13 +141,13 @@ class Containers:
         self._begin_at(members, self.rows.told_anew(slots, self.tracker.observe))
 
     def _begin_at(self, members: Sequence[Member], labels: IntArray) -> None:
-        """Begin anew in these phases, int64 (m,): the number of the phase before may be of another model."""
+        """Begin anew in these phases, int64 (m,)."""
         slots, arrays = slots_of(members), self.arrays
         for member in members:
             self.foresight.retell(member.slot, *self.rows.latest(member.slot, self._known(member)))
         others = labels != arrays.phase[slots]
         changed = slots[others]
-        arrays.previous_phase[slots], arrays.phase[changed] = UNKNOWN_PHASE, labels[others]
+        arrays.phase[changed] = labels[others]
         arrays.since_cell[changed] = arrays.last_cell[changed]
 
     def observe(self, samples: Samples, now_s: float = math.inf) -> list[Member]:
@@ -160,7 +156,8 @@ class Containers:
         A sample of the cell of the latest one raises that one's use where it is larger; an earlier one is dropped. One
         that cannot be right is refused by itself.
         """
-        self.changes, self.refused, self.entered = [], [], np.empty(0, np.int64)
+        self.refused, self.entered = [], np.empty(0, np.int64)
+        self.foresight.foretold.clear()
         whose, told = samples
         usable = self.usable = self._usable(samples, now_s)
         if math.isfinite(now_s):
@@ -401,13 +398,8 @@ class Containers:
     def _enter(self, slots: IntArray, labels: IntArray) -> None:
         """Other phases than before, int64 (m,)."""
         arrays = self.arrays
-        before, left, last = arrays.previous_phase[slots], arrays.phase[slots], arrays.last_cell[slots]
-        lasted = last - arrays.since_cell[slots]
-        told = np.flatnonzero((left != UNKNOWN_PHASE) & (labels != UNKNOWN_PHASE))
-        changes = np.column_stack([before, left, lasted, labels])[told].tolist()
-        self.changes += [PhaseChange(*change) for change in changes]
         self.entered = np.concatenate([self.entered, slots])
-        arrays.previous_phase[slots], arrays.phase[slots], arrays.since_cell[slots] = left, labels, last
+        arrays.phase[slots], arrays.since_cell[slots] = labels, arrays.last_cell[slots]
 
     def _known(self, member: Member) -> int:
         slot = member.slot

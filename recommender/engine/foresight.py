@@ -15,7 +15,7 @@ from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.plan_advice import FOLLOWED, UNTRIED
 from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATEST, PLAN, Expected
 from recommender.model import PhaseModel
-from recommender.phases.sojourns import Foresight, Sojourns, bucket_of
+from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
 from recommender.policies.phase_demand import AS_IT_COMES, CREDIT_SAMPLES, FLOORS
 from recommender.policies.phase_plan import EVERYBODY, PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES
@@ -59,6 +59,8 @@ class PhaseForesight:
         Where the containers stand.
     promised
         Share of samples that may violate, per resource, and resizes of a container in an hour.
+    foretold
+        Of each change of phase that `observe` saw, whether what came had been the most probable. The caller clears it.
 
     Raises
     ------
@@ -67,11 +69,12 @@ class PhaseForesight:
     """
 
     def __init__(self, model: PhaseModel, step_s: float) -> None:
-        if model.demand is None or model.sojourns is None:
+        if model.demand is None or model.graph is None:
             raise Misuse("this model knows no demand (it was imported). Train one on data.")
-        self._demand, self._trained, self._step_s = model.demand, model.sojourns, step_s
+        self._demand, self._trained, self._step_s = model.demand, model.graph, step_s
         self._lead_samples = LATE_SAMPLES
         self._tables: dict[Hashable, int] = {}
+        self.foretold: list[bool] = []
         self._visits = [self._trained]
         self._news, self._rests_on = [0], [0]
         self._seen = [self._foresee(EVERYBODY)]
@@ -93,7 +96,7 @@ class PhaseForesight:
             if (table := self._free_table(set(in_use.tolist()))) is None:
                 return EVERYBODY
             self._tables[workload_class] = table
-            self._visits[table], self._seen[table] = Sojourns.empty(self._trained.n_phases), self._seen[EVERYBODY]
+            self._visits[table], self._seen[table] = PhaseGraph(self._trained.n_phases), self._seen[EVERYBODY]
             self._news[table] = self._rests_on[table] = 0
             self._plan.expected = self._plan.expected._replace(occupancy=self._occupancy(), credit=self._credit())
         return self._tables[workload_class]
@@ -114,12 +117,15 @@ class PhaseForesight:
 
     def observe(self, slots: IntArray, usage: FloatArray, labels: IntArray, tables: IntArray) -> None:
         """Take in a sample of each container, float64 (m, 2), and its phase; their classes learn of what ended."""
-        state, now = self.state, np.where(labels < 0, self._trained.n_phases - 1, labels)
+        state, unknown = self.state, self._trained.n_phases - 1
+        now = np.where(labels < 0, unknown, labels)
         for at in np.flatnonzero((state.dwell[slots] > 0) & (state.phase[slots] != now)).tolist():
-            slot, table = slots[at], int(tables[at])
+            table, following = int(tables[at]), int(now[at])
+            before, phase, dwell = (int(part[slots[at]]) for part in (state.before, state.phase, state.dwell))
+            if unknown not in (phase, following):
+                self.foretold.append(following == self._seen[table].followers[before, phase].argmax())
             if table != EVERYBODY:
-                before, phase, dwell = (int(part[slot]) for part in (state.before, state.phase, state.dwell))
-                self._visits[table].learn_visit(before, phase, dwell, int(now[at]))
+                self._visits[table].learn_visit(before, phase, dwell, following)
                 self._news[table] += 1
         self._plan.observe(slots, usage[:, DECIDED], labels)
 
@@ -147,7 +153,7 @@ class PhaseForesight:
 
     def words(self, slot: int, table: int) -> str:
         """What is expected of a container, and what for."""
-        state, seen = self.state, self._seen[table]
+        state = self.state
         correction = float(np.exp(state.corrected(np.array([slot]))[0, CPU]))
         times = f"{correction:.2f} times " if correction > 1.005 else ""
         if (rule := state.chosen[slot, CPU]) != PLAN:
@@ -155,9 +161,8 @@ class PhaseForesight:
             untried = state.samples[slot] <= UNTRIED
             why = "is no less than the plan, untried on it" if untried else "has been cheaper for it than the plan"
             return f"{times}the largest of its last {followed} samples: that {why}"
-        phase, before, dwell = (int(part[slot]) for part in (state.phase, state.before, state.dwell))
-        context = before, phase, int(bucket_of(np.array(dwell)))
-        followers = self._followers(table)[before, phase]
+        seen, context = self._seen[table], self._context(slot)
+        followers = seen.followers[context[:2]]
         following = int(followers.argmax())
         chance = float(seen.ends[context] * followers[following])
         needed = self._demand.needed_cores(
@@ -171,6 +176,11 @@ class PhaseForesight:
         if self._provides_for(slot, needed):
             words += "; raised ahead of it"
         return f"{words}; {times}for its own violations" if times else words
+
+    def coming(self, slot: int, table: int) -> tuple[FloatArray, float]:
+        """Chance of each phase, the unknown one last, to come next, float64 (phases,), and the steps until then."""
+        seen, context = self._seen[table], self._context(slot)
+        return seen.followers[context[:2]], float(seen.remaining_steps[context])
 
     def restore(self, slot: int, kept: Mapping[str, Any]) -> None:
         """Go on with what `state.of` said.
@@ -193,6 +203,11 @@ class PhaseForesight:
             self.state.put(slot, kept)
         except (KeyError, TypeError, ValueError) as error:
             raise BadArtifact(f"the kept plan of a container does not fit this model ({error})") from error
+
+    def _context(self, slot: int) -> tuple[int, int, int]:
+        """Where a container stands in the tables."""
+        state = self.state
+        return int(state.before[slot]), int(state.phase[slot]), int(bucket_of(np.maximum(state.dwell[slot], 1)))
 
     def _name(self, phase: int) -> str:
         return f"phase {phase}" if phase < self._trained.n_phases - 1 else "an unknown phase"
@@ -243,7 +258,3 @@ class PhaseForesight:
         """float64 (tables,): what the class itself showed is believed longer."""
         visits = np.array(self._rests_on, float)
         return CREDIT_SAMPLES + CLASS_CREDIT_SAMPLES * visits / (visits + CREDIT_VISITS)
-
-    def _followers(self, table: int) -> FloatArray:
-        everyone = self._trained.followers()
-        return everyone if table == EVERYBODY else self._visits[table].followers(everyone)

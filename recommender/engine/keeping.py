@@ -30,7 +30,7 @@ LARGEST_JSON = 8 * 2**20
 QUICKLY = 1
 """How hard zlib tries: a tenth more text, for two thirds of the time."""
 
-_COUNTED = ("first_cell", "start_cell", "last_cell", "samples", "phase", "previous_phase", "since_cell")
+_COUNTED = ("first_cell", "start_cell", "last_cell", "samples", "phase", "since_cell")
 """Whole numbers that stand in `ContainerArrays`."""
 
 

@@ -14,15 +14,6 @@ from recommender.policies.histogram import HistogramSession
 from recommender.records import ContainerFacts, IntArray
 
 
-class PhaseChange(NamedTuple):
-    """A container left a phase: the one before it (negative: none), the one left and its samples, and what followed."""
-
-    before: int
-    phase: int
-    samples: int
-    following: int
-
-
 class NewContainer(NamedTuple):
     """What must be known of a container when its first sample comes.
 

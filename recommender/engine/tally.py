@@ -11,9 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from recommender.engine.member import PhaseChange
 from recommender.errors import PhasewiseError
-from recommender.phases.graph import PhaseGraph
 from recommender.records import VIOLATION_TOLERANCE, FloatArray
 
 log = logging.getLogger(__name__)
@@ -60,7 +58,7 @@ class Report:
     samples, decisions, published
         How many there were: new samples, decisions made, targets changed.
     phase_changes, forecast_hits, forecast_misses
-        Phases entered, and of those for which the next phase had been foretold, whether it was the most probable one.
+        Phases entered, and whether the next phase was the one that had been most probable.
     resized_waiting
         Pods that were given what is recommended before they had a node.
     resizes_s
@@ -137,15 +135,8 @@ class Report:
         self.used = (self.used + used.sum(axis=0)).tolist()
         self.slack = (self.slack + np.fmax(had - used, 0.0).sum(axis=0)).tolist()
 
-    def changed(self, changes: Sequence[PhaseChange], graph: PhaseGraph | None) -> None:
-        """Count changes of phase, and of those that were foretold which came true."""
-        self.phase_changes += len(changes)
-        if graph is None or not changes:
-            return
-        before, phases, samples, following = np.array(changes, np.int64).reshape(-1, 4).T
-        known = (phases >= 0) & (phases < graph.n_phases)
-        outlook = graph.compile()
-        at = outlook.index(before[known], phases[known], np.maximum(samples[known], 1))
-        hits = int((outlook.next_phase[at].argmax(axis=1) == following[known]).sum())
-        self.forecast_hits += hits
-        self.forecast_misses += int(known.sum()) - hits
+    def changed(self, foretold: Sequence[bool]) -> None:
+        """Count changes of phase, and whether what came was what had been most probable."""
+        self.phase_changes += len(foretold)
+        self.forecast_hits += sum(foretold)
+        self.forecast_misses += len(foretold) - sum(foretold)

@@ -213,7 +213,7 @@ class Recommender:
         )
         targets = self.engine.step(now_s, seen, report)
         with report.guard("phases"):
-            report.changed(self.engine.fleet.changes, self.engine.fleet.model.graph)
+            report.changed(self.engine.fleet.foresight.foretold)
         for state in self.vpas.values():
             spoken_of = () if state.selection.problem else (state.selection.containers or state.groups)
             state.targets = {

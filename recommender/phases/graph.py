@@ -1,278 +1,310 @@
-"""The transition graph of phases: what follows what, after how long, learned by counting.
+"""The transition graph: which phase follows which context, and after how long.
 
-`Counts` holds them, and gives a `networkx.DiGraph` to whoever draws or exports it. Its nodes are contexts of growing
-order: `0` (a phase), `3 0` (a phase and the one before it, up to four), and the full context `1:4 3:5 0:8 ~2` (with
-dwell buckets, and after `~` what followed the present phase earlier in the same container); besides them `start`, `end`
-(the container is over, absorbing) and `open` (the recording was cut). An edge leads from a context to the next
-different phase and carries `count`. Counts add, so graphs of many containers merge in any order; probabilities come
-from shrinking long contexts towards shorter ones (`shrinkage`), dwell times from hazards (`dwell`). Source: AI4DL (a
-graph whose nodes carry up to m preceding phases); back-off, dwell and the container's own past are ours.
+A context is a phase, up to two phases before it, and how long the last ones lasted. What decides looks the counts up in
+tables by the phase before and the dwell, a semi-Markov chain (`kernels.occupancy`) in which contexts seldom seen lean
+on shorter ones, and a class on all (hierarchical shrinkage, MacKay and Peto 1995). What people ask is answered from the
+same counts (`graph_answers`), and what is drawn and exported too (`graph_io`). Source: AI4DL (a graph whose nodes carry
+preceding phases); dwell and back-off are ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from recommender.errors import BadInput
-from recommender.phases.contexts import (
-    DWELL_STARTS,
-    NONE,
-    Context,
-    Run,
-    checked_runs,
-    history_name,
-)
-from recommender.phases.counts import Counts
-from recommender.phases.dwell import DwellTable
-from recommender.phases.outlook import Outlook
-from recommender.phases.shrinkage import PAIR_CHAIN, ContextArrays, ContextModel, Learned, Questions
-from recommender.records import FloatArray
+from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
+from recommender.phases.runs import Run, checked_runs
+from recommender.records import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    import networkx as nx
+ENDED, CUT = -1, -2
+"""In place of the phase that followed: the container was over, or its recording stopped while it ran."""
 
-START, END, OPEN = "start", "end", "open"
+PHASES_KEPT, DWELLS_KEPT = 3, 2
+"""Of a context, the present one included; a fourth phase told nothing more on containers kept out."""
 
-_AT_ONCE = 4096
-"""Histories laid out in one go; each brings up to a hundred earlier runs along."""
+BUCKETS = 8
+"""Of dwell in the tables: 1, 2-3, 4-7, ... 128 steps and longer."""
+
+SOON_STEPS = 2
+"""However late a change may be in force: a phase that is to last for so many steps and one more is there to stay."""
+
+LEANS_HAZARD, LEANS_FOLLOWERS = 5.0, 2.0
+"""A context counts as much as its parent with so many observations of its own."""
+
+
+class Context(NamedTuple):
+    """Where a container stands.
+
+    Attributes
+    ----------
+    phases
+        Up to `PHASES_KEPT`, the present one first; fewer when the container is young.
+    dwells
+        How long the newest lasted, up to `DWELLS_KEPT`, in half buckets: 2 ** (dwell / 2) steps and longer.
+    """
+
+    phases: tuple[int, ...]
+    dwells: tuple[int, ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Context:
+        """Of a container whose runs so far are these, oldest first; at least one."""
+        newest = runs[: -PHASES_KEPT - 1 : -1]
+        return cls(
+            tuple(phase for phase, _ in newest), tuple(half_bucket_of(steps) for _, steps in newest[:DWELLS_KEPT])
+        )
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """In the tables: the phase before (0: none, else phase + 1), the phase, the bucket of dwell."""
+        return self.phases[1] + 1 if len(self.phases) > 1 else 0, self.phases[0], self.dwells[0] // 2
+
+
+@dataclass(slots=True)
+class Visits:
+    """What was counted in one context: what followed (a phase, `ENDED` or `CUT`), and the samples of all visits."""
+
+    following: Counter[int] = field(default_factory=Counter)
+    samples: int = 0
+
+    @property
+    def unknown(self) -> int:
+        """Visits of which nobody knows how long they would have been: the last ones of containers."""
+        return self.following[ENDED] + self.following[CUT]
+
+
+class Tables(NamedTuple):
+    """The counts by (phase before, phase, bucket of dwell), as in `Context.place`.
+
+    Attributes
+    ----------
+    exposed, left
+        float64 (1 + phases, phases, BUCKETS): samples in each context, and how many of them were the last of a visit.
+    followed
+        float64 (1 + phases, phases, phases): what came next.
+    """
+
+    exposed: FloatArray
+    left: FloatArray
+    followed: FloatArray
+
+
+class Foresight(NamedTuple):
+    """What is expected, by (phase before, phase, bucket of dwell).
+
+    Attributes
+    ----------
+    occupancy
+        float64 (1 + phases, phases, BUCKETS, phases): share of the time looked at, as `occupancy_by_context` fills it.
+    ends
+        float64 (1 + phases, phases, BUCKETS): chance that the phase ends before a change is in force.
+    remaining_steps
+        The same shape: how much longer the phase lasts.
+    followers
+        float64 (1 + phases, phases, phases): chance of each next phase.
+    """
+
+    occupancy: FloatArray
+    ends: FloatArray
+    remaining_steps: FloatArray
+    followers: FloatArray
 
 
 class PhaseGraph:
-    """Counts of phase transitions in context, and the forecasts they give.
+    """Counts of what followed each context.
 
     Parameters
     ----------
     n_phases
-        Phases known beforehand (those of a model); the graph grows beyond it when it meets a higher number.
-
-    Examples
-    --------
-    >>> graph = PhaseGraph.fit([[(1, 4), (3, 5), (0, 9)], [(1, 4), (3, 6), (0, 7), (2, 1)]])
-    >>> max(graph.next_phase([(1, 4), (3, 5)]).items(), key=lambda item: item[1])[0]
-    0
+        How many there are.
     """
 
-    def __init__(self, n_phases: int = 0) -> None:
-        self.n_phases = 0
-        self.containers = 0
-        self._counts = Counts()
-        for name in (START, END, OPEN):
-            self._counts.add_node(name, kind=name)
-        self._contexts: dict[str, Context] = {}
-        self._model: ContextModel | None = None
-        self._learned: Learned | None = None
-        self._dwell: DwellTable | None = None
-        self._outlook: Outlook | None = None
-        self.reserve(n_phases)
+    def __init__(self, n_phases: int) -> None:
+        self.n_phases = n_phases
+        self.contexts: defaultdict[Context, Visits] = defaultdict(Visits)
+        self._tables: Tables | None = None
 
     @classmethod
     def fit(cls, sequences: Iterable[Sequence[Run]], n_phases: int = 0) -> PhaseGraph:
-        """A graph of the given containers, each a sequence of runs (phase, length in samples), oldest first."""
-        graph = cls(n_phases)
-        for sequence in sequences:
-            graph.update(sequence)
+        """A graph of these containers that are over, each a sequence of runs, of at least so many phases."""
+        checked = [checked_runs(runs) for runs in sequences]
+        graph = cls(max([n_phases, *(1 + phase for runs in checked for phase, _ in runs)]))
+        for runs in checked:
+            graph.learn(runs)
         return graph
 
-    def update(self, sequence: Sequence[Run], *, ended: bool = True) -> PhaseGraph:
-        """Count one more container.
+    def learn(self, sequence: Sequence[Run], *, ended: bool = True) -> None:
+        """Count one container: all its runs, oldest first.
 
         Parameters
         ----------
-        sequence
-            All its runs, oldest first. An empty sequence changes nothing.
         ended
             False when the recording stops while the container goes on: its last run was then cut, not over.
 
         Raises
         ------
         BadInput
-            A negative phase, a length below one, two neighbouring runs of one phase.
+            A phase that is none of the graph's, a length below one, two neighbouring runs of one phase.
         """
-        runs = checked_runs(sequence)
-        if not runs:
-            return self
-        self.count_starts({runs[0][0]: 1})
-        targets = [*(str(phase) for phase, _ in runs[1:]), END if ended else OPEN]
-        for at, target in enumerate(targets):
-            self.count(Context.of(runs[: at + 1]), {target: 1}, samples=runs[at][1])
-        return self
+        runs = checked_runs(sequence, self.n_phases)
+        following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CUT]
+        for at, (_, samples) in enumerate(runs):
+            so_far = runs[max(0, at + 1 - PHASES_KEPT) : at + 1]
+            self.add(Context.of(so_far), {following[at]: 1}, samples)
 
-    def count(self, context: Context, following: Mapping[str, int], samples: int) -> None:
-        """Add to the edges out of a context, and out of every shorter one.
+    def learn_visit(self, before: int, phase: int, dwell_steps: int, following: int) -> None:
+        """Count one visit that ended, of a container of which only the phase before is known (0: none, else + 1)."""
+        phases = (phase, before - 1) if before else (phase,)
+        self.add(Context(phases, (half_bucket_of(dwell_steps),)), {following: 1}, dwell_steps)
+
+    def add(self, context: Context, following: Mapping[int, int], samples: int) -> None:
+        """Count visits to one context."""
+        visits = self.contexts[context]
+        visits.following.update(following)
+        visits.samples += samples
+        self._tables = None
+
+    def within(self, most_contexts: int) -> PhaseGraph:
+        """The same counts in no more contexts than these, where that can be: what is furthest back is forgotten."""
+        graph = self
+        for phases, dwells in ((PHASES_KEPT, 1), (2, 1)):
+            if len(graph.contexts) <= most_contexts:
+                break
+            shorter = PhaseGraph(self.n_phases)
+            for context, visits in graph.contexts.items():
+                less = Context(context.phases[:phases], context.dwells[:dwells])
+                shorter.add(less, visits.following, visits.samples)
+            graph = shorter
+        return graph
+
+    @property
+    def containers(self) -> int:
+        """How many were counted to their last run."""
+        return sum(visits.unknown for visits in self.contexts.values())
+
+    def starts(self) -> Counter[int]:
+        """How many containers began with each phase."""
+        first: Counter[int] = Counter()
+        for context, visits in self.contexts.items():
+            if len(context.phases) == 1:
+                first[context.phases[0]] += visits.following.total()
+        return first
+
+    def tables(self) -> Tables:
+        """The counts as decisions look them up, kept until they change."""
+        if self._tables is None:
+            shape = (self.n_phases + 1, self.n_phases, BUCKETS)
+            exposed, left, followed = np.zeros(shape), np.zeros(shape), np.zeros((*shape[:2], self.n_phases))
+            for context, visits in self.contexts.items():
+                before, phase, bucket = context.place
+                counted = visits.following.total()
+                # Whoever is in a bucket was in all those before it; nothing is known of what followed a last sample.
+                exposed[before, phase, :bucket] += counted * 2.0 ** np.arange(bucket)
+                exposed[before, phase, bucket] += visits.samples - counted * (2.0**bucket - 1.0) - visits.unknown
+                left[before, phase, bucket] += counted - visits.unknown
+                for following, times in visits.following.items():
+                    if following >= 0:
+                        followed[before, phase, following] += times
+            self._tables = Tables(exposed, left, followed)
+        return self._tables
+
+    def hazard(self, everyone: PhaseGraph | None = None) -> FloatArray:
+        """Chance that a visit ends with the next step, each context leaning on shorter ones.
 
         Parameters
         ----------
-        context
-            Where from.
-        following
-            How often each target came: a phase number as text, `end` or `open`.
-        samples
-            Length in samples of all the runs this stands for.
+        everyone
+            All classes, on whose hazard the shorter contexts of one class lean; None leans on the mean over all.
         """
-        for target in following:
-            if target not in (END, OPEN):
-                self.reserve(int(target) + 1)
-        self.reserve(max(*context.phases, context.follower) + 1)
-        full = context.name
-        self._contexts.setdefault(full, context)
-        names = [history_name(context.phases[:order]) for order in range(1, len(context.phases) + 1)]
-        for order, (shorter, name) in enumerate(pairwise(names), start=2):
-            if name not in self._counts:
-                self._counts.add_node(name, kind="phases", order=order, shorter=shorter)
-        if full not in self._counts:
-            self._counts.add_node(full, kind="context", order=len(names), shorter=names[-1], samples=0)
-        for name in (*names, full):
-            for target, times in following.items():
-                self._counts.add(name, target, times)
-        self._counts.nodes[full]["samples"] += samples
-        self._counts.nodes[names[0]]["samples"] += samples
-        self._forget()
+        exposed, left, _ = self.tables()
+        if everyone is not None:
+            return _shrunk(left, exposed, _shrunk(left.sum(axis=0), exposed.sum(axis=0), everyone.hazard()))
+        overall = (left.sum() + 1.0) / (exposed.sum() + 20.0)
+        of_phase = _shrunk(left.sum(axis=(0, 2)), exposed.sum(axis=(0, 2)), overall)
+        of_age = _shrunk(left.sum(axis=0), exposed.sum(axis=0), of_phase[:, np.newaxis])
+        return _shrunk(left, exposed, of_age[np.newaxis])
 
-    def count_starts(self, starts: Mapping[int, int]) -> None:
-        """Add containers that began with each phase."""
-        for phase, times in starts.items():
-            self.reserve(phase + 1)
-            self._counts.add(START, str(phase), times)
-            self.containers += times
-        self._forget()
+    def followers(self, everyone: PhaseGraph | None = None) -> FloatArray:
+        """Chance of each next phase, by the phase before and the one that ends; never the same again."""
+        followed = self.tables().followed
+        first_order = followed.sum(axis=0)
+        if everyone is not None:
+            return _mixed(followed, _mixed(first_order, everyone.followers()))
+        anything = np.tile(first_order.sum(axis=0) + 1.0, (self.n_phases, 1))
+        np.fill_diagonal(anything, 0.0)
+        anything /= np.maximum(anything.sum(axis=1, keepdims=True), 1e-300)
+        return _mixed(followed, _mixed(first_order, anything[np.newaxis]))
 
-    def starts(self) -> dict[str, int]:
-        """How many containers began with each phase (as text)."""
-        return dict(self._counts.following(START))
-
-    def reserve(self, n_phases: int) -> None:
-        """Know at least the phases 0..n_phases - 1."""
-        for phase in range(self.n_phases, n_phases):
-            self._counts.add_node(str(phase), kind="phase", order=1, samples=0)
-        if n_phases > self.n_phases:
-            self.n_phases = n_phases
-            self._forget()
-
-    def counted(self) -> Iterator[tuple[Context, dict[str, int], int]]:
-        """Every full context in a fixed order, with the count of each target and the samples spent in its last run."""
-        for context in sorted(self._contexts.values()):
-            yield context, dict(self._counts.following(context.name)), self._counts.nodes[context.name]["samples"]
-
-    @property
-    def digraph(self) -> nx.DiGraph:
-        """A copy of nodes and counts for networkx."""
-        return self._counts.digraph()
-
-    @property
-    def learned(self) -> Learned:
-        """Shrinkage strength, bandwidth and chain weights, chosen from the counts when first asked for."""
-        if self._learned is None:
-            self._learned = self.context_model().learn()
-        return self._learned
-
-    @learned.setter
-    def learned(self, learned: Learned) -> None:
-        self._learned = learned
-
-    def next_phase(self, history: Sequence[Run]) -> dict[int, float]:
-        """Which different phase comes next, given that one comes.
+    def foresight(self, lead_steps: int, ahead_steps: int, everyone: PhaseGraph | None = None) -> Foresight:
+        """Occupancy of `ahead_steps` steps after a change is in force, and whether the phase ends by then.
 
         Parameters
         ----------
-        history
-            The container's runs so far with their lengths, oldest first, the present one last (taken as over with the
-            length it has). Empty: the distribution of the first phase.
-
-        Returns
-        -------
-        Probability of every known phase but the present one; sums to one, or is empty when no other phase is known.
-        A present phase never seen gives what follows any phase.
+        everyone
+            All classes, which this one leans on.
         """
-        runs = checked_runs(history)
-        if not runs:
-            return {int(phase): times / self.containers for phase, times in self.starts().items()}
-        row = self.next_phases([runs])[0]
-        return {int(p): float(row[p]) for p in np.flatnonzero(self.context_model().known) if p != runs[-1][0]}
+        hazard, followers = self.hazard(everyone), self.followers(everyone)
+        occupancy = np.empty((*hazard.shape, self.n_phases))
+        occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
+        return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
-    def next_phases(self, histories: Sequence[Sequence[Run]]) -> FloatArray:
-        """`next_phase` for many non-empty histories at once: float64 (n, n_phases)."""
-        model, learned = self.context_model(), self.learned
-        parts = [histories[at : at + _AT_ONCE] for at in range(0, len(histories), _AT_ONCE)]
-        shares = [model.predict(Questions.of(part), learned)[0] for part in parts]
-        return np.concatenate(shares) if shares else np.zeros((0, self.n_phases))
+    def to_provide_for(self, lead_steps: int, ahead_steps: int, everyone: PhaseGraph | None = None) -> Foresight:
+        """The same for a plan: a change may be in force at once, so the present phase counts by its chance to go on.
 
-    def expected_remaining(self, history: Sequence[Run]) -> float:
-        """Expected further samples of the present run, given how long it has lasted."""
-        previous, phase, length = self._state(history)
-        return self._dwell_table().expected_remaining_at(previous, phase, length)
-
-    def compile(self) -> Outlook:
-        """The forecast as tables by (previous phase, phase, dwell bucket), kept until the counts change."""
-        if self._outlook is None:
-            self._outlook = Outlook(self._dwell_table().expected_remaining(), self._pair_table())
-        return self._outlook
-
-    def first_order(self) -> dict[int, dict[str, float]]:
-        """For each phase seen, the share of each phase (as text) and of `end` among what followed it."""
-        shares = {}
+        So an allocation is raised before a phase comes, and lowered when the present one is about to end.
+        """
+        seen = self.foresight(lead_steps, ahead_steps, everyone)
+        goes_on = 1.0 - _ends(self.hazard(everyone), min(lead_steps, SOON_STEPS) + 1)
         for phase in range(self.n_phases):
-            following = self._counts.following(str(phase))
-            known = {target: times for target, times in following.items() if target != OPEN}
-            if known:
-                shares[phase] = {target: times / sum(known.values()) for target, times in known.items()}
-        return shares
+            here = seen.occupancy[:, phase, :, phase]
+            np.maximum(here, goes_on[:, phase], out=here)
+        return seen
 
-    def samples_in_phase(self) -> dict[int, int]:
-        """Samples spent in each known phase."""
-        return {phase: self._counts.nodes[str(phase)]["samples"] for phase in range(self.n_phases)}
 
-    def _forget(self) -> None:
-        """Drop what was worked out from the counts, because they changed."""
-        self._model = None
-        self._learned = None
-        self._dwell = None
-        self._outlook = None
+def bucket_of(dwell_steps: IntArray) -> IntArray:
+    """Bucket of dwells of at least one step."""
+    buckets: IntArray = np.minimum(np.log2(dwell_steps).astype(np.int64), BUCKETS - 1)
+    return buckets
 
-    def context_model(self) -> ContextModel:
-        """The counts as arrays, kept until they change."""
-        if self._model is None:
-            if not self._contexts:
-                raise BadInput("the graph holds no container", remedy="Fit it on sequences first.")
-            contexts, counts = [], np.zeros((len(self._contexts), self.n_phases + 1))
-            for row, (context, following, _) in enumerate(self.counted()):
-                contexts.append(context)
-                for target, times in following.items():
-                    if target != OPEN:
-                        counts[row, self.n_phases if target == END else int(target)] = times
-            self._model = ContextModel(ContextArrays.of(contexts), counts)
-        return self._model
 
-    def _dwell_table(self) -> DwellTable:
-        if self._dwell is None:
-            exits = np.zeros((self.n_phases + 1, self.n_phases, len(DWELL_STARTS)))
-            unfinished = np.zeros_like(exits)
-            for context, following, _ in self.counted():
-                previous = context.phases[1] if len(context.phases) > 1 else self.n_phases
-                cell = (previous, context.phases[0], context.dwell[0])
-                unfinished[cell] += following.get(OPEN, 0)
-                exits[cell] += sum(following.values()) - following.get(OPEN, 0)
-            self._dwell = DwellTable.of(exits, unfinished)
-        return self._dwell
+def half_bucket_of(dwell_steps: int) -> int:
+    """Half bucket of a dwell of at least one step; two of them are a bucket.
 
-    def _pair_table(self) -> FloatArray:
-        """The next phase at every (previous phase, phase, bucket)."""
-        shape = (self.n_phases + 1, self.n_phases, len(DWELL_STARTS))
-        contexts = [
-            Context((phase,) if previous == self.n_phases else (phase, previous), (bucket,))
-            for previous, phase, bucket in np.ndindex(shape)
-        ]
-        questions = Questions.without_past(ContextArrays.of(contexts))
-        following, _ = self.context_model().predict(questions, self.learned, chains=[PAIR_CHAIN])
-        return following.reshape(*shape, self.n_phases)
+    Examples
+    --------
+    >>> [half_bucket_of(steps) for steps in (1, 2, 3, 4, 5, 6, 128, 10_000)]
+    [0, 2, 3, 4, 4, 5, 14, 15]
+    """
+    return min(int(2.0 * math.log2(dwell_steps)), 2 * BUCKETS - 1)
 
-    def _state(self, history: Sequence[Run]) -> tuple[int, int, int]:
-        runs = checked_runs(history)
-        if not runs or runs[-1][0] >= self.n_phases:
-            what = "an empty history" if not runs else f"phase {runs[-1][0]}"
-            raise BadInput(f"{what} has no place in the graph", remedy="Give a present run of a phase it knows.")
-        previous = runs[-2][0] if len(runs) > 1 else NONE
-        return (previous if 0 <= previous < self.n_phases else self.n_phases), *runs[-1]
+
+def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:
+    """float64 (1 + phases, phases, BUCKETS): chance that a visit ends within so many steps."""
+    ends = np.empty(hazard.shape)
+    chance_to_end(hazard, within_steps, ends)
+    return ends
+
+
+def _remaining(hazard: FloatArray) -> FloatArray:
+    """float64 (1 + phases, phases, BUCKETS): expected further steps; of those in bucket b one in 2**b leads on."""
+    stays = 1.0 - hazard
+    remaining = stays / hazard
+    for bucket in range(BUCKETS - 2, -1, -1):
+        ages, here = 0.5**bucket, stays[..., bucket]
+        remaining[..., bucket] = here * (1.0 + ages * remaining[..., bucket + 1]) / (1.0 - here * (1.0 - ages))
+    return remaining
+
+
+def _shrunk(happened: FloatArray, tried: FloatArray, prior: FloatArray | float) -> FloatArray:
+    shares: FloatArray = (happened + LEANS_HAZARD * prior) / (tried + LEANS_HAZARD)
+    return shares
+
+
+def _mixed(counts: FloatArray, prior: FloatArray) -> FloatArray:
+    shares: FloatArray = (counts + LEANS_FOLLOWERS * prior) / (counts.sum(axis=-1, keepdims=True) + LEANS_FOLLOWERS)
+    return shares

@@ -1,45 +1,57 @@
-"""The transition graph as JSON, GraphML and DOT. JSON holds all of it and is read back strictly."""
+"""The transition graph as JSON, all of it and read back strictly, and for networkx, Gephi and Graphviz."""
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from recommender.errors import BadArtifact
-from recommender.phases.contexts import MAX_PHASE, Context
-from recommender.phases.graph import PhaseGraph
-from recommender.phases.shrinkage import CHAINS, Learned
+from recommender.phases.graph import CUT, ENDED, PHASES_KEPT, Context, PhaseGraph, half_bucket_of
+from recommender.phases.runs import MAX_PHASE
 
-SCHEMA, KIND = 1, "phasewise.graph"
+if TYPE_CHECKING:
+    import networkx as nx
+
+SCHEMA, KIND = 2, "phasewise.graph"
+
+START, END, OPEN = "start", "end", "open"
+UNKNOWN = "unknown"
+
+_LONGEST_NAME = 80
+_NAME = re.compile(rf"(?:\d+ ){{0,{PHASES_KEPT - 2}}}(?:\d+(?::\d+)? )?\d+:\d+", re.ASCII)
+
+
+def name_of(context: Context) -> str:
+    """How a context is called: its phases in time order, those whose dwell is known with the least it can be.
+
+    Examples
+    --------
+    >>> name_of(Context.of([(2, 1), (1, 4), (3, 5), (0, 21)]))
+    '1 3:4 0:16'
+    """
+    least = [f":{math.ceil(2.0 ** (dwell / 2))}" for dwell in context.dwells]
+    least += [""] * (len(context.phases) - len(least))
+    return " ".join(f"{phase}{steps}" for phase, steps in reversed([*zip(context.phases, least, strict=True)]))
 
 
 def to_document(graph: PhaseGraph) -> dict[str, Any]:
     """The graph as plain JSON values; equal graphs give equal documents.
 
-    Schema 1: `n_phases`; `containers` counted; `start`, how many began with each phase; `contexts`, for each full
-    context by name (runs in time order, `phase:first length of its dwell bucket`, the oldest without dwell; after `~`
-    what followed the present phase before) `next`, how often each phase, `end` or `open` came, and `samples` spent in
-    its last run; `learned`, chosen from these counts.
+    Schema 2: `n_phases`, and `contexts`, for each by name `next`, how often each phase, `end` or `open` came, and
+    `samples`, of all these visits.
     """
-    learned = graph.learned if graph.containers else Learned()
-    return {
-        "schema": SCHEMA,
-        "kind": KIND,
-        "n_phases": graph.n_phases,
-        "containers": graph.containers,
-        "start": graph.starts(),
-        "contexts": {
-            context.name: {"next": following, "samples": samples} for context, following, samples in graph.counted()
-        },
-        "learned": {
-            "strength": learned.strength,
-            "bandwidth": learned.bandwidth,
-            "weights": dict(zip(CHAINS, learned.weights, strict=True)),
-        },
+    contexts = {
+        name_of(context): {
+            "next": {_target(following): times for following, times in sorted(visits.following.items())},
+            "samples": visits.samples,
+        }
+        for context, visits in sorted(graph.contexts.items())
     }
+    return {"schema": SCHEMA, "kind": KIND, "n_phases": graph.n_phases, "contexts": contexts}
 
 
 def from_document(document: object) -> PhaseGraph:
@@ -48,142 +60,169 @@ def from_document(document: object) -> PhaseGraph:
     Raises
     ------
     BadArtifact
-        Another schema or kind, a field missing, surplus or of the wrong type, counts that do not add up.
+        Another schema or kind, a field missing, surplus or of the wrong type, counts that cannot be.
     """
-    fields = _object(
-        document, "the document", ("schema", "kind", "n_phases", "containers", "start", "contexts", "learned")
-    )
+    fields = _object(document, "the document")
+    if (schema := fields.get("schema")) != SCHEMA or type(schema) is not int:
+        raise _bad("schema", f"is {schema!r}, not {SCHEMA}")
+    _only(fields, "the document", {"schema", "kind", "n_phases", "contexts"})
     if fields["kind"] != KIND:
         raise _bad("kind", f"is {fields['kind']!r}, not {KIND!r}")
-    n_phases = _count(fields["n_phases"], "n_phases", 0, MAX_PHASE + 1)
-    containers = _count(fields["containers"], "containers", 0)
-    start = {
-        _phase(name, n_phases, "start"): _count(times, f"start.{name}", 1)
-        for name, times in _object(fields["start"], "start").items()
-    }
-    graph = PhaseGraph()
-    graph.reserve(n_phases)
-    over = 0
+    graph = PhaseGraph(_count(fields["n_phases"], "n_phases", 0, MAX_PHASE + 1))
     for name, entry in _object(fields["contexts"], "contexts").items():
-        over += _fill_context(graph, name, entry, n_phases)
-    if sum(start.values()) != containers:
-        raise _bad("start", f"sums to {sum(start.values())}, but there are {containers} containers")
-    if over != containers:
-        raise _bad("contexts", f"hold {over} ends, but there are {containers} containers")
-    graph.count_starts(start)
-    learned = _learned(fields["learned"])
-    if containers:
-        graph.learned = learned
+        _add_context(graph, name, entry)
     return graph
 
 
-def _fill_context(graph: PhaseGraph, name: str, entry: object, n_phases: int) -> int:
-    """Count one context; returns how many containers ended or were cut in it."""
+def _add_context(graph: PhaseGraph, name: str, entry: object) -> None:
     place = f"contexts.{name}"
-    context = Context.parse(name)
-    if context is None or max(*context.phases, context.follower) >= n_phases:
-        raise _bad(place, f"is no context of {n_phases} phases")
-    fields = _object(entry, place, ("next", "samples"))
-    following = _object(fields["next"], f"{place}.next")
-    for target, times in following.items():
-        if target not in ("end", "open") and _phase(target, n_phases, place) == context.phases[0]:
+    if (context := _parsed(name)) is None or max(context.phases) >= graph.n_phases:
+        raise _bad(place, f"is no context of {graph.n_phases} phases")
+    fields = _object(entry, place)
+    _only(fields, place, {"next", "samples"})
+    following = {}
+    for target, times in _object(fields["next"], f"{place}.next").items():
+        phase = _phase_of(target, graph.n_phases, place)
+        if phase == context.phases[0]:
             raise _bad(f"{place}.next", "leads from a phase to itself")
-        _count(times, f"{place}.next.{target}", 1)
+        following[phase] = _count(times, f"{place}.next.{target}", 1)
     if not following:
         raise _bad(f"{place}.next", "is empty")
-    samples = _count(fields["samples"], f"{place}.samples", sum(following.values()))
-    graph.count(context, following, samples)
-    return int(following.get("end", 0)) + int(following.get("open", 0))
+    least = sum(following.values()) * math.ceil(2.0 ** (context.dwells[0] / 2))
+    graph.add(context, following, _count(fields["samples"], f"{place}.samples", least))
 
 
-def load(path: str | Path) -> object:
-    """Parse a JSON file.
+def load(path: str | Path) -> PhaseGraph:
+    """Read a JSON file.
 
     Raises
     ------
     BadArtifact
-        No such file, not readable, or no JSON.
+        No such file, not readable, no JSON, or no graph.
     """
     try:
-        document: object = orjson.loads(Path(path).read_bytes())
+        return from_document(orjson.loads(Path(path).read_bytes()))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise BadArtifact(f"{path}: {reason}. Name a graph written by `phasewise graph fit`.") from error
     except orjson.JSONDecodeError as error:
         raise BadArtifact(f"{path}: not JSON ({error}). It is truncated or damaged: fit the graph again.") from error
-    return document
+    except BadArtifact as error:
+        raise BadArtifact(f"{path}: {error}") from error
 
 
 def to_json(graph: PhaseGraph) -> bytes:
-    """The whole graph as readable JSON, keys in a fixed order, ending in a line feed."""
-    return orjson.dumps(
-        to_document(graph), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-    )
+    """The whole graph as readable JSON, ending in a line feed."""
+    return orjson.dumps(to_document(graph), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def to_networkx(graph: PhaseGraph, unknown: int | None = None) -> nx.DiGraph[str]:
+    """The graph for networkx.
+
+    Parameters
+    ----------
+    unknown
+        The phase that stands for none of the others, where there is one.
+
+    Returns
+    -------
+    Nodes are phases with the `samples` spent there, pairs of phases, contexts by name, and `start`, `end` (the
+    container was over) and `open` (its recording stopped). An edge leads to the next phase; it has the `count` and the
+    `share` of what is known to have followed.
+    """
+    import networkx as nx  # noqa: PLC0415  a live process need not load it
+
+    names = {phase: str(phase) for phase in range(graph.n_phases)} | {ENDED: END, CUT: OPEN}
+    if unknown is not None:
+        names[unknown] = UNKNOWN
+    made: nx.DiGraph[str] = nx.DiGraph()
+    made.add_nodes_from([START, END, OPEN], samples=0)
+    made.add_nodes_from([names[phase] for phase in range(graph.n_phases)], samples=0)
+
+    def count(source: str, target: str, times: int) -> None:
+        so_far = made.get_edge_data(source, target, {"count": 0})["count"]
+        made.add_edge(source, target, count=so_far + times)
+
+    for phase, times in sorted(graph.starts().items()):
+        count(START, names[phase], times)
+    for context, visits in sorted(graph.contexts.items()):
+        made.nodes[names[context.phases[0]]]["samples"] += visits.samples
+        pair = [" ".join(names[phase] for phase in reversed(context.phases[:2]))] if len(context.phases) > 1 else []
+        for following, times in sorted(visits.following.items()):
+            for source in (names[context.phases[0]], *pair, name_of(context)):
+                count(source, names[following], times)
+    for _, edges in made.adjacency():
+        known = sum(edge["count"] for target, edge in edges.items() if target != OPEN)
+        for target, edge in edges.items():
+            edge["share"] = edge["count"] / known if target != OPEN else 0.0
+    return made
 
 
 def to_graphml(graph: PhaseGraph) -> bytes:
     """All nodes and counts as GraphML, for Gephi, yEd, Cytoscape and networkx."""
-    import networkx as nx  # noqa: PLC0415 - see Counts
+    import networkx as nx  # noqa: PLC0415  see to_networkx
 
-    return "\n".join(nx.generate_graphml(graph.digraph)).encode() + b"\n"
+    return "\n".join(nx.generate_graphml(to_networkx(graph))).encode() + b"\n"
 
 
 def to_dot(graph: PhaseGraph) -> bytes:
-    """The first-order graph for Graphviz: arrows carry probabilities, `end` included, those below 1 % left out."""
+    """What follows each phase for Graphviz: arrows carry probabilities, `end` included, those below 1 % left out."""
     lines = ["digraph phases {", "  rankdir=LR;", '  node [shape=circle, fontname="Helvetica"];']
-    samples = graph.samples_in_phase()
-    total = max(1, sum(samples.values()))
-    for phase, spent in samples.items():
-        lines.append(f'  "{phase}" [label="{phase}\\n{spent / total:.0%}"];')
+    drawn = to_networkx(graph)
+    phases = [str(phase) for phase in range(graph.n_phases)]
+    total = max(1, sum(drawn.nodes[phase]["samples"] for phase in phases))
+    lines += [f'  "{phase}" [label="{phase}\\n{drawn.nodes[phase]["samples"] / total:.0%}"];' for phase in phases]
     lines.append('  "end" [shape=doublecircle];')
-    for phase, shares in graph.first_order().items():
-        for target, share in shares.items():
-            if share >= 0.01:
-                lines.append(f'  "{phase}" -> "{target}" [label="{share:.2f}", penwidth={0.5 + 4 * share:.2f}];')
+    for phase, target, share in drawn.edges(phases, data="share"):
+        if share >= 0.01:
+            lines.append(f'  "{phase}" -> "{target}" [label="{share:.2f}", penwidth={0.5 + 4 * share:.2f}];')
     return "\n".join([*lines, "}", ""]).encode()
+
+
+def _target(following: int) -> str:
+    return {ENDED: END, CUT: OPEN}.get(following, str(following))
+
+
+def _phase_of(target: str, n_phases: int, place: str) -> int:
+    if target in (END, OPEN):
+        return ENDED if target == END else CUT
+    if not (target.isascii() and target.isdigit() and str(int(target)) == target and int(target) < n_phases):
+        raise _bad(place, f"names {target!r}, which is none of the {n_phases} phases")
+    return int(target)
+
+
+def _parsed(name: str) -> Context | None:
+    """The context of a name; None when no context is called so."""
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        return None
+    parts = [part.partition(":") for part in reversed(name.split(" "))]
+    dwells = [int(steps) for _, _, steps in parts if steps]
+    if min(dwells) < 1:
+        return None
+    phases = tuple(int(phase) for phase, _, _ in parts)
+    context = Context(phases, tuple(half_bucket_of(steps) for steps in dwells))
+    repeats = any(older == younger for older, younger in zip(phases[1:], phases, strict=False))
+    return None if repeats or name_of(context) != name else context
 
 
 def _bad(place: str, problem: str) -> BadArtifact:
     return BadArtifact(f"phase graph: {place} {problem}. Fit the graph again.")
 
 
-def _object(value: object, place: str, names: tuple[str, ...] | None = None) -> dict[str, Any]:
+def _object(value: object, place: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise _bad(place, "is no JSON object")
-    if names and "schema" in names:
-        schema = value.get("schema")
-        if type(schema) is int and schema > SCHEMA:
-            raise BadArtifact(
-                f"phase graph: schema {schema} is newer than {SCHEMA}, the newest that this version reads. Upgrade it."
-            )
-        if type(schema) is not int or schema != SCHEMA:
-            raise _bad("schema", f"is {schema!r}, not {SCHEMA}")
-    if names and set(value) != set(names):
-        missing, surplus = sorted(set(names) - set(value)), sorted(set(value) - set(names))
-        raise _bad(place, f"lacks {', '.join(missing)}" if missing else f"has the unknown field {surplus[0]}")
     return value
+
+
+def _only(fields: dict[str, Any], place: str, names: set[str]) -> None:
+    if missing := sorted(names - set(fields)):
+        raise _bad(place, f"lacks {', '.join(missing)}")
+    if surplus := sorted(set(fields) - names):
+        raise _bad(place, f"has the unknown field {surplus[0]}")
 
 
 def _count(value: object, place: str, lowest: int, highest: int = 2**53) -> int:
     if type(value) is not int or not lowest <= value <= highest:
         raise _bad(place, f"is {value!r}, not an integer of at least {lowest}")
     return value
-
-
-def _phase(name: str, n_phases: int, place: str) -> int:
-    if not (name.isascii() and name.isdigit() and str(int(name)) == name and int(name) < n_phases):
-        raise _bad(place, f"names {name!r}, which is none of the {n_phases} phases")
-    return int(name)
-
-
-def _learned(value: object) -> Learned:
-    fields = _object(value, "learned", ("strength", "bandwidth", "weights"))
-    weights = _object(fields["weights"], "learned.weights", tuple(CHAINS))
-    numbers = [fields["strength"], fields["bandwidth"], *weights.values()]
-    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
-        raise _bad("learned", "holds something else than numbers of zero and more")
-    if min(numbers[:2]) <= 0 or not math.isclose(sum(weights.values()), 1.0, abs_tol=1e-9):
-        raise _bad("learned", "has no positive strength and bandwidth, or weights that do not sum to one")
-    return Learned(
-        float(fields["strength"]), float(fields["bandwidth"]), tuple(float(weights[name]) for name in CHAINS)
-    )

@@ -1,9 +1,9 @@
-"""Prototypes: the few paths that most executions take, as a prefix tree (AI4DL, section 3.3).
+"""Prototypes: the few paths that most executions take, by AI4DL, section 3.3.
 
 An execution is cut down to the order of its phases. An alternation such as 0 2 0 2 0 becomes one element `(0 2)*`,
 however often it went round and wherever in the round it stopped, so that executions that differ in length only share a
 path. An execution that stopped early is the beginning of longer ones: it is counted to the path it was on, so the
-prototypes are the paths from the tree's root to its leaves.
+prototypes are the paths that go on to no other.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
-
-from recommender.phases.contexts import Run
+from recommender.phases.runs import Run
 
 Path = tuple[str, ...]
 """Elements in time order: a phase number as text, or an alternation `(a b)*`."""
-
-ROOT: Path = ()
 
 SHORTEST_ALTERNATION = 4
 """Phases an alternation must have: a b a is a detour and back, a b a b has gone round twice."""
@@ -81,35 +77,8 @@ def collapse(phases: Sequence[int]) -> Path:
     return tuple(path)
 
 
-def prefix_tree(sequences: Iterable[Sequence[Run]]) -> nx.DiGraph:
-    """All executions as one tree.
-
-    Parameters
-    ----------
-    sequences
-        The runs of each container, oldest first; empty ones are passed over.
-
-    Returns
-    -------
-    networkx.DiGraph, a tree with edges away from the root `()`. A node is a path; its attributes are `element` (the
-    last one, empty at the root), `count` (executions that pass through) and `ended` (executions that stop there).
-    """
-    tree = nx.DiGraph()
-    tree.add_node(ROOT, element="", count=0, ended=0)
-    for path, count in _paths(sequences).items():
-        tree.nodes[ROOT]["count"] += count
-        for length in range(1, len(path) + 1):
-            node = path[:length]
-            if node not in tree:
-                tree.add_node(node, element=node[-1], count=0, ended=0)
-                tree.add_edge(node[:-1], node)
-            tree.nodes[node]["count"] += count
-        tree.nodes[path]["ended"] += count
-    return tree
-
-
 def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
-    """The paths from root to leaf: the one that covers most executions, then the one that covers most of the rest.
+    """The paths that no other goes on from, the one that covers most executions first, then the one most of the rest.
 
     Of ties the shorter path comes first, then the one whose name sorts first.
     """

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import networkx as nx
+
 from recommender.errors import Misuse
-from recommender.files import written_aside
-from recommender.phases.contexts import Run
-from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import PhaseStatistics
-from recommender.plots.graph import draw_graph
+from recommender.plots.graph import draw_picture
 from recommender.plots.phases import draw_phases
 from recommender.plots.policies import draw_allocation, draw_tradeoff
-from recommender.plots.prototypes import draw_prototypes
 from recommender.plots.timelines import draw_timeline
 from recommender.records import ReplayResult, Timeline
 
@@ -24,11 +22,10 @@ def write_plots(
     timelines: Sequence[Timeline],
     folder: str | Path,
     *,
-    phase_graph: PhaseGraph | None = None,
-    sequences: Iterable[Sequence[Run]] = (),
+    phase_graph: nx.DiGraph[str] | None = None,
     phase_table: PhaseStatistics | None = None,
 ) -> list[Path]:
-    """Write tradeoff.png, allocation.png, a picture per timeline, and, where given, graph, prototypes and phases.
+    """Write tradeoff.png, allocation.png, a picture per timeline, and, where given, graph and phases.
 
     Parameters
     ----------
@@ -36,9 +33,8 @@ def write_plots(
         Containers to draw.
     folder
         Is made when it is not there; pictures of the same name are replaced, others are left alone.
-    phase_graph, sequences, phase_table
-        What follows what, the runs of each container for the prototypes, and what each phase looks like; what is empty
-        or None leaves its picture out.
+    phase_graph, phase_table
+        What follows what, and what each phase looks like; None leaves its picture out.
 
     Returns
     -------
@@ -64,15 +60,9 @@ def write_plots(
         path = target / f"timeline-{place:02d}-{file_name_of(timeline.container)}.png"
         draw_timeline(timeline, path)
         written.append(path)
-    if phase_graph is not None and phase_graph.containers:
-        with written_aside(target / "phase-graph.png") as aside:
-            draw_graph(phase_graph, aside)
+    if phase_graph is not None:
+        draw_picture(phase_graph, target / "phase-graph.png")
         written.append(target / "phase-graph.png")
-    runs = [list(sequence) for sequence in sequences if sequence]
-    if runs:
-        with written_aside(target / "prototypes.png") as aside:
-            draw_prototypes(runs, aside)
-        written.append(target / "prototypes.png")
     if phase_table is not None:
         draw_phases(phase_table, target / "phases.png")
         written.append(target / "phases.png")

@@ -1,4 +1,4 @@
-"""The phase graph as geometry for a small picture: phases in a row in their usual order, transitions as arcs."""
+"""The phase graph as geometry for page and picture: phases in a row in their usual order, transitions as arcs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import networkx as nx
 
+from recommender.phases.graph_io import END, START
+
 WIDTH = 760.0
 LEAST_SHARE = 0.05
 """Rarer transitions are in the table below the picture and not in it."""
-START, END = "start", "end"
 _MARGIN, _ROOM_FOR_TEXT = 34.0, 22.0
 _ARC_HEIGHT = 40.0
 
@@ -29,15 +30,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A transition: an SVG path, its width, and where its share is written."""
+    """A transition: the ends of a line or the four points of a cubic curve, its width, and where its share stands."""
 
     source: str
     target: str
     share: float
-    path: str
+    points: tuple[tuple[float, float], ...]
     width: float
     label_x: float
     label_y: float
+
+    @property
+    def path(self) -> str:
+        """As SVG writes it."""
+        start, *others = (f"{x:.1f},{y:.1f}" for x, y in self.points)
+        return f"M{start}{'C' if len(others) > 1 else 'L'}{' '.join(others)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +125,15 @@ def _arrow(
     x1, x2 = _MARGIN + place[source] * gap, _MARGIN + place[target] * gap
     if span == 1:
         begin, finish = x1 + radius, x2 - radius - 6
-        path = f"M{begin:.1f},{row_y:.1f}H{finish:.1f}"
-        return Arrow(source, target, share, path, _width(share), (begin + finish) / 2, row_y - 12)
+        points: tuple[tuple[float, float], ...] = ((begin, row_y), (finish, row_y))
+        return Arrow(source, target, share, points, _width(share), (begin + finish) / 2, row_y - 12)
     inset = radius * 0.45 * (1 if span > 0 else -1)
     x1, x2 = x1 + inset, x2 - inset
     edge = row_y + side * radius * 0.9
     tip = edge + side * 6
     control = edge + side * _rise(abs(span)) * 4 / 3
-    path = f"M{x1:.1f},{edge:.1f}C{x1:.1f},{control:.1f} {x2:.1f},{control:.1f} {x2:.1f},{tip:.1f}"
-    return Arrow(source, target, share, path, _width(share), (x1 + x2) / 2, edge + side * (_rise(abs(span)) + 10))
+    points = (x1, edge), (x1, control), (x2, control), (x2, tip)
+    return Arrow(source, target, share, points, _width(share), (x1 + x2) / 2, edge + side * (_rise(abs(span)) + 10))
 
 
 def _width(share: float) -> float:

@@ -11,12 +11,12 @@ from importlib import resources
 from typing import Any
 
 import jinja2
+import networkx as nx
 import orjson
 from markupsafe import Markup
 
-from recommender.phases.contexts import Run
-from recommender.phases.graph import PhaseGraph
 from recommender.phases.prototypes import Prototype, prototypes
+from recommender.phases.runs import Run
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import CPU, MEMORY, ReplayResult, Timeline
 from recommender.report.graph_drawing import LEAST_SHARE, GraphDrawing, draw_graph
@@ -50,7 +50,7 @@ def render_page(
     generated_at: datetime,
     version: str,
     prices: Prices | None = None,
-    phase_graph: PhaseGraph | None = None,
+    phase_graph: nx.DiGraph[str] | None = None,
     sequences: Iterable[Sequence[Run]] = (),
     phase_table: PhaseStatistics | None = None,
 ) -> str:
@@ -72,7 +72,7 @@ def render_page(
     summary = summarise(result, prices) if result.containers else None
     shown = [timeline for timeline in timelines if len(timeline.timestamps)][:MOST_TIMELINES]
     paths = prototypes(sequence for sequence in sequences if sequence)[:MOST_PROTOTYPES]
-    drawing = draw_graph(phase_graph.digraph) if phase_graph is not None and phase_graph.containers else None
+    drawing = draw_graph(phase_graph) if phase_graph is not None else None
     own_numbers = str(result.model.get("origin", "")).startswith("cross-fitted")
     script, style = _text_of("page.js"), _text_of("page.css")
     return _environment().get_template("page.html.j2").render(

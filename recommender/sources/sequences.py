@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from recommender.errors import BadInput
-from recommender.phases.contexts import MAX_PHASE
+from recommender.phases.runs import MAX_PHASE
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.sources import delimited, parquet
 from recommender.sources.columns import Roles, missing_column

@@ -12,7 +12,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from quality.cpu import TARGET, Learned, Phases, Rule, folds, learn
 from recommender.kernels.guarantee import GAIN, held
-from recommender.phases.sojourns import bucket_of
+from recommender.phases.graph import bucket_of
 from recommender.policies.phase_demand import FLOORS
 from recommender.pricing import LATE_SAMPLES
 from recommender.records import CPU, VIOLATION_TOLERANCE, FloatArray, IntArray, UsageSeries

@@ -16,7 +16,7 @@ from recommender.judging import interval_s
 from recommender.kernels.plan_arrays import LATEST, LONGER, PLAN
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.features import USAGE_FEATURES
-from recommender.phases.sojourns import BUCKETS
+from recommender.phases.graph import BUCKETS
 from recommender.policies.phase_demand import AS_IT_COMES, FLOORS, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES, LabelledRun, fit_demand
@@ -81,8 +81,8 @@ def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, se
         LabelledRun((one.workload if by_program else None) or one.container, one.usage[one.present], label(one))
         for one in series
     ]
-    demand, sojourns = fit_demand(runs, number, CYCLE_SAMPLES, lag=FIRST_DECISION - 1)
-    return Learned(label, demand, sojourns.to_provide_for(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
+    demand, graph = fit_demand(runs, number, CYCLE_SAMPLES, lag=FIRST_DECISION - 1)
+    return Learned(label, demand, graph.to_provide_for(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 Phases = Callable[[Sequence[UsageSeries], int], tuple[Label, int]]

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
-from recommender.phases.contexts import Run
 from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph_answers import Answers
+from recommender.phases.runs import Run
 from recommender.records import FloatArray, IntArray
 
 FOLDS = 5
@@ -46,8 +47,13 @@ def forest(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> 
 
 
 def ours(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
-    """The variable-order graph, its constants learned from the fitted containers alone."""
-    return PhaseGraph.fit(fitted, n_phases).next_phases(asked)
+    """The transition graph."""
+    answers = Answers(PhaseGraph.fit(fitted, n_phases))
+    shares = np.zeros((len(asked), n_phases))
+    for row, history in enumerate(asked):
+        told = answers.next_phase(history)
+        shares[row, list(told)] = list(told.values())
+    return shares
 
 
 PREDICTORS: dict[str, Predictor] = {"first order": first_order, "random forest": forest, "phase graph": ours}

@@ -94,6 +94,8 @@ def damage(folder: Path, how: str) -> None:
         manifest.write_text('{"name": "something else"}')
     elif how == "newer":
         manifest.write_bytes(orjson.dumps({**facts, "schema": artifacts.SCHEMA + 1}))
+    elif how == "older":
+        manifest.write_bytes(orjson.dumps({**facts, "schema": artifacts.SCHEMA - 1}))
     elif how == "another array's checksum":
         facts["arrays"]["w"]["sha256"] = "0" * 64
         del facts[artifacts.SUM]
@@ -112,6 +114,7 @@ def damage(folder: Path, how: str) -> None:
         ("manifest cut off", "not JSON"),
         ("not our manifest", "not the manifest of a Phasewise model"),
         ("newer", "newer Phasewise"),
+        ("older", "earlier Phasewise"),
         ("another array's checksum", "does not describe the arrays"),
         ("a fact changed", "changed by hand"),
     ],

@@ -48,8 +48,7 @@ SPOILT = {
     "a mean that is lost": (array("scaler.mean", first_lost), r"scaler\.mean"),
     "a centre that is lost": (array("centres.root", first_lost), r"centres\.root"),
     "a reach that is lost": (array("centres.reach", first_lost), r"centres\.reach"),
-    "visits without end": (array("sojourns.left", lambda visits: visits * 0 + np.inf), "visits: left"),
-    "a graph of other phases": (graph_of_fewer_phases, "graph is of 3 phases, not of 12"),
+    "a graph of other phases": (graph_of_fewer_phases, "graph is of 3 phases, not of 12 and the unknown"),
     "statistics of other phases": (array("phases.usage_mean", lambda table: table[:3]), "usage_mean"),
     "a code of next year": (array("crbm.delay", lambda _: np.array(10**9)), "delay 1000000000"),
 }

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from quality import cpu
-from recommender.phases.sojourns import Sojourns
+from recommender.phases.graph import PhaseGraph
+from recommender.phases.runs import runs_of
 from recommender.policies.phase_demand import AS_IT_COMES, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES
@@ -24,10 +25,10 @@ def series_of(cores: list[float] | FloatArray, start_s: int = 0, declared: float
 
 
 def learned_of(series: UsageSeries, phase: list[int]) -> cpu.Learned:
-    labels, sojourns = np.array(phase), Sojourns.empty(3)
-    sojourns.learn(labels)
+    labels, graph = np.array(phase), PhaseGraph(3)
+    graph.learn(runs_of(labels))
     demand = DemandModel.fit([series.usage], [labels], 3)
-    return cpu.Learned(lambda _: labels, demand, sojourns.to_provide_for(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return cpu.Learned(lambda _: labels, demand, graph.to_provide_for(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 def test_what_is_decided_sample_by_sample_is_what_a_followed_run_is_given() -> None:

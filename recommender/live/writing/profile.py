@@ -211,15 +211,12 @@ def _why(why: Why) -> Json:
 
 def _next(slot: int, fleet: Fleet) -> list[Json]:
     """The phases that may follow, the most probable first, and when."""
-    arrays, graph = fleet.arrays, fleet.model.graph
-    phase, since_cell = int(arrays.phase[slot]), int(arrays.since_cell[slot])
-    lasted = int(arrays.last_cell[slot]) - since_cell + 1
-    if graph is None or not 0 <= phase < graph.n_phases:
+    arrays = fleet.arrays
+    if arrays.phase[slot] == UNKNOWN_PHASE:
         return []
-    outlook = graph.compile()
-    at = outlook.index(int(arrays.previous_phase[slot]), phase, max(1, lasted))
-    shares, remaining = outlook.next_phase[at].tolist(), float(outlook.expected_remaining[at])
-    when = moment((since_cell + lasted + remaining) * fleet.step_s)
+    chances, remaining_steps = fleet.foresight.coming(slot, int(arrays.table[slot]))
+    when = moment((float(arrays.last_cell[slot]) + 1.0 + remaining_steps) * fleet.step_s)
+    shares = chances[:-1].tolist()
     order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MOST_NEXT]
     return [
         {"phase": phase, "probability": round(shares[phase], 2), "at": when}

@@ -54,7 +54,7 @@ def test_a_model_comes_back_with_all_its_parts(model_folder: Path) -> None:
     model = models.load(model_folder)
     assert model.detector.n_phases == 5
     assert model.graph is not None
-    assert model.graph.n_phases == 5
+    assert model.graph.n_phases == 5 + 1
     assert model.demand is not None
     assert model.statistics is not None
     assert model.facts["containers"] == 14

@@ -27,7 +27,7 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.phase_demand import AS_IT_COMES
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES
-from recommender.records import CPU, UNKNOWN_PHASE, Block, Sample, UsageSeries
+from recommender.records import CPU, Block, Sample, UsageSeries
 from recommender.training import TrainingOptions, with_forecasts
 from tests.fakes.records import MODEL
 
@@ -337,30 +337,26 @@ def of_three_phases() -> PhaseModel:
 def test_under_a_model_of_fewer_phases_no_phase_of_the_one_before_is_named_and_what_was_foretold_is_counted() -> None:
     fleet, fewer = Fleet(MODEL, 1.0, CYCLE, introduce), of_three_phases()
     feed(fleet, A, walk(9, 60))
-    slot, last = fleet.members[A].slot, MODEL.detector.n_phases - 1
+    slot = fleet.members[A].slot
     fleet.arrays.phase[slot] = fewer.detector.trace(UsageSeries("main", np.arange(60), 1.0, walk(9, 60))).labels[-1]
-    fleet.arrays.previous_phase[slot] = last
     fleet.adopt(fewer)
-    assert fleet.arrays.previous_phase[slot] == UNKNOWN_PHASE
-    report, seen = Report(), 0
+    report = Report()
     for at, row in enumerate(walk(10, 200)):
         feed(fleet, A, row[np.newaxis], start_s=60.0 + at)
-        report.changed(fleet.changes, fewer.graph)
-        seen += len(fleet.changes)
-    assert report.forecast_hits + report.forecast_misses == seen > 0
+        report.changed(fleet.foresight.foretold)
+    assert report.forecast_hits + report.forecast_misses == report.phase_changes > 0
 
 
 def test_a_container_kept_under_a_model_of_more_phases_goes_on_in_phases_of_the_present_one() -> None:
     before, after = Fleet(MODEL, 1.0, CYCLE, introduce), Fleet(of_three_phases(), 1.0, CYCLE, introduce)
     feed(before, A, walk(9, 60))
-    before.arrays.phase[:] = before.arrays.previous_phase[:] = MODEL.detector.n_phases - 1
+    before.arrays.phase[:] = MODEL.detector.n_phases - 1
     for origin in ("another", after.model.origin):
         kept = keep(before, before.members[A]) | {"model": origin}
         feed(after, A, walk(9, 60)[-1:], start_s=59.0)
         restore(after, after.members[A], unpack(pack(kept), "it"))
         slot = after.members[A].slot
         assert after.arrays.phase[slot] == after.tracker.state.label[slot] < 3
-        assert after.arrays.previous_phase[slot] == UNKNOWN_PHASE
         after.remove([A])
 
 

@@ -149,7 +149,7 @@ def truncated(folder: Path) -> None:
 
 def newer(folder: Path) -> None:
     text = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(text.replace('"schema":1', '"schema":99'))
+    (folder / "manifest.json").write_text(text.replace('"schema":2', '"schema":99'))
 
 
 def no_demand(folder: Path) -> None:

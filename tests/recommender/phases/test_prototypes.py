@@ -1,18 +1,17 @@
-"""Prototypes: collapsing, the prefix tree and what each path covers."""
+"""Prototypes: collapsing, and what each path covers."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.phases.contexts import Run, runs_of
-from recommender.phases.prototypes import ROOT, collapse, prefix_tree, prototypes
+from recommender.phases.prototypes import collapse, prototypes
+from recommender.phases.runs import Run, runs_of
 from tests.examples import at_most
-from tests.reference import graph as slow
+from tests.reference.prototypes import covering
 
 labels = st.lists(st.integers(0, 3), min_size=1, max_size=14)
 
@@ -29,13 +28,6 @@ def test_alternations_of_any_length_become_one_element() -> None:
     assert collapse([]) == ()
 
 
-def test_five_small_executions_give_the_tree_drawn_by_hand() -> None:
-    tree = prefix_tree(_runs("12", "12", "124", "13", "1"))
-    assert nx.is_arborescence(tree)
-    counts = {node: (tree.nodes[node]["count"], tree.nodes[node]["ended"]) for node in tree}
-    assert counts == {ROOT: (5, 0), ("1",): (5, 1), ("1", "2"): (3, 2), ("1", "2", "4"): (1, 1), ("1", "3"): (1, 1)}
-
-
 def test_an_execution_that_stopped_early_counts_to_the_path_it_was_on() -> None:
     first, second = prototypes(_runs("12", "12", "124", "13", "1"))
     assert (first.path, first.count, first.whole, first.share) == (("1", "2", "4"), 4, 1, 0.8)
@@ -46,7 +38,7 @@ def test_an_execution_that_stopped_early_counts_to_the_path_it_was_on() -> None:
 @given(st.lists(labels, min_size=1, max_size=12))
 def test_prototypes_agree_with_covering_by_brute_force(executions: list[list[int]]) -> None:
     found = prototypes([runs_of(phases) for phases in executions])
-    expected = slow.prototypes([collapse(phases) for phases in executions])
+    expected = covering([collapse(phases) for phases in executions])
     assert [(one.path, one.count) for one in found] == expected
 
 
@@ -58,10 +50,6 @@ def test_every_execution_is_covered_exactly_once(executions: list[list[int]]) ->
     assert sum(one.count for one in found) == len(executions)
     assert found[-1].cumulative_share == pytest.approx(1.0)
     assert all(earlier.count >= later.count for earlier, later in pairwise(found))
-    tree = prefix_tree(runs)
-    assert nx.is_arborescence(tree)
-    assert {one.path for one in found} == {node for node in tree if tree.out_degree(node) == 0}
-    assert sum(tree.nodes[node]["ended"] for node in tree) == len(executions)
 
 
 @at_most(40)
@@ -88,4 +76,3 @@ def test_collapsing_again_changes_nothing(phases: list[int]) -> None:
 def test_no_executions_give_no_prototypes() -> None:
     assert prototypes([]) == []
     assert prototypes([[]]) == []
-    assert list(prefix_tree([])) == [ROOT]

@@ -11,6 +11,7 @@ import pytest
 
 from recommender.errors import Misuse
 from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph_io import to_networkx
 from recommender.plots.folder import file_name_of, write_plots
 from recommender.plots.phases import draw_phases
 from recommender.plots.policies import draw_tradeoff
@@ -32,14 +33,14 @@ def size_of(path: Path) -> tuple[int, int]:
 @pytest.mark.long
 def test_a_whole_dry_run_gives_every_picture_at_the_width_of_a_page(tmp_path: Path) -> None:
     sequences = [runs_of(timeline) for timeline in RUN.timelines]
-    graph = PhaseGraph.fit(sequences, 5)
+    graph = to_networkx(PhaseGraph.fit(sequences, 5))
     written = write_plots(
-        RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph, sequences=sequences,
+        RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph,
         phase_table=phase_table(),
     )  # fmt: skip
     assert [path.name for path in written] == [
         "tradeoff.png", "allocation.png", "timeline-01-team-a-script-alert-x-script-red.png", "phase-graph.png",
-        "prototypes.png", "phases.png",
+        "phases.png",
     ]  # fmt: skip
     assert sorted(written) == sorted((tmp_path / "new" / "plots").iterdir())
     assert all(size_of(path)[0] >= 1200 for path in written)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from recommender.phases.sojourns import Sojourns
+from recommender.phases.graph import PhaseGraph
 from recommender.policies.phase_demand import DemandModel
 from recommender.policies.schedule import decision_positions
 from recommender.pricing import LabelledRun, fit_demand
@@ -29,11 +29,11 @@ class SmallModel:
     phase_mean: FloatArray
     phase_sd: FloatArray
     demand: DemandModel
-    sojourns: Sojourns
+    graph: PhaseGraph
     target_violation: tuple[float, float] = (0.05, 0.05)
 
     def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
-        return self.sojourns.to_provide_for(lead_samples, ahead_samples).occupancy
+        return self.graph.to_provide_for(lead_samples, ahead_samples).occupancy
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +42,8 @@ def model() -> SmallModel:
     runs = [
         LabelledRun(f"run{run}", *random_container(np.random.default_rng([99, run]), 120, 0.0)) for run in range(24)
     ]
-    demand, sojourns = fit_demand(runs, len(LEVELS) + 1, CYCLE_SAMPLES, lag=3)
-    return SmallModel(LEVELS, LEVELS * 0.05, demand, sojourns)
+    demand, graph = fit_demand(runs, len(LEVELS) + 1, CYCLE_SAMPLES, lag=3)
+    return SmallModel(LEVELS, LEVELS * 0.05, demand, graph)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from recommender.phases.graph import PhaseGraph
+from recommender.phases.graph_io import to_networkx
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import (
     UNKNOWN_PHASE,
@@ -186,7 +187,7 @@ def page_of(run: Simulated, prices: Prices | None = None) -> str:
         generated_at=datetime(2026, 11, 21, 8, 0, tzinfo=UTC),
         version="0.1.0",
         prices=prices,
-        phase_graph=PhaseGraph.fit(sequences, 5),
+        phase_graph=to_networkx(PhaseGraph.fit(sequences, 5)),
         sequences=sequences,
         phase_table=phase_table(),
     )

@@ -14,7 +14,7 @@ from recommender.engine.keys import Ended
 from recommender.engine.options import Options
 from recommender.judging import ReplayOptions
 from recommender.model import PhaseModel
-from recommender.phases.sojourns import Sojourns
+from recommender.phases.graph import PhaseGraph
 from recommender.policies.schedule import decision_positions
 from recommender.records import CPU, MEMORY, RunFacts
 from recommender.simulate.clock import Round, Trace
@@ -163,7 +163,7 @@ def test_nothing_is_recommended_that_no_node_has(bundled: PhaseModel) -> None:
 
 def test_each_run_is_played_by_its_own_model_as_if_all_were_under_that_one(bundled: PhaseModel) -> None:
     """What CPU is wanted of a run without a class goes by its model alone."""
-    other = replace(bundled, sojourns=Sojourns.empty(bundled.sojourns.n_phases))
+    other = replace(bundled, graph=PhaseGraph(bundled.detector.n_phases + 1))
     traces = [strange(number) for number in range(6)]
     mixed, by_one, by_other = (played(traces, *of)[0] for of in ((bundled, other), (bundled,), (other,)))
     alone = [(by_one, by_other)[number % 2][number] for number in range(6)]
