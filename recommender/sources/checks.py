@@ -51,31 +51,21 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
     """
 
     def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
-        at = int(np.argmax(bad))
-        file, row = origins.place(int(raw.rows[at]))
-        raise BadInput(problem.format(value[at]), remedy=remedy, file=file, row=row, column=raw_name(column))
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise origins.refusal(int(raw.rows[at]), raw_name(column), problem.format(value[at]), remedy)
 
-    if not len(raw):
-        return
-    earliest, latest = float(raw.times_s.min()), float(raw.times_s.max())
-    if latest > YEAR_2100_S:
-        unit = next(unit for unit, least in _FINER_THAN_SECONDS if latest > least)
-        name = raw_name("timestamp")
-        remedy = f"If they are {unit}, say so: `--map timestamp={name}:{unit}`."
-        refuse(raw.times_s > YEAR_2100_S, "timestamp", raw.times_s, "{:.0f} s lies after the year 2100", remedy)
-    if earliest < 0:
-        refuse(raw.times_s < 0, "timestamp", raw.times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
+    times_s, latest_s = raw.times_s, float(raw.times_s.max())
+    unit = next((unit for unit, least in _FINER_THAN_SECONDS if latest_s > least), "s")
+    remedy = f"If they are {unit}, say so: `--map timestamp={raw_name('timestamp')}:{unit}`."
+    refuse(times_s > YEAR_2100_S, "timestamp", times_s, "{:.0f} s lies after the year 2100", remedy)
+    refuse(times_s < 0, "timestamp", times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
     for name, column in raw.values.items():
-        infinite = np.isinf(column)
-        if infinite.any():
-            refuse(
-                infinite, name, column, "{} is not a finite number", "Leave the cell empty where nothing was measured."
-            )
+        remedy = "Leave the cell empty where nothing was measured."
+        refuse(np.isinf(column), name, column, "{} is not a finite number", remedy)
         if name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS):
-            negative = column < 0
-            if negative.any():
-                refuse(negative, name, column, "{:g} is negative", "Leave the cell empty where nothing was measured.")
-        if name == INPUT_COLUMN and (column == 0.0).any():
+            refuse(column < 0, name, column, "{:g} is negative", remedy)
+        if name == INPUT_COLUMN:
             refuse(column == 0.0, name, column, "{:g} is no size", "Leave the cell empty where none was told.")
 
 
@@ -201,13 +191,11 @@ def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: Float
 
 
 def _mixed(suspect: _Suspect, origins: Origins, column: str, unit: str, ordinary: str) -> BadInput:
-    file, row = origins.place(suspect.row)
     where = "others of the source" if suspect.alone else "others of the same container"
-    return BadInput(
+    return origins.refusal(
+        suspect.row,
+        column,
         f"mixed units: container {suspect.container!r} has values from {suspect.low:g} to {suspect.high:g}, "
         f"{where} reach {ordinary}",
-        remedy=f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
-        file=file,
-        row=row,
-        column=column,
+        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
     )

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender.errors import BadInput
+from recommender.sources.base import Reader, ReadOptions
+from recommender.sources.columns import table_reader
 
 BATCH_ROWS = 1 << 18
 """Rows per batch when streaming: some 15 MB with six columns, enough to keep the vectorised steps busy."""
@@ -35,6 +37,12 @@ def schema_of(file: Path) -> tuple[pa.Schema, int]:
         schema = parquet.schema_arrow
         kept = [field for field in schema if not field.name.startswith("__index_level_")]
         return pa.schema(kept), parquet.metadata.num_rows
+
+
+def open_parquet(file: Path, options: ReadOptions) -> Reader:
+    """The reader of a Parquet file."""
+    schema, n_rows = schema_of(file)
+    return table_reader(file, schema.names, options, n_rows, lambda roles, batched: read(file, roles.raw, batched))
 
 
 def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,9 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Origins,
     RawSamples,
+    Reader,
     ReadOptions,
+    schema,
 )
 from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
 
@@ -67,67 +69,44 @@ class _Container:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswersReader:
-    """All saved answers of a source. They are read when opened; JSON does not come in batches."""
+def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
+    """All saved answers of a source. They are read and joined at once; JSON does not come in batches.
 
-    file: Path
-    raw: RawSamples
-    foreign: Sequence[str]
-    """Names that `--map` may begin from: of metrics, files and labels."""
+    Raises
+    ------
+    BadInput
+        An answer that is none, or no series for cpu or memory among them.
+    """
+    containers: dict[str, _Container] = defaultdict(_Container)
+    metrics: set[str] = set()
+    foreign = {name for file in files for name in _names_of(file)}
+    for file in files:
+        answer = list(read_answer(file))
+        here = {series.metric for series in answer}
+        metrics |= here - {""}
+        foreign |= here.union(*(series.labels for series in answer)) - {""}
+        named = [(_name(series, options), series) for series in answer]
+        whole_pods = not any("container" in _labels(series, options) for series in answer)
+        for name, series in named:
+            role = _role(series, len(here) == 1, options)
+            is_container = whole_pods or _labels(series, options).get("container") not in (None, "", "POD")
+            if role is None or not is_container:
+                continue
+            if not name:
+                remedy = "Sum by (namespace, pod, container), or name labels: `--map container=LABEL`."
+                raise series.refuse("no label says which container it is", remedy, None, "container")
+            containers[name].series[role].append(series)
+            texts = _labels(series, options)
+            containers[name].texts.update({label: texts[label] for label in LABEL_COLUMNS if label in texts})
+    _require(containers, files[0], metrics, options)
+    rows = _rows(containers)
 
-    @classmethod
-    def open(cls, files: Sequence[Path], options: ReadOptions) -> AnswersReader:
-        """Read and join the answers.
-
-        Raises
-        ------
-        BadInput
-            An answer that is none, or no series for cpu or memory among them.
-        """
-        containers: dict[str, _Container] = defaultdict(_Container)
-        metrics: set[str] = set()
-        foreign = {name for file in files for name in _names_of(file)}
-        for file in files:
-            answer = list(read_answer(file))
-            here = {series.metric for series in answer}
-            metrics |= here - {""}
-            foreign |= here.union(*(series.labels for series in answer)) - {""}
-            named = [(_name(series, options), series) for series in answer]
-            whole_pods = not any("container" in _labels(series, options) for series in answer)
-            for name, series in named:
-                role = _role(series, len(here) == 1, options)
-                is_container = whole_pods or _labels(series, options).get("container") not in (None, "", "POD")
-                if role is None or not is_container:
-                    continue
-                if not name:
-                    remedy = "Sum by (namespace, pod, container), or name labels: `--map container=LABEL`."
-                    raise series.refuse("no label says which container it is", remedy, None, "container")
-                containers[name].series[role].append(series)
-                texts = _labels(series, options)
-                containers[name].texts.update({label: texts[label] for label in LABEL_COLUMNS if label in texts})
-        _require(containers, files[0], metrics, options)
-        return cls(files[0], _rows(containers), sorted(foreign))
-
-    @property
-    def value_columns(self) -> tuple[str, ...]:
-        return tuple(self.raw.values)
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        return tuple(self.raw.labels)
-
-    @property
-    def estimated_bytes(self) -> int:
-        return self.raw.nbytes
-
-    def samples(self, origins: Origins, *, batched: bool) -> Iterator[RawSamples]:
+    def samples(origins: Origins, batched: bool) -> Iterator[RawSamples]:
         del batched
-        raw = self.raw
-        yield RawSamples(raw.container, raw.times_s, raw.values, raw.labels, origins.take(len(raw)))
+        yield replace(rows, rows=origins.take(len(rows)))
 
-    def raw_name(self, column: str) -> str:
-        return column
+    kinds = schema(rows.values, rows.labels)
+    return Reader(files[0], sorted(foreign), kinds, rows.nbytes, lambda column: column, samples)
 
 
 def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:
