@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,13 @@ class Answered:
     def __len__(self) -> int:
         return len(self.values)
 
-
-NOTHING = Answered((), np.empty(0, np.int64), np.empty(0), np.empty(0))
+    def largest(self, by: Sequence[str]) -> dict[tuple[str, ...], float]:
+        """The largest value by what some labels say; a label that is not there says nothing."""
+        found: dict[tuple[str, ...], float] = {}
+        keys = [tuple(labels.get(name, "") for name in by) for labels in self.labels]
+        for owner, value in zip(self.owner.tolist(), self.values.tolist(), strict=True):
+            found[keys[owner]] = max(value, found.get(keys[owner], value))
+        return found
 
 
 def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
@@ -67,64 +73,41 @@ def read_samples(data: Any) -> Answered:
     NoAnswer
         Neither of the two, or a sample that is no pair of time and number.
     """
+    labels: list[Mapping[str, str]] = []
+    counts: list[int] = []
+    times_s, values = array("d"), array("d")
     try:
         kind, result = data["resultType"], data["result"]
         if kind not in ("vector", "matrix"):
             raise NoAnswer(f"a {kind}, where series were asked for")
-        return _finite(_vector(result) if kind == "vector" else _matrix(result))
+        for number, entry in enumerate(result):
+            pairs = [entry["value"]] if "value" in entry else entry.get("values", ())
+            if pairs:
+                labels.append(entry["metric"])
+                counts.append(len(pairs))
+                for at_s, text in pairs:
+                    times_s.append(at_s)
+                    values.append(float(text))
+            result[number] = None  # the numbers as text take ten times the memory of the arrays
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise NoAnswer("a sample is no pair of time and number") from error
-
-
-def _vector(result: list[Any]) -> Answered:
-    entries = [entry for entry in result if "value" in entry]
-    pairs = [entry["value"] for entry in entries]
-    return Answered(
-        tuple(entry["metric"] for entry in entries),
-        np.arange(len(entries)),
-        np.array([pair[0] for pair in pairs], np.float64),
-        np.array([float(pair[1]) for pair in pairs], np.float64),
-    )
-
-
-def _matrix(result: list[Any]) -> Answered:
-    labels: list[Mapping[str, str]] = []
-    times: list[FloatArray] = []
-    values: list[FloatArray] = []
-    for number, entry in enumerate(result):
-        if pairs := entry.get("values"):
-            labels.append(entry["metric"])
-            times.append(np.fromiter((pair[0] for pair in pairs), np.float64, len(pairs)))
-            values.append(np.fromiter((float(pair[1]) for pair in pairs), np.float64, len(pairs)))
-        result[number] = None  # the numbers as text take ten times the memory of the arrays
-    if not labels:
-        return NOTHING
-    owner = np.repeat(np.arange(len(labels)), [len(part) for part in times])
-    return Answered(tuple(labels), owner, np.concatenate(times), np.concatenate(values))
-
-
-def _finite(answered: Answered) -> Answered:
-    kept = np.isfinite(answered.values)
-    if kept.all():
-        return answered
-    return Answered(answered.labels, answered.owner[kept], answered.times_s[kept], answered.values[kept])
+    owner = np.repeat(np.arange(len(labels)), np.array(counts, np.int64))
+    finite = np.isfinite(values)
+    return Answered(tuple(labels), owner[finite], np.array(times_s)[finite], np.array(values)[finite])
 
 
 def joined(parts: Iterable[Answered]) -> Answered:
     """Several answers to one question as one; what has the same labels is one series."""
     number_of: dict[frozenset[tuple[str, str]], int] = {}
     labels: list[Mapping[str, str]] = []
-    owners, times, values = [], [], []
+    owners, times, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
     for part in parts:
         renumbered = np.empty(len(part.labels), np.int64)
         for at, one in enumerate(part.labels):
-            known = number_of.setdefault(frozenset(one.items()), len(labels))
-            if known == len(labels):
+            renumbered[at] = number_of.setdefault(frozenset(one.items()), len(labels))
+            if renumbered[at] == len(labels):
                 labels.append(one)
-            renumbered[at] = known
         owners.append(renumbered[part.owner])
         times.append(part.times_s)
         values.append(part.values)
-    if not owners:
-        return NOTHING
     return Answered(tuple(labels), np.concatenate(owners), np.concatenate(times), np.concatenate(values))

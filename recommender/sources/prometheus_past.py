@@ -61,21 +61,6 @@ class PastQueries(UsageQueries):
         return f"max_over_time({series}[{duration(self.staleness_s)}])"
 
 
-def past_blocks(
-    client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float, stretch_s: float
-) -> Iterator[UsageBlock]:
-    """Mean cores and most bytes of each container in each stretch of time, oldest first, in blocks of bounded size.
-
-    Parameters
-    ----------
-    start_s, end_s
-        Unix seconds, whole stretches apart; stretches end at start_s, start_s + stretch_s, ... end_s.
-    """
-    interval_s = UsageQuery(client, settings).scrape_interval_s(start_s, end_s) or UNKNOWN_SCRAPE_INTERVAL_S
-    queries = PastQueries(settings, stretch_s, stretch_s, interval_s)
-    yield from UsageQuery(client, settings, queries).blocks(start_s, end_s, stretch_s, with_requests=False)
-
-
 _NAMED_AT_MOST = 500
 """More namespaces are not named in a query; all are asked for."""
 
@@ -172,9 +157,19 @@ class PrometheusPast:
     def stretches(
         self, namespaces: Collection[str], start_s: float, end_s: float, stretch_s: float
     ) -> Iterator[UsageBlock]:
-        """Mean cores and most bytes in each stretch of time, see `past_blocks`."""
-        if (settings := within(self._settings, namespaces)) is not None:
-            yield from past_blocks(self._client, settings, start_s, end_s, stretch_s)
+        """Mean cores and most bytes of each container in each stretch of time, oldest first.
+
+        Parameters
+        ----------
+        start_s, end_s
+            Unix seconds, whole stretches apart; stretches end at start_s, start_s + stretch_s, ... end_s.
+        """
+        if (settings := within(self._settings, namespaces)) is None:
+            return
+        interval_s = UsageQuery(self._client, settings).scrape_interval_s(start_s, end_s) or UNKNOWN_SCRAPE_INTERVAL_S
+        queries = PastQueries(settings, stretch_s, stretch_s, interval_s)
+        usage = UsageQuery(self._client, settings, queries)
+        yield from usage.blocks(start_s, end_s, stretch_s, with_requests=False)
 
     def samples(self, namespaces: Collection[str], start_s: float, end_s: float, step_s: float) -> Iterator[UsageBlock]:
         """Use at each moment, as a round would have read it then."""

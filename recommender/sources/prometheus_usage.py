@@ -9,7 +9,7 @@ import numpy as np
 
 from recommender.records import Sample
 from recommender.sources.prometheus_api import SAMPLES_PER_ANSWER, PrometheusClient
-from recommender.sources.prometheus_blocks import ContainerName, UsageBlock, block_of, container_name
+from recommender.sources.prometheus_blocks import ContainerName, UsageBlock, block_of
 from recommender.sources.prometheus_numbers import Answered
 from recommender.sources.prometheus_queries import (
     MEASURED_OVER_S,
@@ -73,11 +73,12 @@ class UsageQuery:
         counted = _by_namespace(self.client.instant(queries.containers(), at_s), self.settings)
         for batch in batches(counted, self.settings.series_per_query, self.settings):
             cpu, memory, sampled_at = (
-                self._latest(query(batch), at_s) for query in (queries.cpu, queries.memory, queries.sampled_at)
+                self.client.instant(query(batch), at_s).largest(self.settings.labels.key)
+                for query in (queries.cpu, queries.memory, queries.sampled_at)
             )
             for name in cpu.keys() & memory.keys() & sampled_at.keys():
                 if at_s - sampled_at[name] <= queries.staleness_s:
-                    found[name] = Sample(sampled_at[name], cpu[name], memory[name])
+                    found[ContainerName(*name)] = Sample(sampled_at[name], cpu[name], memory[name])
         return found
 
     def blocks(
@@ -139,22 +140,9 @@ class UsageQuery:
         queries = self.queries(start_s, end_s)
         return _by_namespace(self.client.range(queries.containers(), start_s, end_s, step_s), self.settings)
 
-    def _latest(self, query: str, at_s: float) -> dict[ContainerName, float]:
-        """Container by container; the largest where there are several series."""
-        answered = self.client.instant(query, at_s)
-        found: dict[ContainerName, float] = {}
-        for owner, value in zip(answered.owner.tolist(), answered.values.tolist(), strict=True):
-            name = container_name(answered.labels[owner], self.settings.labels)
-            found[name] = max(value, found.get(name, value))
-        return found
-
 
 def _by_namespace(answered: Answered, settings: UsageSettings) -> dict[str, float]:
-    most: dict[str, float] = {}
-    for owner, value in zip(answered.owner.tolist(), answered.values.tolist(), strict=True):
-        namespace = answered.labels[owner].get(settings.labels.namespace, "")
-        most[namespace] = max(value, most.get(namespace, 0.0))
-    return most
+    return {namespace: most for (namespace,), most in answered.largest([settings.labels.namespace]).items()}
 
 
 def _points(start_s: float, end_s: float, step_s: float) -> int:
