@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import pandas as pd
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray
+from recommender.sources.paths import damaged, opened
 
 _ASK_AGAIN = "Save the answer of /api/v1/query_range (start, end, step) again."
 
@@ -78,14 +77,12 @@ def read_answer(file: Path) -> Iterator[AnswerSeries]:
 
 def _load(file: Path) -> Any:
     try:
-        content = file.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+        with opened(file) as stream:
+            content = stream.read()
+    except OSError as error:
+        raise damaged(file) from error
+    try:
         return orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput(
-            "the compressed file is cut off or damaged", remedy="Write or copy it again.", file=file
-        ) from error
     except orjson.JSONDecodeError as error:
         row = error.lineno
         raise BadInput(

@@ -18,6 +18,7 @@ import pyarrow.csv as pacsv
 from recommender.errors import BadInput
 from recommender.sources.base import Reader, ReadOptions
 from recommender.sources.columns import EMPTY_WORDS, Roles, table_reader, text_remedy
+from recommender.sources.paths import damaged, is_gzip, opened
 
 _INDEX = "(index)"
 _REFUSED = re.compile(
@@ -67,20 +68,11 @@ def open_csv(file: Path, options: ReadOptions) -> Reader:
         As `read_header` and `resolve` do.
     """
     header = read_header(file)
-    text_bytes = file.stat().st_size * (GZIP_EXPANDS if _is_gzip(file) else 1)
+    text_bytes = file.stat().st_size * (GZIP_EXPANDS if is_gzip(file) else 1)
     n_rows = text_bytes / max(len(",".join(header.first_row)) + 1, 2 * len(header.columns))
     return table_reader(
         file, header.columns, options, n_rows, lambda roles, batched: read(file, header, roles, batched)
     )
-
-
-def _is_gzip(file: Path) -> bool:
-    with file.open("rb") as stream:
-        return stream.read(2) == b"\x1f\x8b"
-
-
-def _bytes(file: Path) -> pa.NativeFile:
-    return pa.input_stream(str(file), compression="gzip" if _is_gzip(file) else None)
 
 
 def read_header(file: Path) -> Header:
@@ -92,7 +84,7 @@ def read_header(file: Path) -> Header:
         An empty file, a name that occurs twice, or bytes that are no text.
     """
     try:
-        with _bytes(file) as stream:
+        with opened(file) as stream:
             text = stream.read(HEAD_BYTES).decode("utf-8-sig", errors="replace")
         lines = (line for line in csv.reader(io.StringIO(text, newline="")) if line)
         columns = tuple(name.strip() for name in next(lines, ()))
@@ -158,16 +150,16 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
 
 def _tables(file: Path, batched: bool, how: Mapping[str, Any]) -> Iterator[pa.Table]:
     if batched:
-        for batch in pacsv.open_csv(_bytes(file), **how):
+        for batch in pacsv.open_csv(opened(file), **how):
             yield pa.Table.from_batches([batch])
     else:
-        yield pacsv.read_csv(_bytes(file), **how)
+        yield pacsv.read_csv(opened(file), **how)
 
 
 def _end(file: Path) -> bytes:
     """The last bytes of the text."""
     end = b""
-    with _bytes(file) as stream:
+    with opened(file) as stream:
         while chunk := stream.read(BLOCK_BYTES):
             end = end[-BLOCK_BYTES:] + chunk
     return end
@@ -212,8 +204,8 @@ def _types(header: Header, roles: Roles) -> dict[str, pa.DataType]:
 def _unreadable(file: Path, header: Header | None, error: Exception) -> BadInput:
     """What Arrow said, in our words; it counts rows from 1 with the header."""
     said = str(error)
-    if isinstance(error, OSError) and _is_gzip(file):
-        return BadInput("the compressed file is cut off or damaged", remedy="Write or copy it again.", file=file)
+    if isinstance(error, OSError) and is_gzip(file):
+        return damaged(file)
     if no_text := _UNDECODABLE.search(said):
         return _no_text(file, int(no_text[1]) - 1)
     if header is not None and (refused := _REFUSED.search(said)):
