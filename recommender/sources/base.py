@@ -84,14 +84,6 @@ class RawSamples:
     def __len__(self) -> int:
         return len(self.times_s)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory the rows take."""
-        texts = sum(column.indices.nbytes for column in (self.container, *self.labels.values()))
-        return int(
-            self.times_s.nbytes + self.rows.nbytes + texts + sum(column.nbytes for column in self.values.values())
-        )
-
     def as_table(self) -> pa.Table:
         """The same rows in Arrow, see `schema`."""
         columns = [self.container, self.times_s, self.rows, *self.values.values(), *self.labels.values()]

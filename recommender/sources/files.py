@@ -63,12 +63,12 @@ def open_source(
     options = options or ReadOptions()
     budget = available_memory_bytes() // 4 if memory_budget_bytes is None else memory_budget_bytes
     found, notes = find(paths)
-    answers = [item.file for item in found if item.kind == "prometheus"]
+    answers = [file for file, kind in found.items() if kind == "prometheus"]
     readers = []
-    for item in found:
-        if item.kind != "prometheus":
-            with access(item.file):
-                readers.append((open_parquet if item.kind == "parquet" else open_csv)(item.file, options))
+    for file, kind in found.items():
+        if kind != "prometheus":
+            with access(file):
+                readers.append((open_parquet if kind == "parquet" else open_csv)(file, options))
     if answers:
         readers.append(open_answers(answers, options))
     check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)
@@ -110,7 +110,7 @@ def _rows(
                 if len(raw):
                     check_samples(raw, origins, reader.raw_name)
                     units.add(raw)
-                    read_bytes += raw.nbytes
+                    read_bytes += raw.as_table().nbytes
                     report(done_bytes + min(read_bytes, reader.estimated_bytes))
                     yield raw
         if origins.n_rows == n_before:

@@ -47,13 +47,9 @@ def open_parquet(file: Path, options: ReadOptions) -> Reader:
 
 def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:
     """The named columns, in one table or in tables of at most BATCH_ROWS rows; texts come dictionary-encoded."""
-    with _translated(file), pq.ParquetFile(file) as parquet:
-        schema = parquet.schema_arrow
-        texts = [
-            name
-            for name in columns
-            if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type)
-        ]
+    with _translated(file):
+        kinds = pq.read_schema(file)
+        texts = [name for name in columns if kinds.field(name).type in (pa.string(), pa.large_string())]
     with _translated(file), pq.ParquetFile(file, read_dictionary=texts) as parquet:
         if not batched:
             yield parquet.read(columns=columns, use_threads=False)

@@ -6,7 +6,6 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,23 +24,15 @@ UNFINISHED = ".parts"
 _HEAD_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A file and what it is."""
-
-    file: Path
-    kind: Kind
-
-
-def find(paths: Sequence[str | Path]) -> tuple[list[Found], list[str]]:
-    """Every file that the paths stand for, once each, and notes on what was left aside.
+def find(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
+    """What kind each file is that the paths stand for, once each, and notes on what was left aside.
 
     Raises
     ------
     BadInput
         Nothing there, nothing usable in a folder, no permission, or a file of no known kind.
     """
-    files: dict[Path, Found] = {}
+    files: dict[Path, tuple[Path, Kind]] = {}
     notes: list[str] = []
     for path in paths:
         for file, in_folder in _expand(Path(path)):
@@ -59,11 +50,11 @@ def find(paths: Sequence[str | Path]) -> tuple[list[Found], list[str]]:
                     file=file,
                 )
             else:
-                files.setdefault(file.resolve(), Found(file, kind))
+                files.setdefault(file.resolve(), (file, kind))
     if not files:
         place = paths[0] if paths else None
         raise BadInput("no metrics here", remedy="Name CSV, Parquet or query_range JSON files.", file=place)
-    return list(files.values()), notes
+    return dict(files.values()), notes
 
 
 def _expand(path: Path) -> Iterator[tuple[Path, bool]]:

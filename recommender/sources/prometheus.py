@@ -106,7 +106,7 @@ def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
         yield replace(rows, rows=origins.take(len(rows)))
 
     kinds = schema(rows.values, rows.labels)
-    return Reader(files[0], sorted(foreign), kinds, rows.nbytes, lambda column: column, samples)
+    return Reader(files[0], sorted(foreign), kinds, rows.as_table().nbytes, lambda column: column, samples)
 
 
 def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:
