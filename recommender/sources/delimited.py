@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
@@ -24,9 +25,8 @@ _INDEX = "(index)"
 _REFUSED = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.DOTALL
 )
+_WRONG_LENGTH = re.compile(r"CSV parse error: Row #(\d+): Expected \d+ columns, got (\d+): (.*)", re.DOTALL)
 _UNDECODABLE = re.compile(r"Row #(\d+): CSV conversion error to string: invalid UTF8 data")
-_REPLACED = "\ufffd"
-"""What stands in the place of bytes that are no text."""
 
 HEAD_BYTES = 1 << 20
 """A header and two rows are in it."""
@@ -83,18 +83,20 @@ def read_header(file: Path) -> Header:
     BadInput
         An empty file, a name that occurs twice, or bytes that are no text.
     """
+    head = b""
     try:
         with opened(file) as stream:
-            text = stream.read(HEAD_BYTES).decode("utf-8-sig", errors="replace")
+            head = stream.read(HEAD_BYTES)
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # a letter may be cut at the end
         lines = (line for line in csv.reader(io.StringIO(text, newline="")) if line)
         columns = tuple(name.strip() for name in next(lines, ()))
         rows = [tuple(line) for line in itertools.islice(lines, 2)]
+    except UnicodeDecodeError as error:
+        raise _no_text(file, head.count(b"\n", 0, error.start)) from error
     except (OSError, csv.Error) as error:
         raise _unreadable(file, None, error) from error
     if not columns:
         raise BadInput("the file is empty", remedy="Export it again, with a header line.", file=file)
-    if any(_REPLACED in name for name in columns):
-        raise _no_text(file, None)
     for name in columns:
         if name and columns.count(name) > 1:
             raise BadInput(f"the column name {name!r} occurs twice", remedy="Rename one.", file=file, column=name)
@@ -114,12 +116,6 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
     """The columns that play a part, in one table or in tables of about BLOCK_BYTES of text."""
     if not header.first_row:
         return
-    refused: list[pacsv.InvalidRow] = []
-
-    def refuse(row: pacsv.InvalidRow) -> str:
-        refused.append(row)
-        return "error"
-
     how = {
         "read_options": pacsv.ReadOptions(
             use_threads=False,  # else rows have no numbers
@@ -127,7 +123,6 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
             skip_rows=1,
             block_size=BLOCK_BYTES if batched else None,
         ),
-        "parse_options": pacsv.ParseOptions(invalid_row_handler=refuse),
         "convert_options": pacsv.ConvertOptions(
             include_columns=roles.raw,
             column_types=_types(header, roles),
@@ -142,7 +137,7 @@ def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa
             n_rows += table.num_rows
             last = table if table.num_rows else last
     except (pa.ArrowException, OSError) as error:
-        raise (_wrong_length(file, header, refused[0]) if refused else _unreadable(file, header, error)) from error
+        raise _unreadable(file, header, error) from error
     ending = header.arrow_names[-1]
     if last.num_rows and ending in roles.numbers:
         _refuse_shorn(last, roles.names[-1], ending, file, n_rows)
@@ -208,27 +203,31 @@ def _unreadable(file: Path, header: Header | None, error: Exception) -> BadInput
         return damaged(file)
     if no_text := _UNDECODABLE.search(said):
         return _no_text(file, int(no_text[1]) - 1)
-    if header is not None and (refused := _REFUSED.search(said)):
-        column = header.arrow_names[int(refused[1])]
-        problem, row = f"{refused[3].strip()!r} is not a number", int(refused[2]) - 1
+    if header is not None and (found := _WRONG_LENGTH.search(said)):
+        return _wrong_length(file, header.arrow_names, int(found[1]) - 1, int(found[2]), found[3])
+    if header is not None and (found := _REFUSED.search(said)):
+        column = header.arrow_names[int(found[1])]
+        problem, row = f"{found[3]!r} is not a number", int(found[2]) - 1
         return BadInput(problem, remedy=text_remedy(column), file=file, row=row, column=column)
     return BadInput(
         f"cannot be read ({' '.join(said.split())[:160]})", remedy="Correct it or export it again.", file=file
     )
 
 
-def _no_text(file: Path, row: int | None) -> BadInput:
-    return BadInput("not UTF-8 text", remedy="Save it as UTF-8.", file=file, row=row)
+def _no_text(file: Path, row: int) -> BadInput:
+    return BadInput("not UTF-8 text", remedy="Save it as UTF-8.", file=file, row=row or None)
 
 
-def _wrong_length(file: Path, header: Header, row: pacsv.InvalidRow) -> BadInput:
-    problem, names = f"{row.actual_columns} fields under {row.expected_columns} columns", header.arrow_names
-    column = names[min(row.actual_columns, len(names) - 1)]
-    if row.actual_columns > len(names):
+def _wrong_length(file: Path, names: list[str], row: int, n_fields: int, text: str) -> BadInput:
+    """The error for a row of which Arrow shows the beginning of its text."""
+    problem = f"{n_fields} fields under {len(names)} columns"
+    last_line = _end(file).rstrip(b"\r\n").splitlines()[-1].decode("utf-8", errors="replace")
+    is_last = last_line == text or (text.endswith(" ...") and last_line.startswith(text.removesuffix(" ...")))
+    if n_fields > len(names):
         remedy = "Take the surplus field out, or put quotes around a text that holds a comma."
-    elif _end(file).rstrip().endswith(row.text.encode()):
+    elif is_last:
         problem += "; the last line is cut off"
         remedy = "The file is truncated: export or copy it again."
     else:
         remedy = "Complete the row or drop it."
-    return BadInput(problem, remedy=remedy, file=file, row=row.number - 1, column=column)
+    return BadInput(problem, remedy=remedy, file=file, row=row, column=names[min(n_fields, len(names) - 1)])
