@@ -28,10 +28,9 @@ from recommender.sources.base import (
 )
 from recommender.sources.export_parts import ExportPlan, held_parts, is_done, part_file, parts_folder
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_facts import ClassOf, Facts, told_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
-from recommender.sources.prometheus_usage import UsageQuery
+from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 

@@ -10,9 +10,9 @@ import numpy as np
 from recommender.records import OOM_EXIT_CODE, RESOURCES, FloatArray
 from recommender.sources.base import FACT_COLUMNS, LIMIT_COLUMNS, NODE_COLUMNS
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_blocks import ContainerName
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
 from recommender.sources.prometheus_queries import UsageSettings, duration, named_in
+from recommender.sources.prometheus_usage import ContainerName
 from recommender.units import parse_size
 
 ClassOf = Callable[[Sequence[Owner]], str]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_queries import (
     UNKNOWN_SCRAPE_INTERVAL_S,
     UsageQueries,
@@ -17,7 +16,7 @@ from recommender.sources.prometheus_queries import (
     named_in,
     selected,
 )
-from recommender.sources.prometheus_usage import UsageQuery
+from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
 
 
 @dataclass(frozen=True, slots=True)
