@@ -13,9 +13,8 @@ from recommender.cli.common import DURATION, progress_bar, say
 from recommender.cli.prometheus import access_options, requests_option, usage_options
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
-from recommender.sources.export import ENDINGS, Exported, export, plan_export
+from recommender.sources.export import ENDINGS, Exported, export, moment, plan_export
 from recommender.sources.export_parts import ExportPlan, discard, kept_plan, parts_folder
-from recommender.sources.prometheus_absence import moment
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pandas as pd
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray
+from recommender.sources.paths import damaged, opened
 
 _ASK_AGAIN = "Save the answer of /api/v1/query_range (start, end, step) again."
 
@@ -77,14 +77,12 @@ def read_answer(file: Path) -> Iterator[AnswerSeries]:
 
 def _load(file: Path) -> Any:
     try:
-        content = file.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
+        with opened(file) as stream:
+            content = stream.read()
+    except OSError as error:
+        raise damaged(file) from error
+    try:
         return orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadInput(
-            "the compressed file is cut off or damaged", remedy="Write or copy it again.", file=file
-        ) from error
     except orjson.JSONDecodeError as error:
         row = error.lineno
         raise BadInput(
@@ -94,34 +92,24 @@ def _load(file: Path) -> Any:
 
 def _series(file: Path, number: int, entry: Any) -> AnswerSeries:
     try:
-        labels, pairs = entry["metric"], entry["values"]
-        times_s = np.array([pair[0] for pair in pairs], dtype=np.float64)
-        texts = [pair[1] for pair in pairs]
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+        times_s = np.array([pair[0] for pair in entry["values"]], dtype=np.float64)
+        texts = pd.Series([pair[1] for pair in entry["values"]], dtype=object)
+        values = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64)
+        labels = {name: str(text) for name, text in entry["metric"].items()}
+        series = AnswerSeries(file, number, labels, times_s, values)
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise BadInput(
             f"result {number} lacks metric or values, or a sample is no pair of time and value",
             remedy=_ASK_AGAIN,
             file=file,
             column="values",
         ) from error
-    series = AnswerSeries(file, number, labels, times_s, np.empty(0))
-    return AnswerSeries(file, number, labels, times_s, _numbers(series, texts))
-
-
-def _numbers(series: AnswerSeries, texts: list[Any]) -> FloatArray:
-    """Prometheus writes numbers as strings, `NaN`, `+Inf` and `-Inf` among them."""
-    try:
-        numbers = np.array(texts, dtype=np.float64)
-    except (ValueError, TypeError):
-        for row, text in enumerate(texts, start=1):
-            try:
-                float(text)
-            except (ValueError, TypeError) as error:
-                raise series.refuse(f"{text!r} is not a number", _ASK_AGAIN, row, "values") from error
-        raise
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        row = int(np.argmax(infinite))
-        remedy = "Mend the query (a division by zero?) or cut such samples with `... < Inf`."
-        raise series.refuse(f"{texts[row]!r} is not a finite number", remedy, row + 1, "values")
-    return numbers
+    mend = "Mend the query (a division by zero?) or cut such samples with `... < Inf`."
+    for bad, problem, remedy in (
+        (np.isnan(values) & (texts != "NaN").to_numpy(), "is not a number", _ASK_AGAIN),
+        (np.isinf(values), "is not a finite number", mend),
+    ):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise series.refuse(f"{texts[row]!r} {problem}", remedy, row + 1, "values")
+    return series

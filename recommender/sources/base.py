@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from recommender.errors import BadInput
 from recommender.records import FloatArray, IntArray
 from recommender.sources.mapping import ColumnMap
 
@@ -24,6 +25,8 @@ FACT_COLUMNS = (*LIMIT_COLUMNS, *NODE_COLUMNS, *RUN_COLUMNS)
 
 LABEL_COLUMNS = ("workload", "node")
 NAME_COLUMNS = ("namespace", "pod", "container")
+
+_VALUE, _LABEL = "value ", "label "
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and of how much."""
@@ -81,13 +84,38 @@ class RawSamples:
     def __len__(self) -> int:
         return len(self.times_s)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory the rows take."""
-        texts = sum(column.indices.nbytes for column in (self.container, *self.labels.values()))
-        return int(
-            self.times_s.nbytes + self.rows.nbytes + texts + sum(column.nbytes for column in self.values.values())
+    def as_table(self) -> pa.Table:
+        """The same rows in Arrow, see `schema`."""
+        columns = [self.container, self.times_s, self.rows, *self.values.values(), *self.labels.values()]
+        return pa.table(columns, names=schema(self.values, self.labels).names)
+
+    @classmethod
+    def of(cls, tables: Sequence[pa.Table]) -> RawSamples:
+        """What `as_table` gave, one after another; a column that some of them lack is empty there."""
+        table = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
+        columns = {name: table.column(name).chunk(0) for name in table.column_names}
+
+        def text(column: pa.Array) -> pa.DictionaryArray:
+            return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+        def starting_with(prefix: str) -> dict[str, pa.Array]:
+            return {name.removeprefix(prefix): columns[name] for name in columns if name.startswith(prefix)}
+
+        return cls(
+            text(columns["container"]),
+            columns["time_s"].to_numpy(),
+            {name: column.to_numpy(zero_copy_only=False) for name, column in starting_with(_VALUE).items()},
+            {name: text(column) for name, column in starting_with(_LABEL).items()},
+            columns["row"].to_numpy(),
         )
+
+
+def schema(values: Iterable[str], labels: Iterable[str]) -> pa.Schema:
+    """Columns of rows in normal form; a prefix tells them apart, since a feature may be called anything."""
+    fields = [("container", pa.string()), ("time_s", pa.float64()), ("row", pa.int64())]
+    fields += [(_VALUE + name, pa.float64()) for name in values]
+    fields += [(_LABEL + name, pa.string()) for name in labels]
+    return pa.schema(fields)
 
 
 @dataclass(slots=True)
@@ -114,7 +142,33 @@ class Origins:
         at = bisect.bisect_right(self.first_rows, row) - 1
         return self.files[at], row - self.first_rows[at] + 1
 
+    def refusal(self, row: int, column: str, problem: str, remedy: str) -> BadInput:
+        """The error for a row of the source; `column` as its file calls it."""
+        file, number = self.place(row)
+        return BadInput(problem, remedy=remedy, file=file, row=number, column=column)
 
-def concatenate_dictionaries(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """One dictionary array out of several with dictionaries of their own."""
-    return pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A file (or all saved answers together) whose columns are understood but not yet read.
+
+    Attributes
+    ----------
+    foreign
+        Names that `--map` may begin from.
+    schema
+        The columns that will come, see `schema`.
+    estimated_bytes
+        About how much memory all its rows take in normal form.
+    raw_name
+        What the file calls a column of ours.
+    samples
+        The rows: at once, or, where the second word is True, in batches of bounded size if it can.
+    """
+
+    file: Path
+    foreign: Sequence[str]
+    schema: pa.Schema
+    estimated_bytes: int
+    raw_name: Callable[[str], str]
+    samples: Callable[[Origins, bool], Iterator[RawSamples]]

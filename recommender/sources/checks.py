@@ -51,31 +51,21 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
     """
 
     def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
-        at = int(np.argmax(bad))
-        file, row = origins.place(int(raw.rows[at]))
-        raise BadInput(problem.format(value[at]), remedy=remedy, file=file, row=row, column=raw_name(column))
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise origins.refusal(int(raw.rows[at]), raw_name(column), problem.format(value[at]), remedy)
 
-    if not len(raw):
-        return
-    earliest, latest = float(raw.times_s.min()), float(raw.times_s.max())
-    if latest > YEAR_2100_S:
-        unit = next(unit for unit, least in _FINER_THAN_SECONDS if latest > least)
-        name = raw_name("timestamp")
-        remedy = f"If they are {unit}, say so: `--map timestamp={name}:{unit}`."
-        refuse(raw.times_s > YEAR_2100_S, "timestamp", raw.times_s, "{:.0f} s lies after the year 2100", remedy)
-    if earliest < 0:
-        refuse(raw.times_s < 0, "timestamp", raw.times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
+    times_s, latest_s = raw.times_s, float(raw.times_s.max())
+    unit = next((unit for unit, least in _FINER_THAN_SECONDS if latest_s > least), "s")
+    remedy = f"If they are {unit}, say so: `--map timestamp={raw_name('timestamp')}:{unit}`."
+    refuse(times_s > YEAR_2100_S, "timestamp", times_s, "{:.0f} s lies after the year 2100", remedy)
+    refuse(times_s < 0, "timestamp", times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
     for name, column in raw.values.items():
-        infinite = np.isinf(column)
-        if infinite.any():
-            refuse(
-                infinite, name, column, "{} is not a finite number", "Leave the cell empty where nothing was measured."
-            )
+        remedy = "Leave the cell empty where nothing was measured."
+        refuse(np.isinf(column), name, column, "{} is not a finite number", remedy)
         if name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS):
-            negative = column < 0
-            if negative.any():
-                refuse(negative, name, column, "{:g} is negative", "Leave the cell empty where nothing was measured.")
-        if name == INPUT_COLUMN and (column == 0.0).any():
+            refuse(column < 0, name, column, "{:g} is negative", remedy)
+        if name == INPUT_COLUMN:
             refuse(column == 0.0, name, column, "{:g} is no size", "Leave the cell empty where none was told.")
 
 
@@ -133,19 +123,15 @@ class UnitsWatch:
         """Look at the next rows."""
         memory, cpu = raw.values[MEMORY_COLUMN], raw.values[CPU_COLUMN]
         ordinary = memory[memory >= ORDINARY_BYTES]
-        if len(ordinary):
-            self.largest_bytes = max(self.largest_bytes, float(ordinary.max()))
-            self.least_ordinary_bytes = min(self.least_ordinary_bytes, float(ordinary.min()))
+        self.largest_bytes = max(self.largest_bytes, float(ordinary.max(initial=0.0)))
+        self.least_ordinary_bytes = min(self.least_ordinary_bytes, float(ordinary.min(initial=np.inf)))
         tiny = (memory > 0) & (memory < TINY_BYTES)
-        if tiny.any():
-            self.memory += _suspects(raw, tiny, (memory >= TINY_BYTES) & (memory < ORDINARY_BYTES), memory)
-        many = cpu > MANY_CORES
-        fractional = cpu[(cpu > 0) & (cpu <= IMPOSSIBLE_CORES) & (cpu != np.floor(cpu))] if many.any() else cpu[:1000]
-        fractional = fractional[(fractional != np.floor(fractional)) & ~np.isnan(fractional)]
+        self.memory += _suspects(raw, tiny, (memory >= TINY_BYTES) & (memory < ORDINARY_BYTES), memory)
+        whole, many = cpu == np.floor(cpu), cpu > MANY_CORES
+        fractional = cpu[~whole & (cpu <= IMPOSSIBLE_CORES)]
         self.largest_fractional_cores = max(self.largest_fractional_cores, float(fractional.max(initial=0.0)))
-        if many.any():
-            whole = many & ((cpu == np.floor(cpu)) | (cpu > IMPOSSIBLE_CORES))
-            self.cpu += _suspects(raw, whole, many & ~whole, cpu)
+        odd = many & (whole | (cpu > IMPOSSIBLE_CORES))
+        self.cpu += _suspects(raw, odd, many & ~odd, cpu)
 
     def verdict(self, origins: Origins) -> list[str]:
         """Notes for the reader.
@@ -156,22 +142,19 @@ class UnitsWatch:
             Two units in one source.
         """
         notes = []
+        least_bytes, most_bytes = self.least_ordinary_bytes / 8, self.largest_bytes * 8
         for suspect in self.memory:
             for unit, size in (("MiB", BYTES_PER_MIB), ("GiB", BYTES_PER_GIB)):
-                meets = (
-                    suspect.high * size >= self.least_ordinary_bytes / 8
-                    and suspect.low * size <= self.largest_bytes * 8
-                )
-                if meets:
+                if suspect.high * size >= least_bytes and suspect.low * size <= most_bytes:
                     raise _mixed(suspect, origins, MEMORY_COLUMN, unit, format_memory(self.largest_bytes))
         if self.memory and not self.largest_bytes:
             notes.append(
                 f"memory is below {format_memory(TINY_BYTES)}, and never above {format_memory(ORDINARY_BYTES)}: "
                 f"if it is in MiB, say `--map {MEMORY_COLUMN}={MEMORY_COLUMN}:MiB`"
             )
-        for suspect in self.cpu:
-            if 0 < self.largest_fractional_cores <= MANY_CORES:
-                raise _mixed(suspect, origins, CPU_COLUMN, "m", format_cpu(self.largest_fractional_cores) + " cores")
+        if self.cpu and 0 < self.largest_fractional_cores <= MANY_CORES:
+            ordinary = format_cpu(self.largest_fractional_cores) + " cores"
+            raise _mixed(self.cpu[0], origins, CPU_COLUMN, "m", ordinary)
         if self.cpu:
             notes.append(
                 f"cpu reaches {max(suspect.high for suspect in self.cpu):g} cores, in whole numbers: "
@@ -182,6 +165,8 @@ class UnitsWatch:
 
 def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: FloatArray) -> list[_Suspect]:
     """Containers with enough odd values and none between these and the ordinary ones, as a real rise would leave."""
+    if not odd.any():
+        return []
     codes = raw.container.indices.to_numpy()
     n_odd = np.bincount(codes[odd])
     n_between = np.bincount(codes[between], minlength=len(n_odd))
@@ -201,13 +186,11 @@ def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: Float
 
 
 def _mixed(suspect: _Suspect, origins: Origins, column: str, unit: str, ordinary: str) -> BadInput:
-    file, row = origins.place(suspect.row)
     where = "others of the source" if suspect.alone else "others of the same container"
-    return BadInput(
+    return origins.refusal(
+        suspect.row,
+        column,
         f"mixed units: container {suspect.container!r} has values from {suspect.low:g} to {suspect.high:g}, "
         f"{where} reach {ordinary}",
-        remedy=f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
-        file=file,
-        row=row,
-        column=column,
+        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
     )

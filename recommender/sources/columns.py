@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Origins,
     RawSamples,
+    Reader,
     ReadOptions,
+    schema,
 )
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -140,6 +142,33 @@ def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) ->
     )
 
 
+def table_reader(
+    file: Path,
+    header: Sequence[str],
+    options: ReadOptions,
+    n_rows: float,
+    tables: Callable[[Roles, bool], Iterable[pa.Table]],
+) -> Reader:
+    """The reader of a file that comes as tables of raw columns.
+
+    Parameters
+    ----------
+    n_rows
+        How many rows it has, or about how many.
+    tables
+        Reads the columns that play a part, at once or in batches.
+    """
+    roles = resolve(file, header, options)
+    kinds = schema(roles.values, roles.labels)
+    row_bytes = 16 + 8 * len(roles.values) + 4 * (1 + len(roles.labels))
+
+    def samples(origins: Origins, batched: bool) -> Iterator[RawSamples]:
+        for table in tables(roles, batched):
+            yield normalise(table, roles, origins)
+
+    return Reader(file, header, kinds, int(n_rows * row_bytes), roles.raw_name, samples)
+
+
 def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
     """Convert one table of raw columns, the next rows of the current file.
 
@@ -175,9 +204,8 @@ class _RowCheck:
         """Raise for the first True of `bad`; `{}` in the problem becomes the value found there."""
         if bad.any():
             at = int(np.argmax(bad))
-            file, row = self.origins.place(self.first + at)
             text = self.table.column(column)[at].as_py()
-            raise BadInput(problem.format(repr(text)), remedy=remedy, file=file, row=row, column=column)
+            raise self.origins.refusal(self.first + at, column, problem.format(repr(text)), remedy)
 
 
 def _names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:

@@ -1,30 +1,40 @@
-"""CSV files, plain or gzipped. Arrow reads them fast; only when it refuses does a slow pass find the row to name."""
+"""CSV files, plain or gzipped. Arrow reads them, and says which row it refuses; we say what to do about it."""
 
 from __future__ import annotations
 
+import codecs
 import csv
-import gzip
+import io
 import itertools
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
-from recommender.sources.columns import EMPTY_WORDS, Roles, text_remedy
+from recommender.sources.base import Reader, ReadOptions
+from recommender.sources.columns import EMPTY_WORDS, Roles, table_reader, text_remedy
+from recommender.sources.paths import damaged, is_gzip, opened
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _INDEX = "(index)"
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE | re.ASCII)
-_UNREADABLE = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile, csv.Error)
+_REFUSED = re.compile(
+    r"In CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.DOTALL
+)
+_WRONG_LENGTH = re.compile(r"CSV parse error: Row #(\d+): Expected \d+ columns, got (\d+): (.*)", re.DOTALL)
+_UNDECODABLE = re.compile(r"Row #(\d+): CSV conversion error to string: invalid UTF8 data")
+
+HEAD_BYTES = 1 << 20
+"""A header and two rows are in it."""
 BLOCK_BYTES = 1 << 23
 """Text per batch when streaming."""
+
+GZIP_EXPANDS = 8
+"""Metrics as text shrink to about an eighth."""
 
 SHORN_FACTOR = 5.0
 """A number that lost a digit is a tenth of itself; uses of one container seldom spread that far below all others."""
@@ -48,63 +58,43 @@ class Header:
         named = [name or f"{_INDEX}{at}" for at, name in enumerate(self.columns)]
         return [_INDEX, *named] if self.hidden_index else named
 
-    def first_value(self, column: str) -> str:
-        """The text of a column in the first row."""
-        at = self.arrow_names.index(column)
-        return self.first_row[at] if at < len(self.first_row) else ""
 
+def open_csv(file: Path, options: ReadOptions) -> Reader:
+    """The reader of a CSV file.
 
-def is_gzip(file: Path) -> bool:
-    """Whether the file is gzipped, by its first bytes."""
-    with file.open("rb") as stream:
-        return stream.read(2) == _GZIP_MAGIC
-
-
-def _bytes(file: Path) -> pa.NativeFile:
-    return pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None)
-
-
-def _text(file: Path) -> IO[str]:
-    if is_gzip(file):
-        return gzip.open(file, "rt", encoding="utf-8-sig", newline="")
-    return file.open("r", encoding="utf-8-sig", newline="")
-
-
-def _damaged(file: Path, error: Exception, row: int | None = None) -> BadInput:
-    if isinstance(error, UnicodeDecodeError):
-        problem, remedy = "not UTF-8 text", "Save it as UTF-8."
-        row = _undecodable_row(file)
-    else:
-        problem, remedy = "the compressed file is cut off or damaged", "Write or copy it again."
-    return BadInput(problem, remedy=remedy, file=file, row=row)
-
-
-def _undecodable_row(file: Path) -> int | None:
-    """The first line below the header that is not UTF-8; None when it is the header itself."""
-    with gzip.open(file, "rb") if is_gzip(file) else file.open("rb") as stream:
-        for row, line in enumerate(stream):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                return row or None
-    return None
+    Raises
+    ------
+    BadInput
+        As `read_header` and `resolve` do.
+    """
+    header = read_header(file)
+    text_bytes = file.stat().st_size * (GZIP_EXPANDS if is_gzip(file) else 1)
+    n_rows = text_bytes / max(len(",".join(header.first_row)) + 1, 2 * len(header.columns))
+    return table_reader(
+        file, header.columns, options, n_rows, lambda roles, batched: read(file, header, roles, batched)
+    )
 
 
 def read_header(file: Path) -> Header:
-    """Look at the first two lines.
+    """Look at the first three lines.
 
     Raises
     ------
     BadInput
         An empty file, a name that occurs twice, or bytes that are no text.
     """
+    head = b""
     try:
-        with _text(file) as stream:
-            lines = (line for line in csv.reader(stream) if line)
-            columns = tuple(name.strip() for name in next(lines, ()))
-            rows = [tuple(line) for line in itertools.islice(lines, 2)]
-    except _UNREADABLE as error:
-        raise _damaged(file, error) from error
+        with opened(file) as stream:
+            head = stream.read(HEAD_BYTES)
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # a letter may be cut at the end
+        lines = (line for line in csv.reader(io.StringIO(text, newline="")) if line)
+        columns = tuple(name.strip() for name in next(lines, ()))
+        rows = [tuple(line) for line in itertools.islice(lines, 2)]
+    except UnicodeDecodeError as error:
+        raise _no_text(file, head.count(b"\n", 0, error.start)) from error
+    except (OSError, csv.Error) as error:
+        raise _unreadable(file, None, error) from error
     if not columns:
         raise BadInput("the file is empty", remedy="Export it again, with a header line.", file=file)
     for name in columns:
@@ -124,50 +114,50 @@ def _hides_index(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
 
 def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa.Table]:
     """The columns that play a part, in one table or in tables of about BLOCK_BYTES of text."""
-    read_options = pacsv.ReadOptions(use_threads=False, column_names=header.arrow_names)
-    read_options.skip_rows = 1
-    if batched:
-        read_options.block_size = BLOCK_BYTES
-    convert = pacsv.ConvertOptions(
-        include_columns=roles.raw,
-        column_types=_types(header, roles),
-        null_values=list(EMPTY_WORDS),
-        strings_can_be_null=False,
-    )
     if not header.first_row:
         return
-    last = pa.table({})
+    how = {
+        "read_options": pacsv.ReadOptions(
+            use_threads=False,  # else rows have no numbers
+            column_names=header.arrow_names,
+            skip_rows=1,
+            block_size=BLOCK_BYTES if batched else None,
+        ),
+        "convert_options": pacsv.ConvertOptions(
+            include_columns=roles.raw,
+            column_types=_types(header, roles),
+            null_values=list(EMPTY_WORDS),
+            strings_can_be_null=False,
+        ),
+    }
+    last, n_rows = pa.table({}), 0
     try:
-        n_rows = 0
-        for table in _tables(file, read_options, convert, batched):
+        for table in _tables(file, batched, how):
             yield table
             n_rows += table.num_rows
             last = table if table.num_rows else last
     except (pa.ArrowException, OSError) as error:
-        raise _locate(file, header, roles, error) from error
+        raise _unreadable(file, header, error) from error
     ending = header.arrow_names[-1]
     if last.num_rows and ending in roles.numbers:
         _refuse_shorn(last, roles.names[-1], ending, file, n_rows)
 
 
-def _tables(
-    file: Path, read_options: pacsv.ReadOptions, convert: pacsv.ConvertOptions, batched: bool
-) -> Iterator[pa.Table]:
-    if not batched:
-        yield pacsv.read_csv(_bytes(file), read_options=read_options, convert_options=convert)
-        return
-    with pacsv.open_csv(_bytes(file), read_options=read_options, convert_options=convert) as reader:
-        for batch in reader:
+def _tables(file: Path, batched: bool, how: Mapping[str, Any]) -> Iterator[pa.Table]:
+    if batched:
+        for batch in pacsv.open_csv(opened(file), **how):
             yield pa.Table.from_batches([batch])
+    else:
+        yield pacsv.read_csv(opened(file), **how)
 
 
-def _ends_whole(file: Path) -> bool:
-    """Whether the last line has its line break."""
-    final = b""
-    with _bytes(file) as stream:
+def _end(file: Path) -> bytes:
+    """The last bytes of the text."""
+    end = b""
+    with opened(file) as stream:
         while chunk := stream.read(BLOCK_BYTES):
-            final = chunk
-    return final.endswith((b"\n", b"\r"))
+            end = end[-BLOCK_BYTES:] + chunk
+    return end
 
 
 def _refuse_shorn(last: pa.Table, name: str, ending: str, file: Path, n_rows: int) -> None:
@@ -181,7 +171,7 @@ def _refuse_shorn(last: pa.Table, name: str, ending: str, file: Path, n_rows: in
     others = others[others > 0]
     if len(others) < ENOUGH_TO_COMPARE or not 0 < numbers[-1] * SHORN_FACTOR < others.min():
         return
-    if not _ends_whole(file):
+    if not _end(file).endswith((b"\n", b"\r")):
         raise BadInput(
             f"the last line is cut off: it ends in {numbers[-1]:g}, and no other value of its container is that small",
             remedy="The file is truncated: export or copy it again, or end the line if the number is right.",
@@ -196,56 +186,48 @@ def _types(header: Header, roles: Roles) -> dict[str, pa.DataType]:
         (*roles.names, *roles.labels.values()), pa.dictionary(pa.int32(), pa.string())
     )
     time = roles.time[0]
-    types[time] = pa.float64() if _NUMBER.fullmatch(header.first_value(time).strip()) else pa.string()
+    first = dict(zip(header.arrow_names, header.first_row, strict=False)).get(time, "")
+    try:
+        float(first)
+        types[time] = pa.float64()
+    except ValueError:
+        types[time] = pa.string()
     types.update(dict.fromkeys(roles.numbers, pa.float64()))
     return types
 
 
-def _locate(file: Path, header: Header, roles: Roles, error: Exception) -> BadInput:
-    """Read again, slowly, up to the row that cannot be used."""
-    names = header.arrow_names
-    numbers = {names.index(raw): raw for raw in roles.numbers}
-    time = names.index(roles.time[0])
-    if _types(header, roles)[roles.time[0]] == pa.float64():
-        numbers[time] = roles.time[0]
-    row = 0
-    try:
-        with _text(file) as stream:
-            lines = (line for line in csv.reader(stream) if line)
-            next(lines, None)
-            for row, line in enumerate(lines, start=1):
-                if len(line) != len(names):
-                    is_last = next(lines, None) is None
-                    return _wrong_length(file, row, line, names, is_last)
-                for at, column in numbers.items():
-                    text = line[at].strip()
-                    if text not in EMPTY_WORDS and not _NUMBER.fullmatch(text):
-                        return BadInput(
-                            f"{text!r} is not a number", remedy=text_remedy(column), file=file, row=row, column=column
-                        )
-    except _UNREADABLE as damage:
-        return _damaged(file, damage, row + 1)
+def _unreadable(file: Path, header: Header | None, error: Exception) -> BadInput:
+    """What Arrow said, in our words; it counts rows from 1 with the header."""
+    said = str(error)
+    if isinstance(error, OSError) and is_gzip(file):
+        return damaged(file)
+    if no_text := _UNDECODABLE.search(said):
+        return _no_text(file, int(no_text[1]) - 1)
+    if header is not None and (found := _WRONG_LENGTH.search(said)):
+        return _wrong_length(file, header.arrow_names, int(found[1]) - 1, int(found[2]), found[3])
+    if header is not None and (found := _REFUSED.search(said)):
+        column = header.arrow_names[int(found[1])]
+        problem, row = f"{found[3]!r} is not a number", int(found[2]) - 1
+        return BadInput(problem, remedy=text_remedy(column), file=file, row=row, column=column)
     return BadInput(
-        f"cannot be read ({' '.join(str(error).split())[:160]})", remedy="Correct it or export it again.", file=file
+        f"cannot be read ({' '.join(said.split())[:160]})", remedy="Correct it or export it again.", file=file
     )
 
 
-def _wrong_length(file: Path, row: int, line: list[str], names: list[str], is_last: bool) -> BadInput:
-    if len(line) > len(names):
-        return BadInput(
-            f"{len(line)} fields under {len(names)} columns",
-            remedy="Take the surplus field out, or put quotes around a text that holds a comma.",
-            file=file,
-            row=row,
-            column=names[-1],
-        )
-    problem = f"{len(line)} fields under {len(names)} columns"
-    if is_last:
+def _no_text(file: Path, row: int) -> BadInput:
+    return BadInput("not UTF-8 text", remedy="Save it as UTF-8.", file=file, row=row or None)
+
+
+def _wrong_length(file: Path, names: list[str], row: int, n_fields: int, text: str) -> BadInput:
+    """The error for a row of which Arrow shows the beginning of its text."""
+    problem = f"{n_fields} fields under {len(names)} columns"
+    last_line = _end(file).rstrip(b"\r\n").splitlines()[-1].decode("utf-8", errors="replace")
+    is_last = last_line == text or (text.endswith(" ...") and last_line.startswith(text.removesuffix(" ...")))
+    if n_fields > len(names):
+        remedy = "Take the surplus field out, or put quotes around a text that holds a comma."
+    elif is_last:
         problem += "; the last line is cut off"
-    return BadInput(
-        problem,
-        remedy="The file is truncated: export or copy it again." if is_last else "Complete the row or drop it.",
-        file=file,
-        row=row,
-        column=names[len(line)],
-    )
+        remedy = "The file is truncated: export or copy it again."
+    else:
+        remedy = "Complete the row or drop it."
+    return BadInput(problem, remedy=remedy, file=file, row=row, column=names[min(n_fields, len(names) - 1)])

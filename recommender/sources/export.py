@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,19 +26,19 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Progress,
 )
-from recommender.sources.export_parts import ExportPlan, held_parts
-from recommender.sources.prometheus_absence import what_is_there
+from recommender.sources.export_parts import ExportPlan, held_parts, is_done, part_file, parts_folder
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_facts import ClassOf, Facts, told_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
-from recommender.sources.prometheus_usage import UsageQuery
+from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 PART_ROWS = 2_000_000
 PART_S = 6 * 3600
 """A part holds as many rows as an interruption may cost, and is at most so long, so that small exports have several."""
+
+_NAMED_AT_MOST = 12
 
 _COUNTED_AT = 60
 """At how many moments of the whole export containers are counted, to choose the length of a part."""
@@ -136,23 +138,21 @@ def export(
         The folder may not be written to, or another process exports to this file.
     """
     usage = UsageQuery(client, settings, UsageQueries(settings, plan.rate_window_s, plan.staleness_s))
-    with held_parts(output, plan) as parts:
-        windows = plan.windows
-        done = set(parts.done())
-        progress("parts", len(done), len(windows))
-        for number, (begin_s, until_s) in enumerate(windows):
-            if number not in done:
-                facts = told_facts(client, settings, begin_s, until_s)
-                _fetch(usage.blocks(begin_s, until_s, plan.step_s), facts, class_of, parts.file(number))
-                done.add(number)
-                progress("parts", len(done), len(windows))
-        files = [parts.file(number) for number in range(len(windows))]
+    windows = plan.windows
+    files = [part_file(output, number) for number in range(len(windows))]
+    with held_parts(output, plan):
+        missing = [number for number, file in enumerate(files) if not is_done(file)]
+        progress("parts", len(files) - len(missing), len(files))
+        for made, number in enumerate(missing, start=1):
+            begin_s, until_s = windows[number]
+            facts = told_facts(client, settings, begin_s, until_s)
+            _fetch(usage.blocks(begin_s, until_s, plan.step_s), facts, class_of, files[number])
+            progress("parts", len(files) - len(missing) + made, len(files))
         columns = _columns_with_values(files)
-        if columns is None:
-            parts.remove()
-            raise NotEnoughData(what_is_there(client, settings, plan.start_s, plan.end_s))
-        exported = _assemble(files, columns, output, progress)
-        parts.remove()
+        exported = _assemble(files, columns, output, progress) if columns else None
+        shutil.rmtree(parts_folder(output))
+    if exported is None:
+        raise NotEnoughData(what_is_there(client, settings, plan.start_s, plan.end_s))
     return exported
 
 
@@ -187,18 +187,15 @@ def _table(block: UsageBlock, facts: Facts, class_of: ClassOf) -> pa.Table:
     )
 
 
-def _columns_with_values(files: Sequence[Path]) -> list[str] | None:
-    """The columns to write: of those that may be empty, the ones that are not; None when there is no row at all."""
+def _columns_with_values(files: Sequence[Path]) -> list[str]:
+    """The columns to write: of those that may be empty, the ones that are not; none when there is no row."""
     known: set[str] = set()
-    rows = 0
-    for file in files:
-        metadata = pq.read_metadata(file)
-        rows += metadata.num_rows
+    for metadata in map(pq.read_metadata, files):
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for column in map(group.column, range(group.num_columns)):
                 if column.statistics.null_count < group.num_rows:
                     known.add(column.path_in_schema)
-    return [name for name in _SCHEMA.names if name in known] if rows else None
+    return [name for name in _SCHEMA.names if name in known]
 
 
 def _assemble(files: Sequence[Path], columns: list[str], output: Path, progress: Progress) -> Exported:
@@ -231,3 +228,39 @@ def _writer(file: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None
     compression = "gzip" if file.name.endswith(".gz") else None
     with pa.output_stream(file, compression=compression) as sink, pacsv.CSVWriter(sink, plain) as writer:
         yield lambda table: writer.write_table(table.cast(plain))
+
+
+def what_is_there(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> str:
+    """That no container was found, and the likeliest reason, with what to change."""
+    metric, labels = settings.memory_metric, settings.labels
+    nothing = (
+        f"no use of containers between {moment(start_s)} and {moment(end_s)}: {memory_series(settings)} has no sample "
+        f"that goes with one of {settings.cpu_metric}."
+    )
+    metrics = client.label_values("__name__", '{__name__=~"container_.*"}', start_s, end_s)
+    if metric not in metrics and not client.label_names(metric, start_s, end_s):
+        if not metrics:
+            return f"{nothing} No metric here begins with container_: are the kubelets' /metrics/cadvisor scraped?"
+        return f"{nothing} Metrics here are {_listed(metrics)}; name yours: --memory-metric, --cpu-metric."
+    if settings.cpu_metric not in metrics and not client.label_names(settings.cpu_metric, start_s, end_s):
+        return f"{nothing} There is no {settings.cpu_metric}; metrics here are {_listed(metrics)}: --cpu-metric."
+    names = client.label_names(metric, start_s, end_s)
+    missing = [
+        ours for ours, theirs in zip(("namespace", "pod", "container"), labels.key, strict=True) if theirs not in names
+    ]
+    if missing:
+        return f"{nothing} Its labels are {_listed(names)}; say which is which: --label {missing[0]}=LABEL."
+    namespaces = client.label_values(labels.namespace, metric, start_s, end_s)
+    if settings.namespaces and not set(settings.namespaces) & set(namespaces):
+        return f"{nothing} Namespaces here are {_listed(namespaces)}."
+    return f"{nothing} The metrics are there: check --selector and --usage-selector, and the time (--since, --until)."
+
+
+def moment(at_s: float) -> str:
+    """A moment as people write it, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _listed(words: list[str]) -> str:
+    more = f" and {len(words) - _NAMED_AT_MOST} more" if len(words) > _NAMED_AT_MOST else ""
+    return ", ".join(words[:_NAMED_AT_MOST]) + more

@@ -59,31 +59,21 @@ class ExportPlan:
         ]
 
 
-class Parts:
-    """The folder of an export; one process at a time may have it."""
+def part_file(output: Path, number: int) -> Path:
+    """Where part `number` of a file is, or will be."""
+    return parts_folder(output) / f"{number:06d}.parquet"
 
-    def __init__(self, folder: Path, plan: ExportPlan) -> None:
-        self.folder, self.plan = folder, plan
 
-    def file(self, number: int) -> Path:
-        """Where part `number` is, or will be."""
-        return self.folder / f"{number:06d}.parquet"
-
-    def done(self) -> list[int]:
-        """The parts that are there; one that cannot be read is removed, to be made again."""
-        there = []
-        for number in range(len(self.plan.windows)):
-            if self.file(number).exists():
-                try:
-                    parquet.schema_of(self.file(number))
-                    there.append(number)
-                except BadInput:
-                    self.file(number).unlink()
-        return there
-
-    def remove(self) -> None:
-        """All is done, or given up."""
-        shutil.rmtree(self.folder)
+def is_done(part: Path) -> bool:
+    """Whether a part is there; one that cannot be read is removed, to be made again."""
+    if not part.exists():
+        return False
+    try:
+        parquet.schema_of(part)
+    except BadInput:
+        part.unlink()
+        return False
+    return True
 
 
 def parts_folder(output: Path) -> Path:
@@ -122,7 +112,7 @@ def kept_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
 
 
 @contextmanager
-def held_parts(output: Path, plan: ExportPlan) -> Iterator[Parts]:
+def held_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
     """The folder of an export, made if need be, for as long as no other process may have it.
 
     Raises
@@ -142,7 +132,7 @@ def held_parts(output: Path, plan: ExportPlan) -> Iterator[Parts]:
         for stray in folder.glob(".*"):
             stray.unlink()
         write_bytes_aside(folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2))
-        yield Parts(folder, plan)
+        yield
 
 
 def discard(output: Path) -> None:

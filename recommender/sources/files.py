@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import math
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import pyarrow as pa
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray, UsageSeries
-from recommender.series import FINEST_STEP_S, grid_is_absurd, median_interval_s, to_series
-from recommender.sources.base import Origins, Progress, RawSamples, ReadOptions
+from recommender.series import FINEST_STEP_S, grid_is_absurd, interval_counts, median_interval_s, to_series
+from recommender.sources.base import Origins, Progress, RawSamples, Reader, ReadOptions
 from recommender.sources.checks import UnitsWatch, check_samples, check_step
 from recommender.sources.columns import check_maps
+from recommender.sources.delimited import open_csv
+from recommender.sources.parquet import open_parquet
 from recommender.sources.paths import access, find
-from recommender.sources.prometheus import AnswersReader
-from recommender.sources.readers import CsvReader, ParquetReader
-from recommender.sources.spill import SpilledTable, available_memory_bytes, spill
+from recommender.sources.prometheus import open_answers
+from recommender.sources.spill import available_memory_bytes, spill
 from recommender.sources.table import SampleTable, build
 from recommender.units import BYTES_PER_MIB, format_duration
 
@@ -30,9 +33,6 @@ SORTING_FACTOR = 3
 """Reading and sorting hold about three times the rows' own size for a moment."""
 
 NAMED_AT_MOST = 5
-
-Reader = ParquetReader | CsvReader | AnswersReader
-Samples = SampleTable | SpilledTable
 
 
 def open_source(
@@ -63,92 +63,64 @@ def open_source(
     options = options or ReadOptions()
     budget = available_memory_bytes() // 4 if memory_budget_bytes is None else memory_budget_bytes
     found, notes = find(paths)
-    answers = [item.file for item in found if item.kind == "prometheus"]
-    readers: list[Reader] = []
-    for item in found:
-        if item.kind != "prometheus":
-            with access(item.file):
-                readers.append((ParquetReader if item.kind == "parquet" else CsvReader).open(item.file, options))
+    answers = [file for file, kind in found.items() if kind == "prometheus"]
+    readers = []
+    for file, kind in found.items():
+        if kind != "prometheus":
+            with access(file):
+                readers.append((open_parquet if kind == "parquet" else open_csv)(file, options))
     if answers:
-        readers.append(AnswersReader.open(answers, options))
+        readers.append(open_answers(answers, options))
     check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)
-    intake = _Intake(readers, notes, progress)
-    table: Samples
-    if intake.total_bytes * SORTING_FACTOR > budget:
-        n_parts = 2 * intake.total_bytes * SORTING_FACTOR // max(budget, 1) + 1
-        values = tuple(dict.fromkeys(name for reader in readers for name in reader.value_columns))
-        labels = tuple(dict.fromkeys(name for reader in readers for name in reader.label_columns))
-        table = spill(intake.batches(batched=True), values, labels, intake.origins, n_parts)
-    else:
-        table = build(list(intake.batches(batched=False)), intake.origins)
+    needed = SORTING_FACTOR * sum(reader.estimated_bytes for reader in readers)
+    origins, folder = Origins(), None
     try:
-        return SeriesSource(table, readers, options, (*notes, *_table_notes(table)))
+        if needed > budget:
+            folder = tempfile.TemporaryDirectory(prefix="phasewise-")
+            schema = pa.unify_schemas([reader.schema for reader in readers])
+            rows = _rows(readers, origins, notes, progress, batched=True)
+            tables = spill(rows, schema, origins, 2 * needed // max(budget, 1) + 1, Path(folder.name))
+        else:
+            tables = [build(list(_rows(readers, origins, notes, progress, batched=False)), origins)]
+        return SeriesSource(tables, readers, options, notes, folder)
     except BaseException:
-        table.close()
+        if folder is not None:
+            folder.cleanup()
         raise
 
 
-class _Intake:
-    """Draws all rows from all readers, checking each batch and remembering where it came from."""
+def _rows(
+    readers: Sequence[Reader], origins: Origins, notes: list[str], progress: Progress | None, *, batched: bool
+) -> Iterator[RawSamples]:
+    """Rows that passed the checks; what only the whole source can tell is checked, and noted, after the last one."""
+    units = UnitsWatch()
+    total_bytes = max(1, sum(reader.estimated_bytes for reader in readers))
+    done_bytes = 0
 
-    def __init__(self, readers: Sequence[Reader], notes: list[str], progress: Progress | None) -> None:
-        self.origins = Origins()
-        self.total_bytes = sum(reader.estimated_bytes for reader in readers)
-        self._readers, self._notes, self._progress = readers, notes, progress
+    def report(so_far_bytes: int) -> None:
+        if progress is not None:
+            of_mib = math.ceil(total_bytes / BYTES_PER_MIB)
+            progress("reading (MiB)", math.ceil(of_mib * so_far_bytes / total_bytes), of_mib)
 
-    def batches(self, *, batched: bool) -> Iterator[RawSamples]:
-        """Rows that passed the checks; what only the whole source can tell is checked after the last one."""
-        units = UnitsWatch()
-        done_bytes = 0
-        for reader in self._readers:
-            self.origins.begin(reader.file)
-            n_before = self.origins.n_rows
-            read_bytes = 0
-            with access(reader.file):
-                for raw in reader.samples(self.origins, batched=batched):
-                    if not len(raw):
-                        continue
-                    check_samples(raw, self.origins, reader.raw_name)
+    for reader in readers:
+        origins.begin(reader.file)
+        n_before, read_bytes = origins.n_rows, 0
+        with access(reader.file):
+            for raw in reader.samples(origins, batched):
+                if len(raw):
+                    check_samples(raw, origins, reader.raw_name)
                     units.add(raw)
-                    read_bytes += raw.nbytes
-                    self._report(done_bytes + min(read_bytes, reader.estimated_bytes))
+                    read_bytes += raw.as_table().nbytes
+                    report(done_bytes + min(read_bytes, reader.estimated_bytes))
                     yield raw
-            if self.origins.n_rows == n_before:
-                self._notes.append(f"{reader.file} has no rows")
-            done_bytes += reader.estimated_bytes
-            self._report(done_bytes)
-        if not self.origins.n_rows:
-            file = self._readers[0].file
-            raise BadInput("no rows below the header", remedy="Export a time range that has samples.", file=file, row=1)
-        self._notes += units.verdict(self.origins)
-
-    def _report(self, done_bytes: int) -> None:
-        if self._progress is not None:
-            of_mib = max(1, math.ceil(self.total_bytes / BYTES_PER_MIB))
-            self._progress("reading (MiB)", math.ceil(of_mib * done_bytes / max(self.total_bytes, 1)), of_mib)
-
-
-def _table_notes(table: Samples) -> list[str]:
-    notes = []
-    if table.duplicates:
-        notes.append(f"{table.duplicates} rows repeat a moment of their container; each moment counts once")
-    for label in dict.fromkeys(label for label, _ in table.relabelled):
-        names = [container for changed, container in table.relabelled if changed == label]
-        notes.append(f"{label} changes within a container ({_shown(names)}); the commonest one is taken")
-    return notes
-
-
-def _slower_note(containers: Sequence[str], interval_s: FloatArray, step_s: float) -> tuple[str, ...]:
-    """A note of containers that most cells of the grid have no sample of."""
-    slower = np.flatnonzero(interval_s >= 2 * step_s)
-    if not len(slower):
-        return ()
-    names = _shown([containers[at] for at in slower.tolist()])
-    widest = format_duration(float(interval_s[slower].max()))
-    return (
-        f"{len(slower)} of {len(containers)} containers ({names}) have samples in no more than every second step of "
-        f"{format_duration(step_s)}, and only these count; a `--step` as wide as theirs (up to {widest}) counts all",
-    )
+        if origins.n_rows == n_before:
+            notes.append(f"{reader.file} has no rows")
+        done_bytes += reader.estimated_bytes
+        report(done_bytes)
+    if not origins.n_rows:
+        remedy = "Export a time range that has samples."
+        raise BadInput("no rows below the header", remedy=remedy, file=readers[0].file, row=1)
+    notes += units.verdict(origins)
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -171,24 +143,34 @@ class SeriesSource:
         What the reader of a report should know of the data: repeated rows, changing labels, suspicious units.
     """
 
-    def __init__(self, table: Samples, readers: Sequence[Reader], options: ReadOptions, notes: Sequence[str]) -> None:
-        self._table, self._readers, self._options = table, readers, options
-        self.containers = table.names
-        self.notes = tuple(notes)
+    def __init__(
+        self,
+        tables: Sequence[SampleTable],
+        readers: Sequence[Reader],
+        options: ReadOptions,
+        notes: Sequence[str],
+        folder: tempfile.TemporaryDirectory[str] | None,
+    ) -> None:
+        self._tables, self._readers, self._options, self._folder = tables, readers, options, folder
+        places = sorted((name, table, at) for table in tables for at, name in enumerate(table.names))
+        self.containers = tuple(name for name, _, _ in places)
+        self._places = [(table, at) for _, table, at in places]
         self.step_s = self._chosen_step_s()
-        first_s, last_s, count, interval_s = table.extents()
+        extents = {name: extent for table in tables for name, extent in zip(table.names, table.extents(), strict=True)}
+        first_s, last_s, count, interval_s = np.array([extents[name] for name in self.containers]).T
         self.cells = int(count.sum())
+        self.notes = (*notes, *self._repeated())
         if self.step_s:
             cells = (last_s - first_s) / self.step_s + 1
             self.cells = int(cells.sum())
-            self.notes += _slower_note(self.containers, interval_s, self.step_s)
+            self.notes += self._slower(interval_s)
             for at in np.flatnonzero(grid_is_absurd(cells, count)).tolist():
                 self._series(at)
 
     def _chosen_step_s(self) -> float:
         if self._options.as_they_come:
             return 0.0
-        median_s = median_interval_s(self._table.intervals())
+        median_s = median_interval_s(interval_counts(table.times_s, table.starts) for table in self._tables)
         if self._options.step_s is not None:
             check_step(self._options.step_s, median_s, self._readers[0].file)
             return self._options.step_s
@@ -196,17 +178,40 @@ class SeriesSource:
 
     def _series(self, at: int) -> UsageSeries:
         try:
-            return to_series(self._table.samples(at, self._options.features), self.step_s or None)
+            table, number = self._places[at]
+            return to_series(table.samples(number, self._options.features), self.step_s or None)
         except BadInput as error:
             file = self._readers[0].file if len(self._readers) == 1 else None
             raise BadInput(error.problem, remedy=error.remedy, file=file, row=error.row, column=error.column) from error
+
+    def _repeated(self) -> Iterator[str]:
+        """Notes of rows that say the same again, and of labels that change."""
+        if duplicates := sum(table.duplicates for table in self._tables):
+            yield f"{duplicates} rows repeat a moment of their container; each moment counts once"
+        relabelled = [changed for table in self._tables for changed in table.relabelled]
+        for label in dict.fromkeys(label for label, _ in relabelled):
+            names = _shown([container for changed, container in relabelled if changed == label])
+            yield f"{label} changes within a container ({names}); the commonest one is taken"
+
+    def _slower(self, interval_s: FloatArray) -> tuple[str, ...]:
+        """A note of containers that most cells of the grid have no sample of."""
+        slower = np.flatnonzero(interval_s >= 2 * self.step_s)
+        if not len(slower):
+            return ()
+        names = _shown([self.containers[at] for at in slower.tolist()])
+        widest = format_duration(float(interval_s[slower].max()))
+        return (
+            f"{len(slower)} of {len(self)} containers ({names}) have samples in no more than every second step of "
+            f"{format_duration(self.step_s)}, and only these count; a `--step` as wide as theirs (up to {widest}) "
+            "counts all",
+        )
 
     @cached_property
     def data_hash(self) -> str:
         """SHA-256 in hex over the samples, the same whatever order, file or format they came in."""
         digest = hashlib.sha256()
-        for _, part in self._table.digests():
-            digest.update(part)
+        for table, at in self._places:
+            digest.update(table.digest(at))
         return digest.hexdigest()
 
     def __len__(self) -> int:
@@ -224,4 +229,5 @@ class SeriesSource:
 
     def close(self) -> None:
         """Remove temporary files; the source cannot be read afterwards if it had any."""
-        self._table.close()
+        if self._folder is not None:
+            self._folder.cleanup()

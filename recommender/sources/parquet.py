@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recommender.errors import BadInput
+from recommender.sources.base import Reader, ReadOptions
+from recommender.sources.columns import table_reader
 
 BATCH_ROWS = 1 << 18
 """Rows per batch when streaming: some 15 MB with six columns, enough to keep the vectorised steps busy."""
@@ -37,15 +39,17 @@ def schema_of(file: Path) -> tuple[pa.Schema, int]:
         return pa.schema(kept), parquet.metadata.num_rows
 
 
+def open_parquet(file: Path, options: ReadOptions) -> Reader:
+    """The reader of a Parquet file."""
+    schema, n_rows = schema_of(file)
+    return table_reader(file, schema.names, options, n_rows, lambda roles, batched: read(file, roles.raw, batched))
+
+
 def read(file: Path, columns: list[str], batched: bool) -> Iterator[pa.Table]:
     """The named columns, in one table or in tables of at most BATCH_ROWS rows; texts come dictionary-encoded."""
-    with _translated(file), pq.ParquetFile(file) as parquet:
-        schema = parquet.schema_arrow
-        texts = [
-            name
-            for name in columns
-            if pa.types.is_string(schema.field(name).type) or pa.types.is_large_string(schema.field(name).type)
-        ]
+    with _translated(file):
+        kinds = pq.read_schema(file)
+        texts = [name for name in columns if kinds.field(name).type in (pa.string(), pa.large_string())]
     with _translated(file), pq.ParquetFile(file, read_dictionary=texts) as parquet:
         if not batched:
             yield parquet.read(columns=columns, use_threads=False)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import pyarrow as pa
 
 from recommender.errors import BadInput
 
@@ -25,23 +24,15 @@ UNFINISHED = ".parts"
 _HEAD_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A file and what it is."""
-
-    file: Path
-    kind: Kind
-
-
-def find(paths: Sequence[str | Path]) -> tuple[list[Found], list[str]]:
-    """Every file that the paths stand for, once each, and notes on what was left aside.
+def find(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
+    """What kind each file is that the paths stand for, once each, and notes on what was left aside.
 
     Raises
     ------
     BadInput
         Nothing there, nothing usable in a folder, no permission, or a file of no known kind.
     """
-    files: dict[Path, Found] = {}
+    files: dict[Path, tuple[Path, Kind]] = {}
     notes: list[str] = []
     for path in paths:
         for file, in_folder in _expand(Path(path)):
@@ -59,34 +50,26 @@ def find(paths: Sequence[str | Path]) -> tuple[list[Found], list[str]]:
                     file=file,
                 )
             else:
-                files.setdefault(file.resolve(), Found(file, kind))
+                files.setdefault(file.resolve(), (file, kind))
     if not files:
         place = paths[0] if paths else None
         raise BadInput("no metrics here", remedy="Name CSV, Parquet or query_range JSON files.", file=place)
-    return list(files.values()), notes
+    return dict(files.values()), notes
 
 
 def _expand(path: Path) -> Iterator[tuple[Path, bool]]:
     """Files, and whether they were only found in a folder; folders of exports in progress as they are."""
     with access(path):
-        if path.is_dir():
-            yield from ((file, True) for file in _in_folder(path))
-        elif path.exists():
-            yield path, False
-        else:
-            yield from _matches(path)
-
-
-def _matches(pattern: Path) -> Iterator[tuple[Path, bool]]:
-    matches = sorted(glob.glob(str(pattern), recursive=True)) if glob.has_magic(str(pattern)) else []  # noqa: PTH207
-    if not matches:
-        problem = "no file matches this pattern" if glob.has_magic(str(pattern)) else "there is no such file"
-        raise BadInput(problem, remedy=_nearby(pattern), file=pattern)
-    for match in map(Path, matches):
-        if match.is_dir() and match.suffix != UNFINISHED:
-            yield from ((file, True) for file in _in_folder(match))
-        else:
-            yield match, False
+        is_pattern = glob.has_magic(str(path)) and not path.exists()
+        matches = sorted(map(Path, glob.glob(str(path), recursive=True))) if is_pattern else [path]  # noqa: PTH207
+        if not matches or not (is_pattern or path.exists()):
+            problem = "no file matches this pattern" if is_pattern else "there is no such file"
+            raise BadInput(problem, remedy=_nearby(path), file=path)
+        for match in matches:
+            if match.is_dir() and not (is_pattern and match.suffix == UNFINISHED):
+                yield from ((file, True) for file in _in_folder(match))
+            else:
+                yield match, False
 
 
 def _nearby(path: Path) -> str:
@@ -124,11 +107,13 @@ def _in_folder(folder: Path) -> list[Path]:
 def _kind(file: Path) -> Kind | None:
     """By content, and by name where the content is missing."""
     with file.open("rb") as stream:
-        head = stream.read(_HEAD_BYTES)
-    if head[:4] == b"PAR1" or file.suffix in (".parquet", ".pq"):
-        return "parquet"
-    if head[:2] == b"\x1f\x8b":
-        head = _gunzip_head(file)
+        if stream.read(4) == b"PAR1" or file.suffix in (".parquet", ".pq"):
+            return "parquet"
+    try:
+        with opened(file) as unpacked:
+            head = unpacked.read(_HEAD_BYTES)
+    except OSError:
+        head = b""  # damaged from the beginning: whoever reads it says so
     if head.lstrip()[:1] in (b"{", b"["):
         return "prometheus" if b'"status"' in head or b'"resultType"' in head else None
     if file.name.endswith((".json", ".json.gz")):
@@ -136,13 +121,20 @@ def _kind(file: Path) -> Kind | None:
     return None if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff") else "csv"
 
 
-def _gunzip_head(file: Path) -> bytes:
-    """The beginning of what was compressed; nothing where even that cannot be read."""
-    try:
-        with gzip.open(file, "rb") as stream:
-            return stream.read(_HEAD_BYTES)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return b""
+def is_gzip(file: Path) -> bool:
+    """By its first bytes."""
+    with file.open("rb") as stream:
+        return stream.read(2) == b"\x1f\x8b"
+
+
+def opened(file: Path) -> pa.NativeFile:
+    """What a file holds, unpacked where it is gzipped; reading from a damaged one raises an OSError."""
+    return pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None)
+
+
+def damaged(file: Path) -> BadInput:
+    """The error for a gzipped file that cannot be unpacked."""
+    return BadInput("the compressed file is cut off or damaged", remedy="Write or copy it again.", file=file)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from recommender.errors import BadInput
@@ -26,7 +27,9 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Origins,
     RawSamples,
+    Reader,
     ReadOptions,
+    schema,
 )
 from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, is_counter
 
@@ -46,8 +49,8 @@ _STALE_S = 300.0
 
 NAMED_AT_MOST = 5
 
-_Curve = tuple[FloatArray, FloatArray]
-"""Times in seconds, increasing, and values."""
+_NOTHING = pd.Series(dtype=np.float64, index=pd.Index([], dtype=np.float64))
+"""Curves are values by unix seconds, increasing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,67 +70,43 @@ class _Container:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswersReader:
-    """All saved answers of a source. They are read when opened; JSON does not come in batches."""
+def open_answers(files: Sequence[Path], options: ReadOptions) -> Reader:
+    """All saved answers of a source. They are read and joined at once; JSON does not come in batches.
 
-    file: Path
-    raw: RawSamples
-    foreign: Sequence[str]
-    """Names that `--map` may begin from: of metrics, files and labels."""
+    Raises
+    ------
+    BadInput
+        An answer that is none, or no series for cpu or memory among them.
+    """
+    containers: dict[str, _Container] = defaultdict(_Container)
+    metrics: set[str] = set()
+    foreign = {name for file in files for name in _names_of(file)}
+    for file in files:
+        answer = list(read_answer(file))
+        here = {series.metric for series in answer}
+        metrics |= here - {""}
+        foreign |= here.union(*(series.labels for series in answer)) - {""}
+        named = [(series, _labels(series, options)) for series in answer]
+        whole_pods = not any("container" in labels for _, labels in named)
+        for series, labels in named:
+            role = _role(series, len(here) == 1, options)
+            if role is None or not (whole_pods or labels.get("container") not in (None, "", "POD")):
+                continue
+            name = "/".join(labels[label] for label in NAME_COLUMNS if labels.get(label))
+            if not name:
+                remedy = "Sum by (namespace, pod, container), or name labels: `--map container=LABEL`."
+                raise series.refuse("no label says which container it is", remedy, None, "container")
+            containers[name].series[role].append(series)
+            containers[name].texts.update({label: labels[label] for label in LABEL_COLUMNS if label in labels})
+    _require(containers, files[0], metrics, options)
+    rows = _rows(containers)
 
-    @classmethod
-    def open(cls, files: Sequence[Path], options: ReadOptions) -> AnswersReader:
-        """Read and join the answers.
-
-        Raises
-        ------
-        BadInput
-            An answer that is none, or no series for cpu or memory among them.
-        """
-        containers: dict[str, _Container] = defaultdict(_Container)
-        metrics: set[str] = set()
-        foreign = {name for file in files for name in _names_of(file)}
-        for file in files:
-            answer = list(read_answer(file))
-            here = {series.metric for series in answer}
-            metrics |= here - {""}
-            foreign |= here.union(*(series.labels for series in answer)) - {""}
-            named = [(_name(series, options), series) for series in answer]
-            whole_pods = not any("container" in _labels(series, options) for series in answer)
-            for name, series in named:
-                role = _role(series, len(here) == 1, options)
-                is_container = whole_pods or _labels(series, options).get("container") not in (None, "", "POD")
-                if role is None or not is_container:
-                    continue
-                if not name:
-                    remedy = "Sum by (namespace, pod, container), or name labels: `--map container=LABEL`."
-                    raise series.refuse("no label says which container it is", remedy, None, "container")
-                containers[name].series[role].append(series)
-                texts = _labels(series, options)
-                containers[name].texts.update({label: texts[label] for label in LABEL_COLUMNS if label in texts})
-        _require(containers, files[0], metrics, options)
-        return cls(files[0], _rows(containers), sorted(foreign))
-
-    @property
-    def value_columns(self) -> tuple[str, ...]:
-        return tuple(self.raw.values)
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        return tuple(self.raw.labels)
-
-    @property
-    def estimated_bytes(self) -> int:
-        return self.raw.nbytes
-
-    def samples(self, origins: Origins, *, batched: bool) -> Iterator[RawSamples]:
+    def samples(origins: Origins, batched: bool) -> Iterator[RawSamples]:
         del batched
-        raw = self.raw
-        yield RawSamples(raw.container, raw.times_s, raw.values, raw.labels, origins.take(len(raw)))
+        yield replace(rows, rows=origins.take(len(rows)))
 
-    def raw_name(self, column: str) -> str:
-        return column
+    kinds = schema(rows.values, rows.labels)
+    return Reader(files[0], sorted(foreign), kinds, rows.as_table().nbytes, lambda column: column, samples)
 
 
 def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:
@@ -144,11 +123,6 @@ def _labels(series: AnswerSeries, options: ReadOptions) -> dict[str, str]:
     return found
 
 
-def _name(series: AnswerSeries, options: ReadOptions) -> str:
-    labels = _labels(series, options)
-    return "/".join(labels[name] for name in NAME_COLUMNS if labels.get(name))
-
-
 def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Role | None:
     """By `--map`, by metric name, by file name where the file holds one metric; None for what nobody asked for."""
     metric, file_name = series.metric, series.file.name
@@ -159,7 +133,8 @@ def _role(series: AnswerSeries, only_metric: bool, options: ReadOptions) -> _Rol
     if metric in options.features:
         return _Role(metric, 1.0, counter)
     if REQUESTS_METRIC in metric:
-        return _request(series)
+        column = _REQUEST_OF.get(series.labels.get("resource", ""))
+        return None if column is None else _Role(column)
     if CPU_METRIC in metric:
         return _Role(CPU_COLUMN, 1.0, counter)
     if MEMORY_METRIC in metric:
@@ -177,11 +152,6 @@ def _names_of(file: Path) -> tuple[str, str]:
     return file.name, file.name.split(".json")[0]
 
 
-def _request(series: AnswerSeries) -> _Role | None:
-    column = _REQUEST_OF.get(series.labels.get("resource", ""))
-    return None if column is None else _Role(column)
-
-
 def _require(containers: Mapping[str, _Container], file: Path, metrics: set[str], options: ReadOptions) -> None:
     present = {role.column for container in containers.values() for role in container.series}
     for column in (CPU_COLUMN, MEMORY_COLUMN, *options.features):
@@ -197,17 +167,10 @@ def _require(containers: Mapping[str, _Container], file: Path, metrics: set[str]
 
 def _rows(containers: Mapping[str, _Container]) -> RawSamples:
     """All containers below one another."""
-    columns = list(dict.fromkeys(role.column for container in containers.values() for role in container.series))
     names = list(containers)
-    times: list[FloatArray] = []
-    values: dict[str, list[FloatArray]] = {column: [] for column in columns}
-    for name in names:
-        times_s, joined = _joined(name, containers[name])
-        times.append(times_s)
-        for column in columns:
-            values[column].append(joined.get(column, np.full(len(times_s), np.nan)))
-    lengths = [len(part) for part in times]
-    codes = pa.array(np.repeat(np.arange(len(names), dtype=np.int32), lengths))
+    frames = [_joined(name, containers[name]) for name in names]
+    rows = pd.concat(frames)
+    codes = pa.array(np.repeat(np.arange(len(names), dtype=np.int32), [len(frame) for frame in frames]))
     labels = {}
     for label in LABEL_COLUMNS:
         texts = pa.array([containers[name].texts.get(label) for name in names], pa.string())
@@ -215,34 +178,34 @@ def _rows(containers: Mapping[str, _Container]) -> RawSamples:
             labels[label] = texts.take(codes).dictionary_encode()
     return RawSamples(
         pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())),
-        np.concatenate(times),
-        {column: np.concatenate(parts) for column, parts in values.items()},
+        rows.index.to_numpy(np.float64),
+        {str(column): rows[column].to_numpy(np.float64) for column in rows},
         labels,
-        np.arange(sum(lengths), dtype=np.int64),
+        np.arange(len(rows)),
     )
 
 
-def _joined(name: str, container: _Container) -> tuple[FloatArray, dict[str, FloatArray]]:
+def _joined(name: str, container: _Container) -> pd.DataFrame:
     """One container's columns on common moments: those of cpu, and of memory where cpu has none.
 
     Queries saved with other start times are a fraction of a step apart; they are moved to cpu's moments. Gaps at either
     end, such as the moment before the first rate, are left out.
     """
     curves = {role.column: _curve(name, role, series) for role, series in container.series.items()}
-    cpu_s = curves.get(CPU_COLUMN, (np.empty(0), np.empty(0)))[0]
-    aligned = {column: _aligned(curve, cpu_s) for column, curve in curves.items() if column not in REQUEST_COLUMNS}
-    known = [aligned[column] for column in (CPU_COLUMN, MEMORY_COLUMN) if column in aligned]
-    times_s = np.unique(np.concatenate([curve[0] for curve in known])) if known else np.empty(0)
-    columns = {column: _looked_up(curve, times_s, 0.0) for column, curve in aligned.items()}
-    columns |= {column: _looked_up(curves[column], times_s, _STALE_S) for column in REQUEST_COLUMNS if column in curves}
-    nothing = np.full(len(times_s), np.nan)
-    whole = ~np.isnan(columns.get(CPU_COLUMN, nothing)) & ~np.isnan(columns.get(MEMORY_COLUMN, nothing))
-    inside = np.flatnonzero(whole)
-    kept = slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else slice(0, 0)
-    return times_s[kept], {column: part[kept] for column, part in columns.items()}
+    declared = {column: curves.pop(column) for column in REQUEST_COLUMNS if column in curves}
+    if CPU_COLUMN in curves:
+        curves = {column: _aligned(curve, curves[CPU_COLUMN].index) for column, curve in curves.items()}
+    use = pd.DataFrame({column: curves.get(column, _NOTHING) for column in (CPU_COLUMN, MEMORY_COLUMN)})
+    inside = np.flatnonzero(use.notna().all(axis=1))
+    times_s = use.index[inside[0] : inside[-1] + 1] if len(inside) else use.index[:0]
+    columns = {column: curve.reindex(times_s) for column, curve in curves.items()}
+    columns |= {
+        column: curve.reindex(times_s, method="ffill", tolerance=_STALE_S) for column, curve in declared.items()
+    }
+    return pd.DataFrame(columns)
 
 
-def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> _Curve:
+def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
     """One curve out of all series of one role: parts of one series are put together, a restart's new series goes on.
 
     Raises
@@ -254,25 +217,20 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> _Curve:
     for one in series:
         by_labels[tuple(sorted(one.labels.items()))].append(one)
     parts = [(group[-1], _one_curve(role, group)) for group in by_labels.values()]
-    parts = [(one, curve) for one, curve in parts if len(curve[0])]
-    parts.sort(key=lambda part: float(part[1][0][0]))
-    times_s, values = np.empty(0), np.empty(0)
-    for one, (later_s, later) in parts:
-        common, at, at_later = np.intersect1d(times_s, later_s, assume_unique=True, return_indices=True)
-        differ = int(np.count_nonzero(values[at] != later[at_later]))
-        if differ > max(1.0, OVERLAP_OF_RESTARTS * min(len(times_s), len(later_s))):
+    parts = sorted((part for part in parts if len(part[1])), key=lambda part: float(part[1].index[0]))
+    whole = parts[0][1] if parts else _NOTHING
+    for one, later in parts[1:]:
+        common = later.index.intersection(whole.index)
+        differ = int((whole[common] != later[common]).sum())
+        if differ > max(1.0, OVERLAP_OF_RESTARTS * min(len(whole), len(later))):
             problem = f"{name} has several series side by side, different at {differ} of {len(common)} moments"
             remedy = "Sum them in the query: `sum by (namespace, pod, container) (...)`."
-            raise one.refuse(problem, remedy, int(at_later[0]) + 1, role.column)
-        kept = np.ones(len(times_s), dtype=bool)
-        kept[at] = False
-        order = np.argsort(np.concatenate([times_s[kept], later_s]), kind="stable")
-        values = np.concatenate([values[kept], later])[order]
-        times_s = np.concatenate([times_s[kept], later_s])[order]
-    return times_s, values * role.factor
+            raise one.refuse(problem, remedy, int(later.index.searchsorted(common[0])) + 1, role.column)
+        whole = later.combine_first(whole)
+    return whole * role.factor
 
 
-def _one_curve(role: _Role, group: Sequence[AnswerSeries]) -> _Curve:
+def _one_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
     """One series, from however many answers, sorted; a counter becomes its rate.
 
     Raises
@@ -295,16 +253,17 @@ def _one_curve(role: _Role, group: Sequence[AnswerSeries]) -> _Curve:
     values = given[first]
     here = ~np.isnan(values)
     if role.counter:
-        return rate(times_s[here], values[here])
+        times_s, values = rate(times_s[here], values[here])
+        return pd.Series(values, times_s)
     negative = values < 0
     if negative.any():
         row = int(np.argmax(negative))
         remedy = "Correct the query: use cannot be below zero."
         raise group[0].refuse(f"{values[row]:g} is negative", remedy, row + 1, role.column)
-    return times_s, values
+    return pd.Series(values, times_s)
 
 
-def rate(times_s: FloatArray, counts: FloatArray) -> _Curve:
+def rate(times_s: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """How fast a counter grew up to each sample; a counter that falls was reset to zero in between.
 
     Parameters
@@ -331,21 +290,11 @@ def rate(times_s: FloatArray, counts: FloatArray) -> _Curve:
     return times_s[1:], rates
 
 
-def _aligned(curve: _Curve, cpu_s: FloatArray) -> _Curve:
+def _aligned(curve: pd.Series, cpu_s: pd.Index) -> pd.Series:
     """The curve moved to cpu's moments where the two were asked for at others."""
-    times_s, values = curve
-    if len(cpu_s) < 2 or not len(times_s) or 2 * len(np.intersect1d(times_s, cpu_s)) >= min(len(times_s), len(cpu_s)):
+    common = len(curve.index.intersection(cpu_s))
+    if len(cpu_s) < 2 or not len(curve) or 2 * common >= min(len(curve), len(cpu_s)):
         return curve
     step_s = float(np.median(np.diff(cpu_s)))
-    moved_s, first = np.unique(cpu_s[0] + np.floor((times_s - cpu_s[0]) / step_s + 0.5) * step_s, return_index=True)
-    return moved_s, values[first]
-
-
-def _looked_up(curve: _Curve, times_s: FloatArray, tolerance_s: float) -> FloatArray:
-    """The curve's latest value at each moment, no older than the tolerance; NaN elsewhere."""
-    known_s, values = curve
-    if not len(known_s):
-        return np.full(len(times_s), np.nan)
-    at = np.searchsorted(known_s, times_s, side="right") - 1
-    fresh = (at >= 0) & (times_s - known_s[np.maximum(at, 0)] <= tolerance_s)
-    return np.where(fresh, values[np.maximum(at, 0)], np.nan)
+    moved = curve.set_axis(cpu_s[0] + np.floor((curve.index - cpu_s[0]) / step_s + 0.5) * step_s)
+    return moved[~moved.index.duplicated()]

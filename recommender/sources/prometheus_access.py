@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from requests import PreparedRequest
-from requests.auth import AuthBase, HTTPBasicAuth
+from requests.auth import HTTPBasicAuth
 
 from recommender.errors import Misuse
+
+Signing = Callable[[PreparedRequest], PreparedRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,14 @@ class Access:
             if file is not None and not file.is_file():
                 raise Misuse(f"--{option.replace('_', '-')} {file}: there is no such file. Check the path.")
 
-    def credentials(self) -> AuthBase | None:
-        """What signs each request; None where nothing was given."""
+    def credentials(self) -> Signing | None:
+        """What signs the next request; None where nothing was given."""
         if self.bearer_token_file is not None:
-            return _BearerToken(self.bearer_token_file)
+            token = _secret(self.bearer_token_file, "--bearer-token-file")
+            return lambda request: _with_token(request, token)
         if self.user is not None and self.password_file is not None:
-            return _Password(self.user, self.password_file)
+            # Bytes: requests would write text as Latin-1, which has no place for many letters.
+            return HTTPBasicAuth(self.user.encode(), _secret(self.password_file, "--password-file").encode())
         return None
 
     @property
@@ -86,25 +91,9 @@ class Access:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _BearerToken(AuthBase):
-    file: Path
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {_secret(self.file, '--bearer-token-file')}"
-        return request
-
-
-@dataclass(frozen=True, slots=True)
-class _Password(AuthBase):
-    user: str
-    file: Path
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        password = _secret(self.file, "--password-file")
-        # Bytes: requests would write text as Latin-1, which has no place for many letters.
-        signed: PreparedRequest = HTTPBasicAuth(self.user.encode(), password.encode())(request)
-        return signed
+def _with_token(request: PreparedRequest, token: str) -> PreparedRequest:
+    request.headers["Authorization"] = f"Bearer {token}"
+    return request
 
 
 def _secret(file: Path, option: str) -> str:

@@ -8,15 +8,20 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import numpy as np
+import orjson
 import requests
 from urllib3.exceptions import InsecureRequestWarning, MaxRetryError
 from urllib3.util import Retry
 
 from recommender.errors import Misuse
+from recommender.records import FloatArray, IntArray
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_faults import (
     TooMuch,
@@ -25,7 +30,6 @@ from recommender.sources.prometheus_faults import (
     fault_of_connection,
     fault_of_page,
 )
-from recommender.sources.prometheus_numbers import Answered, NoAnswer, joined, read_data, read_samples
 
 POINTS_PER_QUERY = 11_000
 """Prometheus answers no query_range with more points to a series."""
@@ -50,6 +54,37 @@ _CHUNK_BYTES = 1 << 18
 _ERROR_BYTES = 1 << 16
 _PATIENCE = 1.1
 """Prometheus is told to give up at the time limit; its message takes a moment longer to arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Samples of some series, below one another.
+
+    Attributes
+    ----------
+    labels
+        The labels of each series.
+    owner
+        int64 (n,), the series a sample belongs to: a position in `labels`. Not decreasing within one answer.
+    times_s, values
+        float64 (n,). Samples that are no finite numbers (NaN, a division by zero) are left out.
+    """
+
+    labels: tuple[Mapping[str, str], ...]
+    owner: IntArray
+    times_s: FloatArray
+    values: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def largest(self, by: Sequence[str]) -> dict[tuple[str, ...], float]:
+        """The largest value by what some labels say; a label that is not there says nothing."""
+        found: dict[tuple[str, ...], float] = {}
+        keys = [tuple(labels.get(name, "") for name in by) for labels in self.labels]
+        for owner, value in zip(self.owner.tolist(), self.values.tolist(), strict=True):
+            found[keys[owner]] = max(value, found.get(keys[owner], value))
+        return found
 
 
 class PrometheusClient:
@@ -175,11 +210,8 @@ class PrometheusClient:
                 self._sleep(max(retry.get_backoff_time(), min(fault.retry_after_s, LONGEST_WAIT_S)))
 
     def _once(self, path: str, question: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
-        body, is_page = self._fetch(path, question)
         try:
-            if is_page:
-                raise fault_of_page(self.url, self._access)
-            data, warned = read_data(body)
+            data, warned = read_data(self._fetch(path, question))
             for warning in warned:
                 if warning not in self._warned:
                     self._warned.add(warning)
@@ -191,8 +223,8 @@ class PrometheusClient:
                 again=True,
             ) from error
 
-    def _fetch(self, path: str, question: Mapping[str, str]) -> tuple[bytearray, bool]:
-        """The body of a good answer, and whether it is a web page."""
+    def _fetch(self, path: str, question: Mapping[str, str]) -> bytearray:
+        """The body of a good answer."""
         began_s = self._clock()
         try:
             with warnings.catch_warnings():
@@ -202,11 +234,13 @@ class PrometheusClient:
             with answer:
                 good = answer.status_code == requests.codes.ok
                 body = self._body(answer, began_s, ANSWER_BYTES if good else _ERROR_BYTES, cut=not good)
-                if not good:
-                    raise fault_of_answer(self.url, self._access, answer.status_code, answer.headers, bytes(body))
-                return body, body.lstrip()[:1] == b"<"
         except (requests.exceptions.RequestException, OSError) as error:
             raise fault_of_connection(self.url, error, self._timeout_s) from error
+        if not good:
+            raise fault_of_answer(self.url, self._access, answer.status_code, answer.headers, bytes(body))
+        if body.lstrip()[:1] == b"<":
+            raise fault_of_page(self.url, self._access)
+        return body
 
     def _send(self, path: str, question: Mapping[str, str]) -> requests.Response:
         short = sum(map(len, question.values())) < _URL_LETTERS
@@ -261,3 +295,72 @@ def _checked(url: str) -> str:
 
 def _moment(at_s: float) -> str:
     return f"{at_s:.3f}".rstrip("0").rstrip(".")
+
+
+class NoAnswer(Exception):
+    """What came is not what the API answers with; the text says in what."""
+
+
+def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
+    """The data of an answer, and the warnings that came with it.
+
+    Raises
+    ------
+    NoAnswer
+        No whole JSON, or none of Prometheus.
+    """
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise NoAnswer(f"no whole JSON: {error.msg}") from error
+    if not isinstance(answer, dict) or answer.get("status") != "success" or "data" not in answer:
+        raise NoAnswer("JSON, but not of Prometheus")
+    return answer["data"], [str(warning) for warning in answer.get("warnings") or ()]
+
+
+def read_samples(data: Any) -> Answered:
+    """A vector or a matrix as arrays; histograms in it are passed over.
+
+    Raises
+    ------
+    NoAnswer
+        Neither of the two, or a sample that is no pair of time and number.
+    """
+    labels: list[Mapping[str, str]] = []
+    counts: list[int] = []
+    times_s, values = array("d"), array("d")
+    try:
+        kind, result = data["resultType"], data["result"]
+        if kind not in ("vector", "matrix"):
+            raise NoAnswer(f"a {kind}, where series were asked for")
+        for number, entry in enumerate(result):
+            pairs = [entry["value"]] if "value" in entry else entry.get("values", ())
+            if pairs:
+                labels.append(entry["metric"])
+                counts.append(len(pairs))
+                for at_s, text in pairs:
+                    times_s.append(at_s)
+                    values.append(float(text))
+            result[number] = None  # the numbers as text take ten times the memory of the arrays
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        raise NoAnswer("a sample is no pair of time and number") from error
+    owner = np.repeat(np.arange(len(labels)), np.array(counts, np.int64))
+    finite = np.isfinite(values)
+    return Answered(tuple(labels), owner[finite], np.array(times_s)[finite], np.array(values)[finite])
+
+
+def joined(parts: Iterable[Answered]) -> Answered:
+    """Several answers to one question as one; what has the same labels is one series."""
+    number_of: dict[frozenset[tuple[str, str]], int] = {}
+    labels: list[Mapping[str, str]] = []
+    owners, times, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
+    for part in parts:
+        renumbered = np.empty(len(part.labels), np.int64)
+        for at, one in enumerate(part.labels):
+            renumbered[at] = number_of.setdefault(frozenset(one.items()), len(labels))
+            if renumbered[at] == len(labels):
+                labels.append(one)
+        owners.append(renumbered[part.owner])
+        times.append(part.times_s)
+        values.append(part.values)
+    return Answered(tuple(labels), np.concatenate(owners), np.concatenate(times), np.concatenate(values))

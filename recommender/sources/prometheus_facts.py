@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from recommender.records import OOM_EXIT_CODE, RESOURCES, FloatArray
 from recommender.sources.base import FACT_COLUMNS, LIMIT_COLUMNS, NODE_COLUMNS
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_blocks import ContainerName
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
 from recommender.sources.prometheus_queries import UsageSettings, duration, named_in
+from recommender.sources.prometheus_usage import ContainerName
 from recommender.units import parse_size
 
 ClassOf = Callable[[Sequence[Owner]], str]
@@ -71,64 +71,32 @@ class Facts:
 
 def told_facts(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> Facts:
     """What is told about the time between two moments, by eight instant queries and three of the index."""
-    asks = _Asks(client, settings, end_s + TOLD_WITHIN_S, end_s - start_s + TOLD_WITHIN_S)
-    columns: dict[str, dict[Key, float]] = {name: asks.by_pod(metric) for name, metric in _BY_POD.items()}
-    columns["exit_code"] = asks.exit_codes()
-    columns["oom_killed_at"] = asks.kills()
-    columns["input_size"] = asks.input_sizes()
-    columns["devices"] = asks.devices()
-    for names, amounts in ((LIMIT_COLUMNS, asks.limits()), (NODE_COLUMNS, asks.allocatable())):
+    labels = settings.request_labels
+    key, pod = labels.key, labels.key[:2]
+    back = duration(end_s - start_s + TOLD_WITHIN_S)
+
+    def last(metric: str, *matchers: str) -> str:
+        return f"last_over_time({metric}{{{', '.join(matchers)}}}[{back}])"
+
+    def of_pods(metric: str, *matchers: str) -> str:
+        return last(metric, *matchers, *named_in(settings, labels))
+
+    def largest(query: str, by: Key) -> dict[Key, float]:
+        return client.instant(f"max by ({', '.join(by)}) ({query})", end_s + TOLD_WITHIN_S).largest(by)
+
+    columns = {name: largest(of_pods(metric), pod) for name, metric in _BY_POD.items()}
+    ended = largest(f"{of_pods(_ENDED)} == 1", (*key, "reason"))
+    columns["exit_code"] = {told[:-1]: _EXIT_CODES.get(told[-1], _EXIT_CODE_ELSE) for told in ended}
+    killed = of_pods(_KILLED, 'reason="OOMKilled"')
+    columns["oom_killed_at"] = largest(f"{of_pods(_KILLED_AT)} and on ({', '.join(key)}) ({killed} == 1)", key)
+    sizes = largest(of_pods(_ANNOTATIONS, f'{_INPUT_SIZE}!=""'), (*pod, _INPUT_SIZE))
+    columns["input_size"] = {told[:-1]: parse_size(told[-1]) for told in sizes}
+    columns["devices"] = largest(of_pods(_REQUESTS, _DEVICES), key)
+    on_nodes = [matcher for matcher in (_AMOUNTS, settings.selector.strip(" ,")) if matcher]
+    for names, amounts in (
+        (LIMIT_COLUMNS, largest(of_pods(_LIMITS, _AMOUNTS), (*key, "resource"))),
+        (NODE_COLUMNS, largest(last(_ALLOCATABLE, *on_nodes), (labels.node, "resource"))),
+    ):
         for name, resource in zip(names, RESOURCES, strict=True):
-            columns[name] = {key[:-1]: value for key, value in amounts.items() if key[-1] == resource}
+            columns[name] = {told[:-1]: value for told, value in amounts.items() if told[-1] == resource}
     return Facts(columns, past_owners(client, settings, start_s, end_s))
-
-
-@dataclass(frozen=True, slots=True)
-class _Asks:
-    """Queries that look back from a moment."""
-
-    client: PrometheusClient
-    settings: UsageSettings
-    at_s: float
-    back_s: float
-
-    def by_pod(self, metric: str) -> dict[Key, float]:
-        return self._largest(self._last(metric), self._key[:2])
-
-    def input_sizes(self) -> dict[Key, float]:
-        told = self._largest(self._last(_ANNOTATIONS, f'{_INPUT_SIZE}!=""'), (*self._key[:2], _INPUT_SIZE))
-        return {key[:-1]: parse_size(key[-1]) for key in told}
-
-    def devices(self) -> dict[Key, float]:
-        return self._largest(self._last(_REQUESTS, _DEVICES), self._key)
-
-    def limits(self) -> dict[Key, float]:
-        return self._largest(self._last(_LIMITS, _AMOUNTS), (*self._key, "resource"))
-
-    def allocatable(self) -> dict[Key, float]:
-        matchers = [_AMOUNTS, *([selector] if (selector := self.settings.selector.strip(" ,")) else [])]
-        series = f"{_ALLOCATABLE}{{{', '.join(matchers)}}}"
-        node = self.settings.request_labels.node
-        return self._largest(f"last_over_time({series}[{duration(self.back_s)}])", (node, "resource"))
-
-    def exit_codes(self) -> dict[Key, float]:
-        told = self._largest(f"{self._last(_ENDED)} == 1", (*self._key, "reason"))
-        return {key[:-1]: _EXIT_CODES.get(key[-1], _EXIT_CODE_ELSE) for key in told}
-
-    def kills(self) -> dict[Key, float]:
-        on = ", ".join(self._key)
-        killed = self._last(_KILLED, 'reason="OOMKilled"')
-        return self._largest(f"{self._last(_KILLED_AT)} and on ({on}) ({killed} == 1)", self._key)
-
-    @property
-    def _key(self) -> Key:
-        return self.settings.request_labels.key
-
-    def _last(self, metric: str, *more: str) -> str:
-        matchers = ", ".join((*more, *named_in(self.settings, self.settings.request_labels)))
-        return f"last_over_time({metric}{{{matchers}}}[{duration(self.back_s)}])"
-
-    def _largest(self, query: str, by: Key) -> dict[Key, float]:
-        answered = self.client.instant(f"max by ({', '.join(by)}) ({query})", self.at_s)
-        values: Iterator[tuple[int, float]] = zip(answered.owner.tolist(), answered.values.tolist(), strict=True)
-        return {tuple(answered.labels[owner].get(name, "") for name in by): value for owner, value in values}

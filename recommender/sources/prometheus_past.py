@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_queries import (
     UNKNOWN_SCRAPE_INTERVAL_S,
     UsageQueries,
@@ -17,7 +16,7 @@ from recommender.sources.prometheus_queries import (
     named_in,
     selected,
 )
-from recommender.sources.prometheus_usage import UsageQuery
+from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +58,6 @@ class PastQueries(UsageQueries):
     def _peak(self, batch: str = "") -> str:
         series = selected(self.settings.memory_metric, self.settings, batch)
         return f"max_over_time({series}[{duration(self.staleness_s)}])"
-
-
-def past_blocks(
-    client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float, stretch_s: float
-) -> Iterator[UsageBlock]:
-    """Mean cores and most bytes of each container in each stretch of time, oldest first, in blocks of bounded size.
-
-    Parameters
-    ----------
-    start_s, end_s
-        Unix seconds, whole stretches apart; stretches end at start_s, start_s + stretch_s, ... end_s.
-    """
-    interval_s = UsageQuery(client, settings).scrape_interval_s(start_s, end_s) or UNKNOWN_SCRAPE_INTERVAL_S
-    queries = PastQueries(settings, stretch_s, stretch_s, interval_s)
-    yield from UsageQuery(client, settings, queries).blocks(start_s, end_s, stretch_s, with_requests=False)
 
 
 _NAMED_AT_MOST = 500
@@ -172,9 +156,19 @@ class PrometheusPast:
     def stretches(
         self, namespaces: Collection[str], start_s: float, end_s: float, stretch_s: float
     ) -> Iterator[UsageBlock]:
-        """Mean cores and most bytes in each stretch of time, see `past_blocks`."""
-        if (settings := within(self._settings, namespaces)) is not None:
-            yield from past_blocks(self._client, settings, start_s, end_s, stretch_s)
+        """Mean cores and most bytes of each container in each stretch of time, oldest first.
+
+        Parameters
+        ----------
+        start_s, end_s
+            Unix seconds, whole stretches apart; stretches end at start_s, start_s + stretch_s, ... end_s.
+        """
+        if (settings := within(self._settings, namespaces)) is None:
+            return
+        interval_s = UsageQuery(self._client, settings).scrape_interval_s(start_s, end_s) or UNKNOWN_SCRAPE_INTERVAL_S
+        queries = PastQueries(settings, stretch_s, stretch_s, interval_s)
+        usage = UsageQuery(self._client, settings, queries)
+        yield from usage.blocks(start_s, end_s, stretch_s, with_requests=False)
 
     def samples(self, namespaces: Collection[str], start_s: float, end_s: float, step_s: float) -> Iterator[UsageBlock]:
         """Use at each moment, as a round would have read it then."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from recommender.errors import Misuse, PhasewiseError
 from recommender.readings import METRICS, PodName, Reading, Told
-from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_numbers import Answered
+from recommender.sources.prometheus_api import Answered, PrometheusClient
 from recommender.sources.prometheus_queries import Labels
 
 PAUSE_S = 60.0

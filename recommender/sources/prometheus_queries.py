@@ -201,8 +201,6 @@ def batches(containers: Mapping[str, float], most: int, settings: UsageSettings)
 
     The last part takes every namespace that is in no other, so that one which has just begun is not missed.
     """
-    if sum(containers.values()) <= most or len(containers) < 2:
-        return [""]
     parts: list[list[str]] = [[]]
     held = 0.0
     for namespace, count in sorted(containers.items()):
@@ -211,10 +209,10 @@ def batches(containers: Mapping[str, float], most: int, settings: UsageSettings)
             held = 0.0
         parts[-1].append(namespace)
         held += count
-    named = [one for part in parts[:-1] for one in part]
-    label = settings.labels.namespace
-    if not named:
+    if len(parts) == 1:
         return [""]
+    label = settings.labels.namespace
+    named = [namespace for part in parts[:-1] for namespace in part]
     return [*(_matcher(label, part) for part in parts[:-1]), _matcher(label, named, negated=True)]
 
 

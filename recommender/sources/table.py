@@ -6,14 +6,13 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from recommender.errors import BadInput
 from recommender.records import BoolArray, FloatArray, IntArray, RunFacts
-from recommender.series import ContainerSamples, interval_counts
+from recommender.series import ContainerSamples
 from recommender.sources.base import (
     CPU_COLUMN,
     LIMIT_COLUMNS,
@@ -23,11 +22,7 @@ from recommender.sources.base import (
     RUN_COLUMNS,
     Origins,
     RawSamples,
-    concatenate_dictionaries,
 )
-
-FEW_SAMPLES = 64
-"""With fewer samples per container than this, sorting all rows at once is quicker than container by container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +87,24 @@ class SampleTable:
         limits, allocatable = ((most(cpu), most(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
-    def intervals(self) -> list[tuple[IntArray, IntArray]]:
-        """Interval counts in one part, as `median_interval_s` takes them."""
-        return [interval_counts(self.times_s, self.starts)]
-
-    def extents(self) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
-        """First and last moment of every container in seconds, its samples, and the median interval between them (0.0
-        of one sample alone)."""
+    def extents(self) -> FloatArray:
+        """float64 (c, 4): first and last moment of every container in seconds, its samples, and the median interval
+        between them (0.0 of one sample alone)."""
         first, after = self.starts[:-1], self.starts[1:]
         apart_s = np.diff(self.times_s)
         medians_s = [
             np.median(apart_s[begin : end - 1]) if end - begin > 1 else 0.0
             for begin, end in zip(first.tolist(), after.tolist(), strict=True)
         ]
-        return self.times_s[first], self.times_s[after - 1], after - first, np.array(medians_s)
+        return np.column_stack([self.times_s[first], self.times_s[after - 1], after - first, medians_s])
 
-    def close(self) -> None:
-        """Nothing is held but memory."""
-
-    def digests(self) -> list[tuple[str, bytes]]:
-        """Container name and SHA-256 over its samples, whatever order and files they came from."""
-        columns = [self.times_s, *(self.values[name] for name in sorted(self.values))]
-        heading = "\0".join(sorted(self.values)).encode()
-        found = []
-        for at, name in enumerate(self.names):
-            digest = hashlib.sha256(heading + b"\0\0" + name.encode())
-            for column in columns:
-                digest.update(np.ascontiguousarray(column[self.starts[at] : self.starts[at + 1]]).data)
-            found.append((name, digest.digest()))
-        return found
+    def digest(self, at: int) -> bytes:
+        """SHA-256 over the samples of container number `at`, whatever order and files they came from."""
+        names = sorted(self.values)
+        digest = hashlib.sha256("\0".join([*names, "", self.names[at]]).encode())
+        for column in (self.times_s, *(self.values[name] for name in names)):
+            digest.update(np.ascontiguousarray(column[self.starts[at] : self.starts[at + 1]]).data)
+        return digest.digest()
 
 
 def build(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
@@ -131,15 +115,15 @@ def build(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
     BadInput
         Two rows give one container two different values for one moment.
     """
-    raw = _joined(parts)
+    raw = parts[0] if len(parts) == 1 else RawSamples.of([part.as_table() for part in parts])
     names, codes = _ranked(raw.container)
+    labels, relabelled = _labels(raw, names, codes)
     order = _order(codes, raw.times_s)
     times_s, rows = raw.times_s, raw.rows
     values = dict(raw.values)
     if order is not None:
         codes, times_s, rows = codes[order], times_s[order], rows[order]
         values = {name: column[order] for name, column in values.items()}
-    labels, relabelled = _labels(raw, names, codes, order)
     same = (np.diff(codes) == 0) & (np.diff(times_s) == 0)
     duplicates = int(np.count_nonzero(same))
     if duplicates:
@@ -149,29 +133,6 @@ def build(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
     _empty_together(values)
     starts = np.searchsorted(codes, np.arange(len(names) + 1)).astype(np.int64)
     return SampleTable(names, starts, times_s, values, labels, duplicates, relabelled)
-
-
-def _joined(parts: Sequence[RawSamples]) -> RawSamples:
-    """All parts as one; a column that some of them lack is empty there."""
-    if len(parts) == 1:
-        return parts[0]
-    columns = list(dict.fromkeys(name for part in parts for name in part.values))
-    labels = list(dict.fromkeys(name for part in parts for name in part.labels))
-
-    def column(part: RawSamples, name: str) -> FloatArray:
-        return part.values[name] if name in part.values else np.full(len(part), np.nan)
-
-    def label(part: RawSamples, name: str) -> pa.DictionaryArray:
-        empty = pa.DictionaryArray.from_arrays(pa.nulls(len(part), pa.int32()), pa.array([], pa.string()))
-        return part.labels.get(name, empty)
-
-    return RawSamples(
-        concatenate_dictionaries([part.container for part in parts]),
-        np.concatenate([part.times_s for part in parts]),
-        {name: np.concatenate([column(part, name) for part in parts]) for name in columns},
-        {name: concatenate_dictionaries([label(part, name) for part in parts]) for name in labels},
-        np.concatenate([part.rows for part in parts]),
-    )
 
 
 def _ranked(container: pa.DictionaryArray) -> tuple[tuple[str, ...], IntArray]:
@@ -190,40 +151,25 @@ def _order(codes: IntArray, times_s: FloatArray) -> IntArray | None:
     step = np.diff(codes)
     if not ((step < 0) | ((step == 0) & (np.diff(times_s) < 0))).any():
         return None
-    n_containers = int(codes.max()) + 1
-    if n_containers * FEW_SAMPLES > len(codes):
-        return np.lexsort((times_s, codes)).astype(np.int64)
-    # Two bytes are sorted by radix; the times of one container fit into the cache.
-    order = np.argsort(codes.astype(np.uint16) if n_containers <= 1 << 16 else codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(n_containers + 1))
-    for begin, end in pairwise(starts.tolist()):
-        rows = order[begin:end]
-        order[begin:end] = rows[np.argsort(times_s[rows], kind="stable")]
-    return order.astype(np.int64, copy=False)
+    few = int(codes.max()) < 1 << 16
+    return np.lexsort((times_s, codes.astype(np.uint16) if few else codes))  # two bytes are sorted by radix
 
 
 def _labels(
-    raw: RawSamples, names: tuple[str, ...], codes: IntArray, order: IntArray | None
+    raw: RawSamples, names: tuple[str, ...], codes: IntArray
 ) -> tuple[dict[str, tuple[str | None, ...]], tuple[tuple[str, str], ...]]:
     """The commonest label of each container, and where there was more than one."""
     found: dict[str, tuple[str | None, ...]] = {}
-    relabelled: list[tuple[str, str]] = []
+    relabelled: dict[tuple[str, str], None] = {}
     for label, column in raw.labels.items():
-        texts = column.dictionary.to_pylist()
-        width = len(texts) + 1
-        at = column.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-        pairs, counts = np.unique(codes * width + (at if order is None else at[order]), return_counts=True)
-        best: dict[int, tuple[int, str]] = {}
-        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-            container, text = divmod(pair, width)
-            if text == len(texts) or texts[text] == "":
-                continue
-            if container in best:
-                relabelled.append((label, names[container]))
-            if container not in best or (-count, texts[text]) < (-best[container][0], best[container][1]):
-                best[container] = (count, texts[text])
-        found[label] = tuple(best[at][1] if at in best else None for at in range(len(names)))
-    return found, tuple(dict.fromkeys(relabelled))
+        counted = pa.table({"container": codes, "text": column}).group_by(["container", "text"])
+        told = [row for row in counted.aggregate([([], "count_all")]).to_pylist() if row["text"]]
+        best: dict[int, str] = {}
+        for row in sorted(told, key=lambda row: (row["container"], -row["count_all"], row["text"])):
+            if best.setdefault(row["container"], row["text"]) != row["text"]:
+                relabelled[label, names[row["container"]]] = None
+        found[label] = tuple(best.get(at) for at in range(len(names)))
+    return found, tuple(relabelled)
 
 
 def _merged(
@@ -249,14 +195,12 @@ def _conflict(name: str, column: FloatArray, group: int, first: IntArray, rows: 
     (row_a, value_a) = given[0]
     (row_b, value_b) = next(pair for pair in given if pair[1] != value_a)
     file_a, number_a = origins.place(row_a)
-    file_b, number_b = origins.place(row_b)
-    other = f"row {number_a}" if file_a == file_b else f"{file_a}, row {number_a}"
-    return BadInput(
+    other = f"row {number_a}" if file_a == origins.place(row_b)[0] else f"{file_a}, row {number_a}"
+    return origins.refusal(
+        row_b,
+        name,
         f"two different values for one moment: {value_b:g} here, {value_a:g} in {other}",
-        remedy="Keep one of the two rows; where they are different containers, give these different names.",
-        file=file_b,
-        row=number_b,
-        column=name,
+        "Keep one of the two rows; where they are different containers, give these different names.",
     )
 
 

@@ -21,9 +21,9 @@ from recommender.live.past.histories import Histories, PodOwners
 from recommender.live.view.view import Place
 from recommender.policies.histogram import HistogramSession
 from recommender.records import FloatArray, Sample
-from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_faults import QueryRefused
 from recommender.sources.prometheus_past import Owners, PrometheusPast
+from recommender.sources.prometheus_usage import UsageBlock
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
 from recommender.records import Block, FloatArray
-from recommender.sources.prometheus_blocks import UsageBlock
 from recommender.sources.prometheus_past import Owner, Owners
+from recommender.sources.prometheus_usage import UsageBlock
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from recommender.live.past.before_start import WITHIN_S, PriorHistory, Told, _re
 from recommender.live.view.view import Place, SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block, Sample
-from recommender.sources.prometheus_blocks import ContainerName, UsageBlock
 from recommender.sources.prometheus_faults import QueryRefused, Unavailable
 from recommender.sources.prometheus_past import Owner, Owners
+from recommender.sources.prometheus_usage import ContainerName, UsageBlock
 
 HOUR_S, DAY_S, GIB = 3600.0, 86400.0, 2.0**30
 NOW_S = 1_000_000 * 60.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from recommender.records import UsageSeries
 from recommender.series import ContainerSamples, to_series
-from recommender.sources.prometheus_blocks import UsageBlock
+from recommender.sources.prometheus_usage import UsageBlock
 
 
 def series_of(blocks: Sequence[UsageBlock], step_s: float) -> Iterator[UsageSeries]:

@@ -170,6 +170,10 @@ REFUSED: dict[str, tuple[Any, int | None, str | None, str, str]] = {
     "a result without values": (
         lambda file: save(file, [{"metric": A}]), None, "values", "result 1 lacks metric or values", "query_range"
     ),
+    "labels that are no object": (
+        lambda file: save(file, [{"metric": ["cpu"], "values": []}]),
+        None, "values", "result 1 lacks metric", "query_range",
+    ),
     "a file cut off": (
         lambda file: file.write_bytes(save(file, [series(A, [1] * 9)]).read_bytes()[:-30]),
         1, None, "not whole JSON", "truncated",

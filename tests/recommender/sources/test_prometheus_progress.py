@@ -10,9 +10,8 @@ import pytest
 
 from recommender.errors import Misuse
 from recommender.readings import Reading
-from recommender.sources.prometheus_api import PrometheusClient
+from recommender.sources.prometheus_api import Answered, PrometheusClient
 from recommender.sources.prometheus_faults import Unavailable
-from recommender.sources.prometheus_numbers import Answered
 from recommender.sources.prometheus_progress import ProgressQuery, PrometheusProgress
 from recommender.sources.prometheus_queries import Labels
 

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from local_cluster.played_http import Asked, Reply, played
 from recommender.errors import Misuse
 from recommender.sources import prometheus_usage
-from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_blocks import ContainerName, block_of
-from recommender.sources.prometheus_numbers import Answered
+from recommender.sources.prometheus_api import Answered, PrometheusClient
 from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of
-from recommender.sources.prometheus_usage import UsageQuery
+from recommender.sources.prometheus_usage import ContainerName, UsageQuery, block_of
 from tests.fakes.prometheus import START_S, SmallCluster, cores, held_bytes, matrix, vector
 from tests.recommender.sources.as_series import series_of
 
