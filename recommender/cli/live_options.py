@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from recommender.cli.common import DURATION, Parsed
-from recommender.cli.grouped import GroupedOption
+from recommender.cli.grouped import grouped
 from recommender.cluster.errors import BadQuantity
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.engine.kills import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
@@ -41,18 +39,6 @@ def _parse_amount(text: str) -> float:
 
 
 QUANTITY = Parsed("quantity", _parse_amount)
-
-Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def grouped(group: str) -> Callable[..., Decorate]:
-    """`click.option` under a heading."""
-
-    def option(*names: str, **more: Any) -> Decorate:
-        return click.option(*names, cls=GroupedOption, group=group, **more)
-
-    return option
-
 
 _rail, _band, _limit, _times = (grouped(group) for group in (RAILS, BAND, LIMITS, OPERATION))
 _RAIL, _BAND, _LIMIT, _TIMING = RailOptions(), BandOptions(), SharedLimits(), Timing()
@@ -203,29 +189,6 @@ TIMING_OPTIONS = (
         help="How often checkpoints of what is gone are cleared away.",
     ),
 )
-
-
-def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., object]) -> Decorate:
-    """Hand a command one object, made of the values of several options, under a name."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        names: dict[str, str] = {}
-
-        @functools.wraps(command)
-        def called(**given: Any) -> Any:
-            own = {short: given.pop(option) for option, short in names.items()}
-            return command(**{name: make(**own)}, **given)
-
-        before = len(getattr(called, "__click_params__", ()))
-        decorated: Callable[..., Any] = called
-        for add in reversed(options):
-            decorated = add(decorated)
-        for option in decorated.__click_params__[before:]:  # type: ignore[attr-defined]
-            short, option.name = option.name, f"{name}.{option.name}"  # two objects may each have an interval
-            names[option.name] = short
-        return decorated
-
-    return decorate
 
 
 def make_rails(target_violation: float, **given: Any) -> RailOptions:

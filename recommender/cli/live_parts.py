@@ -6,13 +6,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from http.server import ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
 
-from recommender.cli.live_rounds import Rounds, Whose
+from recommender.cli.live_rounds import Rounds
 from recommender.cli.replicas import give_back
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
@@ -46,40 +45,36 @@ CHECKPOINTS_SHARE = 0.2
 which is how often one is written in the long run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
-    """Makes the recommender's state, each time this process begins to lead."""
-
-    view: ClusterView
-    models: ModelWatch
-    rounds: Rounds
-    options: Options
-    limits: SharedLimits
-    progress: Progress
-    prior: PriorHistory | None
-    qps: float
-    recorder: Recorder | None = None
-
-    def __call__(self) -> Recommender:
-        if self.prior is not None:
-            self.prior.load(self.view)
-        rounds, model = self.rounds, self.models.in_use.model
-        return Recommender(
-            self.view,
-            partial(Fleet, model, rounds.step_s, rounds.cycle_samples),
-            self.options,
-            self.limits,
-            clock=time.time,
-            stopwatch=time.monotonic,
-            lead_time=LeadTime(rounds.lead_time_s, rounds.step_s),
-            class_ttl_s=rounds.class_ttl_s,
-            progress=self.progress,
-            writers=rounds.workers,
-            profiles_a_round=max(FEW, PROFILES_SHARE * self.qps * rounds.interval_s),
-            resizes_waiting=rounds.resizes_waiting,
-            observes_only=rounds.observe_only,
-            recorder=self.recorder,
-        )
+def make_recommender(
+    view: ClusterView,
+    models: ModelWatch,
+    rounds: Rounds,
+    options: Options,
+    limits: SharedLimits,
+    progress: Progress,
+    prior: PriorHistory | None,
+    qps: float,
+    recorder: Recorder | None,
+) -> Recommender:
+    """The recommender's state, made anew each time this process begins to lead."""
+    if prior is not None:
+        prior.load(view)
+    return Recommender(
+        view,
+        partial(Fleet, models.in_use.model, rounds.step_s, rounds.cycle_samples),
+        options,
+        limits,
+        clock=time.time,
+        stopwatch=time.monotonic,
+        lead_time=LeadTime(rounds.lead_time_s, rounds.step_s),
+        class_ttl_s=rounds.class_ttl_s,
+        progress=progress,
+        writers=rounds.workers,
+        profiles_a_round=max(FEW, PROFILES_SHARE * qps * rounds.interval_s),
+        resizes_waiting=rounds.resizes_waiting,
+        observes_only=rounds.observe_only,
+        recorder=recorder,
+    )
 
 
 def checked(models: ModelWatch, rounds: Rounds) -> str:
@@ -90,11 +85,11 @@ def checked(models: ModelWatch, rounds: Rounds) -> str:
 
 
 def keeper_of(
-    server: Api, view: ClusterView, scope: Scope, whose: Whose, registry: CollectorRegistry, leads: Callable[[], bool]
+    server: Api, view: ClusterView, scope: Scope, registry: CollectorRegistry, leads: Callable[[], bool]
 ) -> AutoKeeper:
     """What makes VPAs for labelled workloads."""
     apart = server.apart(TokenBucket(AUTO_QPS, AUTO_BURST))
-    return AutoKeeper(apart, AutoView(server, view, scope), whose.name, registry, leads)
+    return AutoKeeper(apart, AutoView(server, view, scope), scope.recommender, registry, leads)
 
 
 def run_until_told(

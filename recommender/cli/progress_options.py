@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from recommender.cli.common import DURATION
-from recommender.cli.live_options import grouped
+from recommender.cli.grouped import grouped
 from recommender.cli.prometheus import labels_of
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
@@ -111,25 +111,14 @@ class ProgressSettings:
 
 
 def make_progress(
-    interval_s: float,
-    alpha: float,
-    normalise: Any,
-    query: str | None,
-    metric: str,
-    labels: tuple[str, ...],
-    logs: bool,
-    pattern: str | None,
-    token_file: Path | None,
-) -> ProgressSettings:
+    query: str | None, metric: str, labels: tuple[str, ...], pattern: str | None, logs: bool, token_file: Path | None,
+    **growth: Any,
+) -> ProgressSettings:  # fmt: skip
     if pattern is not None and (problem := search([Search(pattern, [""])])[0].problem):
         raise Misuse(f"--progress-log-pattern: {problem}. Write a regular expression such as 'loss=(?P<loss>\\S+)'.")
-    return ProgressSettings(
-        GrowthOptions(interval_s, alpha, normalise),
-        None if query is None else ProgressQuery(query, metric, labels_of("--progress-label", labels, *_OURS)),
-        logs,
-        pattern,
-        token_file,
-    )
+    labelled = labels_of("--progress-label", labels, *_OURS)
+    asked = None if query is None else ProgressQuery(query, metric, labelled)
+    return ProgressSettings(GrowthOptions(**growth), asked, logs, pattern, token_file)
 
 
 def sources_of(

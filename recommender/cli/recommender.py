@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 
 import click
 from prometheus_client import CollectorRegistry
 
 from recommender import model as models
-from recommender.cli.grouped import config_option
+from recommender.cli.grouped import config_option, grouped, settings_of
 from recommender.cli.live_options import (
     BAND_OPTIONS,
     LIMIT_OPTIONS,
     OPERATION,
     RAIL_OPTIONS,
     TIMING_OPTIONS,
-    grouped,
     make_limits,
     make_rails,
-    settings_of,
 )
-from recommender.cli.live_parts import CHECKPOINTS_SHARE, Making, checked, keeper_of, run_until_told
+from recommender.cli.live_parts import CHECKPOINTS_SHARE, checked, keeper_of, make_recommender, run_until_told
 from recommender.cli.live_rounds import (
+    AUTO_OPTION,
     PROMETHEUS_OPTIONS,
     RECORD_OPTIONS,
     ROUND_OPTIONS,
@@ -31,13 +32,12 @@ from recommender.cli.live_rounds import (
     Reached,
     Recording,
     Rounds,
-    Whose,
     make_rounds,
-    make_whose,
+    make_scope,
 )
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
 from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, sources_of
-from recommender.cli.prometheus import access_options, usage_options
+from recommender.cli.prometheus import ACCESS_OPTIONS, USAGE_OPTIONS, make_access, make_usage
 from recommender.cli.replicas import LEASE_OPTIONS, Replicas, make_replicas
 from recommender.cli.upstream_flags import UpstreamCommand
 from recommender.cluster.lease import LeaderElection
@@ -67,7 +67,8 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
     others="Prometheus (with --prometheus)",
     context_settings={"show_default": True},
 )
-@settings_of("whose", WHOSE_OPTIONS, make_whose)
+@settings_of("whose", WHOSE_OPTIONS, make_scope)
+@AUTO_OPTION
 @settings_of("rounds", ROUND_OPTIONS, make_rounds)
 @settings_of("rails", RAIL_OPTIONS, make_rails)
 @settings_of("band", BAND_OPTIONS, BandOptions)
@@ -82,8 +83,8 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 )
 @settings_of("reached", SERVER_OPTIONS, Reached)
 @settings_of("asked", PROMETHEUS_OPTIONS, Asked)
-@usage_options
-@access_options
+@settings_of("settings", USAGE_OPTIONS, make_usage)
+@settings_of("access", ACCESS_OPTIONS, make_access)
 @settings_of("replicas", LEASE_OPTIONS, make_replicas)
 @config_option(group=OPERATION)
 @_operation("--address", default=":8942", help="Where /healthz, /readyz, /metrics and /progress are.")
@@ -92,7 +93,8 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @settings_of("recording", RECORD_OPTIONS, Recording)
 @_operation("--check", is_flag=True, help="Check options and model, compile what is compiled, and end.")
 def command(
-    whose: Whose,
+    whose: Scope,
+    auto: bool,
     rounds: Rounds,
     rails: RailOptions,
     band: BandOptions,
@@ -139,18 +141,19 @@ def command(
     if replicas.elect:
         election = LeaderElection.on(server, replicas.namespace, replicas.lease, replicas.times).start()
     leads = (lambda: election.leads) if election else lambda: True
-    usage, prior, ended = asked.sources(server, whose.only_namespace, access, settings, rounds.step_s)
+    usage, prior, ended = asked.sources(server, whose.namespace, access, settings, rounds.step_s)
     progress, pushed = sources_of(told, server, (asked.url, access), leads)
-    scope = Scope(whose.name, whose.only_namespace, whose.ignored, replicas.shard)
+    scope = replace(whose, shard=replicas.shard)
     view = ClusterView(server, scope, usage, observe_only=rounds.observe_only, leads=leads)
     recorder = recording.recorder()
-    making = Making(view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps, recorder)
-    keeper = None
-    if whose.auto and not rounds.observe_only:
-        keeper = keeper_of(server, view, scope, whose, telemetry.registry, leads)
+    make = partial(
+        make_recommender, view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps, recorder
+    )
+    makes = auto and not rounds.observe_only
+    keeper = keeper_of(server, view, scope, telemetry.registry, leads) if makes else None
     again = max(FEW, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
     timing = Timing(rounds.interval_s, checkpoints_a_round=again, **writing)
-    service = Service(view, making, telemetry, timing, watched, leads, keeper)
+    service = Service(view, make, telemetry, timing, watched, leads, keeper)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
     run_until_told(service, ended, endpoints, election)

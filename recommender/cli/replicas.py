@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from recommender.cli.common import DURATION, Parsed
-from recommender.cli.live_options import grouped
+from recommender.cli.grouped import grouped
 from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.errors import Misuse
 from recommender.live.view.shards import Shard, parse_shard
