@@ -9,7 +9,7 @@ from recommender.cli.common import DURATION, Parsed
 from recommender.cli.grouped import grouped
 from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.errors import Misuse
-from recommender.live.view.shards import Shard, parse_shard
+from recommender.live.view.scope import Shard, parse_shard
 from recommender.units import format_duration
 
 LEASE_GIVEN_BACK_WITHIN_S = 0.8
