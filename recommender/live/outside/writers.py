@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from queue import Empty, SimpleQueue
-from typing import NoReturn, TypeVar
+from concurrent.futures import Future
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -25,38 +25,25 @@ class Writers:
 
     def run(self, writes: Sequence[Callable[[], T]]) -> Sequence[Callable[[], T]]:
         """Begin them in their order, wait for all; returns how each ended: what it returns or raises, when called."""
-        if self._number < 2 or len(writes) < 2:
-            return [_ended(write) for write in writes]
-        waiting: SimpleQueue[int] = SimpleQueue()
-        for place in range(len(writes)):
-            waiting.put(place)
-        outcomes: dict[int, Callable[[], T]] = {}
+        outcomes: list[Future[T]] = [Future() for _ in writes]
+        waiting = deque(zip(outcomes, writes, strict=True))
 
         def work() -> None:
-            while True:
+            while waiting:
                 try:
-                    place = waiting.get_nowait()
-                except Empty:
+                    outcome, write = waiting.popleft()
+                except IndexError:  # another thread has taken the last one
                     return
-                outcomes[place] = _ended(writes[place])
+                try:
+                    outcome.set_result(write())
+                except Exception as error:  # noqa: BLE001  # raised where the outcome is looked at
+                    outcome.set_exception(error)
 
-        threads = [
-            threading.Thread(target=work, name="writer", daemon=True) for _ in range(min(self._number, len(writes)))
-        ]
+        others = range(min(self._number, len(writes)) - 1)
+        threads = [threading.Thread(target=work, name="writer", daemon=True) for _ in others]
         for thread in threads:
             thread.start()
+        work()
         for thread in threads:
             thread.join()
-        return [outcomes[place] for place in range(len(writes))]
-
-
-def _ended(write: Callable[[], T]) -> Callable[[], T]:
-    try:
-        done = write()
-    except Exception as error:  # noqa: BLE001  # raised where the outcome is looked at
-        return partial(_raise, error)
-    return lambda: done
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
+        return [outcome.result for outcome in outcomes]
