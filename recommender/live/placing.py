@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from recommender.cluster.errors import ClusterError
@@ -39,10 +39,13 @@ class Placing:
         self._placed: dict[ObjectKey, Placed] = {}
 
     def select(self, states: Collection[VpaState], report: Report) -> None:
-        """The pods of each, as they are now."""
+        """The pods of each, as they are now; where everything is as it was, as in most rounds, that is all."""
         report.each(states, VpaState.name, self._select)
-        if not self._are_placed(states):
-            self._place(states, report)
+        now = {state.vpa.key: Placed(state, state.selection, shares(state.vpa)) for state in states}
+        changed = [key for key, placed in now.items() if not _same(self._placed.get(key), placed)]
+        if changed or self.index.contested or len(now) != len(self._placed):
+            self._place(now, changed, report)
+        self._placed = now
 
     def _select(self, state: VpaState) -> None:
         """Where they cannot be told now, those known before stay; where none were, that is no word on pods at all."""
@@ -54,48 +57,27 @@ class Placing:
             raise
         state.told = True
 
-    def _are_placed(self, states: Collection[VpaState]) -> bool:
-        """Everything is as it was: most rounds of a quiet cluster."""
-        return (
-            not self.index.contested
-            and len(states) == len(self._placed)
-            and all(_same(self._placed.get(one.vpa.key), _placed(one)) for one in states)
-        )
-
-    def _place(self, states: Collection[VpaState], report: Report) -> None:
-        """Bring the index up to date."""
-        # Of two VPAs for one pod the updater obeys the older one of those that are not Off.
-        ordered = sorted(states, key=lambda one: (one.vpa.update_mode == "Off", one.vpa.created_s, one.vpa.key))
-        now = {state.vpa.key: _placed(state) for state in ordered}
-        if not self._renew(now, report):
+    def _place(self, now: Mapping[ObjectKey, Placed], changed: Collection[ObjectKey], report: Report) -> None:
+        """Place those anew whose pods are not the same; all of them where one pod has, or had, several VPAs."""
+        all_anew = self.index.contested or not self._placed or bool(self._placed.keys() - now.keys())
+        if not all_anew:
+            self.index.version += bool(changed)  # also where nobody lives any more, or yet
+            for key in changed:
+                if (before := self._placed.get(key)) is not None:
+                    for pod in before.selection.pods:
+                        self.index.drop(before.state, pod)
+            self._add([now[key].state for key in changed], report)
+        if all_anew or self.index.contested:
             self.index.clear()
-            self._add(ordered, report)
-        self._placed = now
-
-    def _renew(self, now: dict[ObjectKey, Placed], report: Report) -> bool:
-        """Place those anew whose pods are not the same; False when all must be, since one pod has several VPAs."""
-        if self.index.contested or not self._placed or self._placed.keys() - now.keys():
-            return False
-        changed = [key for key, placed in now.items() if not _same(self._placed.get(key), placed)]
-        self.index.version += bool(changed)  # also where nobody lives any more, or yet
-        for key in changed:
-            before = self._placed.get(key)
-            if before is not None:
-                for pod in before.selection.pods:
-                    self.index.drop(before.state, pod)
-        self._add((now[key].state for key in changed), report)
-        return not self.index.contested
+            self._add([placed.state for placed in now.values()], report)
 
     def _add(self, states: Iterable[VpaState], report: Report) -> None:
-        for state in states:
+        # Of two VPAs for one pod the updater obeys the older one of those that are not Off.
+        for state in sorted(states, key=lambda one: (one.vpa.update_mode == "Off", one.vpa.created_s, one.vpa.key)):
             for pod in state.selection.pods:
                 self.index.add(state, pod)
                 if INPUT_SIZE in pod.annotations and math.isnan(pod.input_size):
                     report.refuse(f"pod {pod.key}", f"{INPUT_SIZE} that is no positive number")
-
-
-def _placed(state: VpaState) -> Placed:
-    return Placed(state, state.selection, shares(state.vpa))
 
 
 def _same(one: Placed | None, other: Placed) -> bool:
