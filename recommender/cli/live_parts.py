@@ -25,7 +25,7 @@ from recommender.live.auto.keeper import AutoKeeper
 from recommender.live.auto.view import AutoView
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.outside.model_source import ModelWatch
-from recommender.live.past.before_start import PriorHistory
+from recommender.live.past import PriorHistory
 from recommender.live.progress.progress import Progress
 from recommender.live.round import Recommender
 from recommender.live.service import Service

@@ -19,7 +19,7 @@ from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.engine.journal import Journal
 from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
-from recommender.live.past.before_start import PriorHistory
+from recommender.live.past import PriorHistory
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import Usage, Used, metrics_api_usage
 from recommender.live.view.view import Place
