@@ -15,6 +15,7 @@ import click
 import yaml
 
 from recommender.errors import Misuse
+from recommender.units import format_duration
 
 Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -65,10 +66,14 @@ def keys_of(option: click.Option) -> list[str]:
     return [name.removeprefix("--") for name in option.opts if name.startswith("--")]
 
 
-def grouped(group: str) -> Callable[..., Decorate]:
-    """`click.option` under a heading."""
+def grouped(group: str, defaults: object = None) -> Callable[..., Decorate]:
+    """`click.option` under a heading. Where `defaults` has a field of the option's name, that is its default."""
 
     def option(*names: str, **more: Any) -> Decorate:
+        field = names[-1].removeprefix("--").replace("-", "_")
+        if "default" not in more and hasattr(defaults, field):
+            value = getattr(defaults, field)
+            more["default"] = format_duration(value) if field.endswith("_s") else value
         return click.option(*names, cls=GroupedOption, group=group, **more)
 
     return option

@@ -15,7 +15,7 @@ from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
 from recommender.live.service import Timing
 from recommender.policies.constraints import Limits, SharedLimits
-from recommender.units import BYTES_PER_MIB, format_duration
+from recommender.units import BYTES_PER_MIB
 
 SHARE = click.FloatRange(0.0, 1.0)
 
@@ -40,24 +40,23 @@ def _parse_amount(text: str) -> float:
 
 QUANTITY = Parsed("quantity", _parse_amount)
 
-_rail, _band, _limit, _times = (grouped(group) for group in (RAILS, BAND, LIMITS, OPERATION))
-_RAIL, _BAND, _LIMIT, _TIMING = RailOptions(), BandOptions(), SharedLimits(), Timing()
+_RAIL, _LIMIT = RailOptions(), SharedLimits()
+_rail, _band, _limit = grouped(RAILS, _RAIL), grouped(BAND, BandOptions()), grouped(LIMITS, _LIMIT)
+_times = grouped(OPERATION, Timing())
 
 RAIL_OPTIONS = (
     _rail(
         "--memory-margin",
-        default=_RAIL.memory_margin,
         type=click.FloatRange(0),
         help="Memory is kept this share above the present working set.",
     ),
     _rail(
         "--shrink-after",
         "shrink_after_s",
-        default=format_duration(_RAIL.shrink_after_s),
         type=DURATION,
         help="Memory falls only when less was wanted for so long ...",
     ),
-    _rail("--shrink-step", default=_RAIL.shrink_step, type=SHARE, help="... and by at most this share at a time."),
+    _rail("--shrink-step", type=SHARE, help="... and by at most this share at a time."),
     _rail(
         "--target-violation",
         default=_RAIL.target_violation[0],
@@ -67,42 +66,37 @@ RAIL_OPTIONS = (
     ),
     _rail(
         "--target-kills",
-        default=_RAIL.target_kills,
         type=click.FloatRange(0, 0.5),
         help="Share of runs that may be killed for memory: earlier runs of a class promise so much to the next. "
         "A tenth of it where a pod asks for devices such as GPUs, or says that it cannot resume.",
     ),
-    _rail("--widen", default=_RAIL.widen, type=click.FloatRange(1), help="By how much it is widened: a factor."),
+    _rail("--widen", type=click.FloatRange(1), help="By how much it is widened: a factor."),
     _rail(
         "--resizes-per-hour",
-        default=_RAIL.resizes_per_hour,
         type=click.IntRange(0),
         help="CPU of one container is changed at most so often, and memory too; what must rise always may.",
     ),
     _rail(
         "--wait-for-room",
         "wait_for_room_s",
-        default=format_duration(_RAIL.wait_for_room_s),
         type=DURATION,
         help="What a full node has put off for so long is asked for no more: the updater would evict the pod.",
     ),
 )
 
 BAND_OPTIONS = (
-    _band("--hold-cpu", default=_BAND.hold_cpu, type=SHARE, help="CPU falls when it differs by more than this."),
-    _band("--hold-memory", default=_BAND.hold_memory, type=SHARE, help="The same for memory."),
-    _band("--rise-cpu", default=_BAND.rise_cpu, type=SHARE, help="CPU rises when it differs by more than this."),
-    _band("--rise-memory", default=_BAND.rise_memory, type=SHARE, help="The same for memory."),
+    _band("--hold-cpu", type=SHARE, help="CPU falls when it differs by more than this."),
+    _band("--hold-memory", type=SHARE, help="The same for memory."),
+    _band("--rise-cpu", type=SHARE, help="CPU rises when it differs by more than this."),
+    _band("--rise-memory", type=SHARE, help="The same for memory."),
     _band(
         "--band",
         "half_width",
-        default=_BAND.half_width,
         type=SHARE,
         help="How far lowerBound and upperBound lie from the target; the updater acts on what is outside.",
     ),
     _band(
         "--hold-guess",
-        default=_BAND.hold_guess,
         type=SHARE,
         help="Bounds of the histogram alone are written anew when one differs by more than this.",
     ),
@@ -147,7 +141,6 @@ LIMIT_OPTIONS = (
     _limit(
         "--cpu-integer-post-processor-enabled/--cpu-integer-post-processor-disabled",
         "integer_cpu",
-        default=_LIMIT.integer_cpu,
         help="Whole cores for containers whose VPA has the annotation "
         "vpa-post-processor.kubernetes.io/<container>_integerCPU.",
     ),
@@ -169,7 +162,6 @@ TIMING_OPTIONS = (
     _times(
         "--checkpoint-interval",
         "checkpoint_interval_s",
-        default=format_duration(_TIMING.checkpoint_interval_s),
         type=DURATION,
         help="A VPA's history is written no more often than this, in the default recommender's format, and less often "
         "the more is known: each tenth of the time seen, at last every ten minutes.",
@@ -177,14 +169,12 @@ TIMING_OPTIONS = (
     _times(
         "--checkpoints-timeout",
         "checkpoints_within_s",
-        default=format_duration(_TIMING.checkpoints_within_s),
         type=DURATION,
         help="What a round spends on writing them; those that waited longest come first.",
     ),
     _times(
         "--checkpoints-gc-interval",
         "clear_away_s",
-        default=format_duration(_TIMING.clear_away_s),
         type=DURATION,
         help="How often checkpoints of what is gone are cleared away.",
     ),

@@ -15,9 +15,8 @@ from recommender.units import format_duration
 LEASE_GIVEN_BACK_WITHIN_S = 0.8
 """With what `service.ENDS_WITHIN_S` takes before, less than ten seconds."""
 
-_lease = grouped("Several replicas")
 _LEASE = LeaseTimes()
-
+_lease = grouped("Several replicas", _LEASE)
 
 LEASE_OPTIONS = (
     _lease("--leader-elect", is_flag=True, help="Act only while holding a Lease: the other replicas stand by."),
@@ -44,14 +43,12 @@ LEASE_OPTIONS = (
     _lease(
         "--leader-elect-renew-deadline",
         "renew_deadline_s",
-        default=format_duration(_LEASE.renew_deadline_s),
         type=DURATION,
         help="A leader that cannot renew it for so long stops acting.",
     ),
     _lease(
         "--leader-elect-retry-period",
         "retry_s",
-        default=format_duration(_LEASE.retry_s),
         type=DURATION,
         help="How often it is renewed, and asked for.",
     ),
