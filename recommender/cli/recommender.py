@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
+import time
 from dataclasses import replace
 from functools import partial
+from http.server import ThreadingHTTPServer
 
 import click
 from prometheus_client import CollectorRegistry
@@ -20,7 +24,6 @@ from recommender.cli.live_options import (
     make_limits,
     make_rails,
 )
-from recommender.cli.live_parts import CHECKPOINTS_SHARE, checked, keeper_of, make_recommender, run_until_told
 from recommender.cli.live_rounds import (
     AUTO_OPTION,
     PROMETHEUS_OPTIONS,
@@ -38,13 +41,23 @@ from recommender.cli.live_rounds import (
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
 from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, sources_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, USAGE_OPTIONS, make_access, make_usage
-from recommender.cli.replicas import LEASE_OPTIONS, Replicas, make_replicas
+from recommender.cli.replicas import LEASE_OPTIONS, Replicas, give_back, make_replicas
 from recommender.cli.upstream_flags import UpstreamCommand
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import LeaderElection
+from recommender.engine.fleet import Fleet
+from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import BandOptions, Options, RailOptions
+from recommender.engine.recording import Recorder
+from recommender.engine.warm_up import warm_up
+from recommender.live.auto.keeper import AutoKeeper
+from recommender.live.auto.view import AutoView
 from recommender.live.health import serve
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.outside.model_source import ModelWatch, model_source
+from recommender.live.past import PriorHistory
+from recommender.live.progress.progress import Progress
+from recommender.live.round import Recommender
 from recommender.live.service import Service, Timing
 from recommender.live.telemetry import Telemetry
 from recommender.live.view.scope import Scope
@@ -56,6 +69,17 @@ from recommender.sources.prometheus_queries import UsageSettings
 log = logging.getLogger(__name__)
 
 ENVIRONMENT = "PHASEWISE_RECOMMENDER"
+
+AUTO_QPS, AUTO_BURST = 50.0, 200
+"""For the VPAs that we make: a thousand new jobs must not hold up the statuses either."""
+
+PROFILES_SHARE = 0.1
+"""Of the requests that may be sent between two rounds: PhaseProfiles; statuses and checkpoints need theirs. Of three
+thousand VPAs each has its turn once in the forty rounds of a cycle, which is how often the state must be kept."""
+
+CHECKPOINTS_SHARE = 0.2
+"""The same of checkpoints that are written again. Of six thousand each has its turn once in forty rounds, ten minutes,
+which is how often one is written in the long run."""
 
 _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 
@@ -149,11 +173,71 @@ def command(
     make = partial(
         make_recommender, view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps, recorder
     )
-    makes = auto and not rounds.observe_only
-    keeper = keeper_of(server, view, scope, telemetry.registry, leads) if makes else None
+    keeper = None
+    if auto and not rounds.observe_only:
+        apart = server.apart(TokenBucket(AUTO_QPS, AUTO_BURST))
+        keeper = AutoKeeper(apart, AutoView(server, view, scope), scope.recommender, telemetry.registry, leads)
     again = max(FEW, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
     timing = Timing(rounds.interval_s, checkpoints_a_round=again, **writing)
     service = Service(view, make, telemetry, timing, watched, leads, keeper)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
     run_until_told(service, ended, endpoints, election)
+
+
+def make_recommender(
+    view: ClusterView,
+    models: ModelWatch,
+    rounds: Rounds,
+    options: Options,
+    limits: SharedLimits,
+    progress: Progress,
+    prior: PriorHistory | None,
+    qps: float,
+    recorder: Recorder | None,
+) -> Recommender:
+    """The recommender's state, made anew each time this process begins to lead."""
+    if prior is not None:
+        prior.load(view)
+    return Recommender(
+        view,
+        partial(Fleet, models.in_use.model, rounds.step_s, rounds.cycle_samples),
+        options,
+        limits,
+        clock=time.time,
+        stopwatch=time.monotonic,
+        lead_time=LeadTime(rounds.lead_time_s, rounds.step_s),
+        class_ttl_s=rounds.class_ttl_s,
+        progress=progress,
+        writers=rounds.workers,
+        profiles_a_round=max(FEW, PROFILES_SHARE * qps * rounds.interval_s),
+        resizes_waiting=rounds.resizes_waiting,
+        observes_only=rounds.observe_only,
+        recorder=recorder,
+    )
+
+
+def checked(models: ModelWatch, rounds: Rounds) -> str:
+    """Load the model, and all that is compiled; returns words on it."""
+    model = models.first().model
+    warm_up(model, rounds.step_s, rounds.cycle_samples)
+    return f"{model.origin}: {model.detector.n_phases} phases; options are sound, all is compiled"
+
+
+def run_until_told(
+    service: Service, ended: threading.Event, endpoints: ThreadingHTTPServer, election: LeaderElection | None
+) -> None:
+    """Run until SIGTERM or Ctrl-C; then give back what is ours."""
+
+    def end(*_: object) -> None:
+        ended.set()
+        service.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    try:
+        service.run()
+    finally:
+        if election:
+            give_back(election)
+        endpoints.shutdown()
