@@ -1,7 +1,8 @@
-"""The options of the live recommender that make up one settings object each: rails, band, limits, timing."""
+"""The options of the live recommender that make up one settings object each: rails, band, limits, timing, replicas."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -9,13 +10,15 @@ import click
 from recommender.cli.common import DURATION, Parsed
 from recommender.cli.grouped import grouped
 from recommender.cluster.errors import BadQuantity
+from recommender.cluster.lease import LeaseTimes
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.engine.kills import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
 from recommender.live.service import Timing
+from recommender.live.view.scope import Shard, parse_shard
 from recommender.policies.constraints import Limits, SharedLimits
-from recommender.units import BYTES_PER_MIB
+from recommender.units import BYTES_PER_MIB, format_duration
 
 SHARE = click.FloatRange(0.0, 1.0)
 
@@ -43,6 +46,8 @@ QUANTITY = Parsed("quantity", _parse_amount)
 _RAIL, _LIMIT = RailOptions(), SharedLimits()
 _rail, _band, _limit = grouped(RAILS, _RAIL), grouped(BAND, BandOptions()), grouped(LIMITS, _LIMIT)
 _times = grouped(OPERATION, Timing())
+_LEASE = LeaseTimes()
+_lease = grouped("Several replicas", _LEASE)
 
 RAIL_OPTIONS = (
     _rail(
@@ -179,6 +184,78 @@ TIMING_OPTIONS = (
         help="How often checkpoints of what is gone are cleared away.",
     ),
 )
+
+
+LEASE_OPTIONS = (
+    _lease("--leader-elect", is_flag=True, help="Act only while holding a Lease: the other replicas stand by."),
+    _lease(
+        "--leader-elect-resource-namespace",
+        "--lease-namespace",
+        "lease_namespace",
+        default="kube-system",
+        help="Where that Lease lies.",
+    ),
+    _lease(
+        "--leader-elect-resource-name",
+        "lease_name",
+        default="phasewise-recommender",
+        help="Its name; a shard appends its own: phasewise-recommender-0-of-3.",
+    ),
+    _lease(
+        "--leader-elect-lease-duration",
+        "lease_duration_s",
+        default=format_duration(_LEASE.duration_s),
+        type=DURATION,
+        help="A leader that is silent for so long has lost it.",
+    ),
+    _lease(
+        "--leader-elect-renew-deadline",
+        "renew_deadline_s",
+        type=DURATION,
+        help="A leader that cannot renew it for so long stops acting.",
+    ),
+    _lease(
+        "--leader-elect-retry-period",
+        "retry_s",
+        type=DURATION,
+        help="How often it is renewed, and asked for.",
+    ),
+    _lease(
+        "--shard",
+        type=Parsed("I/N", parse_shard),
+        default="0/1",
+        help="Of N groups of namespaces only the I-th, counted from 0; each of 0/3, 1/3, 2/3 elects its own leader.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How several replicas share the work: whether and where they elect a leader, and which shard this one is of."""
+
+    elect: bool
+    namespace: str
+    lease: str
+    times: LeaseTimes
+    shard: Shard
+
+
+def make_replicas(
+    leader_elect: bool,
+    lease_namespace: str,
+    lease_name: str,
+    lease_duration_s: float,
+    renew_deadline_s: float,
+    retry_s: float,
+    shard: Shard,
+) -> Replicas:
+    if not lease_duration_s > renew_deadline_s > 2 * retry_s:
+        raise Misuse(
+            f"the Lease holds {lease_duration_s:g}s, its holder gives up after {renew_deadline_s:g}s and tries each "
+            f"{retry_s:g}s: the first must be above the second, that above twice the third, or two may lead at once."
+        )
+    times = LeaseTimes(lease_duration_s, renew_deadline_s, retry_s)
+    return Replicas(leader_elect, lease_namespace, shard.lease(lease_name), times, shard)
 
 
 def make_rails(target_violation: float, **given: Any) -> RailOptions:

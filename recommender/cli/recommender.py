@@ -17,12 +17,15 @@ from recommender import model as models
 from recommender.cli.grouped import config_option, grouped, settings_of
 from recommender.cli.live_options import (
     BAND_OPTIONS,
+    LEASE_OPTIONS,
     LIMIT_OPTIONS,
     OPERATION,
     RAIL_OPTIONS,
     TIMING_OPTIONS,
+    Replicas,
     make_limits,
     make_rails,
+    make_replicas,
 )
 from recommender.cli.live_rounds import (
     AUTO_OPTION,
@@ -41,7 +44,6 @@ from recommender.cli.live_rounds import (
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
 from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, sources_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, USAGE_OPTIONS, make_access, make_usage
-from recommender.cli.replicas import LEASE_OPTIONS, Replicas, give_back, make_replicas
 from recommender.cli.upstream_flags import UpstreamCommand
 from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import LeaderElection
@@ -61,7 +63,7 @@ from recommender.live.round import Recommender
 from recommender.live.service import Service, Timing
 from recommender.live.telemetry import Telemetry
 from recommender.live.view.scope import Scope
-from recommender.live.writing.showing import FEW
+from recommender.live.writing.profile import FEW
 from recommender.policies.constraints import SharedLimits
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings
@@ -69,6 +71,9 @@ from recommender.sources.prometheus_queries import UsageSettings
 log = logging.getLogger(__name__)
 
 ENVIRONMENT = "PHASEWISE_RECOMMENDER"
+
+LEASE_GIVEN_BACK_WITHIN_S = 0.8
+"""With what `service.ENDS_WITHIN_S` takes before, less than ten seconds."""
 
 AUTO_QPS, AUTO_BURST = 50.0, 200
 """For the VPAs that we make: a thousand new jobs must not hold up the statuses either."""
@@ -241,3 +246,10 @@ def run_until_told(
         if election:
             give_back(election)
         endpoints.shutdown()
+
+
+def give_back(election: LeaderElection) -> None:
+    """Give the lease back if the server answers; else it runs out by itself, and nobody waits for that here."""
+    giving = threading.Thread(target=election.stop, name="give back the lease", daemon=True)
+    giving.start()
+    giving.join(LEASE_GIVEN_BACK_WITHIN_S)

@@ -1,24 +1,35 @@
-"""What the recommender tells Prometheus of itself; `phasewise_` tells its metrics from other recommenders'."""
+"""What the recommender tells Prometheus of itself; `phasewise_` tells its metrics from other recommenders'.
+
+VPAs that have had no recommendation for long are counted, and said in the log now and then.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from recommender import __version__
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.pods import PENDING
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.live.outside.model_source import Loaded
 from recommender.live.vpa_state import VpaState
 from recommender.records import RESOURCES
 
+log = logging.getLogger(__name__)
+
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 RESIZE_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 STATES = ("recommended", "in_doubt", "silent")
 """Of a VPA: its forecasts are published, what is published is the fallback, nothing is said of it."""
+
+LONG_S = 1800.0
+"""As long as the default recommender waits before it says so, and between two times."""
 
 
 class Telemetry:
@@ -38,6 +49,7 @@ class Telemetry:
     ) -> None:
         self.registry, self._clock, self._stopwatch = registry, clock, stopwatch
         self._finished_s, self._written_s = stopwatch(), float("nan")
+        self._unserved = Unserved(registry)
         self._asked: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._rounds()
         self._objects()
@@ -141,6 +153,7 @@ class Telemetry:
         self.problems.set(len(report.problems))
         self.containers.set(len(engine.fleet.members))
         self.unshown.set(report.unshown)
+        self._unserved.look(vpas, self._stopwatch())
         states = dict.fromkeys(STATES, 0)
         for vpa in vpas:
             states[_state_of(vpa)] += 1
@@ -164,6 +177,7 @@ class Telemetry:
             gauge.set(0)
         for by_label in (self.vpas, self.rails, self.slack, self.violations):
             by_label.clear()
+        self._unserved.look((), self._stopwatch())
 
     def _judge(self, report: Report) -> None:
         for resize_s in report.resizes_s:
@@ -208,3 +222,50 @@ def _state_of(vpa: VpaState) -> str:
     if not vpa.targets:
         return "silent"
     return "in_doubt" if any(target.doubt for target in vpa.targets.values()) else "recommended"
+
+
+class Unserved:
+    """Looks after each round at who has nothing."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._since_s: dict[ObjectKey, float] = {}
+        self._said_s: dict[ObjectKey, float] = {}
+        self._number = Gauge(
+            "phasewise_vpas_unserved", "VPAs without any recommendation for half an hour or more.", registry=registry
+        )
+
+    def look(self, states: Iterable[VpaState], now_s: float) -> None:
+        """Who has nothing published now; `now_s` in monotonic seconds."""
+        lacking = {state.vpa.key: state for state in states if _lacks(state)}
+        for served in self._since_s.keys() - lacking.keys():
+            del self._since_s[served]
+            self._said_s.pop(served, None)
+        number = 0
+        for key, state in lacking.items():
+            if now_s - self._since_s.setdefault(key, now_s) < LONG_S:
+                continue
+            number += 1
+            if now_s - self._said_s.get(key, -LONG_S) >= LONG_S:
+                self._said_s[key] = now_s
+                minutes = (now_s - self._since_s[key]) / 60.0
+                log.warning("%s: no recommendation for %.0f minutes: %s", key, minutes, _reason(state))
+        self._number.set(number)
+
+
+def _lacks(state: VpaState) -> bool:
+    """Nothing is published, though not because its user wants nothing."""
+    if b'"containerName"' in state.vpa.status_json:
+        return False
+    names = state.selection.containers or ("*",)
+    policies = [state.vpa.policy_for(name) for name in names]
+    return any(policy.mode != "Off" and policy.controlled for policy in policies)
+
+
+def _reason(state: VpaState) -> str:
+    if state.selection.problem:
+        return state.selection.problem
+    if not state.selection.pods:
+        return "no pods match it"
+    if all(pod.phase == PENDING for pod in state.selection.pods):
+        return "its pods have not begun"
+    return "no use of its pods' containers has been told"

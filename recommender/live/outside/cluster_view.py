@@ -33,8 +33,7 @@ from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.live.outside.histories import Histories, Statuses
-from recommender.live.outside.profile_store import ProfileStore
+from recommender.live.outside.kept import Histories, ProfileStore, Statuses
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import Patience, Usage

@@ -20,7 +20,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from local_cluster.waiting import wait_until
-from recommender.cli.replicas import give_back
+from recommender.cli.recommender import give_back
 from recommender.cluster.lease import LeaderElection
 from recommender.engine.classes import Classes
 from recommender.engine.journal import pieces_of
