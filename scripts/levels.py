@@ -28,7 +28,7 @@ LEVELS = {
         ("edges", ("outside",)),
         ("state", ("vpa_state",)),
         ("whose", ("containers",)),
-        ("parts", ("placing", "sharing", "remembering", "past", "progress", "auto")),
+        ("parts", ("sharing", "remembering", "past", "progress", "auto")),
         ("writing", ("writing", "telemetry")),
         ("round", ("round",)),
         ("door", ("service",)),

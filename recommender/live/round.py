@@ -18,10 +18,8 @@ from recommender.engine.options import Options
 from recommender.engine.recording import RecordedEngine, Recorder
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
-from recommender.live.containers import ContainerIndex
+from recommender.live.containers import ContainerIndex, Placing
 from recommender.live.outside.model_source import Refusal
-from recommender.live.outside.writers import Writers
-from recommender.live.placing import Placing
 from recommender.live.progress.progress import Progress
 from recommender.live.remembering import ClassProfiles, Remembered
 from recommender.live.rules import counts_for_s, rules_of
@@ -29,7 +27,7 @@ from recommender.live.sharing import Sharing
 from recommender.live.view.view import Place, View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import Showing
-from recommender.live.writing.publisher import Publisher, by_urgency, leave_safe
+from recommender.live.writing.publisher import Publisher, Writers, by_urgency, leave_safe
 from recommender.live.writing.waiting import WaitingPods
 from recommender.policies.constraints import SharedLimits
 

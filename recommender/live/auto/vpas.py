@@ -14,8 +14,7 @@ from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
 from recommender.cluster.workloads.training_jobs import KINDS
-from recommender.live.auto.harmless import harmless
-from recommender.live.auto.settings import AUTO, read_wish
+from recommender.live.auto.settings import AUTO, harmless, read_wish
 from recommender.live.auto.view import AutoView
 
 COVERED = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")}

@@ -6,10 +6,13 @@ What is left behind at the end are values that may stand while nobody watches.
 from __future__ import annotations
 
 import math
+import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,13 +23,14 @@ from recommender.cluster.vpas.warning import warning_of
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
 from recommender.engine.target import Target
-from recommender.live.outside.writers import Writers
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import NO_BOUND, NodeRoom, had_by_container
 from recommender.policies.constraints import SharedLimits, constrain, constrain_again, integer_cpu_containers
 from recommender.policies.room import Room, fit_room
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
+
+T = TypeVar("T")
 
 PROVIDED, NO_PODS, UNSUPPORTED, DEPRECATED = (
     "RecommendationProvided",
@@ -39,6 +43,44 @@ GRAVITY = np.array([0.1, 1.0])
 """Of CPU and memory that is missing: pods with too little CPU are late, with too little memory they are killed."""
 
 STOPPED = "the recommender was stopped"
+
+
+class Writers:
+    """Threads that write. A request that hangs keeps no process from ending, as those of a thread pool would.
+
+    Parameters
+    ----------
+    number
+        At a time.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def run(self, writes: Sequence[Callable[[], T]]) -> Sequence[Callable[[], T]]:
+        """Begin them in their order, wait for all; returns how each ended: what it returns or raises, when called."""
+        outcomes: list[Future[T]] = [Future() for _ in writes]
+        waiting = deque(zip(outcomes, writes, strict=True))
+
+        def work() -> None:
+            while waiting:
+                try:
+                    outcome, write = waiting.popleft()
+                except IndexError:  # another thread has taken the last one
+                    return
+                try:
+                    outcome.set_result(write())
+                except Exception as error:  # noqa: BLE001  # raised where the outcome is looked at
+                    outcome.set_exception(error)
+
+        others = range(min(self._number, len(writes)) - 1)
+        threads = [threading.Thread(target=work, name="writer", daemon=True) for _ in others]
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+        return [outcome.result for outcome in outcomes]
 
 
 class Status(NamedTuple):
