@@ -9,8 +9,9 @@ import click
 
 from recommender.cli.common import DURATION, Parsed
 from recommender.cli.grouped import grouped
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadQuantity
-from recommender.cluster.lease import LeaseTimes
+from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.engine.kills import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.engine.options import BandOptions, RailOptions
@@ -233,29 +234,28 @@ LEASE_OPTIONS = (
 class Replicas:
     """How several replicas share the work: whether and where they elect a leader, and which shard this one is of."""
 
-    elect: bool
-    namespace: str
-    lease: str
-    times: LeaseTimes
+    leader_elect: bool
+    lease_namespace: str
+    lease_name: str
+    lease_duration_s: float
+    renew_deadline_s: float
+    retry_s: float
     shard: Shard
 
+    def __post_init__(self) -> None:
+        if not self.lease_duration_s > self.renew_deadline_s > 2 * self.retry_s:
+            raise Misuse(
+                f"the Lease holds {self.lease_duration_s:g}s, its holder gives up after {self.renew_deadline_s:g}s and "
+                f"tries each {self.retry_s:g}s: the first must be above the second, that above twice the third, or two "
+                "may lead at once."
+            )
 
-def make_replicas(
-    leader_elect: bool,
-    lease_namespace: str,
-    lease_name: str,
-    lease_duration_s: float,
-    renew_deadline_s: float,
-    retry_s: float,
-    shard: Shard,
-) -> Replicas:
-    if not lease_duration_s > renew_deadline_s > 2 * retry_s:
-        raise Misuse(
-            f"the Lease holds {lease_duration_s:g}s, its holder gives up after {renew_deadline_s:g}s and tries each "
-            f"{retry_s:g}s: the first must be above the second, that above twice the third, or two may lead at once."
-        )
-    times = LeaseTimes(lease_duration_s, renew_deadline_s, retry_s)
-    return Replicas(leader_elect, lease_namespace, shard.lease(lease_name), times, shard)
+    def election(self, api: Api) -> LeaderElection | None:
+        """Takes part in the election from now on; None where everybody acts."""
+        if not self.leader_elect:
+            return None
+        times = LeaseTimes(self.lease_duration_s, self.renew_deadline_s, self.retry_s)
+        return LeaderElection.on(api, self.lease_namespace, self.shard.lease(self.lease_name), times).start()
 
 
 def make_rails(target_violation: float, **given: Any) -> RailOptions:

@@ -81,6 +81,13 @@ class Rounds:
     resizes_waiting: bool
     workers: int
 
+    def __post_init__(self) -> None:
+        if self.cycle_s < self.step_s:
+            given = f"--cycle {self.cycle_s:g}s is shorter than --step {self.step_s:g}s"
+            raise Misuse(f"{given}. A forecast holds for several samples.")
+        if self.observe_only and self.resizes_waiting:
+            raise Misuse("--resize-waiting changes pods, and --publish observe changes nothing. Write one of them.")
+
     @property
     def cycle_samples(self) -> int:
         return round(self.cycle_s / self.step_s)
@@ -131,15 +138,6 @@ ROUND_OPTIONS = (
         help="So many statuses are written at a time.",
     ),
 )
-
-
-def make_rounds(cycle_s: float, step_s: float, **given: object) -> Rounds:
-    if cycle_s < step_s:
-        raise Misuse(f"--cycle {cycle_s:g}s is shorter than --step {step_s:g}s. A forecast holds for several samples.")
-    made = Rounds(cycle_s=cycle_s, step_s=step_s, **given)  # type: ignore[arg-type]
-    if made.observe_only and made.resizes_waiting:
-        raise Misuse("--resize-waiting changes pods, and --publish observe changes nothing. Write one of them.")
-    return made
 
 
 @dataclass(frozen=True, slots=True)

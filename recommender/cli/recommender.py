@@ -25,7 +25,6 @@ from recommender.cli.live_options import (
     Replicas,
     make_limits,
     make_rails,
-    make_replicas,
 )
 from recommender.cli.live_rounds import (
     AUTO_OPTION,
@@ -38,7 +37,6 @@ from recommender.cli.live_rounds import (
     Reached,
     Recording,
     Rounds,
-    make_rounds,
     make_scope,
 )
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
@@ -98,7 +96,7 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 )
 @settings_of("whose", WHOSE_OPTIONS, make_scope)
 @AUTO_OPTION
-@settings_of("rounds", ROUND_OPTIONS, make_rounds)
+@settings_of("rounds", ROUND_OPTIONS, Rounds)
 @settings_of("rails", RAIL_OPTIONS, make_rails)
 @settings_of("band", BAND_OPTIONS, BandOptions)
 @settings_of("limits", LIMIT_OPTIONS, make_limits)
@@ -114,7 +112,7 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @settings_of("asked", PROMETHEUS_OPTIONS, Asked)
 @settings_of("settings", USAGE_OPTIONS, make_usage)
 @settings_of("access", ACCESS_OPTIONS, make_access)
-@settings_of("replicas", LEASE_OPTIONS, make_replicas)
+@settings_of("replicas", LEASE_OPTIONS, Replicas)
 @config_option(group=OPERATION)
 @_operation("--address", default=":8942", help="Where /healthz, /readyz, /metrics and /progress are.")
 @settings_of("writing", TIMING_OPTIONS, dict)
@@ -166,9 +164,7 @@ def command(
     server = reached.connect(telemetry.api_request)
     watched = ModelWatch(model_source(model_name, lambda: server), telemetry.model)
     log.info("%s", checked(watched, rounds))
-    election = None
-    if replicas.elect:
-        election = LeaderElection.on(server, replicas.namespace, replicas.lease, replicas.times).start()
+    election = replicas.election(server)
     leads = (lambda: election.leads) if election else lambda: True
     usage, prior, ended = asked.sources(server, whose.namespace, access, settings, rounds.step_s)
     progress, pushed = sources_of(told, server, (asked.url, access), leads)
