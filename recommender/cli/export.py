@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from recommender.cli.common import DURATION, progress_bar, say
-from recommender.cli.prometheus import access_options, requests_option, usage_options
+from recommender.cli.grouped import settings_of
+from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.export import ENDINGS, Exported, export, moment, plan_export
@@ -48,9 +49,8 @@ _EARLIEST_S = 1e9
 @click.option(
     "--step", "step_s", default=15.0, show_default="15s", type=DURATION, help="Time between two samples, whole seconds."
 )
-@usage_options
-@requests_option
-@access_options
+@settings_of("settings", (*USAGE_OPTIONS, REQUESTS_OPTION), make_usage)
+@settings_of("access", ACCESS_OPTIONS, make_access)
 @click.option(
     "--timeout", "timeout_s", default=120.0, show_default="2m", type=DURATION, help="The longest a query may take."
 )

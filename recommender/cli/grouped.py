@@ -6,6 +6,7 @@ A value is taken from the flag, else from the environment, else from the file, e
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ import click
 import yaml
 
 from recommender.errors import Misuse
+from recommender.units import format_duration
+
+Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class GroupedOption(click.Option):
@@ -62,12 +66,46 @@ def keys_of(option: click.Option) -> list[str]:
     return [name.removeprefix("--") for name in option.opts if name.startswith("--")]
 
 
-def config_option(group: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def grouped(group: str, defaults: object = None) -> Callable[..., Decorate]:
+    """`click.option` under a heading. Where `defaults` has a field of the option's name, that is its default."""
+
+    def option(*names: str, **more: Any) -> Decorate:
+        field = names[-1].removeprefix("--").replace("-", "_")
+        if "default" not in more and hasattr(defaults, field):
+            value = getattr(defaults, field)
+            more["default"] = format_duration(value) if field.endswith("_s") else value
+        return click.option(*names, cls=GroupedOption, group=group, **more)
+
+    return option
+
+
+def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., object]) -> Decorate:
+    """Hand a command one object, made of the values of several options, under a name."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        names: dict[str, str] = {}
+
+        @functools.wraps(command)
+        def called(**given: Any) -> Any:
+            own = {short: given.pop(option) for option, short in names.items()}
+            return command(**{name: make(**own)}, **given)
+
+        before = len(getattr(called, "__click_params__", ()))
+        decorated: Callable[..., Any] = called
+        for add in reversed(options):
+            decorated = add(decorated)
+        for option in decorated.__click_params__[before:]:  # type: ignore[attr-defined]
+            short, option.name = option.name, f"{name}.{option.name}"  # two objects may each have an interval
+            names[option.name] = short
+        return decorated
+
+    return decorate
+
+
+def config_option(group: str) -> Decorate:
     """`--config FILE`: a YAML file that holds other options by their names."""
-    return click.option(
+    return grouped(group)(
         "--config",
-        cls=GroupedOption,
-        group=group,
         type=click.Path(path_type=Path),
         is_eager=True,
         expose_value=False,

@@ -1,21 +1,23 @@
-"""The options of the live recommender that make up one settings object each: rails, band, limits, timing."""
+"""The options of the live recommender that make up one settings object each: rails, band, limits, timing, replicas."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from recommender.cli.common import DURATION, Parsed
-from recommender.cli.grouped import GroupedOption
+from recommender.cli.grouped import grouped
+from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadQuantity
+from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.engine.kills import BUMP_UP_RATIO, MIN_BUMP_UP_BYTES
 from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
 from recommender.live.service import Timing
+from recommender.live.view.scope import Shard, parse_shard
 from recommender.policies.constraints import Limits, SharedLimits
 from recommender.units import BYTES_PER_MIB, format_duration
 
@@ -42,36 +44,25 @@ def _parse_amount(text: str) -> float:
 
 QUANTITY = Parsed("quantity", _parse_amount)
 
-Decorate = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def grouped(group: str) -> Callable[..., Decorate]:
-    """`click.option` under a heading."""
-
-    def option(*names: str, **more: Any) -> Decorate:
-        return click.option(*names, cls=GroupedOption, group=group, **more)
-
-    return option
-
-
-_rail, _band, _limit, _times = (grouped(group) for group in (RAILS, BAND, LIMITS, OPERATION))
-_RAIL, _BAND, _LIMIT, _TIMING = RailOptions(), BandOptions(), SharedLimits(), Timing()
+_RAIL, _LIMIT = RailOptions(), SharedLimits()
+_rail, _band, _limit = grouped(RAILS, _RAIL), grouped(BAND, BandOptions()), grouped(LIMITS, _LIMIT)
+_times = grouped(OPERATION, Timing())
+_LEASE = LeaseTimes()
+_lease = grouped("Several replicas", _LEASE)
 
 RAIL_OPTIONS = (
     _rail(
         "--memory-margin",
-        default=_RAIL.memory_margin,
         type=click.FloatRange(0),
         help="Memory is kept this share above the present working set.",
     ),
     _rail(
         "--shrink-after",
         "shrink_after_s",
-        default=format_duration(_RAIL.shrink_after_s),
         type=DURATION,
         help="Memory falls only when less was wanted for so long ...",
     ),
-    _rail("--shrink-step", default=_RAIL.shrink_step, type=SHARE, help="... and by at most this share at a time."),
+    _rail("--shrink-step", type=SHARE, help="... and by at most this share at a time."),
     _rail(
         "--target-violation",
         default=_RAIL.target_violation[0],
@@ -81,42 +72,37 @@ RAIL_OPTIONS = (
     ),
     _rail(
         "--target-kills",
-        default=_RAIL.target_kills,
         type=click.FloatRange(0, 0.5),
         help="Share of runs that may be killed for memory: earlier runs of a class promise so much to the next. "
         "A tenth of it where a pod asks for devices such as GPUs, or says that it cannot resume.",
     ),
-    _rail("--widen", default=_RAIL.widen, type=click.FloatRange(1), help="By how much it is widened: a factor."),
+    _rail("--widen", type=click.FloatRange(1), help="By how much it is widened: a factor."),
     _rail(
         "--resizes-per-hour",
-        default=_RAIL.resizes_per_hour,
         type=click.IntRange(0),
         help="CPU of one container is changed at most so often, and memory too; what must rise always may.",
     ),
     _rail(
         "--wait-for-room",
         "wait_for_room_s",
-        default=format_duration(_RAIL.wait_for_room_s),
         type=DURATION,
         help="What a full node has put off for so long is asked for no more: the updater would evict the pod.",
     ),
 )
 
 BAND_OPTIONS = (
-    _band("--hold-cpu", default=_BAND.hold_cpu, type=SHARE, help="CPU falls when it differs by more than this."),
-    _band("--hold-memory", default=_BAND.hold_memory, type=SHARE, help="The same for memory."),
-    _band("--rise-cpu", default=_BAND.rise_cpu, type=SHARE, help="CPU rises when it differs by more than this."),
-    _band("--rise-memory", default=_BAND.rise_memory, type=SHARE, help="The same for memory."),
+    _band("--hold-cpu", type=SHARE, help="CPU falls when it differs by more than this."),
+    _band("--hold-memory", type=SHARE, help="The same for memory."),
+    _band("--rise-cpu", type=SHARE, help="CPU rises when it differs by more than this."),
+    _band("--rise-memory", type=SHARE, help="The same for memory."),
     _band(
         "--band",
         "half_width",
-        default=_BAND.half_width,
         type=SHARE,
         help="How far lowerBound and upperBound lie from the target; the updater acts on what is outside.",
     ),
     _band(
         "--hold-guess",
-        default=_BAND.hold_guess,
         type=SHARE,
         help="Bounds of the histogram alone are written anew when one differs by more than this.",
     ),
@@ -161,7 +147,6 @@ LIMIT_OPTIONS = (
     _limit(
         "--cpu-integer-post-processor-enabled/--cpu-integer-post-processor-disabled",
         "integer_cpu",
-        default=_LIMIT.integer_cpu,
         help="Whole cores for containers whose VPA has the annotation "
         "vpa-post-processor.kubernetes.io/<container>_integerCPU.",
     ),
@@ -183,7 +168,6 @@ TIMING_OPTIONS = (
     _times(
         "--checkpoint-interval",
         "checkpoint_interval_s",
-        default=format_duration(_TIMING.checkpoint_interval_s),
         type=DURATION,
         help="A VPA's history is written no more often than this, in the default recommender's format, and less often "
         "the more is known: each tenth of the time seen, at last every ten minutes.",
@@ -191,41 +175,87 @@ TIMING_OPTIONS = (
     _times(
         "--checkpoints-timeout",
         "checkpoints_within_s",
-        default=format_duration(_TIMING.checkpoints_within_s),
         type=DURATION,
         help="What a round spends on writing them; those that waited longest come first.",
     ),
     _times(
         "--checkpoints-gc-interval",
         "clear_away_s",
-        default=format_duration(_TIMING.clear_away_s),
         type=DURATION,
         help="How often checkpoints of what is gone are cleared away.",
     ),
 )
 
 
-def settings_of(name: str, options: tuple[Decorate, ...], make: Callable[..., object]) -> Decorate:
-    """Hand a command one object, made of the values of several options, under a name."""
+LEASE_OPTIONS = (
+    _lease("--leader-elect", is_flag=True, help="Act only while holding a Lease: the other replicas stand by."),
+    _lease(
+        "--leader-elect-resource-namespace",
+        "--lease-namespace",
+        "lease_namespace",
+        default="kube-system",
+        help="Where that Lease lies.",
+    ),
+    _lease(
+        "--leader-elect-resource-name",
+        "lease_name",
+        default="phasewise-recommender",
+        help="Its name; a shard appends its own: phasewise-recommender-0-of-3.",
+    ),
+    _lease(
+        "--leader-elect-lease-duration",
+        "lease_duration_s",
+        default=format_duration(_LEASE.duration_s),
+        type=DURATION,
+        help="A leader that is silent for so long has lost it.",
+    ),
+    _lease(
+        "--leader-elect-renew-deadline",
+        "renew_deadline_s",
+        type=DURATION,
+        help="A leader that cannot renew it for so long stops acting.",
+    ),
+    _lease(
+        "--leader-elect-retry-period",
+        "retry_s",
+        type=DURATION,
+        help="How often it is renewed, and asked for.",
+    ),
+    _lease(
+        "--shard",
+        type=Parsed("I/N", parse_shard),
+        default="0/1",
+        help="Of N groups of namespaces only the I-th, counted from 0; each of 0/3, 1/3, 2/3 elects its own leader.",
+    ),
+)
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        names: dict[str, str] = {}
 
-        @functools.wraps(command)
-        def called(**given: Any) -> Any:
-            own = {short: given.pop(option) for option, short in names.items()}
-            return command(**{name: make(**own)}, **given)
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How several replicas share the work: whether and where they elect a leader, and which shard this one is of."""
 
-        before = len(getattr(called, "__click_params__", ()))
-        decorated: Callable[..., Any] = called
-        for add in reversed(options):
-            decorated = add(decorated)
-        for option in decorated.__click_params__[before:]:  # type: ignore[attr-defined]
-            short, option.name = option.name, f"{name}.{option.name}"  # two objects may each have an interval
-            names[option.name] = short
-        return decorated
+    leader_elect: bool
+    lease_namespace: str
+    lease_name: str
+    lease_duration_s: float
+    renew_deadline_s: float
+    retry_s: float
+    shard: Shard
 
-    return decorate
+    def __post_init__(self) -> None:
+        if not self.lease_duration_s > self.renew_deadline_s > 2 * self.retry_s:
+            raise Misuse(
+                f"the Lease holds {self.lease_duration_s:g}s, its holder gives up after {self.renew_deadline_s:g}s and "
+                f"tries each {self.retry_s:g}s: the first must be above the second, that above twice the third, or two "
+                "may lead at once."
+            )
+
+    def election(self, api: Api) -> LeaderElection | None:
+        """Takes part in the election from now on; None where everybody acts."""
+        if not self.leader_elect:
+            return None
+        times = LeaseTimes(self.lease_duration_s, self.renew_deadline_s, self.retry_s)
+        return LeaderElection.on(api, self.lease_namespace, self.shard.lease(self.lease_name), times).start()
 
 
 def make_rails(target_violation: float, **given: Any) -> RailOptions:

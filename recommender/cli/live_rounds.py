@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 from recommender import __version__
 from recommender.cli.common import DURATION, STEP
-from recommender.cli.live_options import grouped
-from recommender.cli.live_prometheus import LivePrometheus
+from recommender.cli.grouped import grouped
 from recommender.cluster.access.connection import Api, Observer, connect
 from recommender.engine.journal import Journal
 from recommender.engine.recording import Recorder
 from recommender.errors import Misuse
-from recommender.live.past.before_start import PriorHistory
-from recommender.live.view.usage import Usage, metrics_api_usage
+from recommender.live.past import PriorHistory
+from recommender.live.view.scope import Scope
+from recommender.live.view.usage import Usage, Used, metrics_api_usage
+from recommender.live.view.view import Place
+from recommender.records import Sample
 from recommender.sources.prometheus_access import Access
+from recommender.sources.prometheus_api import PrometheusClient
+from recommender.sources.prometheus_past import PrometheusPast
 from recommender.sources.prometheus_queries import UsageSettings
+from recommender.sources.prometheus_usage import UsageQuery
 from recommender.units import BYTES_PER_MIB
 
+ROUND_RETRIES, ROUND_TIMEOUT_S = 2, 15.0
+"""In a round: the next one asks again anyway, and the VPAs do not wait for it."""
+
+START_RETRIES = 7
+"""At the start: waits of half a minute and more in all, until a Prometheus that starts at the same time answers."""
+
+log = logging.getLogger(__name__)
+
 _whose, _how, _source = (grouped(group) for group in ("Which VPAs", "Rounds and forecasts", "Cluster and model"))
-
-
-@dataclass(frozen=True, slots=True)
-class Whose:
-    """Which VPAs are ours, and whether we make some."""
-
-    name: str
-    only_namespace: str | None
-    ignored: frozenset[str]
-    auto: bool
 
 
 WHOSE_OPTIONS = (
@@ -47,15 +54,18 @@ WHOSE_OPTIONS = (
         multiple=True,
         help="Leave the VPAs of this one (or of a comma list) alone. Repeatable.",
     ),
-    _whose("--auto/--no-auto", default=True, help="Make VPAs for jobs and workloads labelled phasewise.dev/auto=true."),
+)
+
+AUTO_OPTION = _whose(
+    "--auto/--no-auto", default=True, help="Make VPAs for jobs and workloads labelled phasewise.dev/auto=true."
 )
 
 
-def make_whose(name: str, only_namespace: str | None, ignored: tuple[str, ...], auto: bool) -> Whose:
+def make_scope(name: str, only_namespace: str | None, ignored: tuple[str, ...]) -> Scope:
     if only_namespace and ignored:
         raise Misuse("--only-namespace and --ignore-namespace exclude each other. Write one of them.")
     hidden = frozenset(part.strip() for text in ignored for part in text.split(",") if part.strip())
-    return Whose(name, only_namespace or None, hidden, auto)
+    return Scope(name, only_namespace or None, hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,13 @@ class Rounds:
     publish: str
     resizes_waiting: bool
     workers: int
+
+    def __post_init__(self) -> None:
+        if self.cycle_s < self.step_s:
+            given = f"--cycle {self.cycle_s:g}s is shorter than --step {self.step_s:g}s"
+            raise Misuse(f"{given}. A forecast holds for several samples.")
+        if self.observe_only and self.resizes_waiting:
+            raise Misuse("--resize-waiting changes pods, and --publish observe changes nothing. Write one of them.")
 
     @property
     def cycle_samples(self) -> int:
@@ -123,15 +140,6 @@ ROUND_OPTIONS = (
 )
 
 
-def make_rounds(cycle_s: float, step_s: float, **given: object) -> Rounds:
-    if cycle_s < step_s:
-        raise Misuse(f"--cycle {cycle_s:g}s is shorter than --step {step_s:g}s. A forecast holds for several samples.")
-    made = Rounds(cycle_s=cycle_s, step_s=step_s, **given)  # type: ignore[arg-type]
-    if made.observe_only and made.resizes_waiting:
-        raise Misuse("--resize-waiting changes pods, and --publish observe changes nothing. Write one of them.")
-    return made
-
-
 @dataclass(frozen=True, slots=True)
 class Reached:
     """Where the API server is, and how fast it may be asked."""
@@ -167,13 +175,36 @@ class Asked:
     def sources(
         self, server: Api, only_namespace: str | None, access: Access, settings: UsageSettings, step_s: float
     ) -> tuple[Usage, PriorHistory | None, threading.Event]:
-        """Where use comes from, what loads the past, and what ends the wait for either."""
+        """Where use comes from, what loads the past if that is wanted, and what ends the wait for either."""
         ended = threading.Event()
         if not self.url:
             return metrics_api_usage(server, only_namespace), None, ended
-        asked = LivePrometheus.of(self.url, access, settings, only_namespace)
-        prior = asked.prior(self.history_s, self.resolution_s, step_s, ended)
-        return asked.usage(prior), prior, ended
+        if only_namespace and not settings.namespaces:
+            settings = replace(settings, namespaces=(only_namespace,))
+        client = partial(PrometheusClient, self.url, access, warn=_warn)
+        prior = None
+        if self.history_s:
+            past = PrometheusPast(client(retries=START_RETRIES, sleep=ended.wait), settings)
+            clocks = {"clock": time.time, "stopwatch": time.monotonic}
+            prior = PriorHistory(past, self.history_s, self.resolution_s, step_s, **clocks, stopped=ended.is_set)
+        query = UsageQuery(client(timeout_s=ROUND_TIMEOUT_S, retries=ROUND_RETRIES), settings)
+        return prometheus_usage(query, prior), prior, ended
+
+
+def prometheus_usage(query: UsageQuery, prior: PriorHistory | None) -> Usage:
+    """The latest sample of every container; the first time, those before the start too."""
+
+    def samples(now_s: float) -> Iterable[tuple[Place, Sample]]:
+        if prior is not None:
+            yield from prior.samples()
+        for place, sample in query.current_usage(now_s).items():
+            yield Place(*place), sample
+
+    return lambda now_s: Used(samples(now_s))
+
+
+def _warn(told: str) -> None:
+    log.warning("Prometheus warns: %s", told)
 
 
 PROMETHEUS_OPTIONS = (

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 import orjson
 
-from recommender.cli.grouped import GroupedOption
+from recommender.cli.grouped import grouped
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVELS = ("debug", "info", "warning", "error")
@@ -46,19 +46,17 @@ def set_up_logging(log_format: str, log_level: str) -> None:
         logging.getLogger(foreign).setLevel(logging.WARNING)
 
 
+_operation = grouped("Operation")
+
 LOG_OPTIONS = (
-    click.option(
+    _operation(
         "--log-format",
-        cls=GroupedOption,
-        group="Operation",
         type=click.Choice(["text", "json"]),
         default="text",
         help="`json`: a line is an object of time, level, logger, message and fields.",
     ),
-    click.option(
+    _operation(
         "--log-level",
-        cls=GroupedOption,
-        group="Operation",
         type=click.Choice(LEVELS, case_sensitive=False),
         default="info",
         help="The least grave of what is logged.",

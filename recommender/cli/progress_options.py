@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from recommender.cli.common import DURATION
-from recommender.cli.live_options import grouped
+from recommender.cli.grouped import grouped
 from recommender.cli.prometheus import labels_of
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import TokenBucket
@@ -26,7 +26,6 @@ from recommender.readings import METRICS
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_progress import ProgressQuery, PrometheusProgress
-from recommender.units import format_duration
 
 LOG_QPS, LOG_BURST = 50.0, 100
 """For logs: statuses must not wait behind them."""
@@ -36,29 +35,25 @@ READ_EVERY = 0.4
 
 QUERY_WITHIN_S = 5.0
 
-_progress = grouped("Progress: how the training of each pod comes along")
-_GROWTH = GrowthOptions()
+_progress = grouped("Progress: how the training of each pod comes along", GrowthOptions())
 _OURS = ("namespace", "pod"), "namespace or pod"
 
 PROGRESS_OPTIONS = (
     _progress(
         "--progress-interval",
         "interval_s",
-        default=format_duration(_GROWTH.interval_s),
         type=DURATION,
         help="Each pod's growth is judged so often: how far its loss or score moved.",
     ),
     _progress(
         "--progress-alpha",
         "alpha",
-        default=_GROWTH.alpha,
         type=click.FloatRange(0, min_open=True),
         help="Above this growth a pod is Progressing; twice below and falling, it is Converged.",
     ),
     _progress(
         "--progress-normalise",
         "normalise",
-        default=_GROWTH.normalise,
         type=click.Choice(["first", "none"]),
         help="`first`: growth is a share of the first magnitude; `none`: metrics are shares already.",
     ),
@@ -111,25 +106,14 @@ class ProgressSettings:
 
 
 def make_progress(
-    interval_s: float,
-    alpha: float,
-    normalise: Any,
-    query: str | None,
-    metric: str,
-    labels: tuple[str, ...],
-    logs: bool,
-    pattern: str | None,
-    token_file: Path | None,
-) -> ProgressSettings:
+    query: str | None, metric: str, labels: tuple[str, ...], pattern: str | None, logs: bool, token_file: Path | None,
+    **growth: Any,
+) -> ProgressSettings:  # fmt: skip
     if pattern is not None and (problem := search([Search(pattern, [""])])[0].problem):
         raise Misuse(f"--progress-log-pattern: {problem}. Write a regular expression such as 'loss=(?P<loss>\\S+)'.")
-    return ProgressSettings(
-        GrowthOptions(interval_s, alpha, normalise),
-        None if query is None else ProgressQuery(query, metric, labels_of("--progress-label", labels, *_OURS)),
-        logs,
-        pattern,
-        token_file,
-    )
+    labelled = labels_of("--progress-label", labels, *_OURS)
+    asked = None if query is None else ProgressQuery(query, metric, labelled)
+    return ProgressSettings(GrowthOptions(**growth), asked, logs, pattern, token_file)
 
 
 def sources_of(

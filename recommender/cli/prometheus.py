@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from recommender.cli.common import DURATION, Command
+from recommender.cli.common import DURATION
+from recommender.cli.grouped import Decorate
 from recommender.errors import Misuse
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import CPU_METRIC, MEMORY_METRIC, REQUESTS_METRIC, Labels, UsageSettings
@@ -19,7 +17,7 @@ _ENVIRONMENT = "PHASEWISE_PROMETHEUS"
 _LABELS = ("namespace", "pod", "container", "node", "workload")
 
 
-def _option(name: str, help_text: str, **more: Any) -> Callable[[Command], Command]:
+def _option(name: str, help_text: str, **more: Any) -> Decorate:
     """An option that may also stand in the environment."""
     variable = f"{_ENVIRONMENT}_{name.removeprefix('--').replace('-', '_').upper()}"
     return click.option(name, help=help_text, envvar=variable, show_envvar=True, **more)
@@ -27,7 +25,7 @@ def _option(name: str, help_text: str, **more: Any) -> Callable[[Command], Comma
 
 _FILE = click.Path(path_type=Path)
 
-_ACCESS = (
+ACCESS_OPTIONS = (
     _option("--bearer-token-file", "File with the token to show; read again at each request.", type=_FILE),
     _option("--user", "User of HTTP basic authentication."),
     _option("--password-file", "File with that user's password.", type=_FILE),
@@ -37,7 +35,7 @@ _ACCESS = (
     _option("--insecure", "Believe any certificate. Whoever sits in between can read the credentials.", is_flag=True),
 )
 
-_USAGE = (
+USAGE_OPTIONS = (
     click.option("--namespace", "namespaces", multiple=True, help="Only this namespace. Repeatable."),
     click.option("--selector", default="", help="Further label matchers for every query: 'cluster=\"x\"'."),
     click.option("--usage-selector", default="", help="Label matchers for use, not for requests: 'job=\"kubelet\"'."),
@@ -78,45 +76,21 @@ _USAGE = (
     ),
 )
 
-
-requests_option = click.option(
+REQUESTS_OPTION = click.option(
     "--requests-metric", default=REQUESTS_METRIC, show_default=True, help="Declared cores and bytes."
 )
-"""Beside `usage_options`, of a command that is not told by the API server what is requested."""
+"""Beside these, of a command that is not told by the API server what is requested."""
 
 
-def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand `access: Access` to a command."""
-
-    @functools.wraps(command)
-    def called(*, insecure: bool, **given: Any) -> Any:
-        names = ("bearer_token_file", "user", "password_file", "ca_file", "certificate_file", "key_file")
-        access = Access(**{name: given.pop(name) for name in names}, verify=not insecure)
-        return command(access=access, **given)
-
-    for option in reversed(_ACCESS):
-        called = option(called)
-    return called
+def make_access(insecure: bool, **given: Any) -> Access:
+    return Access(**given, verify=not insecure)
 
 
-def usage_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand `settings: UsageSettings` to a command."""
-
-    @functools.wraps(command)
-    def called(
-        *, namespaces: tuple[str, ...], labels: tuple[str, ...], request_labels: tuple[str, ...], **given: Any
-    ) -> Any:
-        settings = UsageSettings(
-            tuple(sorted(set(namespaces))),
-            labels=labels_of("--label", labels),
-            request_labels=labels_of("--request-label", request_labels),
-            **{field.name: given.pop(field.name) for field in fields(UsageSettings) if field.name in given},
-        )
-        return command(settings=settings, **given)
-
-    for option in reversed(_USAGE):
-        called = option(called)
-    return called
+def make_usage(
+    namespaces: tuple[str, ...], labels: tuple[str, ...], request_labels: tuple[str, ...], **given: Any
+) -> UsageSettings:
+    named, requests_named = labels_of("--label", labels), labels_of("--request-label", request_labels)
+    return UsageSettings(tuple(sorted(set(namespaces))), labels=named, request_labels=requests_named, **given)
 
 
 def labels_of(

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import logging
+import signal
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from http.server import ThreadingHTTPServer
 
 import click
 from prometheus_client import CollectorRegistry
 
 from recommender import model as models
-from recommender.cli.grouped import config_option
+from recommender.cli.grouped import config_option, grouped, settings_of
 from recommender.cli.live_options import (
     BAND_OPTIONS,
+    LEASE_OPTIONS,
     LIMIT_OPTIONS,
     OPERATION,
     RAIL_OPTIONS,
     TIMING_OPTIONS,
-    grouped,
+    Replicas,
     make_limits,
     make_rails,
-    settings_of,
 )
-from recommender.cli.live_parts import CHECKPOINTS_SHARE, Making, checked, keeper_of, run_until_told
 from recommender.cli.live_rounds import (
+    AUTO_OPTION,
     PROMETHEUS_OPTIONS,
     RECORD_OPTIONS,
     ROUND_OPTIONS,
@@ -31,24 +37,31 @@ from recommender.cli.live_rounds import (
     Reached,
     Recording,
     Rounds,
-    Whose,
-    make_rounds,
-    make_whose,
+    make_scope,
 )
 from recommender.cli.logs import LOG_OPTIONS, set_up_logging
 from recommender.cli.progress_options import PROGRESS_OPTIONS, ProgressSettings, make_progress, sources_of
-from recommender.cli.prometheus import access_options, usage_options
-from recommender.cli.replicas import LEASE_OPTIONS, Replicas, make_replicas
+from recommender.cli.prometheus import ACCESS_OPTIONS, USAGE_OPTIONS, make_access, make_usage
 from recommender.cli.upstream_flags import UpstreamCommand
+from recommender.cluster.access.rate import TokenBucket
 from recommender.cluster.lease import LeaderElection
+from recommender.engine.fleet import Fleet
+from recommender.engine.lead_time import LeadTime
 from recommender.engine.options import BandOptions, Options, RailOptions
+from recommender.engine.recording import Recorder
+from recommender.engine.warm_up import warm_up
+from recommender.live.auto.keeper import AutoKeeper
+from recommender.live.auto.view import AutoView
 from recommender.live.health import serve
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.outside.model_source import ModelWatch, model_source
+from recommender.live.past import PriorHistory
+from recommender.live.progress.progress import Progress
+from recommender.live.round import Recommender
 from recommender.live.service import Service, Timing
 from recommender.live.telemetry import Telemetry
 from recommender.live.view.scope import Scope
-from recommender.live.writing.showing import FEW
+from recommender.live.writing.profile import FEW
 from recommender.policies.constraints import SharedLimits
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_queries import UsageSettings
@@ -56,6 +69,20 @@ from recommender.sources.prometheus_queries import UsageSettings
 log = logging.getLogger(__name__)
 
 ENVIRONMENT = "PHASEWISE_RECOMMENDER"
+
+LEASE_GIVEN_BACK_WITHIN_S = 0.8
+"""With what `service.ENDS_WITHIN_S` takes before, less than ten seconds."""
+
+AUTO_QPS, AUTO_BURST = 50.0, 200
+"""For the VPAs that we make: a thousand new jobs must not hold up the statuses either."""
+
+PROFILES_SHARE = 0.1
+"""Of the requests that may be sent between two rounds: PhaseProfiles; statuses and checkpoints need theirs. Of three
+thousand VPAs each has its turn once in the forty rounds of a cycle, which is how often the state must be kept."""
+
+CHECKPOINTS_SHARE = 0.2
+"""The same of checkpoints that are written again. Of six thousand each has its turn once in forty rounds, ten minutes,
+which is how often one is written in the long run."""
 
 _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 
@@ -67,8 +94,9 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
     others="Prometheus (with --prometheus)",
     context_settings={"show_default": True},
 )
-@settings_of("whose", WHOSE_OPTIONS, make_whose)
-@settings_of("rounds", ROUND_OPTIONS, make_rounds)
+@settings_of("whose", WHOSE_OPTIONS, make_scope)
+@AUTO_OPTION
+@settings_of("rounds", ROUND_OPTIONS, Rounds)
 @settings_of("rails", RAIL_OPTIONS, make_rails)
 @settings_of("band", BAND_OPTIONS, BandOptions)
 @settings_of("limits", LIMIT_OPTIONS, make_limits)
@@ -82,9 +110,9 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 )
 @settings_of("reached", SERVER_OPTIONS, Reached)
 @settings_of("asked", PROMETHEUS_OPTIONS, Asked)
-@usage_options
-@access_options
-@settings_of("replicas", LEASE_OPTIONS, make_replicas)
+@settings_of("settings", USAGE_OPTIONS, make_usage)
+@settings_of("access", ACCESS_OPTIONS, make_access)
+@settings_of("replicas", LEASE_OPTIONS, Replicas)
 @config_option(group=OPERATION)
 @_operation("--address", default=":8942", help="Where /healthz, /readyz, /metrics and /progress are.")
 @settings_of("writing", TIMING_OPTIONS, dict)
@@ -92,7 +120,8 @@ _source, _operation = grouped("Cluster and model"), grouped(OPERATION)
 @settings_of("recording", RECORD_OPTIONS, Recording)
 @_operation("--check", is_flag=True, help="Check options and model, compile what is compiled, and end.")
 def command(
-    whose: Whose,
+    whose: Scope,
+    auto: bool,
     rounds: Rounds,
     rails: RailOptions,
     band: BandOptions,
@@ -135,22 +164,88 @@ def command(
     server = reached.connect(telemetry.api_request)
     watched = ModelWatch(model_source(model_name, lambda: server), telemetry.model)
     log.info("%s", checked(watched, rounds))
-    election = None
-    if replicas.elect:
-        election = LeaderElection.on(server, replicas.namespace, replicas.lease, replicas.times).start()
+    election = replicas.election(server)
     leads = (lambda: election.leads) if election else lambda: True
-    usage, prior, ended = asked.sources(server, whose.only_namespace, access, settings, rounds.step_s)
+    usage, prior, ended = asked.sources(server, whose.namespace, access, settings, rounds.step_s)
     progress, pushed = sources_of(told, server, (asked.url, access), leads)
-    scope = Scope(whose.name, whose.only_namespace, whose.ignored, replicas.shard)
+    scope = replace(whose, shard=replicas.shard)
     view = ClusterView(server, scope, usage, observe_only=rounds.observe_only, leads=leads)
     recorder = recording.recorder()
-    making = Making(view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps, recorder)
+    make = partial(
+        make_recommender, view, watched, rounds, Options(rails, band), limits, progress, prior, reached.qps, recorder
+    )
     keeper = None
-    if whose.auto and not rounds.observe_only:
-        keeper = keeper_of(server, view, scope, whose, telemetry.registry, leads)
+    if auto and not rounds.observe_only:
+        apart = server.apart(TokenBucket(AUTO_QPS, AUTO_BURST))
+        keeper = AutoKeeper(apart, AutoView(server, view, scope), scope.recommender, telemetry.registry, leads)
     again = max(FEW, CHECKPOINTS_SHARE * reached.qps * rounds.interval_s)
     timing = Timing(rounds.interval_s, checkpoints_a_round=again, **writing)
-    service = Service(view, making, telemetry, timing, watched, leads, keeper)
+    service = Service(view, make, telemetry, timing, watched, leads, keeper)
     checks = {"/healthz": lambda: service.healthy, "/readyz": lambda: service.ready}
     endpoints = serve(address, telemetry.registry, checks, {"/progress": pushed.answer} if pushed else {})
     run_until_told(service, ended, endpoints, election)
+
+
+def make_recommender(
+    view: ClusterView,
+    models: ModelWatch,
+    rounds: Rounds,
+    options: Options,
+    limits: SharedLimits,
+    progress: Progress,
+    prior: PriorHistory | None,
+    qps: float,
+    recorder: Recorder | None,
+) -> Recommender:
+    """The recommender's state, made anew each time this process begins to lead."""
+    if prior is not None:
+        prior.load(view)
+    return Recommender(
+        view,
+        partial(Fleet, models.in_use.model, rounds.step_s, rounds.cycle_samples),
+        options,
+        limits,
+        clock=time.time,
+        stopwatch=time.monotonic,
+        lead_time=LeadTime(rounds.lead_time_s, rounds.step_s),
+        class_ttl_s=rounds.class_ttl_s,
+        progress=progress,
+        writers=rounds.workers,
+        profiles_a_round=max(FEW, PROFILES_SHARE * qps * rounds.interval_s),
+        resizes_waiting=rounds.resizes_waiting,
+        observes_only=rounds.observe_only,
+        recorder=recorder,
+    )
+
+
+def checked(models: ModelWatch, rounds: Rounds) -> str:
+    """Load the model, and all that is compiled; returns words on it."""
+    model = models.first().model
+    warm_up(model, rounds.step_s, rounds.cycle_samples)
+    return f"{model.origin}: {model.detector.n_phases} phases; options are sound, all is compiled"
+
+
+def run_until_told(
+    service: Service, ended: threading.Event, endpoints: ThreadingHTTPServer, election: LeaderElection | None
+) -> None:
+    """Run until SIGTERM or Ctrl-C; then give back what is ours."""
+
+    def end(*_: object) -> None:
+        ended.set()
+        service.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    try:
+        service.run()
+    finally:
+        if election:
+            give_back(election)
+        endpoints.shutdown()
+
+
+def give_back(election: LeaderElection) -> None:
+    """Give the lease back if the server answers; else it runs out by itself, and nobody waits for that here."""
+    giving = threading.Thread(target=election.stop, name="give back the lease", daemon=True)
+    giving.start()
+    giving.join(LEASE_GIVEN_BACK_WITHIN_S)

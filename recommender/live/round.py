@@ -18,21 +18,16 @@ from recommender.engine.options import Options
 from recommender.engine.recording import RecordedEngine, Recorder
 from recommender.engine.seen import Samples, Seen
 from recommender.engine.tally import Report
-from recommender.live.class_profiles import ClassProfiles
-from recommender.live.containers import ContainerIndex
+from recommender.live.containers import ContainerIndex, Placing
 from recommender.live.outside.model_source import Refusal
-from recommender.live.outside.writers import Writers
-from recommender.live.placing import Placing
 from recommender.live.progress.progress import Progress
-from recommender.live.remembering import Remembered
+from recommender.live.remembering import ClassProfiles, Remembered
 from recommender.live.rules import counts_for_s, rules_of
 from recommender.live.sharing import Sharing
 from recommender.live.view.view import Place, View
 from recommender.live.vpa_state import VpaState
-from recommender.live.writing.profile import Known
-from recommender.live.writing.publisher import Publisher
-from recommender.live.writing.showing import Showing, lacks_a_kill
-from recommender.live.writing.shutdown import by_urgency, leave_safe
+from recommender.live.writing.profile import Showing
+from recommender.live.writing.publisher import Publisher, Writers, by_urgency, leave_safe
 from recommender.live.writing.waiting import WaitingPods
 from recommender.policies.constraints import SharedLimits
 
@@ -103,7 +98,7 @@ class Recommender:
         at_once = Writers(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, at_once)
         self._waiting = WaitingPods(view, self.index, self.engine, at_once) if resizes_waiting else None
-        self._showing = Showing(view, profiles_a_round)
+        self._showing = Showing(view, self.engine, profiles_a_round)
         self._placing, self._sharing = Placing(view, self.index), Sharing(view)
 
     def run(self) -> Report:
@@ -148,9 +143,7 @@ class Recommender:
         report, engine = Report(), self.engine
         if self._recorder is not None:
             self._recorder.close()  # what is left behind is no engine's decision, and there is no time
-        self._show_until(
-            profiles_until_s, [state for state in self.vpas.values() if lacks_a_kill(state, engine)], report
-        )
+        self._show_until(profiles_until_s, filter(self._showing.lacks_a_kill, self.vpas.values()), report)
         now_s = self.clock()
         ordered = by_urgency(self.vpas.values(), engine)
         self._publisher.publish_until(
@@ -231,7 +224,7 @@ class Recommender:
 
     def _show(self, report: Report) -> None:
         """The PhaseProfile of each VPA, and of each class, of which something changed."""
-        self._showing.show(self.vpas.values(), self._known(), self.clock(), report)
+        self._showing.show(self.vpas.values(), self.refusal, self.clock(), report)
         self.classes.tidy(self.index, self.clock())
         self.classes.show(report)
 
@@ -291,8 +284,5 @@ class Recommender:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     def _show_until(self, until_s: float, states: Iterable[VpaState], report: Report) -> None:
-        profiles = self._showing.at_the_end(states, self._known(), self.clock(), report)
+        profiles = self._showing.at_the_end(states, self.refusal, self.clock(), report)
         self._publisher.write_until(until_s, self.stopwatch, profiles, report)
-
-    def _known(self) -> Known:
-        return Known(self.engine, self.refusal)

@@ -20,7 +20,6 @@ from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.outside.model_source import ModelWatch
 from recommender.live.round import Recommender
 from recommender.live.telemetry import Telemetry
-from recommender.live.unserved import Unserved
 from recommender.live.vpa_state import VpaState
 from recommender.policies.histogram_checkpoint import Status, checkpoint_status
 
@@ -99,7 +98,7 @@ class Service:
         self._said: Mapping[str, str] = {}
         self._cleared_s = -timing.clear_away_s
         self._failure: BaseException | None = None
-        self._memory, self._unserved = Memory(), Unserved(telemetry.registry)
+        self._memory = Memory()
 
     def stop(self) -> None:
         """End after the running round. May be called in a signal handler, and again."""
@@ -165,7 +164,6 @@ class Service:
         if not leads:
             if self._recommender is not None:
                 self._telemetry.stand_by()
-                self._unserved.look((), time.monotonic())
             self._recommender = None
             self._finished_s = time.monotonic()
             return
@@ -200,7 +198,6 @@ class Service:
         self._clear_away()
         self._telemetry.unreadable.set(self._view.unreadable)
         self._telemetry.refused.set(self._models.refusal is not None)
-        self._unserved.look(recommender.vpas.values(), time.monotonic())
         self._telemetry.lead_s.set(recommender.engine.lead_time.seconds)
         self._telemetry.round_done(report, recommender.vpas.values(), recommender.engine)
         self._say(report)

@@ -112,7 +112,7 @@ class PrometheusClient:
         timeout_s: float = 120.0,
         retries: int = RETRIES,
         warn: Callable[[str], None] = lambda warning: None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = _checked(url)

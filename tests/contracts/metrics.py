@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-TOLD = re.compile(r'\b(Counter|Gauge|Histogram)\(\s*f?"(?:\{self\._prefix\}|phasewise_)(\w+)"')
+TOLD = re.compile(r'\b(Counter|_counter|Gauge|_gauge|Histogram|_seconds)\(\s*f?"(?:\{self\._prefix\}|phasewise_)(\w+)"')
 COUNTED = re.compile(r'\bself\.counter\(\s*"(\w+)"')
 LOOKED_UP = re.compile(r'^ +\("(\w+)", "[^"]+\.", ', re.MULTILINE)
 
@@ -23,7 +23,7 @@ SERVERS = {
 
 def _as_told(source: str) -> Iterator[str]:
     for kind, name in TOLD.findall(source):
-        yield f"{name}_total" if kind == "Counter" else name
+        yield f"{name}_total" if kind in ("Counter", "_counter") else name
     for name in COUNTED.findall(source):
         yield f"{name}_total"
 

@@ -33,8 +33,8 @@ DAMAGED_MODEL = {
 }
 WITH_SHORT_PATIENCE = """
 from extender.cli.main import main
-from recommender.live import unserved
-unserved.LONG_S = 5.0
+from recommender.live import telemetry
+telemetry.LONG_S = 5.0
 main()
 """
 

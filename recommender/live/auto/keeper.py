@@ -15,7 +15,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Unreachable
 from recommender.cluster.vpas.made import VpaMaker
 from recommender.live.auto.view import AutoView
-from recommender.live.auto.vpas import VpaChanges, plan
+from recommender.live.auto.vpas import Planning, VpaChanges
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,8 @@ class AutoKeeper:
             self._retry_s.pop(name, None)
             self._said.pop(name, None)
             return
-        wanted = plan(namespace, self._view.workloads(name), self._view.vpas(name), self._recommender, self._view)
+        workloads, vpas = self._view.workloads(name), self._view.vpas(name)
+        wanted = Planning(namespace, workloads, vpas, self._recommender, self._view).done()
         undone = dict(self._carry_out(wanted))
         self._say(name, {**wanted.notes, **undone})
         if wanted.unsure or any(undone.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from recommender.cluster.errors import ApiError
@@ -14,8 +14,7 @@ from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
 from recommender.cluster.workloads.targets import TRAINING_JOBS
 from recommender.cluster.workloads.training_jobs import KINDS
-from recommender.live.auto.harmless import harmless
-from recommender.live.auto.settings import AUTO, read_wish
+from recommender.live.auto.settings import AUTO, harmless, read_wish
 from recommender.live.auto.view import AutoView
 
 COVERED = KINDS | {("", kind) for kind in ("Job", "CronJob", "Deployment", "StatefulSet", "DaemonSet")}
@@ -28,7 +27,7 @@ MADE_OF_JOBS = "JobSet"
 NOT_ACTED_UPON = "the updater acts on no kind without a scale subresource: this VPA only recommends"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class VpaChanges:
     """What is to be done in a namespace, in this order.
 
@@ -44,21 +43,15 @@ class VpaChanges:
         Of some workload it could not be told whether it should have one: to be asked again.
     """
 
-    remove: Sequence[tuple[Vpa, str]] = ()
-    change: Sequence[tuple[Vpa, WantedVpa]] = ()
-    create: Sequence[WantedVpa] = ()
-    notes: Mapping[str, str] = field(default_factory=dict)
+    remove: list[tuple[Vpa, str]] = field(default_factory=list)
+    change: list[tuple[Vpa, WantedVpa]] = field(default_factory=list)
+    create: list[WantedVpa] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
     unsure: bool = False
 
 
-def plan(
-    namespace: Namespace,
-    workloads: Mapping[Ref, Workload],
-    vpas: Mapping[ObjectKey, Vpa],
-    recommender: str,
-    around: AutoView,
-) -> VpaChanges:
-    """What is to be done so that each labelled workload has one VPA, and none beside a VPA that a person made.
+class Planning:
+    """Works out what is to be done so that each labelled workload has one VPA, and none beside one that a person made.
 
     Parameters
     ----------
@@ -69,10 +62,7 @@ def plan(
     around
         What else must be known. Where a call raises an ApiError, that workload's VPA stays as it is.
     """
-    return _Planning(namespace, workloads, vpas, recommender, around).done()
 
-
-class _Planning:
     def __init__(
         self,
         namespace: Namespace,
@@ -93,22 +83,19 @@ class _Planning:
         self._targets = {Ref.of(v.target.api_version, v.target.kind, v.target.name): v.key.name for v in theirs}
         self._above = {upper: name for ref, name in self._targets.items() for upper in self._way_up(ref)}
         self._names_of_theirs = {vpa.key.name for vpa in theirs}
-        self._remove: list[tuple[Vpa, str]] = []
-        self._change: list[tuple[Vpa, WantedVpa]] = []
-        self._create: list[WantedVpa] = []
-        self._notes: dict[str, str] = {}
-        self._unsure = False
+        self._changes = VpaChanges()
 
     def done(self) -> VpaChanges:
+        """What is to be done."""
         self._check_label(f"Namespace {self._namespace.name}", self._namespace.labels)
         for workload in self._workloads.values():
             if (workload.ref.group, workload.kind) in COVERED and workload.uid:
                 try:
                     self._decide(workload)
                 except ApiError as error:
-                    self._notes[_words_for(workload)] = f"cannot tell whether it is to have a VPA: {error}"
-                    self._unsure = True
-        return VpaChanges(self._remove, self._change, self._create, self._notes, self._unsure)
+                    self._changes.notes[_words_for(workload)] = f"cannot tell whether it is to have a VPA: {error}"
+                    self._changes.unsure = True
+        return self._changes
 
     # -- one workload ----------------------------------------------------------------------------------------------
 
@@ -121,7 +108,7 @@ class _Planning:
         kept = None if reason else next((vpa for vpa in present if not vpa.deleting), None)
         for vpa in present:
             if vpa is not kept and not vpa.deleting:
-                self._remove.append((vpa, reason or "its workload has another one"))
+                self._changes.remove.append((vpa, reason or "its workload has another one"))
         if reason or workload.deleting:
             return
         if kept is not None:
@@ -138,7 +125,7 @@ class _Planning:
             return f"the updater acts on no {MADE_OF_JOBS}: each of the Jobs of {about} has one"
         if (owner := workload.owner) is not None and self._counts(owner):
             if AUTO in workload.labels:
-                self._notes[about] = f"gets no VPA: {owner.kind}/{owner.name} controls it, label that"
+                self._changes.notes[about] = f"gets no VPA: {owner.kind}/{owner.name} controls it, label that"
             return f"{owner.kind}/{owner.name} controls {about}"
         beside = self._targets.get(workload.ref) or self._above.get(workload.ref)
         beside = beside or next((self._targets[ref] for ref in self._way_up(workload.ref) if ref in self._targets), "")
@@ -156,7 +143,7 @@ class _Planning:
 
     def _check_label(self, about: str, labels: Mapping[str, str]) -> None:
         if (value := labels.get(AUTO, "true")) not in ("true", "false"):
-            self._notes[about] = f"its label {AUTO}={value} is neither true nor false, and counts as false"
+            self._changes.notes[about] = f"its label {AUTO}={value} is neither true nor false, and counts as false"
 
     def _counts(self, owner: OwnerRef) -> bool:
         """A VPA then belongs to the owner, or to what is above it."""
@@ -181,21 +168,21 @@ class _Planning:
             return
         if is_edited(vpa):
             about = f"VPA {vpa.key}"
-            self._notes[about] = "was changed by hand and is left as it is; delete it to have it made anew"
+            self._changes.notes[about] = "was changed by hand and is left as it is; delete it to have it made anew"
         else:
-            self._change.append((vpa, wanted))
+            self._changes.change.append((vpa, wanted))
 
     def _make(self, workload: Workload) -> None:
         name = next((name for name in names_for(workload) if name not in self._names_of_theirs), "")
         if not name:
-            self._notes[_words_for(workload)] = "gets no VPA: others have the names it could have"
+            self._changes.notes[_words_for(workload)] = "gets no VPA: others have the names it could have"
             return
         wanted = self._wanted(name, workload)
         earlier = self._vpas.get(wanted.key)
         if earlier is None:
-            self._create.append(wanted)
+            self._changes.create.append(wanted)
         elif not earlier.deleting:  # of one of this name that is gone, and the collector late: made when it is away
-            self._remove.append((earlier, "its workload is gone, and another one has its name"))
+            self._changes.remove.append((earlier, "its workload is gone, and another one has its name"))
 
     def _wanted(self, name: str, workload: Workload) -> WantedVpa:
         above = self._set_of(workload)
@@ -203,7 +190,7 @@ class _Planning:
         wish = read_wish(own, self._namespace.annotations)
         problems = list(wish.problems)
         if problems:
-            self._notes[_words_for(workload)] = f"the VPA only recommends (mode Off): {'; '.join(problems)}"
+            self._changes.notes[_words_for(workload)] = f"the VPA only recommends (mode Off): {'; '.join(problems)}"
         if workload.kind not in WELL_KNOWN and not self._around.is_scalable(workload.api_version, workload.kind):
             problems.append(NOT_ACTED_UPON)
         pods = {*workload.templates.resizability, *self._around.live_pods(workload)}

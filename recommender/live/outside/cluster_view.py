@@ -33,12 +33,11 @@ from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.live.outside.histories import Histories, Statuses
-from recommender.live.outside.profile_store import ProfileStore
+from recommender.live.outside.kept import Histories, ProfileStore, Statuses
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import Patience, Usage
-from recommender.live.view.view import Place, SelectedPods, spoken_of
+from recommender.live.view.view import Place, SelectedPods, View, spoken_of
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
@@ -49,8 +48,8 @@ MOST_ENDED = 5000
 """Who does not lead takes none of the pods that have finished: the oldest ones go."""
 
 
-class ClusterView:
-    """What a round sees of a real cluster. As in `View`, every call may raise a `ClusterError`.
+class ClusterView(View):
+    """A real cluster as a round sees it; what `View` does not have is for the service, and for who makes VPAs.
 
     Parameters
     ----------
@@ -197,7 +196,6 @@ class ClusterView:
         return [vpa for vpa in self._ours() if self._loaded.get(vpa.key) == vpa.uid]
 
     def select(self, vpa: Vpa) -> SelectedPods:
-        """The pods that a VPA is for."""
         found = self._targets.resolve(vpa.key, vpa.target)
         if found.transient:
             raise Unreachable(found.problem or "its target is looked up in one of the next rounds")
@@ -221,21 +219,15 @@ class ClusterView:
         return used.samples
 
     def kills(self) -> Sequence[OomObservation]:
-        """Kills for memory since the last call."""
         return self._ooms.drain()
 
     def ended(self) -> Sequence[Pod]:
-        """Pods that have finished by themselves since the last call, of which some may be gone by now."""
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
-        """What the nodes offer that any of the pods of a VPA may run on, and what quotas leave each."""
         return self._rooms.of(vpa, pods)
 
     def spare(self, nodes: Collection[str], but: Collection[str] = ()) -> Mapping[str, Pair]:
-        """What is left of these nodes by the requests of all pods but those of these UIDs; only of nodes that are
-        known.
-        """
         return self._rooms.spare(nodes, (pod for pod in self._pods.everywhere() if pod.uid not in but))
 
     def publish(
@@ -250,12 +242,10 @@ class ClusterView:
             self._writer.publish(vpa, recommendations, conditions)
 
     def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
-        """Change what a pod asks for, unless it has a node by now."""
         self._must_lead()
         resize_waiting(self._api, pod, changes)
 
     def stands(self, vpa: Vpa) -> bool:
-        """Whether the status of a VPA is what we wrote there last."""
         return self._writer.stands(vpa)
 
     def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
@@ -264,7 +254,6 @@ class ClusterView:
         self._profile_store.show(vpa, profile)
 
     def kept(self, vpa: Vpa) -> str | None:
-        """The state that the PhaseProfile of a VPA kept."""
         return self._profile_store.kept(vpa)
 
     def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
@@ -277,12 +266,10 @@ class ClusterView:
         self._profile_store.show_class(key, profile)
 
     def drop_class(self, key: ObjectKey) -> None:
-        """Delete the PhaseProfile of a workload class."""
         self._must_lead()
         self._profile_store.drop_class(key)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
-        """What a checkpoint knew at the start."""
         return self._histories.of(vpa, container)
 
     def remembered(self, vpa: ObjectKey) -> Collection[str]:

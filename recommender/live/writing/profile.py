@@ -1,13 +1,22 @@
-"""The PhaseProfile of a VPA: what its containers do, what comes next, and why they get what they get."""
+"""The PhaseProfile of a VPA: what its containers do, what comes next, and why they get what they get.
+
+Written in a round are those that say something new, a few at a time, the longest waiting first. In a large cluster some
+pod of most VPAs enters another phase at each round. Statuses must not wait behind the profiles that say so, nor the API
+server be busy with them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from heapq import nsmallest
 from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
 from recommender.engine.classes import demand_content
 from recommender.engine.container_arrays import UNDECIDED
@@ -17,9 +26,11 @@ from recommender.engine.keeping import LONGEST_TEXT, pack
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.member import Member
 from recommender.engine.moments import moment
+from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import category_of, progress_of
+from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
 from recommender.units import format_cpu, format_memory
@@ -33,40 +44,132 @@ A_MINUTE_S = 60.0
 LIKELY = 0.05
 """Next phases less probable than this are left out."""
 
+FEW = 20
+"""While no more are to be written, what is kept over a restart goes along with each."""
+
 
 MODEL_REFUSED = "ModelRefused"
 """The condition of a PhaseProfile while a newer model is not used. VPAs do not say so: they would go on saying it under
 another recommender, which keeps conditions that it does not know."""
 
 
-class Known(NamedTuple):
-    """What profiles are made from, besides their VPAs."""
+class _Due(NamedTuple):
+    """A profile to be written; in the order in which they are: what must not be lost first, then the longest waiting.
 
-    engine: Engine
-    refusal: Refusal | None = None
+    Attributes
+    ----------
+    is_kept
+        What must not be lost is written already.
+    """
+
+    is_kept: bool
+    shown_s: float
+    key: ObjectKey
+    state: VpaState
 
 
-def signature_of(state: VpaState, known: Known) -> object:
+class Showing:
+    """Writes the PhaseProfiles of VPAs.
+
+    Parameters
+    ----------
+    at_most
+        In one round.
+    """
+
+    def __init__(self, view: View, engine: Engine, at_most: float = math.inf) -> None:
+        self._view, self._engine, self._at_most = view, engine, at_most
+
+    def show(self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report) -> None:
+        """Write as many as may be. What is kept over a restart goes along where it is needed, once a cycle at least.
+
+        `refusal` tells why a newer model is not used, if one is refused.
+        """
+        waiting = self._due(states, refusal, now_s, report)
+        taken = nsmallest(int(min(self._at_most, len(waiting))), waiting)
+        report.unshown = len(waiting) - len(taken)
+        for due in taken:
+            due.state.shown_s = now_s  # one that fails goes to the end of the queue
+            with report.guard(_name_of(due.state)):
+                keeps = len(waiting) <= FEW or self._is_stale(due, now_s)
+                if self._is_new(due, refusal, now_s):  # else it is again what it was
+                    self._write(due.state, refusal, now_s, keeps=keeps)
+                due.state.waits = False
+
+    def at_the_end(
+        self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report
+    ) -> list[Callable[[], None]]:
+        """What writes each, with all that is kept: before the process ends."""
+        return [
+            partial(self._write, due.state, refusal, now_s, keeps=True)
+            for due in sorted(self._due(states, refusal, now_s, report))
+        ]
+
+    def lacks_a_kill(self, state: VpaState) -> bool:
+        """Whether its profile does not tell yet of a kill for memory: that must not be lost whatever the haste."""
+        return self._engine.killed_s(state.groups.values()) > state.kept_kill_s
+
+    def _due(self, states: Iterable[VpaState], refusal: Refusal | None, now_s: float, report: Report) -> list[_Due]:
+        """Those that changed.
+
+        One that waits goes on waiting until its turn: most do in a large cluster, and are not looked through each time.
+        """
+        waiting: list[_Due] = []
+
+        def look(state: VpaState) -> None:
+            due = _Due(state.kept_of == self._vital_of(state), state.shown_s, state.vpa.key, state)
+            state.waits = state.waits or self._is_new(due, refusal, now_s)
+            if state.waits:
+                waiting.append(due)
+
+        report.each(states, _name_of, look)
+        return waiting
+
+    def _write(self, state: VpaState, refusal: Refusal | None, now_s: float, *, keeps: bool) -> None:
+        signature = signature_of(state, self._engine, refusal)
+        self._view.show(state.vpa, profile_of(state, self._engine, refusal, keeps=keeps))
+        state.shown = signature
+        if keeps:
+            state.kept_of, state.kept_s = self._vital_of(state), now_s
+            state.kept_kill_s = self._engine.killed_s(state.groups.values())
+
+    def _vital_of(self, state: VpaState) -> list[int]:
+        return [vital for _, vital in self._engine.news_of(state.groups.values())]
+
+    def _is_new(self, due: _Due, refusal: Refusal | None, now_s: float) -> bool:
+        said_anew = signature_of(due.state, self._engine, refusal) != due.state.shown
+        return said_anew or self._is_stale(due, now_s)
+
+    def _is_stale(self, due: _Due, now_s: float) -> bool:
+        """Whether what is kept lacks something, or is older than a cycle."""
+        fleet = self._engine.fleet
+        return not due.is_kept or now_s - due.state.kept_s >= fleet.cycle_samples * fleet.step_s
+
+
+def _name_of(state: VpaState) -> str:
+    return f"PhaseProfile {state.vpa.key}"
+
+
+def signature_of(state: VpaState, engine: Engine, refusal: Refusal | None) -> object:
     """What a profile is made from: it is made, and written, again when this is another one."""
     return (
         state.vpa.uid,
         state.vpa.generation,
         list(state.targets.items()),
-        known.engine.news_of(state.groups.values()),
-        known.refusal,
+        engine.news_of(state.groups.values()),
+        refusal,
         state.selection.declared,
         [(uid, growth.category) for uid, growth in state.growth.items()],
         [(uid, said.name, (said.saved_s or 0.0) // A_MINUTE_S) for uid, said in state.stages.items()],
     )
 
 
-def profile_of(state: VpaState, known: Known, *, keeps: bool = True) -> Json:
+def profile_of(state: VpaState, engine: Engine, refusal: Refusal | None, *, keeps: bool) -> Json:
     """The status of a VPA's PhaseProfile, bounded in size whatever the number of pods.
 
     It holds moments, not durations, so that it stays true while nothing changes. With `keeps` it holds also what is
     needed to go on after a restart.
     """
-    engine = known.engine
     chosen = sorted(state.targets.items(), key=lambda item: -float(item[1].estimate.target[CPU]))
     whys = {name: engine.why(target.group) for name, target in chosen}
     status: Json = {
@@ -78,8 +181,8 @@ def profile_of(state: VpaState, known: Known, *, keeps: bool = True) -> Json:
         ],
         "pods": _pods(state, engine),
     }
-    if known.refusal is not None:
-        status["conditions"] = [_refused(known.refusal, engine.fleet)]
+    if refusal is not None:
+        status["conditions"] = [_refused(refusal, engine.fleet)]
     if keeps:
         status["state"] = _state(state, engine)
     if (category := category_of(state)) is not None:

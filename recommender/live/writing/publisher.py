@@ -1,23 +1,104 @@
-"""What is published of VPAs: made of what is advised, within all limits; written where it differs, several at once."""
+"""What is published of VPAs: made of what is advised, within all limits; written where it differs, several at once.
+
+What is left behind at the end are values that may stand while nobody watches.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from recommender.cluster.errors import Unreachable
+from recommender.cluster.objects.pods import PENDING
+from recommender.cluster.vpas.status import DISRUPTIVE, LOW_CONFIDENCE, Condition, published_in
+from recommender.cluster.vpas.warning import warning_of
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
-from recommender.live.outside.writers import Writers
+from recommender.engine.target import Target
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.node_room import NO_BOUND, NodeRoom, had_by_container
-from recommender.live.writing.status import Status, beside, conditions_of, signature_of, standing
-from recommender.policies.constraints import SharedLimits, constrain, integer_cpu_containers
-from recommender.policies.room import fit_room
-from recommender.records import Amounts, ContainerRecommendation
+from recommender.policies.constraints import SharedLimits, constrain, constrain_again, integer_cpu_containers
+from recommender.policies.room import Room, fit_room
+from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
+
+T = TypeVar("T")
+
+PROVIDED, NO_PODS, UNSUPPORTED, DEPRECATED = (
+    "RecommendationProvided",
+    "NoPodsMatched",
+    "ConfigUnsupported",
+    "ConfigDeprecated",
+)
+
+GRAVITY = np.array([0.1, 1.0])
+"""Of CPU and memory that is missing: pods with too little CPU are late, with too little memory they are killed."""
+
+STOPPED = "the recommender was stopped"
+
+
+class Writers:
+    """Threads that write. A request that hangs keeps no process from ending, as those of a thread pool would.
+
+    Parameters
+    ----------
+    number
+        At a time.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def run(self, writes: Sequence[Callable[[], T]]) -> Sequence[Callable[[], T]]:
+        """Begin them in their order, wait for all; returns how each ended: what it returns or raises, when called."""
+        outcomes: list[Future[T]] = [Future() for _ in writes]
+        waiting = deque(zip(outcomes, writes, strict=True))
+
+        def work() -> None:
+            while waiting:
+                try:
+                    outcome, write = waiting.popleft()
+                except IndexError:  # another thread has taken the last one
+                    return
+                try:
+                    outcome.set_result(write())
+                except Exception as error:  # noqa: BLE001  # raised where the outcome is looked at
+                    outcome.set_exception(error)
+
+        others = range(min(self._number, len(writes)) - 1)
+        threads = [threading.Thread(target=work, name="writer", daemon=True) for _ in others]
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+        return [outcome.result for outcome in outcomes]
+
+
+class Status(NamedTuple):
+    """What the status of a VPA is to say.
+
+    Attributes
+    ----------
+    signature
+        What it was made from.
+    recommendations
+        What is new; `entries` holds also what stands of before, by container name.
+    """
+
+    state: VpaState
+    signature: object
+    recommendations: Sequence[ContainerRecommendation]
+    entries: Mapping[str, ContainerRecommendation]
+    conditions: Mapping[str, Condition | None]
 
 
 class Publisher:
@@ -156,3 +237,95 @@ def _in_place_of(recommendation: ContainerRecommendation, before: Amounts | None
         for uncapped, amount in zip(recommendation.uncapped, before, strict=True)
     )
     return replace(recommendation, uncapped=(cpu_cores, memory_bytes))
+
+
+def signature_of(state: VpaState, room: Room) -> object:
+    """What a status is made from: while it is the same, and the status stood, it need not be made again."""
+    vpa = state.vpa
+    return vpa.uid, vpa.generation, vpa.annotations, state.selection, room, list(state.targets.items())
+
+
+def standing(state: VpaState, limits: SharedLimits) -> dict[str, ContainerRecommendation]:
+    """What stands published of containers of which nothing new can be said: it is better than nothing at all.
+
+    It is kept within what the user and the operator say now. A container that the user takes out (mode Off, nothing
+    controlled) or that its pods no longer have is not kept.
+    """
+    present = state.selection.containers
+    kept = {}
+    for name, entry in published_in(state.vpa.status, but=state.targets).items():
+        if present and name not in present:
+            continue
+        within = constrain_again(entry, state.vpa.policy_for(name), limits)
+        if within is not None:
+            kept[name] = within
+    return kept
+
+
+def conditions_of(state: VpaState, entries: Mapping[str, ContainerRecommendation]) -> dict[str, Condition | None]:
+    """The conditions of a VPA, None for those that are to go."""
+    problem, pods = state.selection.problem, state.selection.pods
+    matches = any(pod.phase != PENDING for pod in pods)  # those that wait for a node do not, here as with the default
+    nobody = None if matches or problem else Condition("True", "NoPodsMatched", "No pods match this VPA object")
+    provided = Condition("True") if entries else Condition("False", *(nobody[1:] if nobody else ()))
+    doubts = {name: target.doubt for name, target in state.targets.items() if target.doubt}
+    words = "; ".join(f"{name}: {doubt}" for name, doubt in sorted(doubts.items()))
+    return {
+        PROVIDED: provided,
+        NO_PODS: nobody,
+        UNSUPPORTED: Condition("True", "", problem) if problem else None,
+        LOW_CONFIDENCE: Condition("True", "Fallback", words) if doubts else None,
+        DEPRECATED: None,
+        DISRUPTIVE: warning_of(state.vpa, pods),
+    }
+
+
+def beside(state: VpaState) -> Amounts:
+    """What a pod of this VPA requests besides containers of which something is recommended."""
+    most = (0.0, 0.0)
+    for pod in state.selection.pods:
+        rest = [container.requests for container in pod.containers if container.name not in state.targets]
+        cpu_cores, memory_bytes = (pod.beside[i] + sum(r[i] for r in rest if r[i] >= 0) for i in (CPU, MEMORY))
+        most = max(most[CPU], cpu_cores), max(most[MEMORY], memory_bytes)
+    return most
+
+
+def by_urgency(states: Iterable[VpaState], engine: Engine) -> list[VpaState]:
+    """Those first whose containers have used most beyond what stands published: time may be short.
+
+    Memory counts by the share that is missing, CPU a tenth as much. Whose pods nobody makes or resizes come last.
+    """
+    lacks = _lacks(engine)
+    slots = engine.groups.slots
+    urgency = []
+    for state in states:
+        lack = max((float(lacks[slots[group]]) for group in state.groups.values()), default=0.0)
+        urgency.append((state.vpa.update_mode == "Off", -lack, state.vpa.key, state))
+    return [state for *_, state in sorted(urgency, key=lambda entry: entry[:3])]
+
+
+def _lacks(engine: Engine) -> np.ndarray:
+    """float64 (n,): by group, how much less than what its live containers used stands published; 0 where unknown."""
+    arrays, groups = engine.fleet.arrays, engine.groups.arrays
+    slots = np.flatnonzero(arrays.alive & (arrays.group >= 0))
+    peaks = np.full((len(groups), 2), np.nan)
+    np.fmax.at(peaks, arrays.group[slots], engine.fleet.curves.peaks()[slots])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lacks = (1.0 - groups.published / peaks) * GRAVITY
+    worst: np.ndarray = np.nan_to_num(lacks, nan=0.0, neginf=0.0).max(axis=1, initial=0.0)
+    return worst
+
+
+def leave_safe(state: VpaState, engine: Engine, now_s: float) -> bool:
+    """Advise what is safe; False, and nothing is advised anew, where no less than that stands published."""
+    values = {
+        name: estimate
+        for name, group in state.groups.items()
+        if (estimate := engine.safe_value(group, now_s)) is not None
+    }
+    if not values:
+        return False
+    for name, estimate in values.items():
+        group = state.groups[name]
+        state.targets[name] = Target(group, estimate, STOPPED, engine.in_force(group))
+    return True

@@ -31,9 +31,9 @@ from recommender.engine.engine import Engine
 from recommender.engine.keys import Group, Instance
 from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex
-from recommender.live.outside.writers import Writers
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
+from recommender.live.writing.publisher import Writers
 from recommender.records import CPU, RESOURCES, Amounts, amounts_of
 
 log = logging.getLogger(__name__)

@@ -1,25 +1,24 @@
-"""The options on progress: what they make, and what does not fit together."""
+"""Each option on progress: another value, and something else is looked for or said; and what does not fit together."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recommender.cli.progress_options import make_progress, sources_of
+from local_cluster.played_http import Played, Reply, played
+from recommender.cli.progress_options import ProgressSettings, make_progress, sources_of
 from recommender.cli.recommender import command
 from recommender.cluster.access.connection import Api, connect
 from recommender.errors import Misuse
-from recommender.growth import GrowthOptions
+from recommender.growth import Growth, GrowthOptions
+from recommender.readings import Reading
 from recommender.sources.prometheus_access import Access
 from tests.fakes.api_server import kubeconfig
-
-DEFAULTS = {
-    name.removeprefix("told."): value
-    for name, value in command.make_context("recommender", []).params.items()
-    if name.startswith("told.")
-}
+from tests.fakes.prometheus import vector
+from tests.fakes.records import a_pod
 
 
 @pytest.fixture
@@ -27,25 +26,79 @@ def api(tmp_path: Path) -> Api:
     return connect(kubeconfig(tmp_path / "config", "http://127.0.0.1:9"), user_agent="test")
 
 
-def sources(api: Api, url: str | None = None, **given: Any) -> list[str]:
-    made, _ = sources_of(make_progress(**{**DEFAULTS, **given}), api, (url, Access()), lambda: True)
-    return [source.name for source in made.sources]
+def settings(*arguments: str, **given: Any) -> ProgressSettings:
+    """What the command line says of progress, with other values in the place of some."""
+    said = command.make_context("recommender", list(arguments)).params
+    own = {name.removeprefix("told."): value for name, value in said.items() if name.startswith("told.")}
+    return make_progress(**own | given)
 
 
-def test_annotations_and_logs_are_looked_at_unless_told_otherwise(api: Api) -> None:
-    assert sources(api) == ["annotation", "log"]
-    assert sources(api, logs=False) == ["annotation"]
-
-
-def test_a_query_and_a_token_bring_two_more(api: Api, tmp_path: Path) -> None:
-    token_file = tmp_path / "token"
-    token_file.write_text("t")
-    given = {"query": "training_loss", "labels": ("pod=pod_name",), "token_file": token_file}
-    assert sources(api, "http://127.0.0.1:9090", **given) == ["push", "annotation", "log", "prometheus"]
+def sources(api: Api, *arguments: str, prometheus: str | None = None, **given: Any) -> list[Any]:
+    made, _ = sources_of(settings(*arguments, **given), api, (prometheus, Access()), lambda: True)
+    return list(made.sources)
 
 
 def test_the_thesis_defaults_hold() -> None:
-    assert make_progress(**DEFAULTS).growth == GrowthOptions(interval_s=30.0, alpha=0.01, normalise="first")
+    assert settings().growth == GrowthOptions(interval_s=30.0, alpha=0.01, normalise="first")
+
+
+def categories(*arguments: str) -> list[str]:
+    """What a job is called while its loss falls ever more slowly."""
+    growth_options = settings(*arguments).growth
+    growth, found = Growth.begin("test", Reading(0.0, 40.0, "loss"), growth_options), []
+    for number in range(1, 40):
+        growth.observe("test", Reading(15.0 * number, 40.0 * (0.1 + 0.9 * 0.8**number), "loss"), growth_options)
+        found.append(growth.category.value)
+    return found
+
+
+@pytest.mark.option("phasewise recommender", "--progress-interval", "--progress-alpha", "--progress-normalise")
+@pytest.mark.parametrize("given", ["--progress-interval=2m", "--progress-alpha=0.2", "--progress-normalise=none"])
+def test_progress_is_judged_as_is_said(given: str) -> None:
+    assert categories(given) != categories()
+
+
+@pytest.mark.option("phasewise recommender", "--progress-logs", "--progress-token-file")
+def test_where_progress_is_looked_for(api: Api, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t\n")
+    query = ("--progress-query", "training_loss")
+    found = [
+        [source.name for source in sources(api, *options, prometheus="http://127.0.0.1:9090")]
+        for options in ((), ("--no-progress-logs",), ("--progress-token-file", str(token), *query))
+    ]
+    assert found == [["annotation", "log"], ["annotation"], ["push", "annotation", "log", "prometheus"]]
+
+
+@pytest.mark.option("phasewise recommender", "--progress-query", "--progress-metric", "--progress-label")
+def test_what_a_prometheus_is_asked_of_progress_and_how_its_answer_is_read(api: Api) -> None:
+    labels = {"namespace": "ns", "pod": "job-1", "name": "job-2"}
+
+    def read(server: Played, *options: str) -> dict[Any, Any]:
+        query = ("--progress-query", "training_loss")
+        source = sources(api, *query, *options, prometheus=server.url)[-1]
+        return dict(source.take([a_pod("job-1"), a_pod("job-2")], 1_000_000.0).readings)
+
+    with played(lambda _: vector((labels, 0.5), at_s=1_000_000)) as server:
+        plain = read(server)
+        assert [one.query for one in server.asked] == ["training_loss"]
+        assert read(server, "--progress-metric", "score") != plain
+        assert [pod for _, pod in read(server, "--progress-label", "pod=name")] == ["job-2"]
+
+
+@pytest.mark.option("phasewise recommender", "--progress-log-pattern")
+def test_what_is_looked_for_in_a_log_that_names_no_pattern_itself(tmp_path: Path) -> None:
+    said = Reply(body=b"2026-05-01T12:00:00.0Z quality is 0.25\n", headers={"Content-Type": "text/plain"})
+    pod = a_pod("job-1")
+    running = (replace(pod.containers[0], running=True),)
+    pod = replace(pod, annotations={"phasewise.dev/progress-log": "true"}, containers=running)
+    with played(lambda _: said) as server:
+        api = connect(kubeconfig(tmp_path / "config", server.url), user_agent="test")
+        found = []
+        for options in ((), ("--progress-log-pattern", r"quality is (?P<score>\S+)")):
+            told = sources(api, *options)[-1].take([pod], 1_777_636_801.0)
+            found.append([reading.value for of_pod in told.readings.values() for reading in of_pod])
+    assert found == [[], [0.25]]
 
 
 @pytest.mark.parametrize(

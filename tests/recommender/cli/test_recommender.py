@@ -18,7 +18,7 @@ from recommender.cli.recommender import ENVIRONMENT, command
 from recommender.engine.options import BandOptions, RailOptions
 from recommender.errors import Misuse
 from recommender.live.service import Timing
-from recommender.live.view.shards import Shard
+from recommender.live.view.scope import Shard
 from recommender.policies.constraints import SharedLimits
 from tests.fakes.command_line import Ended
 

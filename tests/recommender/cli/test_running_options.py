@@ -20,7 +20,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from local_cluster.waiting import wait_until
-from recommender.cli.replicas import give_back
+from recommender.cli.recommender import give_back
 from recommender.cluster.lease import LeaderElection
 from recommender.engine.classes import Classes
 from recommender.engine.journal import pieces_of
@@ -114,7 +114,7 @@ class Stage:
 
         with played(**(a_cluster() | objects)) as api, self.monkeypatch.context() as patch:
             patch.setattr("recommender.cli.recommender.run_until_told", until)
-            patch.setattr("recommender.cli.live_parts.warm_up", lambda *_: None)  # what a round needs it loads itself
+            patch.setattr("recommender.cli.recommender.warm_up", lambda *_: None)  # what a round needs it loads itself
             patch.setattr(_Server, "serve_forever", partialmethod(_Server.serve_forever, poll_interval=0.02))
             given = [] if "--kubeconfig" in options else ["--kubeconfig", kubeconfig(self.folder, here=api)]
             address = [] if "--address" in options else ["--address", "127.0.0.1:0"]

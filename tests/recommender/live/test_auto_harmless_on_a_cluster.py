@@ -17,7 +17,7 @@ from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
 from local_cluster.waiting import wait_until
-from recommender.live.auto.harmless import MORE_THAN_ANY
+from recommender.live.auto.settings import MORE_THAN_ANY
 from tests.recommender.live.auto_cluster import Json, label, vpas
 
 ASKED = {"cpu": "2", "memory": "2Gi"}

@@ -21,8 +21,7 @@ from recommender.cluster.vpas.made import (
 )
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload
-from recommender.live.auto.harmless import harmless
-from recommender.live.auto.settings import AUTO
+from recommender.live.auto.settings import AUTO, harmless
 from recommender.live.auto.vpas import NOT_ACTED_UPON, VpaChanges
 from tests.recommender.live.auto_world import JOBSET, NO, RAY, TEAM, YES, World, a, foreign_owner
 

@@ -21,8 +21,7 @@ from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.workloads.training_jobs import KINDS
-from recommender.live.auto.harmless import MORE_THAN_ANY, NO_IN_PLACE
-from recommender.live.auto.settings import AUTO
+from recommender.live.auto.settings import AUTO, MORE_THAN_ANY, NO_IN_PLACE
 from tests.recommender.cluster.custom_kinds import definition, serve, serve_no_longer
 from tests.recommender.live.auto_cluster import (
     NOBODY,

@@ -14,7 +14,7 @@ from recommender.cluster.usage.oom import OomObservation
 from recommender.engine.keeping import pack, unpack
 from recommender.engine.keys import Group, WorkloadKey
 from recommender.engine.member import Member
-from recommender.live import class_profiles
+from recommender.live import remembering
 from recommender.live.round import Recommender
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, MARGIN, MARGIN_OF_ONE, RunMemory
@@ -168,7 +168,7 @@ def test_a_profile_that_cannot_be_written_now_is_tried_again_behind_the_others()
 def test_classes_of_a_namespace_that_are_too_many_go_those_first_that_were_used_longest_ago(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(class_profiles, "MOST_CLASSES", 2)
+    monkeypatch.setattr(remembering, "MOST_CLASSES", 2)
     cluster = Refusing(Unreachable)
     ours = recommender(cluster)
     ours.run()

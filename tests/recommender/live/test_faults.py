@@ -15,7 +15,7 @@ from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import PROFILES, Profile, ProfileWriter, read_profile
 from recommender.cluster.watching.reflector import Reflector
-from recommender.live.outside.profile_store import ProfileStore
+from recommender.live.outside.kept import ProfileStore
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import metrics_api_usage
 from recommender.live.view.view import Place

@@ -8,8 +8,7 @@ from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, Re
 from recommender.cluster.vpas.made import PROBLEM, WRITTEN, Settings
 from recommender.cluster.workloads.ownership import Workload
 from recommender.cluster.workloads.targets import JOBS
-from recommender.live.auto.harmless import MORE_THAN_ANY, NO_IN_PLACE, harmless
-from recommender.live.auto.settings import MODE, MODES
+from recommender.live.auto.settings import MODE, MODES, MORE_THAN_ANY, NO_IN_PLACE, harmless
 from tests.recommender.live.auto_world import World, a
 
 BURSTABLE = Resizability()

@@ -15,11 +15,10 @@ from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import Condition
 from recommender.engine.keys import Group
 from recommender.live.outside.model_source import Refusal
-from recommender.live.outside.writers import Writers
 from recommender.live.round import Recommender
 from recommender.live.view.view import Place
-from recommender.live.writing.showing import FEW
-from recommender.live.writing.shutdown import by_urgency
+from recommender.live.writing.profile import FEW
+from recommender.live.writing.publisher import Writers, by_urgency
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, Sample
 from tests.fakes.records import GIB, Records, a_pod, a_vpa, recommender

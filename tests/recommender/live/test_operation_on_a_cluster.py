@@ -21,7 +21,7 @@ from local_cluster.simulated.usage import Usage, drive_usage
 from local_cluster.vpa_objects import OURS, create_vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec, resources, roll_out
-from recommender.live.view.shards import shard_of
+from recommender.live.view.scope import shard_of
 from tests.recommender.live.written import samples_of, status_of
 
 REPLICA = ("--leader-elect", "--checkpoint-interval", "1s", "--log-format", "json")

@@ -14,8 +14,7 @@ from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Ter
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
-from recommender.live.containers import GONE_ROUNDS, ContainerIndex
-from recommender.live.placing import Placing
+from recommender.live.containers import GONE_ROUNDS, ContainerIndex, Placing
 from recommender.live.view.view import Place, SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample

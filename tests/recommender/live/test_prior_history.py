@@ -17,8 +17,8 @@ from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
 from recommender.kernels import histogram as kernel
-from recommender.live.past import before_start as prior_history
-from recommender.live.past.before_start import WITHIN_S, PriorHistory, Told, _recent_s
+from recommender.live import past as prior_history
+from recommender.live.past import WITHIN_S, PriorHistory, Told, _recent_s
 from recommender.live.view.view import Place, SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block, Sample

@@ -22,7 +22,7 @@ from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
 from recommender.errors import Misuse
 from recommender.live import service as under_test
-from recommender.live import unserved
+from recommender.live import telemetry
 from recommender.live.outside.model_source import Refusal
 from recommender.live.service import Service, Timing, checkpoint_statuses
 from recommender.live.telemetry import Telemetry
@@ -303,7 +303,7 @@ def test_a_problem_is_logged_when_it_comes_and_when_it_goes(running: Running, ca
 def test_each_round_looks_at_who_has_had_no_recommendation_for_long(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unserved, "LONG_S", 0.0)
+    monkeypatch.setattr(telemetry, "LONG_S", 0.0)
     state = VpaState(read_vpa(a_vpa()))
     running.next.vpas = {state.vpa.key: state}
     running.start()

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.errors import Misuse
-from recommender.live.view.scope import Scope
-from recommender.live.view.shards import Shard, parse_shard, shard_of
+from recommender.live.view.scope import Scope, Shard, parse_shard, shard_of
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=63)
 

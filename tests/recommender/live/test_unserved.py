@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.live.unserved import LONG_S, Unserved
+from recommender.live.telemetry import LONG_S, Unserved
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from tests.fakes.records import a_pod, a_vpa
