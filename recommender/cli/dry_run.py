@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +28,7 @@ from recommender.cli.cluster_rows import (
     played_rows,
 )
 from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, say, source_argument
-from recommender.decisions import DecisionWriter, decisions_written
+from recommender.decisions import decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import check_target, write_bytes_aside
@@ -45,15 +46,16 @@ from recommender.planning import (
     usable_policies,
 )
 from recommender.policies.registry import REGISTRY
-from recommender.records import Played, ReplayResult, UsageSeries
+from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
 from recommender.report.csv_report import write_csv
 from recommender.report.json_report import write_json
 from recommender.report.money import Prices
+from recommender.report.summary import summarise
 from recommender.report.terminal import render_table, report_console
 from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
-from recommender.sources.files import ReadOptions, SeriesSource, open_source
+from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.sources.spill import available_memory_bytes
 from recommender.training import CrossFit, TrainingOptions, cross_fit
@@ -96,21 +98,6 @@ class Outputs:
     @property
     def pictured(self) -> bool:
         return self.html is not None or self.plots is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Some containers of a source."""
-
-    source: SeriesSource
-    containers: tuple[str, ...]
-
-    def __iter__(self) -> Iterator[UsageSeries]:
-        if len(self.containers) == len(self.source.containers):
-            yield from self.source
-            return
-        chosen = set(self.containers)
-        yield from (series for series in self.source if series.container in chosen)
 
 
 @click.command("dry-run")
@@ -208,16 +195,17 @@ def command(
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
-        chosen = Selection(opened, _sampled(opened.containers, sample))
-        _warn_of_size(opened.cells * len(chosen.containers) // len(opened))
+        chosen = _sampled(opened.containers, sample)
+        _warn_of_size(opened.cells * len(chosen) // len(opened))
+        series = [one for one in opened if one.container in chosen]
         options = ReplayOptions(
             cycle_s=cycle or DEFAULT_CYCLE_S,
             cycle_samples=cycle_samples,
             lag=3 if model is None else model.detector.lag,
         )
         jobs = jobs or os.cpu_count() or 1
-        rows, planner, notes = _planned(asked, model, chosen, options, seed, progress, jobs)
-        series, rules = list(chosen), ClusterOptions(**cluster)
+        rows, planner, notes = _planned(asked, model, series, options, seed, progress, jobs)
+        rules = ClusterOptions(**cluster)
         earlier: list[UsageSeries] = []
         if bundled or history:
             others = history or (data / "fit.parquet",)
@@ -225,17 +213,36 @@ def command(
             # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
             earlier, left = ended_before(series, recorded) if history else (list(recorded), ())
             notes += left
-        in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
+        in_cluster = partial(  # the bundled recordings last minutes, and are quick
+            Cluster,
+            planner.model_for,
+            options,
+            rules.rules(QUICK_DELAY_S if bundled else DEFAULT_DELAY_S),
+            engine=rules.engine(QUICK_RESIZES_PER_HOUR if bundled else RAILS.resizes_per_hour),
+            history=earlier,
+        )
         played, told = played_rows(rows, series, in_cluster, progress)
-        notes += told
         seen = seen_in_training(model, series, lambda: opened.data_hash)
-        result = _replayed(series, planner, options, outputs, jobs, progress, rows, played, seen)
-        notes = (*seen_notes(seen, len(series)), *notes)
+        done = itertools.count(1)
+        with decisions_written(decisions_to) if decisions_to else nullcontext() as writer:
+            result = replay(
+                series,
+                planner,
+                options,
+                decisions_to=writer,
+                timelines=PICTURED if outputs.pictured else 0,
+                progress=lambda _samples: progress("policies", next(done), len(series)),
+                jobs=jobs,
+                model=model_facts(planner.model, seen),
+                rows=rows,
+                played=played,
+            )
+        notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *told)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
-        result = replace(result, notes=(*opened.notes, *notes, *result.notes))
+        result = replace(result, notes=(*notes, *result.notes))
         written: list[tuple[str, str]] = []
         try:
-            _write(result, outputs, prices, planner, chosen, written)
+            _write(result, outputs, prices, planner.any_model(), series, written)
         finally:  # whatever cannot be written, the table is there
             if json_to != "-":
                 render_table(result, console=report_console(), prices=prices, written=written)
@@ -250,31 +257,15 @@ def _warn_of_size(cells: int) -> None:
         )
 
 
-def _in_cluster(
-    planner: Planner, options: ReplayOptions, asked: ClusterOptions, history: Sequence[UsageSeries], *, quick: bool
-) -> Callable[[float], Cluster]:
-    """The simulated cluster, given the step of the data; the bundled recordings last minutes, and are quick."""
-    return partial(
-        Cluster,
-        planner.model_for,
-        options,
-        asked.rules(QUICK_DELAY_S if quick else DEFAULT_DELAY_S),
-        engine=asked.engine(QUICK_RESIZES_PER_HOUR if quick else RAILS.resizes_per_hour),
-        history=history,
-    )
-
-
-def _sampled(containers: tuple[str, ...], count: int | None) -> tuple[str, ...]:
+def _sampled(containers: tuple[str, ...], count: int | None) -> frozenset[str]:
     """The first `count` names in the order of their hash: the same ones each time, and no one's favourites."""
-    if count is None or count >= len(containers):
-        return containers
-    return tuple(sorted(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count]))
+    return frozenset(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
 
 
 def _planned(
     asked: tuple[str, ...],
     model: PhaseModel | None,
-    chosen: Selection,
+    series: Sequence[UsageSeries],
     options: ReplayOptions,
     seed: int,
     progress: Any,
@@ -283,73 +274,31 @@ def _planned(
     """Rows to be played, and the planner; its model is cross-fitted where none was given and something needs one."""
     usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
     needs_model = {*FLEETS, *REGISTRY.needs_model}
-    if model is not None or not set(usable) & needs_model:
-        return _rows_and_planner(usable, model, notes)
-    training = TrainingOptions(
-        DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
-        cycle_s=options.cycle_s,
-        cycle_samples=options.cycle_samples,
-    )
-    try:
-        fitted: CrossFit = cross_fit(chosen, chosen.containers, training, progress, jobs)
-    except NotEnoughData as error:
-        if asked:
-            raise
-        left = tuple(name for name in usable if name not in needs_model)
-        without = ", ".join(name for name in usable if name in needs_model)
-        return _rows_and_planner(left, None, (*notes, f"{without}: left out: {error}"))
-    return _rows_and_planner(usable, fitted, notes)
-
-
-def _rows_and_planner(
-    usable: tuple[str, ...], model: PhaseModel | CrossFit | None, notes: tuple[str, ...]
-) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
-    rows = tuple(name for name in usable if name in ALL_ROWS)
-    return rows, Planner(tuple(name for name in usable if name not in ALL_ROWS), model), notes
-
-
-def _replayed(
-    series: Sequence[UsageSeries],
-    planner: Planner,
-    options: ReplayOptions,
-    outputs: Outputs,
-    jobs: int,
-    progress: Any,
-    rows: Sequence[str],
-    played: Mapping[str, Mapping[str, Played]],
-    seen: int | None,
-) -> ReplayResult:
-    done = 0
-
-    def advance(_samples: int) -> None:
-        nonlocal done
-        done += 1
-        progress("policies", done, len(series))
-
-    with ExitStack() as stack:
-        writer: DecisionWriter | None = None
-        if outputs.decisions is not None:
-            writer = stack.enter_context(decisions_written(outputs.decisions))
-        return replay(
-            series,
-            planner,
-            options,
-            decisions_to=writer,
-            timelines=PICTURED if outputs.pictured else 0,
-            progress=advance,
-            jobs=jobs,
-            model=model_facts(planner.model, seen),
-            rows=rows,
-            played=played,
+    fitted: PhaseModel | CrossFit | None = model
+    if model is None and needs_model.intersection(usable):
+        training = TrainingOptions(
+            DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
+            cycle_s=options.cycle_s,
+            cycle_samples=options.cycle_samples,
         )
+        try:
+            fitted = cross_fit(series, sorted(one.container for one in series), training, progress, jobs)
+        except NotEnoughData as error:
+            if asked:
+                raise
+            without = ", ".join(name for name in usable if name in needs_model)
+            notes = (*notes, f"{without}: left out: {error}")
+            usable = tuple(name for name in usable if name not in needs_model)
+    rows = tuple(name for name in usable if name in ALL_ROWS)
+    return rows, Planner(tuple(name for name in usable if name not in ALL_ROWS), fitted), notes
 
 
 def _write(
     result: ReplayResult,
     outputs: Outputs,
     prices: Prices,
-    planner: Planner,
-    chosen: Selection,
+    model: PhaseModel | None,
+    series: Sequence[UsageSeries],
     written: list[tuple[str, str]],
 ) -> None:
     """All files asked for; `written` is told what and where."""
@@ -363,13 +312,13 @@ def _write(
         written.append(("CSV", str(outputs.csv)))
     if not outputs.pictured:
         return
-    model = planner.any_model()
-    runs = _runs(model, chosen) if model is not None else []
-    graph = None if model is None else model.graph
-    table = None if model is None else model.statistics
-    if outputs.html is not None:
-        from recommender.report.page import render_page  # noqa: PLC0415  jinja2 is needed here only
+    from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
+    from recommender.plots.policies import tradeoffs_for_page  # noqa: PLC0415
+    from recommender.report.page import render_page  # noqa: PLC0415
 
+    graph = None if model is None else model.graph
+    runs = [] if model is None else [runs_of(model.detector.trace(one).labels[one.present]) for one in series]
+    if outputs.html is not None:
         page = render_page(
             result,
             result.timelines,
@@ -378,18 +327,11 @@ def _write(
             prices=prices,
             phase_graph=graph,
             sequences=runs,
-            phase_table=table,
+            phase_table=None if model is None else model.statistics,
+            tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
         )
         write_bytes_aside(outputs.html, page.encode())
         written.append(("page", str(outputs.html)))
     if outputs.plots is not None:
-        from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
-
-        write_plots(result, result.timelines, outputs.plots, phase_graph=graph, sequences=runs, phase_table=table)
+        write_plots(result, result.timelines, outputs.plots, phase_graph=graph, sequences=runs)
         written.append(("plots", str(outputs.plots)))
-
-
-def _runs(model: PhaseModel, chosen: Selection) -> list[list[tuple[int, int]]]:
-    """The runs of phases of every container, for the prototypes."""
-    found = (runs_of(model.detector.trace(series).labels[series.present]) for series in chosen)
-    return [runs for runs in found if runs]

@@ -10,13 +10,12 @@ from recommender.errors import Misuse
 from recommender.files import written_aside
 from recommender.phases.contexts import Run
 from recommender.phases.graph import PhaseGraph
-from recommender.phases.statistics import PhaseStatistics
 from recommender.plots.graph import draw_graph
-from recommender.plots.phases import draw_phases
-from recommender.plots.policies import draw_allocation, draw_tradeoff
+from recommender.plots.policies import draw_tradeoff
 from recommender.plots.prototypes import draw_prototypes
 from recommender.plots.timelines import draw_timeline
 from recommender.records import ReplayResult, Timeline
+from recommender.report.summary import summarise
 
 
 def write_plots(
@@ -26,9 +25,8 @@ def write_plots(
     *,
     phase_graph: PhaseGraph | None = None,
     sequences: Iterable[Sequence[Run]] = (),
-    phase_table: PhaseStatistics | None = None,
 ) -> list[Path]:
-    """Write tradeoff.png, allocation.png, a picture per timeline, and, where given, graph, prototypes and phases.
+    """Write tradeoff.png, a picture per timeline, and, where given, graph and prototypes.
 
     Parameters
     ----------
@@ -36,9 +34,9 @@ def write_plots(
         Containers to draw.
     folder
         Is made when it is not there; pictures of the same name are replaced, others are left alone.
-    phase_graph, sequences, phase_table
-        What follows what, the runs of each container for the prototypes, and what each phase looks like; what is empty
-        or None leaves its picture out.
+    phase_graph, sequences
+        What follows what, and the runs of each container for the prototypes; what is empty or None leaves its picture
+        out.
 
     Returns
     -------
@@ -56,9 +54,8 @@ def write_plots(
         raise Misuse(f"{folder}: cannot make this folder ({error.strerror}). Name another one.") from error
     written: list[Path] = []
     if result.containers:
-        for name, draw in (("tradeoff.png", draw_tradeoff), ("allocation.png", draw_allocation)):
-            draw(result, target / name)
-            written.append(target / name)
+        draw_tradeoff(summarise(result), target / "tradeoff.png")
+        written.append(target / "tradeoff.png")
     drawn = [timeline for timeline in timelines if len(timeline.timestamps)]
     for place, timeline in enumerate(drawn, start=1):
         path = target / f"timeline-{place:02d}-{file_name_of(timeline.container)}.png"
@@ -73,9 +70,6 @@ def write_plots(
         with written_aside(target / "prototypes.png") as aside:
             draw_prototypes(runs, aside)
         written.append(target / "prototypes.png")
-    if phase_table is not None:
-        draw_phases(phase_table, target / "phases.png")
-        written.append(target / "phases.png")
     return written
 
 

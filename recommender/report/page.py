@@ -18,12 +18,11 @@ from recommender.phases.contexts import Run
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.prototypes import Prototype, prototypes
 from recommender.phases.statistics import PhaseStatistics
-from recommender.records import CPU, MEMORY, ReplayResult, Timeline
+from recommender.records import ReplayResult, Timeline
 from recommender.report.graph_drawing import LEAST_SHARE, GraphDrawing, draw_graph
 from recommender.report.money import FORMULA, Prices
 from recommender.report.page_words import POLICY_WORDS, feature_rows, span_in_words, steps_of
 from recommender.report.palette import OURS, TARGET_VIOLATION, look_of, phase_colour
-from recommender.report.scatter import HEIGHT, MARKERS, WIDTH, scatter_of
 from recommender.report.summary import (
     BASELINES,
     ContainerRow,
@@ -53,6 +52,7 @@ def render_page(
     phase_graph: PhaseGraph | None = None,
     sequences: Iterable[Sequence[Run]] = (),
     phase_table: PhaseStatistics | None = None,
+    tradeoffs: Sequence[str] = (),
 ) -> str:
     """The page as text.
 
@@ -68,6 +68,8 @@ def render_page(
         The runs of each container, from which the prototypes are told; at most `MOST_PROTOTYPES` are shown.
     phase_table
         What each phase looks like.
+    tradeoffs
+        Slack against violations as SVG elements, see `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None
     shown = [timeline for timeline in timelines if len(timeline.timestamps)][:MOST_TIMELINES]
@@ -91,9 +93,7 @@ def render_page(
         names=[row.name for row in summary.policies] if summary else [],
         looks=_looks(summary),
         phase_colours=_phase_colours(shown, drawing, paths, phase_table),
-        scatters=[scatter_of(summary.policies, resource) for resource in (CPU, MEMORY)] if summary else [],
-        scatter_size=(WIDTH, HEIGHT),
-        markers=MARKERS,
+        tradeoffs=[Markup(drawn) for drawn in tradeoffs],  # noqa: S704  # Matplotlib escapes what is written in it
         containers=_container_rows(summary),
         timelines=shown,
         timelines_not_shown=len(timelines) - len(shown),
@@ -157,10 +157,7 @@ def _text_of(name: str) -> str:
 def _looks(summary: Summary | None) -> list[dict[str, Any]]:
     names = [row.name for row in summary.policies] if summary else []
     looks = [look_of(name, names) for name in names]
-    return [
-        {"light": look.light, "dark": look.dark, "marker": MARKERS[look.marker], "dash": " ".join(map(str, look.dash))}
-        for look in looks
-    ]
+    return [{"light": look.light, "dark": look.dark, "dash": " ".join(map(str, look.dash))} for look in looks]
 
 
 def _phase_colours(

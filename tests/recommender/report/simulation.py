@@ -10,6 +10,7 @@ import numpy as np
 
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.statistics import PhaseStatistics
+from recommender.plots.policies import tradeoffs_for_page
 from recommender.records import (
     UNKNOWN_PHASE,
     VIOLATION_TOLERANCE,
@@ -22,6 +23,7 @@ from recommender.records import (
 )
 from recommender.report.money import Prices
 from recommender.report.page import render_page
+from recommender.report.summary import summarise
 
 STEP_S, CYCLE = 15.0, 40
 GIB = float(1 << 30)
@@ -189,4 +191,5 @@ def page_of(run: Simulated, prices: Prices | None = None) -> str:
         phase_graph=PhaseGraph.fit(sequences, 5),
         sequences=sequences,
         phase_table=phase_table(),
+        tradeoffs=tradeoffs_for_page(summarise(run.result)),
     )
