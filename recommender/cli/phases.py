@@ -73,11 +73,11 @@ def command(
         for note in opened.notes:
             say(f"note: {note}")
     if traces is not None:
-        from recommender.plots.traces import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
+        from recommender.plots.timelines import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
 
         draw_traces(drawn[:PICTURED], traces)
     if variance is not None:
-        from recommender.plots.traces import draw_variance  # noqa: PLC0415
+        from recommender.plots.timelines import draw_variance  # noqa: PLC0415
 
         draw_variance(drawn, variance)
     say(f"{output}: {sum(samples.values())} samples, {samples['unknown']} of unknown phase")
