@@ -24,7 +24,6 @@ from recommender.report.money import FORMULA, Prices
 from recommender.report.page_words import POLICY_WORDS, feature_rows, span_in_words, steps_of
 from recommender.report.palette import OURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
-    BASELINES,
     ContainerRow,
     Summary,
     comparison,
@@ -35,6 +34,7 @@ from recommender.report.summary import (
     summarise,
 )
 from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, explained, timeline_data
+from recommender.timelines import BASELINES
 
 MOST_TIMELINES = 12
 MOST_CONTAINERS = 2000

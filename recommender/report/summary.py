@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.money import Bill, Prices, bill_of
 from recommender.report.palette import OURS
+from recommender.timelines import BASELINES, baseline_of, focus_of
 from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
-
-BASELINES = {"static": "the declared requests", "vpa": "the default VPA", "histogram": "the default VPA"}
-"""What savings are counted against, the first one that was judged, and how a sentence calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     Savings are reservations of the baseline minus reservations of the policy over the same judged samples.
     """
     prices = prices or Prices()
-    focus, baseline = focus_of(result), baseline_of(result)
+    focus, baseline = focus_of(result.policies, result.oracles), baseline_of(result.policies)
     outcomes = outcomes_of(result)
     bills = {name: _bill(result.containers, name, prices) for name in result.policies}
     rows = [
@@ -175,18 +173,6 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     whole = outcomes[baseline] if baseline else None
     containers = tuple(_container_row(c, focus, against, whole, prices) for c in result.containers)
     return Summary(result, focus, against, tuple(rows), containers, prices)
-
-
-def focus_of(result: ReplayResult) -> str:
-    """The policy a report is about: ours, else one that is neither oracle nor baseline, else whatever there is."""
-    choices = [name for name in result.policies if name not in result.oracles]
-    others = [name for name in choices if name not in BASELINES]
-    return next((name for name in (OURS, "phase.rules") if name in choices), [*others, *choices, *result.policies][0])
-
-
-def baseline_of(result: ReplayResult) -> str | None:
-    """What savings are counted against."""
-    return next((name for name in BASELINES if name in result.policies), None)
 
 
 def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:

@@ -15,7 +15,6 @@ from rich.text import Text
 from recommender.records import CPU, MEMORY, ReplayResult
 from recommender.report.money import Prices
 from recommender.report.summary import (
-    BASELINES,
     ContainerRow,
     PolicyRow,
     Summary,
@@ -25,6 +24,7 @@ from recommender.report.summary import (
     percent,
     summarise,
 )
+from recommender.timelines import BASELINES
 from recommender.units import format_duration
 
 PLAIN_WIDTH = 100
