@@ -48,8 +48,7 @@ from recommender.planning import (
 from recommender.policies.registry import REGISTRY
 from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
-from recommender.report.csv_report import write_csv
-from recommender.report.json_report import write_json
+from recommender.report.figures import write_csv, write_json
 from recommender.report.money import Prices
 from recommender.report.summary import summarise
 from recommender.report.terminal import render_table, report_console

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,29 +26,6 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Kills:
-    """What kills for memory did under a row of the simulated cluster.
-
-    Attributes
-    ----------
-    lost
-        Core-hours and GiB-hours of work done again and of restarts.
-    net_saved
-        Share of CPU and memory of what was declared that was neither reserved nor lost; None where nothing was.
-    """
-
-    kills: int
-    killed_runs: int
-    runs: int
-    lost: tuple[float, float]
-    net_saved: tuple[float | None, float | None]
-
-    @property
-    def killed_run_share(self) -> float | None:
-        return self.killed_runs / self.runs if self.runs else None
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """A tally in readable units.
 
@@ -66,7 +42,7 @@ class Outcome:
     oom_events: int
     resizes: int
     resizes_per_hour: float | None
-    kills: Kills | None = None
+    kills: RunTally | None = None
 
     @property
     def kills_for_memory(self) -> int:
@@ -76,7 +52,8 @@ class Outcome:
     @property
     def lost(self) -> tuple[float, float]:
         """Core-hours and GiB-hours of work done again and of restarts."""
-        return (0.0, 0.0) if self.kills is None else self.kills.lost
+        lost = (0.0, 0.0) if self.kills is None else self.kills.lost
+        return lost[CPU] / SECONDS_PER_HOUR, lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
     @property
     def resources(self) -> tuple[Usage, Usage]:
@@ -186,7 +163,7 @@ def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
         oom_events=tally.oom_events,
         resizes=tally.resizes,
         resizes_per_hour=tally.resizes / hours if hours else None,
-        kills=None if run is None else _kills(run),
+        kills=run,
     )
 
 
@@ -258,12 +235,6 @@ def _less_or_more(share: float | None) -> str:
     if share is None:
         return "no measurable amount of"
     return f"{abs(share) * 100:.0f} % {'less' if share >= 0 else 'more'}"
-
-
-def _kills(run: RunTally) -> Kills:
-    cpu, memory = (None if math.isnan(share := run.net_saved(i)) else share for i in (CPU, MEMORY))
-    lost = run.lost[CPU] / SECONDS_PER_HOUR, run.lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
-    return Kills(run.kills, run.killed_runs, run.runs, lost, (cpu, memory))
 
 
 def _usage(tally: Tally, resource: int, unit: float) -> Usage:
