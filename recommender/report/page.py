@@ -77,6 +77,7 @@ def render_page(
     drawing = draw_graph(phase_graph.digraph) if phase_graph is not None and phase_graph.containers else None
     own_numbers = str(result.model.get("origin", "")).startswith("cross-fitted")
     script, style = _text_of("page.js"), _text_of("page.css")
+    names = [row.name for row in summary.policies] if summary else []
     return _environment().get_template("page.html.j2").render(
         result=result,
         summary=summary,
@@ -88,13 +89,13 @@ def render_page(
         script=Markup(script),  # noqa: S704  # our own file
         style=Markup(style),  # noqa: S704  # our own file
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=embedded(_data(summary, shown, None if own_numbers else phase_table)),
+        data=embedded(_data(summary, shown, None if own_numbers else phase_table) if summary else {}),
         own_numbers=own_numbers,
-        names=[row.name for row in summary.policies] if summary else [],
-        looks=_looks(summary),
+        names=names,
+        looks=[look_of(name, names) for name in names],
         phase_colours=_phase_colours(shown, drawing, paths, phase_table),
         tradeoffs=[Markup(drawn) for drawn in tradeoffs],  # noqa: S704  # Matplotlib escapes what is written in it
-        containers=_container_rows(summary),
+        containers=_container_rows(summary) if summary else [],
         timelines=shown,
         timelines_not_shown=len(timelines) - len(shown),
         graph=drawing,
@@ -154,12 +155,6 @@ def _text_of(name: str) -> str:
     return (resources.files("recommender.report") / name).read_text(encoding="utf-8")
 
 
-def _looks(summary: Summary | None) -> list[dict[str, Any]]:
-    names = [row.name for row in summary.policies] if summary else []
-    looks = [look_of(name, names) for name in names]
-    return [{"light": look.light, "dark": look.dark, "dash": " ".join(map(str, look.dash))} for look in looks]
-
-
 def _phase_colours(
     timelines: Sequence[Timeline],
     drawing: GraphDrawing | None,
@@ -176,11 +171,11 @@ def _phase_colours(
     return [(phase_colour(phase), phase_colour(phase, dark=True)) for phase in range(highest + 1)]
 
 
-def _data(summary: Summary | None, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
-    names = [row.name for row in summary.policies] if summary else []
-    choices = [row.name for row in summary.policies if not row.oracle] if summary else []
-    reasons_of = sorted(choices, key=lambda name: summary is None or name != summary.focus)
-    shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"} if summary else set()
+def _data(summary: Summary, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
+    names = [row.name for row in summary.policies]
+    choices = [row.name for row in summary.policies if not row.oracle]
+    reasons_of = sorted(choices, key=lambda name: name != summary.focus)
+    shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"}
     return {
         "policies": [
             {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in shown_first}
@@ -191,10 +186,8 @@ def _data(summary: Summary | None, timelines: Sequence[Timeline], table: PhaseSt
     }
 
 
-def _container_rows(summary: Summary | None) -> list[ContainerRow]:
+def _container_rows(summary: Summary) -> list[ContainerRow]:
     """Those that matter most where there are too many: half by harm, the rest by what they save or cost."""
-    if summary is None:
-        return []
     by_rank = sorted(summary.containers, key=lambda row: -abs(row.rank))
     if len(by_rank) <= MOST_CONTAINERS:
         return sorted(by_rank, key=lambda row: -row.rank)
