@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
@@ -34,7 +34,7 @@ from recommender.errors import Misuse, NotEnoughData
 from recommender.files import check_target, write_bytes_aside
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
-from recommender.phases.contexts import runs_of
+from recommender.phases.contexts import Run, runs_of
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
 from recommender.planning import (
@@ -73,30 +73,6 @@ CELL_BYTES = 300
 
 PICTURED = 8
 """Containers whose timelines a page or a folder of plots shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where the results go besides the terminal."""
-
-    json: str | None
-    csv: Path | None
-    html: Path | None
-    plots: Path | None
-    decisions: Path | None
-
-    def check(self) -> None:
-        """Refuse what could not be written, before anything is read."""
-        for path in (self.json, self.csv, self.html, self.decisions):
-            if path is not None and path != "-":
-                check_target(path)
-        if self.plots is not None:
-            there = next(folder for folder in (self.plots, *self.plots.parents) if folder.exists())
-            check_target(there / "plot.png")
-
-    @property
-    def pictured(self) -> bool:
-        return self.html is not None or self.plots is not None
 
 
 @click.command("dry-run")
@@ -175,8 +151,9 @@ def command(
     asked = names(policies)
     REGISTRY.check(asked, ALL_ROWS)
     prices = Prices(cpu_price, memory_price, violation_price, oom_price)
-    outputs = Outputs(json_to, csv_to, html_to, plots_to, decisions_to)
-    outputs.check()
+    given = {"decisions": decisions_to, "JSON": json_to, "CSV": csv_to, "page": html_to, "plots": plots_to}
+    outputs = {what: path for what, path in given.items() if path is not None}
+    _check_targets(outputs)
     with ExitStack() as stack:
         if bundled := not source:
             data = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
@@ -229,7 +206,7 @@ def command(
                 planner,
                 options,
                 decisions_to=writer,
-                timelines=PICTURED if outputs.pictured else 0,
+                timelines=PICTURED if html_to or plots_to else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
                 jobs=jobs,
                 model=model_facts(planner.model, seen),
@@ -292,45 +269,60 @@ def _planned(
     return rows, Planner(tuple(name for name in usable if name not in ALL_ROWS), fitted), notes
 
 
+def _check_targets(outputs: Mapping[str, str | Path]) -> None:
+    """Refuse what could not be written, before anything is read."""
+    for what, path in outputs.items():
+        if what == "plots":
+            there = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
+            check_target(there / "plot.png")
+        elif path != "-":
+            check_target(path)
+
+
 def _write(
     result: ReplayResult,
-    outputs: Outputs,
+    outputs: Mapping[str, str | Path],
     prices: Prices,
     model: PhaseModel | None,
     series: Sequence[UsageSeries],
     written: list[tuple[str, str]],
 ) -> None:
     """All files asked for; `written` is told what and where."""
-    if outputs.decisions is not None:
-        written.append(("decisions", str(outputs.decisions)))
-    if outputs.json is not None:
-        write_json(result, outputs.json)
-        written.append(("JSON", outputs.json))
-    if outputs.csv is not None:
-        write_csv(result, outputs.csv)
-        written.append(("CSV", str(outputs.csv)))
-    if not outputs.pictured:
-        return
-    from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
+    for what, path in outputs.items():
+        if what == "JSON":
+            write_json(result, path)
+        elif what == "CSV":
+            write_csv(result, path)
+        elif what == "page":
+            _write_page(result, path, prices, model, series)
+        elif what == "plots":
+            from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
+
+            graph = None if model is None else model.graph
+            write_plots(result, result.timelines, path, phase_graph=graph, sequences=_runs(model, series))
+        written.append((what, str(path)))
+
+
+def _write_page(
+    result: ReplayResult, path: str | Path, prices: Prices, model: PhaseModel | None, series: Sequence[UsageSeries]
+) -> None:
     from recommender.plots.policies import tradeoffs_for_page  # noqa: PLC0415
     from recommender.report.page import render_page  # noqa: PLC0415
 
-    graph = None if model is None else model.graph
-    runs = [] if model is None else [runs_of(model.detector.trace(one).labels[one.present]) for one in series]
-    if outputs.html is not None:
-        page = render_page(
-            result,
-            result.timelines,
-            generated_at=datetime.now(UTC),
-            version=__version__,
-            prices=prices,
-            phase_graph=graph,
-            sequences=runs,
-            phase_table=None if model is None else model.statistics,
-            tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
-        )
-        write_bytes_aside(outputs.html, page.encode())
-        written.append(("page", str(outputs.html)))
-    if outputs.plots is not None:
-        write_plots(result, result.timelines, outputs.plots, phase_graph=graph, sequences=runs)
-        written.append(("plots", str(outputs.plots)))
+    page = render_page(
+        result,
+        result.timelines,
+        generated_at=datetime.now(UTC),
+        version=__version__,
+        prices=prices,
+        phase_graph=None if model is None else model.graph,
+        sequences=_runs(model, series),
+        phase_table=None if model is None else model.statistics,
+        tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
+    )
+    write_bytes_aside(path, page.encode())
+
+
+def _runs(model: PhaseModel | None, series: Sequence[UsageSeries]) -> list[list[Run]]:
+    """The runs of phases of every container, for the prototypes."""
+    return [] if model is None else [runs_of(model.detector.trace(one).labels[one.present]) for one in series]

@@ -28,6 +28,7 @@ from recommender.report.summary import (
     Summary,
     comparison,
     counted,
+    fixed,
     headline,
     number,
     percent,
@@ -122,11 +123,6 @@ def embedded(data: object) -> Markup:
     return Markup(text)  # noqa: S704  # every letter that could end the element is escaped above
 
 
-def ratio(value: float | None) -> str:
-    """A ratio or a sum with two digits after the point, so that a column can be compared; a dash for none."""
-    return "–" if value is None else f"{value:,.2f}".replace("-", "−")
-
-
 def kept_together(text: str) -> str:
     """The text with no line break between a number and its per cent sign."""
     return text.replace(" %", "\u00a0%")
@@ -143,7 +139,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "number": number,
-        "ratio": ratio,
+        "ratio": fixed,
         "percent": lambda share, digits=1: kept_together(percent(share, digits)),
         "span": span_in_words,
         "counted": counted,

@@ -222,6 +222,11 @@ def number(value: float | None) -> str:
     return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
 
 
+def fixed(value: float | None) -> str:
+    """A ratio or a sum with two digits after the point, so that a column can be compared; a dash for none."""
+    return "–" if value is None else f"{value:,.2f}".replace("-", "−")
+
+
 def counted(count: int, noun: str) -> str:
     """A count with its noun in the right number."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -19,6 +19,7 @@ from recommender.report.summary import (
     PolicyRow,
     Summary,
     counted,
+    fixed,
     headline,
     number,
     percent,
@@ -38,8 +39,8 @@ _Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]
 """Headers, and what stands below them of a policy."""
 
 _HARM: _Columns = (
-    ("slack\nCPU", lambda row: _ratio(row.outcome.cpu.slack_ratio)),
-    ("slack\nmem.", lambda row: _ratio(row.outcome.memory.slack_ratio)),
+    ("slack\nCPU", lambda row: fixed(row.outcome.cpu.slack_ratio)),
+    ("slack\nmem.", lambda row: fixed(row.outcome.memory.slack_ratio)),
     ("viol.\nCPU", lambda row: _short_percent(row.outcome.cpu.violation_ratio)),
     ("viol.\nmem.", lambda row: _short_percent(row.outcome.memory.violation_ratio)),
     ("OOM\nkills", lambda row: f"{row.outcome.kills_for_memory:,}"),
@@ -53,11 +54,11 @@ _AMOUNTS: _Columns = (
 )
 _RESIZES: _Columns = (("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
 _MONEY: _Columns = (
-    ("reserved", lambda row: _money(row.bill.reserved if row.bill else None)),
-    ("violations", lambda row: _money(row.bill.violations if row.bill else None)),
-    ("OOM kills", lambda row: _money(row.bill.ooms if row.bill else None)),
-    ("total", lambda row: _money(row.bill.total if row.bill else None)),
-    ("net saving", lambda row: "(baseline)" if row.baseline else _money(row.net_saving)),
+    ("reserved", lambda row: fixed(row.bill.reserved if row.bill else None)),
+    ("violations", lambda row: fixed(row.bill.violations if row.bill else None)),
+    ("OOM kills", lambda row: fixed(row.bill.ooms if row.bill else None)),
+    ("total", lambda row: fixed(row.bill.total if row.bill else None)),
+    ("net saving", lambda row: "(baseline)" if row.baseline else fixed(row.net_saving)),
 )
 
 
@@ -208,10 +209,6 @@ def shortened(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail]}…{text[-tail:]}"
 
 
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}" if value < 100 else number(value)
-
-
 def _short_percent(share: float | None) -> str:
     return percent(share).replace(" ", "")
 
@@ -221,7 +218,3 @@ def _share(row: PolicyRow, resource: int) -> str:
         return "base"
     share = row.saved_share[resource] if row.saved_share else None
     return percent(share, 0).replace(" ", "")
-
-
-def _money(amount: float | None) -> str:
-    return "–" if amount is None else f"{amount:,.2f}".replace("-", "−")
