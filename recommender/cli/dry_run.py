@@ -182,13 +182,9 @@ def command(
         jobs = jobs or os.cpu_count() or 1
         rows, planner, notes = _planned(asked, model, series, options, seed, progress, jobs)
         rules = ClusterOptions(**cluster)
-        earlier: list[UsageSeries] = []
-        if bundled or history:
-            others = history or (data / "fit.parquet",)
-            recorded = stack.enter_context(open_source(others, replace(reading, all_mapped=False), progress=progress))
-            # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
-            earlier, left = ended_before(series, recorded) if history else (list(recorded), ())
-            notes += left
+        others = history or ((data / "fit.parquet",) if bundled else ())
+        # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
+        earlier, left = _earlier(series, others, reading, progress, all_of_them=not history)
         in_cluster = partial(  # the bundled recordings last minutes, and are quick
             Cluster,
             planner.model_for,
@@ -213,7 +209,7 @@ def command(
                 rows=rows,
                 played=played,
             )
-        notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *told)
+        notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *left, *told)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
         result = replace(result, notes=(*notes, *result.notes))
         written: list[tuple[str, str]] = []
@@ -231,6 +227,16 @@ def _warn_of_size(cells: int) -> None:
             f"note: all is replayed at once: that takes about {format_memory(needed_bytes)} of memory, and "
             f"{format_memory(free_bytes)} are free. Take fewer containers (--sample), or a coarser --step."
         )
+
+
+def _earlier(
+    series: Sequence[UsageSeries], files: Sequence[Path], reading: ReadOptions, progress: Any, *, all_of_them: bool
+) -> tuple[list[UsageSeries], tuple[str, ...]]:
+    """The runs of these files that are known of classes, and a note of those that are not."""
+    if not files:
+        return [], ()
+    with open_source(files, replace(reading, all_mapped=False), progress=progress) as recorded:
+        return (list(recorded), ()) if all_of_them else ended_before(series, recorded)
 
 
 def _sampled(containers: tuple[str, ...], count: int | None) -> frozenset[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from recommender.errors import Misuse
@@ -52,24 +53,20 @@ def write_plots(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Misuse(f"{folder}: cannot make this folder ({error.strerror}). Name another one.") from error
-    written: list[Path] = []
+    pictures: dict[str, Callable[[Path], None]] = {}
     if result.containers:
-        draw_tradeoff(summarise(result), target / "tradeoff.png")
-        written.append(target / "tradeoff.png")
+        pictures["tradeoff"] = partial(draw_tradeoff, summarise(result))
     drawn = [timeline for timeline in timelines if len(timeline.timestamps)]
     for place, timeline in enumerate(drawn, start=1):
-        path = target / f"timeline-{place:02d}-{file_name_of(timeline.container)}.png"
-        draw_timeline(timeline, path)
-        written.append(path)
+        pictures[f"timeline-{place:02d}-{file_name_of(timeline.container)}"] = partial(draw_timeline, timeline)
     if phase_graph is not None and phase_graph.containers:
-        with written_aside(target / "phase-graph.png") as aside:
-            draw_graph(phase_graph, aside)
-        written.append(target / "phase-graph.png")
-    runs = [list(sequence) for sequence in sequences if sequence]
-    if runs:
-        with written_aside(target / "prototypes.png") as aside:
-            draw_prototypes(runs, aside)
-        written.append(target / "prototypes.png")
+        pictures["phase-graph"] = partial(draw_graph, phase_graph)
+    if runs := [list(sequence) for sequence in sequences if sequence]:
+        pictures["prototypes"] = partial(draw_prototypes, runs)
+    written = [target / f"{name}.png" for name in pictures]
+    for path, draw in zip(written, pictures.values(), strict=True):
+        with written_aside(path) as aside:
+            draw(aside)
     return written
 
 

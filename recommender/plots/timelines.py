@@ -19,7 +19,7 @@ from recommender.plots.style import SETTINGS, SOFT, grid, new_figure, save
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE, FloatArray, IntArray, PhaseTrace, Timeline, UsageSeries
 from recommender.report.palette import OURS, USAGE, look_of, phase_colour
 from recommender.report.terminal import printable, shortened
-from recommender.report.thinning import allocation_at, changes, runs_of_labels, telling_points, violation_spans
+from recommender.report.timeline_data import allocation_at, changes, runs_of_labels, telling_points, violation_spans
 from recommender.units import BYTES_PER_GIB
 
 DRAWN = (OURS, "vpa", "histogram", "static")

@@ -21,7 +21,7 @@ from recommender.phases.statistics import PhaseStatistics
 from recommender.records import ReplayResult, Timeline
 from recommender.report.graph_drawing import LEAST_SHARE, GraphDrawing, draw_graph
 from recommender.report.money import FORMULA, Prices
-from recommender.report.page_words import POLICY_WORDS, feature_rows, span_in_words, steps_of
+from recommender.report.page_words import POLICY_WORDS, explained, feature_rows, span_in_words, steps_of
 from recommender.report.palette import OURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
     ContainerRow,
@@ -34,7 +34,7 @@ from recommender.report.summary import (
     percent,
     summarise,
 )
-from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, explained, timeline_data
+from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, timeline_data
 from recommender.timelines import BASELINES
 
 MOST_TIMELINES = 12

@@ -15,7 +15,8 @@ from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report import page as page_module
 from recommender.report.money import Prices
 from recommender.report.page import embedded, render_page
-from recommender.report.timeline_data import MOST_POINTS, explained, timeline_data
+from recommender.report.page_words import explained
+from recommender.report.timeline_data import MOST_POINTS, timeline_data
 from tests.recommender.report.simulation import HOSTILE, Simulated, page_of, simulated_run
 
 WHEN = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
