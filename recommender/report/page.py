@@ -16,13 +16,13 @@ from markupsafe import Markup
 
 from recommender.phases.contexts import Run
 from recommender.phases.graph import PhaseGraph
-from recommender.phases.prototypes import Prototype, prototypes
+from recommender.phases.prototypes import prototypes
 from recommender.phases.statistics import PhaseStatistics
 from recommender.records import ReplayResult, Timeline
-from recommender.report.graph_drawing import LEAST_SHARE, GraphDrawing, draw_graph
+from recommender.report.graph_drawing import LEAST_SHARE, draw_graph
 from recommender.report.money import FORMULA, Prices
 from recommender.report.page_words import POLICY_WORDS, explained, feature_rows, span_in_words, steps_of
-from recommender.report.palette import OURS, TARGET_VIOLATION, look_of, phase_colour
+from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
     ContainerRow,
     Summary,
@@ -94,7 +94,7 @@ def render_page(
         own_numbers=own_numbers,
         names=names,
         looks=[look_of(name, names) for name in names],
-        phase_colours=_phase_colours(shown, drawing, paths, phase_table),
+        phase_colours=[(phase_colour(n), phase_colour(n, dark=True)) for n in range(PHASE_COLOURS)],
         tradeoffs=[Markup(drawn) for drawn in tradeoffs],  # noqa: S704  # Matplotlib escapes what is written in it
         containers=_container_rows(summary) if summary else [],
         timelines=shown,
@@ -151,28 +151,13 @@ def _text_of(name: str) -> str:
     return (resources.files("recommender.report") / name).read_text(encoding="utf-8")
 
 
-def _phase_colours(
-    timelines: Sequence[Timeline],
-    drawing: GraphDrawing | None,
-    paths: Sequence[Prototype],
-    table: PhaseStatistics | None,
-) -> list[tuple[str, str]]:
-    """Light and dark colour of each phase that occurs anywhere on the page, from 0 on."""
-    highest = table.n_phases - 1 if table is not None else -1
-    for timeline in timelines:
-        if timeline.labels is not None and len(timeline.labels):
-            highest = max(highest, int(timeline.labels.max()))
-    highest = max([highest, *(node.phase for node in (drawing.nodes if drawing else ()))])
-    highest = max([highest, *(phase for one in paths for step in steps_of(one.path) for phase in step)])
-    return [(phase_colour(phase), phase_colour(phase, dark=True)) for phase in range(highest + 1)]
-
-
 def _data(summary: Summary, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
     names = [row.name for row in summary.policies]
     choices = [row.name for row in summary.policies if not row.oracle]
     reasons_of = sorted(choices, key=lambda name: name != summary.focus)
     shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"}
     return {
+        "phase_colours": PHASE_COLOURS,
         "policies": [
             {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in shown_first}
             for name in names
