@@ -39,7 +39,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-"""After so many they begin anew."""
 
 
 def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Flask:

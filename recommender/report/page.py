@@ -37,7 +37,6 @@ from recommender.report.summary import (
 from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, timeline_data
 from recommender.timelines import BASELINES
 
-MOST_TIMELINES = 12
 MOST_CONTAINERS = 2000
 MOST_LEFT_OUT = 500
 MOST_PROTOTYPES = 12
@@ -60,7 +59,7 @@ def render_page(
     Parameters
     ----------
     timelines
-        Containers to draw, the most telling first; at most `MOST_TIMELINES` are.
+        Containers to draw, the most telling first.
     generated_at, version
         What the page says of its own making.
     phase_graph
@@ -73,7 +72,7 @@ def render_page(
         Slack against violations as SVG elements, see `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None
-    shown = [timeline for timeline in timelines if len(timeline.timestamps)][:MOST_TIMELINES]
+    shown = [timeline for timeline in timelines if len(timeline.timestamps)]
     paths = prototypes(sequence for sequence in sequences if sequence)[:MOST_PROTOTYPES]
     drawing = draw_graph(phase_graph.digraph) if phase_graph is not None and phase_graph.containers else None
     own_numbers = str(result.model.get("origin", "")).startswith("cross-fitted")
@@ -98,7 +97,6 @@ def render_page(
         tradeoffs=[Markup(drawn) for drawn in tradeoffs],  # noqa: S704  # Matplotlib escapes what is written in it
         containers=_container_rows(summary) if summary else [],
         timelines=shown,
-        timelines_not_shown=len(timelines) - len(shown),
         graph=drawing,
         prototypes=[(one, steps_of(one.path)) for one in paths],
         phase_table=phase_table,

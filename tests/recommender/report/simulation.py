@@ -180,11 +180,11 @@ def phase_table() -> PhaseStatistics:
 
 
 def page_of(run: Simulated, prices: Prices | None = None) -> str:
-    """The page with everything that can be on it."""
+    """The page with everything that can be on it, and twelve of the containers drawn."""
     sequences = [runs_of(timeline) for timeline in run.timelines]
     return render_page(
         run.result,
-        run.timelines,
+        run.timelines[:12],
         generated_at=datetime(2026, 11, 21, 8, 0, tzinfo=UTC),
         version="0.1.0",
         prices=prices,
