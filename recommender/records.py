@@ -283,6 +283,10 @@ class RunTally:
         }
         return RunTally(self.runs + other.runs, self.killed_runs + other.killed_runs, self.kills + other.kills, **pairs)
 
+    @property
+    def killed_run_share(self) -> float | None:
+        return self.killed_runs / self.runs if self.runs else None
+
     def net_saved(self, resource: int) -> float:
         """Share of what was declared that is neither reserved nor lost; NaN where nothing was declared."""
         declared = self.declared[resource]

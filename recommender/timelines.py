@@ -8,6 +8,9 @@ from collections.abc import Collection, Sequence
 from recommender.records import CPU, MEMORY, ContainerReplay, Tally, Timeline
 from recommender.units import BYTES_PER_GIB
 
+BASELINES = {"static": "the declared requests", "vpa": "the default VPA", "histogram": "the default VPA"}
+"""What savings may be counted against, the best first, and how a sentence calls it."""
+
 GIB_PER_CORE = 4.0
 """What a general-purpose machine carries beside each core; makes core-seconds and byte-seconds one number."""
 
@@ -28,19 +31,16 @@ def suffering(replay: ContainerReplay, policy: str) -> int:
     return sum(tally.violations) + (tally.oom_events if run is None else run.kills)
 
 
-def subject_and_baseline(policies: Sequence[str], oracles: Collection[str]) -> tuple[str, str]:
-    """The policy under test and what it is held against, of those that were run.
+def focus_of(policies: Sequence[str], oracles: Collection[str]) -> str:
+    """The policy a report is about: ours, else one that is neither oracle nor baseline, else whatever there is."""
+    choices = [name for name in policies if name not in oracles]
+    others = [name for name in choices if name not in BASELINES]
+    return next((name for name in ("phasewise", "phase.rules") if name in choices), [*others, *choices, *policies][0])
 
-    `phasewise` against `vpa`, where both are there; else the next best known pair, else first and last.
-    """
-    choices = [name for name in policies if name not in oracles] or list(policies)
-    subject = next(
-        (name for name in ("phasewise", "phase.proactive", "phase.rules", "prev.step.max") if name in choices),
-        choices[0],
-    )
-    rest = [name for name in choices if name != subject] or [subject]
-    baseline = next((name for name in ("vpa", "histogram", "prev.step.max") if name in rest), rest[-1])
-    return subject, baseline
+
+def baseline_of(policies: Collection[str]) -> str | None:
+    """What savings are counted against: the first of `BASELINES` that was judged."""
+    return next((name for name in BASELINES if name in policies), None)
 
 
 class TimelineChoice:
@@ -61,7 +61,8 @@ class TimelineChoice:
         self._seen += 1
         if self.n < 1 or not replay.tallies:
             return
-        policy, baseline = subject_and_baseline(tuple(replay.tallies), self.oracles)
+        policy = focus_of(tuple(replay.tallies), self.oracles)
+        baseline = baseline_of(replay.tallies) or policy
         # Among equals the earlier container wins, whatever its name.
         ranks = (saving(replay, policy, baseline), float(suffering(replay, policy)))
         for heap, rank in zip((self._saving, self._suffering), ranks, strict=True):

@@ -24,7 +24,7 @@ from extender.web.app import JSON
 from extender.web.pages import create_pages
 from extender.web.telemetry import Telemetry
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.report.palette import phase_colour
+from recommender.report.palette import PHASE_COLOURS, phase_colour
 from recommender.units import format_cpu, format_duration, format_memory
 
 Json = dict[str, Any]
@@ -39,8 +39,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-PHASE_COLOURS = 10
-"""After so many they begin anew."""
 
 
 def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Flask:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import resources
@@ -27,7 +28,7 @@ from recommender.cli.cluster_rows import (
     played_rows,
 )
 from recommender.cli.common import DURATION, STEP, map_option, names, progress_bar, say, source_argument
-from recommender.decisions import DecisionWriter, decisions_written
+from recommender.decisions import decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
 from recommender.files import check_target, write_bytes_aside
@@ -36,7 +37,7 @@ from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES, source_columns
-from recommender.phases.runs import runs_of
+from recommender.phases.runs import Run, runs_of
 from recommender.planning import (
     Planner,
     mismatch_notes,
@@ -46,15 +47,15 @@ from recommender.planning import (
     usable_policies,
 )
 from recommender.policies.registry import REGISTRY
-from recommender.records import Played, ReplayResult, UsageSeries
+from recommender.records import ReplayResult, UsageSeries
 from recommender.replay import replay
-from recommender.report.csv_report import write_csv
-from recommender.report.json_report import write_json
+from recommender.report.figures import write_csv, write_json
 from recommender.report.money import Prices
+from recommender.report.summary import summarise
 from recommender.report.terminal import render_table, report_console
 from recommender.simulate.flowcon import LOSS
 from recommender.simulate.rows import ALL_ROWS, CLASS_RUNS, FLEETS, FLOWCON, ROWS, Cluster
-from recommender.sources.files import ReadOptions, SeriesSource, open_source
+from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.sources.spill import available_memory_bytes
 from recommender.training import CrossFit, TrainingOptions, cross_fit
@@ -73,45 +74,6 @@ CELL_BYTES = 300
 
 PICTURED = 8
 """Containers whose timelines a page or a folder of plots shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where the results go besides the terminal."""
-
-    json: str | None
-    csv: Path | None
-    html: Path | None
-    plots: Path | None
-    decisions: Path | None
-
-    def check(self) -> None:
-        """Refuse what could not be written, before anything is read."""
-        for path in (self.json, self.csv, self.html, self.decisions):
-            if path is not None and path != "-":
-                check_target(path)
-        if self.plots is not None:
-            there = next(folder for folder in (self.plots, *self.plots.parents) if folder.exists())
-            check_target(there / "plot.png")
-
-    @property
-    def pictured(self) -> bool:
-        return self.html is not None or self.plots is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Some containers of a source."""
-
-    source: SeriesSource
-    containers: tuple[str, ...]
-
-    def __iter__(self) -> Iterator[UsageSeries]:
-        if len(self.containers) == len(self.source.containers):
-            yield from self.source
-            return
-        chosen = set(self.containers)
-        yield from (series for series in self.source if series.container in chosen)
 
 
 @click.command("dry-run")
@@ -190,8 +152,9 @@ def command(
     asked = names(policies)
     REGISTRY.check(asked, ALL_ROWS)
     prices = Prices(cpu_price, memory_price, violation_price, oom_price)
-    outputs = Outputs(json_to, csv_to, html_to, plots_to, decisions_to)
-    outputs.check()
+    given = {"decisions": decisions_to, "JSON": json_to, "CSV": csv_to, "page": html_to, "plots": plots_to}
+    outputs = {what: path for what, path in given.items() if path is not None}
+    _check_targets(outputs)
     with ExitStack() as stack:
         if bundled := not source:
             data = stack.enter_context(resources.as_file(resources.files("recommender.data") / "recordings"))
@@ -209,34 +172,50 @@ def command(
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
-        chosen = Selection(opened, _sampled(opened.containers, sample))
-        _warn_of_size(opened.cells * len(chosen.containers) // len(opened))
+        chosen = _sampled(opened.containers, sample)
+        _warn_of_size(opened.cells * len(chosen) // len(opened))
+        series = [one for one in opened if one.container in chosen]
         options = ReplayOptions(
             cycle_s=cycle or DEFAULT_CYCLE_S,
             cycle_samples=cycle_samples,
             lag=3 if model is None else model.detector.lag,
         )
         jobs = jobs or os.cpu_count() or 1
-        rows, planner, notes = _planned(asked, model, chosen, options, seed, progress, jobs)
-        series, rules = list(chosen), ClusterOptions(**cluster)
-        earlier: list[UsageSeries] = []
-        if bundled or history:
-            others = history or (data / "fit.parquet",)
-            recorded = stack.enter_context(open_source(others, replace(reading, all_mapped=False), progress=progress))
-            # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
-            earlier, left = ended_before(series, recorded) if history else (list(recorded), ())
-            notes += left
-        in_cluster = _in_cluster(planner, options, rules, earlier, quick=bundled)
+        rows, planner, notes = _planned(asked, model, series, options, seed, progress, jobs)
+        rules = ClusterOptions(**cluster)
+        others = history or ((data / "fit.parquet",) if bundled else ())
+        # The bundled ones were recorded side by side: what their model was trained on counts as earlier.
+        earlier, left = _earlier(series, others, reading, progress, all_of_them=not history)
+        in_cluster = partial(  # the bundled recordings last minutes, and are quick
+            Cluster,
+            planner.model_for,
+            options,
+            rules.rules(QUICK_DELAY_S if bundled else DEFAULT_DELAY_S),
+            engine=rules.engine(QUICK_RESIZES_PER_HOUR if bundled else RAILS.resizes_per_hour),
+            history=earlier,
+        )
         played, told = played_rows(rows, series, in_cluster, progress)
-        notes += told
         seen = seen_in_training(model, series, lambda: opened.data_hash)
-        result = _replayed(series, planner, options, outputs, jobs, progress, rows, played, seen)
-        notes = (*seen_notes(seen, len(series)), *notes)
+        done = itertools.count(1)
+        with decisions_written(decisions_to) if decisions_to else nullcontext() as writer:
+            result = replay(
+                series,
+                planner,
+                options,
+                decisions_to=writer,
+                timelines=PICTURED if html_to or plots_to else 0,
+                progress=lambda _samples: progress("policies", next(done), len(series)),
+                jobs=jobs,
+                model=model_facts(planner.model, seen),
+                rows=rows,
+                played=played,
+            )
+        notes = (*opened.notes, *seen_notes(seen, len(series)), *notes, *left, *told)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
-        result = replace(result, notes=(*opened.notes, *notes, *result.notes))
+        result = replace(result, notes=(*notes, *result.notes))
         written: list[tuple[str, str]] = []
         try:
-            _write(result, outputs, prices, planner, chosen, written)
+            _write(result, outputs, prices, planner.any_model(), series, written)
         finally:  # whatever cannot be written, the table is there
             if json_to != "-":
                 render_table(result, console=report_console(), prices=prices, written=written)
@@ -251,31 +230,25 @@ def _warn_of_size(cells: int) -> None:
         )
 
 
-def _in_cluster(
-    planner: Planner, options: ReplayOptions, asked: ClusterOptions, history: Sequence[UsageSeries], *, quick: bool
-) -> Callable[[float], Cluster]:
-    """The simulated cluster, given the step of the data; the bundled recordings last minutes, and are quick."""
-    return partial(
-        Cluster,
-        planner.model_for,
-        options,
-        asked.rules(QUICK_DELAY_S if quick else DEFAULT_DELAY_S),
-        engine=asked.engine(QUICK_RESIZES_PER_HOUR if quick else RAILS.resizes_per_hour),
-        history=history,
-    )
+def _earlier(
+    series: Sequence[UsageSeries], files: Sequence[Path], reading: ReadOptions, progress: Any, *, all_of_them: bool
+) -> tuple[list[UsageSeries], tuple[str, ...]]:
+    """The runs of these files that are known of classes, and a note of those that are not."""
+    if not files:
+        return [], ()
+    with open_source(files, replace(reading, all_mapped=False), progress=progress) as recorded:
+        return (list(recorded), ()) if all_of_them else ended_before(series, recorded)
 
 
-def _sampled(containers: tuple[str, ...], count: int | None) -> tuple[str, ...]:
+def _sampled(containers: tuple[str, ...], count: int | None) -> frozenset[str]:
     """The first `count` names in the order of their hash: the same ones each time, and no one's favourites."""
-    if count is None or count >= len(containers):
-        return containers
-    return tuple(sorted(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count]))
+    return frozenset(sorted(containers, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
 
 
 def _planned(
     asked: tuple[str, ...],
     model: PhaseModel | None,
-    chosen: Selection,
+    series: Sequence[UsageSeries],
     options: ReplayOptions,
     seed: int,
     progress: Any,
@@ -284,115 +257,85 @@ def _planned(
     """Rows to be played, and the planner; its model is cross-fitted where none was given and something needs one."""
     usable, notes = usable_policies(asked, model, {name: name in FLEETS for name in (ALL_ROWS if asked else ROWS)})
     needs_model = {*FLEETS, *REGISTRY.needs_model}
-    if model is not None or not set(usable) & needs_model:
-        return _rows_and_planner(usable, model, notes)
-    training = TrainingOptions(
-        DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
-        cycle_s=options.cycle_s,
-        cycle_samples=options.cycle_samples,
-    )
-    try:
-        fitted: CrossFit = cross_fit(chosen, chosen.containers, training, progress, jobs)
-    except NotEnoughData as error:
-        if asked:
-            raise
-        left = tuple(name for name in usable if name not in needs_model)
-        without = ", ".join(name for name in usable if name in needs_model)
-        return _rows_and_planner(left, None, (*notes, f"{without}: left out: {error}"))
-    return _rows_and_planner(usable, fitted, notes)
-
-
-def _rows_and_planner(
-    usable: tuple[str, ...], model: PhaseModel | CrossFit | None, notes: tuple[str, ...]
-) -> tuple[tuple[str, ...], Planner, tuple[str, ...]]:
-    rows = tuple(name for name in usable if name in ALL_ROWS)
-    return rows, Planner(tuple(name for name in usable if name not in ALL_ROWS), model), notes
-
-
-def _replayed(
-    series: Sequence[UsageSeries],
-    planner: Planner,
-    options: ReplayOptions,
-    outputs: Outputs,
-    jobs: int,
-    progress: Any,
-    rows: Sequence[str],
-    played: Mapping[str, Mapping[str, Played]],
-    seen: int | None,
-) -> ReplayResult:
-    done = 0
-
-    def advance(_samples: int) -> None:
-        nonlocal done
-        done += 1
-        progress("policies", done, len(series))
-
-    with ExitStack() as stack:
-        writer: DecisionWriter | None = None
-        if outputs.decisions is not None:
-            writer = stack.enter_context(decisions_written(outputs.decisions))
-        return replay(
-            series,
-            planner,
-            options,
-            decisions_to=writer,
-            timelines=PICTURED if outputs.pictured else 0,
-            progress=advance,
-            jobs=jobs,
-            model=model_facts(planner.model, seen),
-            rows=rows,
-            played=played,
+    fitted: PhaseModel | CrossFit | None = model
+    if model is None and needs_model.intersection(usable):
+        training = TrainingOptions(
+            DetectorOptions(USAGE_FEATURES, lag=options.lag, seed=seed),
+            cycle_s=options.cycle_s,
+            cycle_samples=options.cycle_samples,
         )
+        try:
+            fitted = cross_fit(series, sorted(one.container for one in series), training, progress, jobs)
+        except NotEnoughData as error:
+            if asked:
+                raise
+            without = ", ".join(name for name in usable if name in needs_model)
+            notes = (*notes, f"{without}: left out: {error}")
+            usable = tuple(name for name in usable if name not in needs_model)
+    rows = tuple(name for name in usable if name in ALL_ROWS)
+    return rows, Planner(tuple(name for name in usable if name not in ALL_ROWS), fitted), notes
+
+
+def _check_targets(outputs: Mapping[str, str | Path]) -> None:
+    """Refuse what could not be written, before anything is read."""
+    for what, path in outputs.items():
+        if what == "plots":
+            there = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
+            check_target(there / "plot.png")
+        elif path != "-":
+            check_target(path)
 
 
 def _write(
     result: ReplayResult,
-    outputs: Outputs,
+    outputs: Mapping[str, str | Path],
     prices: Prices,
-    planner: Planner,
-    chosen: Selection,
+    model: PhaseModel | None,
+    series: Sequence[UsageSeries],
     written: list[tuple[str, str]],
 ) -> None:
     """All files asked for; `written` is told what and where."""
-    if outputs.decisions is not None:
-        written.append(("decisions", str(outputs.decisions)))
-    if outputs.json is not None:
-        write_json(result, outputs.json)
-        written.append(("JSON", outputs.json))
-    if outputs.csv is not None:
-        write_csv(result, outputs.csv)
-        written.append(("CSV", str(outputs.csv)))
-    if not outputs.pictured:
-        return
-    model = planner.any_model()
-    runs = _runs(model, chosen) if model is not None else []
-    graph = None
-    if model is not None and model.graph is not None and model.graph.containers:
-        graph = graph_io.to_networkx(model.graph, unknown=model.detector.n_phases)
-    table = None if model is None else model.statistics
-    if outputs.html is not None:
-        from recommender.report.page import render_page  # noqa: PLC0415  jinja2 is needed here only
+    for what, path in outputs.items():
+        if what == "JSON":
+            write_json(result, path)
+        elif what == "CSV":
+            write_csv(result, path)
+        elif what == "page":
+            _write_page(result, path, prices, model, series)
+        elif what == "plots":
+            from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
 
-        page = render_page(
-            result,
-            result.timelines,
-            generated_at=datetime.now(UTC),
-            version=__version__,
-            prices=prices,
-            phase_graph=graph,
-            sequences=runs,
-            phase_table=table,
-        )
-        write_bytes_aside(outputs.html, page.encode())
-        written.append(("page", str(outputs.html)))
-    if outputs.plots is not None:
-        from recommender.plots.folder import write_plots  # noqa: PLC0415  matplotlib takes a second to import
-
-        write_plots(result, result.timelines, outputs.plots, phase_graph=graph, phase_table=table)
-        written.append(("plots", str(outputs.plots)))
+            write_plots(result, result.timelines, path, phase_graph=_graph(model))
+        written.append((what, str(path)))
 
 
-def _runs(model: PhaseModel, chosen: Selection) -> list[list[tuple[int, int]]]:
+def _write_page(
+    result: ReplayResult, path: str | Path, prices: Prices, model: PhaseModel | None, series: Sequence[UsageSeries]
+) -> None:
+    from recommender.plots.policies import tradeoffs_for_page  # noqa: PLC0415
+    from recommender.report.page import render_page  # noqa: PLC0415
+
+    page = render_page(
+        result,
+        result.timelines,
+        generated_at=datetime.now(UTC),
+        version=__version__,
+        prices=prices,
+        phase_graph=_graph(model),
+        sequences=_runs(model, series),
+        phase_table=None if model is None else model.statistics,
+        tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
+    )
+    write_bytes_aside(path, page.encode())
+
+
+def _graph(model: PhaseModel | None) -> Any:
+    """What page and picture draw of a model's graph, for networkx; None where nothing was counted."""
+    if model is None or model.graph is None or not model.graph.containers:
+        return None
+    return graph_io.to_networkx(model.graph, unknown=model.detector.n_phases)
+
+
+def _runs(model: PhaseModel | None, series: Sequence[UsageSeries]) -> list[list[Run]]:
     """The runs of phases of every container, for the prototypes."""
-    found = (runs_of(model.detector.trace(series).labels[series.present]) for series in chosen)
-    return [runs for runs in found if runs]
+    return [] if model is None else [runs_of(model.detector.trace(one).labels[one.present]) for one in series]

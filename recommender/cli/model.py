@@ -22,13 +22,15 @@ from recommender.errors import Misuse
 from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import source_columns
+from recommender.phases.statistics import PhaseStatistics
 from recommender.policies.phase_demand import DemandModel
 from recommender.pricing import FOLDS, is_priced
+from recommender.report.page_words import feature_rows
 from recommender.report.terminal import report_console
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 from recommender.training import TrainingOptions, gather, with_forecasts
-from recommender.units import format_cpu, format_duration, format_memory
+from recommender.units import format_duration
 
 
 @click.group("model")
@@ -63,7 +65,7 @@ def show(model_name: str, as_json: bool) -> None:
         return
     if model.demand is not None:
         stdout.print(f"price of a violation: {price_words(model.demand)}", highlight=False)
-    stdout.print(_phase_table(model))
+    stdout.print(_phase_table(model, model.statistics))
 
 
 def price_words(demand: DemandModel) -> str:
@@ -73,25 +75,15 @@ def price_words(demand: DemandModel) -> str:
     return f"assumed, as there were not {FOLDS} runs that are long enough to learn it from"
 
 
-def _phase_table(model: PhaseModel) -> Table:
-    statistics = model.statistics
-    assert statistics is not None  # noqa: S101  the caller has looked
+def _phase_table(model: PhaseModel, statistics: PhaseStatistics) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("phase", "share", "CPU", "memory"):
         table.add_column(title, justify="right")
     table.add_column("next")
     table.add_column("in words", overflow="fold")
-    for phase in range(statistics.n_phases):
-        (cpu, memory), (cpu_sd, memory_sd) = statistics.usage_mean[phase], statistics.usage_sd[phase]
-        known = statistics.samples[phase] > 0
-        table.add_row(
-            str(phase),
-            f"{statistics.share(phase):.1%}",
-            f"{format_cpu(cpu)} ± {format_cpu(cpu_sd)}" if known else "-",
-            f"{format_memory(memory)} ± {format_memory(memory_sd)}" if known else "-",
-            _next_phases(model, phase),
-            statistics.describe(phase),
-        )
+    for row in feature_rows(statistics):
+        following = _next_phases(model, row["phase"])
+        table.add_row(str(row["phase"]), f"{row['share']:.1%}", row["cpu"], row["memory"], following, row["words"])
     return table
 
 
@@ -106,29 +98,27 @@ def _next_phases(model: PhaseModel, phase: int) -> str:
 
 def _facts(model: PhaseModel) -> dict[str, Any]:
     statistics = model.statistics
-    phases: list[dict[str, Any]] = []
-    for phase in range(model.detector.n_phases if statistics is not None else 0):
-        assert statistics is not None  # noqa: S101
-        columns = zip(statistics.features, statistics.feature_mean[phase], statistics.feature_sd[phase], strict=True)
-        phases.append(
-            {
-                "phase": phase,
-                "words": statistics.describe(phase),
-                "share": statistics.share(phase),
-                "samples": int(statistics.samples[phase]),
-                "containers": int(statistics.containers[phase]),
-                "cpu_cores": {"mean": statistics.usage_mean[phase, 0], "sd": statistics.usage_sd[phase, 0]},
-                "memory_bytes": {"mean": statistics.usage_mean[phase, 1], "sd": statistics.usage_sd[phase, 1]},
-                "features": {name: {"mean": mean, "sd": sd} for name, mean, sd in columns},
-            }
-        )
     return {
         "model": model.origin,
         "features": list(model.detector.features),
         "lag": model.detector.lag,
         "n_phases": model.detector.n_phases,
         "training": dict(model.facts),
-        "phases": phases,
+        "phases": [] if statistics is None else [_phase_facts(statistics, at) for at in range(statistics.n_phases)],
+    }
+
+
+def _phase_facts(statistics: PhaseStatistics, phase: int) -> dict[str, Any]:
+    columns = zip(statistics.features, statistics.feature_mean[phase], statistics.feature_sd[phase], strict=True)
+    return {
+        "phase": phase,
+        "words": statistics.describe(phase),
+        "share": statistics.share(phase),
+        "samples": int(statistics.samples[phase]),
+        "containers": int(statistics.containers[phase]),
+        "cpu_cores": {"mean": statistics.usage_mean[phase, 0], "sd": statistics.usage_sd[phase, 0]},
+        "memory_bytes": {"mean": statistics.usage_mean[phase, 1], "sd": statistics.usage_sd[phase, 1]},
+        "features": {name: {"mean": mean, "sd": sd} for name, mean, sd in columns},
     }
 
 
@@ -164,12 +154,11 @@ def split(
         if not series:
             raise Misuse(f"no container of the source has {detector.lag + 2} samples.")
         divided = detector.split(phase, into, series, seed)
-        target = model.facts.get("target_violation", [0.05, 0.05])
         options = TrainingOptions(
             DetectorOptions(detector.features, lag=detector.lag, seed=seed),
             cycle_s=model.facts.get("cycle_s", 600.0),
             cycle_samples=model.facts.get("cycle_samples"),
-            target_violation=(target[0], target[1]),
+            target_violation=model.target_violation,
         )
         facts = {
             **model.facts,

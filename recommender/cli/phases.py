@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,10 +13,9 @@ from recommender import model as models
 from recommender.cli.common import STEP, map_option, progress_bar, say, source_argument
 from recommender.errors import NotEnoughData
 from recommender.files import written_aside
-from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import source_columns
 from recommender.records import PhaseTrace, UsageSeries
-from recommender.sources.files import ReadOptions, SeriesSource, open_source
+from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import ColumnMap
 
 SCHEMA = pa.schema([("container", pa.string()), ("timestamp", pa.int64()), ("phase", pa.int64())])
@@ -56,41 +54,28 @@ def command(
         as_they_come=step_s == 0.0,
     )
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
-    samples, done = {"known": 0, "unknown": 0}, 0
+    samples = unknown = 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
         with written_aside(output) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
-            for series, trace in _traced(opened, detector):
-                present = series.present
-                writer.write_table(_rows(series, trace))
-                samples["unknown"] += int((trace.labels[present] < 0).sum())
-                samples["known"] += int((trace.labels[present] >= 0).sum())
+            for done, series in enumerate(opened, start=1):
+                trace = detector.trace(series)
+                labels = trace.labels[series.present]
+                names = pa.array(np.full(len(labels), series.container))
+                writer.write_table(pa.table([names, series.timestamps[series.present], labels], schema=SCHEMA))
+                samples, unknown = samples + len(labels), unknown + int((labels < 0).sum())
                 if len(drawn) < PICTURED or variance is not None:
                     drawn.append((series, trace))
-                done += 1
                 progress("containers", done, len(opened.containers))
-            if not samples["known"] + samples["unknown"]:
+            if not samples:
                 raise NotEnoughData("no sample has both CPU and memory.")
         for note in opened.notes:
             say(f"note: {note}")
     if traces is not None:
-        from recommender.plots.traces import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
+        from recommender.plots.timelines import draw_traces  # noqa: PLC0415  matplotlib takes a second to import
 
         draw_traces(drawn[:PICTURED], traces)
     if variance is not None:
-        from recommender.plots.traces import draw_variance  # noqa: PLC0415
+        from recommender.plots.timelines import draw_variance  # noqa: PLC0415
 
         draw_variance(drawn, variance)
-    say(f"{output}: {sum(samples.values())} samples, {samples['unknown']} of unknown phase")
-
-
-def _traced(opened: SeriesSource, detector: PhaseDetector) -> Iterator[tuple[UsageSeries, PhaseTrace]]:
-    for series in opened:
-        yield series, detector.trace(series)
-
-
-def _rows(series: UsageSeries, trace: PhaseTrace) -> pa.Table:
-    present = series.present
-    timestamps = series.timestamps[present]
-    return pa.table(
-        [pa.array(np.full(len(timestamps), series.container)), timestamps, trace.labels[present]], schema=SCHEMA
-    )
+    say(f"{output}: {samples} samples, {unknown} of unknown phase")

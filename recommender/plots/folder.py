@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import networkx as nx
 
 from recommender.errors import Misuse
-from recommender.phases.statistics import PhaseStatistics
 from recommender.plots.graph import draw_picture
-from recommender.plots.phases import draw_phases
-from recommender.plots.policies import draw_allocation, draw_tradeoff
+from recommender.plots.policies import draw_tradeoff
 from recommender.plots.timelines import draw_timeline
 from recommender.records import ReplayResult, Timeline
+from recommender.report.summary import summarise
 
 
 def write_plots(
@@ -23,9 +23,8 @@ def write_plots(
     folder: str | Path,
     *,
     phase_graph: nx.DiGraph[str] | None = None,
-    phase_table: PhaseStatistics | None = None,
 ) -> list[Path]:
-    """Write tradeoff.png, allocation.png, a picture per timeline, and, where given, graph and phases.
+    """Write tradeoff.png, a picture per timeline, and, where given, the graph.
 
     Parameters
     ----------
@@ -33,8 +32,8 @@ def write_plots(
         Containers to draw.
     folder
         Is made when it is not there; pictures of the same name are replaced, others are left alone.
-    phase_graph, phase_table
-        What follows what, and what each phase looks like; None leaves its picture out.
+    phase_graph
+        What follows what.
 
     Returns
     -------
@@ -50,22 +49,17 @@ def write_plots(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Misuse(f"{folder}: cannot make this folder ({error.strerror}). Name another one.") from error
-    written: list[Path] = []
+    pictures: dict[str, Callable[[Path], None]] = {}
     if result.containers:
-        for name, draw in (("tradeoff.png", draw_tradeoff), ("allocation.png", draw_allocation)):
-            draw(result, target / name)
-            written.append(target / name)
+        pictures["tradeoff"] = partial(draw_tradeoff, summarise(result))
     drawn = [timeline for timeline in timelines if len(timeline.timestamps)]
     for place, timeline in enumerate(drawn, start=1):
-        path = target / f"timeline-{place:02d}-{file_name_of(timeline.container)}.png"
-        draw_timeline(timeline, path)
-        written.append(path)
+        pictures[f"timeline-{place:02d}-{file_name_of(timeline.container)}"] = partial(draw_timeline, timeline)
     if phase_graph is not None:
-        draw_picture(phase_graph, target / "phase-graph.png")
-        written.append(target / "phase-graph.png")
-    if phase_table is not None:
-        draw_phases(phase_table, target / "phases.png")
-        written.append(target / "phases.png")
+        pictures["phase-graph"] = partial(draw_picture, phase_graph)
+    written = [target / f"{name}.png" for name in pictures]
+    for path, draw in zip(written, pictures.values(), strict=True):
+        draw(path)
     return written
 
 

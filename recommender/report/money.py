@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from recommender.errors import Misuse
 from recommender.records import CPU, MEMORY, RunTally, Tally
@@ -37,22 +37,15 @@ class Prices:
     oom_event: float | None = None
 
     def __post_init__(self) -> None:
-        for option, price in (
-            ("--cpu-price", self.cpu_core_hour),
-            ("--memory-price", self.memory_gib_hour),
-            ("--violation-price", self.violation_hour),
-            ("--oom-price", self.oom_event),
-        ):
+        for name, price in asdict(self).items():
             if price is not None and not 0 <= price < float("inf"):
+                option = f"--{name.partition('_')[0]}-price"
                 raise Misuse(f"{option} {price} is not a price. Give a number of zero or more.")
 
     @property
     def any_given(self) -> bool:
         """True when at least one price is known, so that speaking of money means something."""
-        return any(
-            price is not None
-            for price in (self.cpu_core_hour, self.memory_gib_hour, self.violation_hour, self.oom_event)
-        )
+        return any(price is not None for price in asdict(self).values())
 
     @property
     def charges_harm(self) -> bool:

@@ -131,7 +131,7 @@
   function drawBands(svg, line, x, top, height) {
     for (const [begin, end, phase] of line.phases) {
       const attributes = { x: x(begin).toFixed(1), y: top, width: Math.max(x(end) - x(begin), 0.5).toFixed(1), height };
-      if (phase < 0) attributes.class = "unknown"; else attributes.style = `fill: var(--phase-${phase})`;
+      if (phase < 0) attributes.class = "unknown"; else attributes.style = `fill: var(--phase-${phase % data.phase_colours})`;
       make("title", {}, make("rect", attributes, svg), phase < 0 ? "phase unknown" : `phase ${phase}`);
     }
   }
@@ -243,7 +243,7 @@
     for (const phase of phases) {
       const entry = html("span", place);
       const chip = html("span", entry, phase < 0 ? "?" : String(phase), phase < 0 ? "chip unknown" : "chip");
-      if (phase >= 0) chip.style.setProperty("--chip", `var(--phase-${phase})`);
+      if (phase >= 0) chip.style.setProperty("--chip", `var(--phase-${phase % data.phase_colours})`);
       html("span", entry, phase < 0 ? "unknown phase" : data.phases[phase] || `phase ${phase}`);
     }
   }

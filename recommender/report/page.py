@@ -15,29 +15,28 @@ import networkx as nx
 import orjson
 from markupsafe import Markup
 
-from recommender.phases.prototypes import Prototype, prototypes
+from recommender.phases.prototypes import prototypes
 from recommender.phases.runs import Run
 from recommender.phases.statistics import PhaseStatistics
-from recommender.records import CPU, MEMORY, ReplayResult, Timeline
-from recommender.report.graph_drawing import LEAST_SHARE, GraphDrawing, draw_graph
+from recommender.records import ReplayResult, Timeline
+from recommender.report.graph_drawing import LEAST_SHARE, draw_graph
 from recommender.report.money import FORMULA, Prices
-from recommender.report.page_words import POLICY_WORDS, feature_rows, span_in_words, steps_of
-from recommender.report.palette import OURS, TARGET_VIOLATION, look_of, phase_colour
-from recommender.report.scatter import HEIGHT, MARKERS, WIDTH, scatter_of
+from recommender.report.page_words import POLICY_WORDS, explained, feature_rows, span_in_words, steps_of
+from recommender.report.palette import OURS, PHASE_COLOURS, TARGET_VIOLATION, look_of, phase_colour
 from recommender.report.summary import (
-    BASELINES,
     ContainerRow,
     Summary,
     comparison,
     counted,
+    fixed,
     headline,
     number,
     percent,
     summarise,
 )
-from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, explained, timeline_data
+from recommender.report.timeline_data import MOST_CHANGES, MOST_POINTS, timeline_data
+from recommender.timelines import BASELINES
 
-MOST_TIMELINES = 12
 MOST_CONTAINERS = 2000
 MOST_LEFT_OUT = 500
 MOST_PROTOTYPES = 12
@@ -53,13 +52,14 @@ def render_page(
     phase_graph: nx.DiGraph[str] | None = None,
     sequences: Iterable[Sequence[Run]] = (),
     phase_table: PhaseStatistics | None = None,
+    tradeoffs: Sequence[str] = (),
 ) -> str:
     """The page as text.
 
     Parameters
     ----------
     timelines
-        Containers to draw, the most telling first; at most `MOST_TIMELINES` are.
+        Containers to draw, the most telling first.
     generated_at, version
         What the page says of its own making.
     phase_graph
@@ -68,13 +68,16 @@ def render_page(
         The runs of each container, from which the prototypes are told; at most `MOST_PROTOTYPES` are shown.
     phase_table
         What each phase looks like.
+    tradeoffs
+        Slack against violations as SVG elements, see `plots.policies.tradeoffs_for_page`.
     """
     summary = summarise(result, prices) if result.containers else None
-    shown = [timeline for timeline in timelines if len(timeline.timestamps)][:MOST_TIMELINES]
+    shown = [timeline for timeline in timelines if len(timeline.timestamps)]
     paths = prototypes(sequence for sequence in sequences if sequence)[:MOST_PROTOTYPES]
     drawing = draw_graph(phase_graph) if phase_graph is not None else None
     own_numbers = str(result.model.get("origin", "")).startswith("cross-fitted")
     script, style = _text_of("page.js"), _text_of("page.css")
+    names = [row.name for row in summary.policies] if summary else []
     return _environment().get_template("page.html.j2").render(
         result=result,
         summary=summary,
@@ -86,17 +89,14 @@ def render_page(
         script=Markup(script),  # noqa: S704  # our own file
         style=Markup(style),  # noqa: S704  # our own file
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=embedded(_data(summary, shown, None if own_numbers else phase_table)),
+        data=embedded(_data(summary, shown, None if own_numbers else phase_table) if summary else {}),
         own_numbers=own_numbers,
-        names=[row.name for row in summary.policies] if summary else [],
-        looks=_looks(summary),
-        phase_colours=_phase_colours(shown, drawing, paths, phase_table),
-        scatters=[scatter_of(summary.policies, resource) for resource in (CPU, MEMORY)] if summary else [],
-        scatter_size=(WIDTH, HEIGHT),
-        markers=MARKERS,
-        containers=_container_rows(summary),
+        names=names,
+        looks=[look_of(name, names) for name in names],
+        phase_colours=[(phase_colour(n), phase_colour(n, dark=True)) for n in range(PHASE_COLOURS)],
+        tradeoffs=[Markup(drawn) for drawn in tradeoffs],  # noqa: S704  # Matplotlib escapes what is written in it
+        containers=_container_rows(summary) if summary else [],
         timelines=shown,
-        timelines_not_shown=len(timelines) - len(shown),
         graph=drawing,
         prototypes=[(one, steps_of(one.path)) for one in paths],
         phase_table=phase_table,
@@ -121,11 +121,6 @@ def embedded(data: object) -> Markup:
     return Markup(text)  # noqa: S704  # every letter that could end the element is escaped above
 
 
-def ratio(value: float | None) -> str:
-    """A ratio or a sum with two digits after the point, so that a column can be compared; a dash for none."""
-    return "–" if value is None else f"{value:,.2f}".replace("-", "−")
-
-
 def kept_together(text: str) -> str:
     """The text with no line break between a number and its per cent sign."""
     return text.replace(" %", "\u00a0%")
@@ -142,7 +137,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "number": number,
-        "ratio": ratio,
+        "ratio": fixed,
         "percent": lambda share, digits=1: kept_together(percent(share, digits)),
         "span": span_in_words,
         "counted": counted,
@@ -154,37 +149,13 @@ def _text_of(name: str) -> str:
     return (resources.files("recommender.report") / name).read_text(encoding="utf-8")
 
 
-def _looks(summary: Summary | None) -> list[dict[str, Any]]:
-    names = [row.name for row in summary.policies] if summary else []
-    looks = [look_of(name, names) for name in names]
-    return [
-        {"light": look.light, "dark": look.dark, "marker": MARKERS[look.marker], "dash": " ".join(map(str, look.dash))}
-        for look in looks
-    ]
-
-
-def _phase_colours(
-    timelines: Sequence[Timeline],
-    drawing: GraphDrawing | None,
-    paths: Sequence[Prototype],
-    table: PhaseStatistics | None,
-) -> list[tuple[str, str]]:
-    """Light and dark colour of each phase that occurs anywhere on the page, from 0 on."""
-    highest = table.n_phases - 1 if table is not None else -1
-    for timeline in timelines:
-        if timeline.labels is not None and len(timeline.labels):
-            highest = max(highest, int(timeline.labels.max()))
-    highest = max([highest, *(node.phase for node in (drawing.nodes if drawing else ()))])
-    highest = max([highest, *(phase for one in paths for step in steps_of(one.path) for phase in step)])
-    return [(phase_colour(phase), phase_colour(phase, dark=True)) for phase in range(highest + 1)]
-
-
-def _data(summary: Summary | None, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
-    names = [row.name for row in summary.policies] if summary else []
-    choices = [row.name for row in summary.policies if not row.oracle] if summary else []
-    reasons_of = sorted(choices, key=lambda name: summary is None or name != summary.focus)
-    shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"} if summary else set()
+def _data(summary: Summary, timelines: Sequence[Timeline], table: PhaseStatistics | None) -> Mapping[str, Any]:
+    names = [row.name for row in summary.policies]
+    choices = [row.name for row in summary.policies if not row.oracle]
+    reasons_of = sorted(choices, key=lambda name: name != summary.focus)
+    shown_first = {summary.focus, summary.baseline, "vpa" if "vpa" in names else "histogram"}
     return {
+        "phase_colours": PHASE_COLOURS,
         "policies": [
             {"name": name, "dash": " ".join(map(str, look_of(name, names).dash)), "checked": name in shown_first}
             for name in names
@@ -194,10 +165,8 @@ def _data(summary: Summary | None, timelines: Sequence[Timeline], table: PhaseSt
     }
 
 
-def _container_rows(summary: Summary | None) -> list[ContainerRow]:
+def _container_rows(summary: Summary) -> list[ContainerRow]:
     """Those that matter most where there are too many: half by harm, the rest by what they save or cost."""
-    if summary is None:
-        return []
     by_rank = sorted(summary.containers, key=lambda row: -abs(row.rank))
     if len(by_rank) <= MOST_CONTAINERS:
         return sorted(by_rank, key=lambda row: -row.rank)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from recommender.phases.statistics import PhaseStatistics
 from recommender.units import format_cpu, format_duration, format_memory
@@ -75,3 +77,38 @@ def feature_rows(table: PhaseStatistics) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def explained(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
+    """An explanation, or facts of a model, as pairs of words; nested parts carry the names of what they are in."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in explanation.items():
+        words = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")
+        if isinstance(value, Mapping):
+            pairs += [(f"{words}: {inner}", text) for inner, text in explained(value)]
+        else:
+            pairs.append((words, _in_words(str(key), value)))
+    return pairs
+
+
+def _in_words(key: str, value: object) -> str:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str) or value is None or isinstance(value, bool | np.bool_):
+        return {"True": "yes", "False": "no", "None": "–"}.get(str(value), str(value))
+    if isinstance(value, Sequence | set | frozenset):
+        return ", ".join(_in_words(key, item) for item in value)
+    if isinstance(value, int | float | np.integer | np.floating):
+        return _number_in_words(key, float(value))
+    return str(value)
+
+
+def _number_in_words(key: str, value: float) -> str:
+    if key.endswith("bytes") and value >= 1024:
+        text = format_memory(value)
+        return f"{text[:-2]} {text[-2:]}B"
+    if key.endswith("_s") and value > 0:
+        return format_duration(round(value, 3))
+    if key.endswith("cores"):
+        return f"{value:.4g} cores"
+    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.4g}"

@@ -62,6 +62,9 @@ _PHASES_DARK = (
     "#1b3853", "#523917", "#154334", "#4c223b", "#474311", "#12444c", "#352b57", "#344a18", "#53271e", "#3a3d41",
 )  # fmt: skip
 
+PHASE_COLOURS = len(_PHASES_LIGHT)
+"""Phases beyond so many have the colours of the first ones again."""
+
 
 def look_of(policy: str, policies: Sequence[str]) -> Look:
     """The look of a policy; one we do not know gets a spare one by its place among `policies`."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recommender.records import CPU, MEMORY, ContainerReplay, ReplayResult, RunTally, Tally
 from recommender.report.money import Bill, Prices, bill_of
 from recommender.report.palette import OURS
+from recommender.timelines import BASELINES, baseline_of, focus_of
 from recommender.units import BYTES_PER_GIB, SECONDS_PER_HOUR
-
-BASELINES = {"static": "the declared requests", "vpa": "the default VPA", "histogram": "the default VPA"}
-"""What savings are counted against, the first one that was judged, and how a sentence calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +23,6 @@ class Usage:
     slack_ratio: float | None
     violations: int
     violation_ratio: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Kills:
-    """What kills for memory did under a row of the simulated cluster.
-
-    Attributes
-    ----------
-    lost
-        Core-hours and GiB-hours of work done again and of restarts.
-    net_saved
-        Share of CPU and memory of what was declared that was neither reserved nor lost; None where nothing was.
-    """
-
-    kills: int
-    killed_runs: int
-    runs: int
-    lost: tuple[float, float]
-    net_saved: tuple[float | None, float | None]
-
-    @property
-    def killed_run_share(self) -> float | None:
-        return self.killed_runs / self.runs if self.runs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +42,7 @@ class Outcome:
     oom_events: int
     resizes: int
     resizes_per_hour: float | None
-    kills: Kills | None = None
+    kills: RunTally | None = None
 
     @property
     def kills_for_memory(self) -> int:
@@ -78,7 +52,8 @@ class Outcome:
     @property
     def lost(self) -> tuple[float, float]:
         """Core-hours and GiB-hours of work done again and of restarts."""
-        return (0.0, 0.0) if self.kills is None else self.kills.lost
+        lost = (0.0, 0.0) if self.kills is None else self.kills.lost
+        return lost[CPU] / SECONDS_PER_HOUR, lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
 
     @property
     def resources(self) -> tuple[Usage, Usage]:
@@ -164,7 +139,7 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     Savings are reservations of the baseline minus reservations of the policy over the same judged samples.
     """
     prices = prices or Prices()
-    focus, baseline = focus_of(result), baseline_of(result)
+    focus, baseline = focus_of(result.policies, result.oracles), baseline_of(result.policies)
     outcomes = outcomes_of(result)
     bills = {name: _bill(result.containers, name, prices) for name in result.policies}
     rows = [
@@ -175,18 +150,6 @@ def summarise(result: ReplayResult, prices: Prices | None = None) -> Summary:
     whole = outcomes[baseline] if baseline else None
     containers = tuple(_container_row(c, focus, against, whole, prices) for c in result.containers)
     return Summary(result, focus, against, tuple(rows), containers, prices)
-
-
-def focus_of(result: ReplayResult) -> str:
-    """The policy a report is about: ours, else one that is neither oracle nor baseline, else whatever there is."""
-    choices = [name for name in result.policies if name not in result.oracles]
-    others = [name for name in choices if name not in BASELINES]
-    return next((name for name in (OURS, "phase.rules") if name in choices), [*others, *choices, *result.policies][0])
-
-
-def baseline_of(result: ReplayResult) -> str | None:
-    """What savings are counted against."""
-    return next((name for name in BASELINES if name in result.policies), None)
 
 
 def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
@@ -200,7 +163,7 @@ def outcome_of(tally: Tally, run: RunTally | None = None) -> Outcome:
         oom_events=tally.oom_events,
         resizes=tally.resizes,
         resizes_per_hour=tally.resizes / hours if hours else None,
-        kills=None if run is None else _kills(run),
+        kills=run,
     )
 
 
@@ -259,6 +222,11 @@ def number(value: float | None) -> str:
     return text.replace("-", "−") if float(text.replace(",", "")) else text.replace("-", "")
 
 
+def fixed(value: float | None) -> str:
+    """A ratio or a sum with two digits after the point, so that a column can be compared; a dash for none."""
+    return "–" if value is None else f"{value:,.2f}".replace("-", "−")
+
+
 def counted(count: int, noun: str) -> str:
     """A count with its noun in the right number."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -272,12 +240,6 @@ def _less_or_more(share: float | None) -> str:
     if share is None:
         return "no measurable amount of"
     return f"{abs(share) * 100:.0f} % {'less' if share >= 0 else 'more'}"
-
-
-def _kills(run: RunTally) -> Kills:
-    cpu, memory = (None if math.isnan(share := run.net_saved(i)) else share for i in (CPU, MEMORY))
-    lost = run.lost[CPU] / SECONDS_PER_HOUR, run.lost[MEMORY] / SECONDS_PER_HOUR / BYTES_PER_GIB
-    return Kills(run.kills, run.killed_runs, run.runs, lost, (cpu, memory))
 
 
 def _usage(tally: Tally, resource: int, unit: float) -> Usage:

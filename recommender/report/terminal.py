@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 from rich import box
@@ -15,16 +15,17 @@ from rich.text import Text
 from recommender.records import CPU, MEMORY, ReplayResult
 from recommender.report.money import Prices
 from recommender.report.summary import (
-    BASELINES,
     ContainerRow,
     PolicyRow,
     Summary,
     counted,
+    fixed,
     headline,
     number,
     percent,
     summarise,
 )
+from recommender.timelines import BASELINES
 from recommender.units import format_duration
 
 PLAIN_WIDTH = 100
@@ -34,38 +35,30 @@ _TOP = 5
 _HIDDEN_NOTES_FROM = 12
 _REASONS = 3
 
-Cell = Callable[[PolicyRow], str]
+_Columns = Sequence[tuple[str, Callable[[PolicyRow], str]]]
+"""Headers, and what stands below them of a policy."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    header: str
-    cell: Cell
-
-
-_HARM = (
-    _Column("slack\nCPU", lambda row: _ratio(row.outcome.cpu.slack_ratio)),
-    _Column("slack\nmem.", lambda row: _ratio(row.outcome.memory.slack_ratio)),
-    _Column("viol.\nCPU", lambda row: _short_percent(row.outcome.cpu.violation_ratio)),
-    _Column("viol.\nmem.", lambda row: _short_percent(row.outcome.memory.violation_ratio)),
-    _Column("OOM\nkills", lambda row: f"{row.outcome.kills_for_memory:,}"),
-    _Column(
-        "runs\nkilled", lambda row: _short_percent(row.outcome.kills.killed_run_share if row.outcome.kills else None)
-    ),
+_HARM: _Columns = (
+    ("slack\nCPU", lambda row: fixed(row.outcome.cpu.slack_ratio)),
+    ("slack\nmem.", lambda row: fixed(row.outcome.memory.slack_ratio)),
+    ("viol.\nCPU", lambda row: _short_percent(row.outcome.cpu.violation_ratio)),
+    ("viol.\nmem.", lambda row: _short_percent(row.outcome.memory.violation_ratio)),
+    ("OOM\nkills", lambda row: f"{row.outcome.kills_for_memory:,}"),
+    ("runs\nkilled", lambda row: _short_percent(row.outcome.kills.killed_run_share if row.outcome.kills else None)),
 )
-_AMOUNTS = (
-    _Column("core-\nhours", lambda row: number(row.outcome.cpu.allocated)),
-    _Column("GiB-\nhours", lambda row: number(row.outcome.memory.allocated)),
-    _Column("saved\nCPU", lambda row: _share(row, CPU)),
-    _Column("saved\nmem.", lambda row: _share(row, MEMORY)),
+_AMOUNTS: _Columns = (
+    ("core-\nhours", lambda row: number(row.outcome.cpu.allocated)),
+    ("GiB-\nhours", lambda row: number(row.outcome.memory.allocated)),
+    ("saved\nCPU", lambda row: _share(row, CPU)),
+    ("saved\nmem.", lambda row: _share(row, MEMORY)),
 )
-_RESIZES = (_Column("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
-_MONEY = (
-    _Column("reserved", lambda row: _money(row.bill.reserved if row.bill else None)),
-    _Column("violations", lambda row: _money(row.bill.violations if row.bill else None)),
-    _Column("OOM kills", lambda row: _money(row.bill.ooms if row.bill else None)),
-    _Column("total", lambda row: _money(row.bill.total if row.bill else None)),
-    _Column("net saving", lambda row: "(baseline)" if row.baseline else _money(row.net_saving)),
+_RESIZES: _Columns = (("resizes\nper h", lambda row: number(row.outcome.resizes_per_hour)),)
+_MONEY: _Columns = (
+    ("reserved", lambda row: fixed(row.bill.reserved if row.bill else None)),
+    ("violations", lambda row: fixed(row.bill.violations if row.bill else None)),
+    ("OOM kills", lambda row: fixed(row.bill.ooms if row.bill else None)),
+    ("total", lambda row: fixed(row.bill.total if row.bill else None)),
+    ("net saving", lambda row: "(baseline)" if row.baseline else fixed(row.net_saving)),
 )
 
 
@@ -105,51 +98,54 @@ def render_table(
         console.print(table)
         console.print()
     console.print(_legend(summary))
-    for title, rows in _rankings(summary):
-        console.print()
-        console.print(_container_table(title, rows, summary))
+    for title, rows in (("Would save most", summary.savers(_TOP)), ("Would suffer most", summary.sufferers(_TOP))):
+        if rows:
+            console.print()
+            console.print(_container_table(f"{title} with {summary.focus}", rows))
     _print_remarks(result, console, written)
 
 
 def _opening(summary: Summary) -> RenderableType:
     result = summary.result
     step = format_duration(result.step_s) if result.step_s else "any length"
+    origin, phases = result.model.get("origin"), result.model.get("phases")
+    model = f"{origin}, {phases} phases" if isinstance(phases, int) else origin
     facts = (
         f"{counted(len(result.containers), 'container')}, {summary.samples:,} samples of {step} "
         f"({number(summary.hours)} container-hours), "
-        f"one decision every {format_duration(result.cycle_s)}. {_model_words(result)}"
+        f"one decision every {format_duration(result.cycle_s)}."
     )
-    return Text.assemble((headline(summary), "bold"), "\n", facts.strip())
-
-
-def _model_words(result: ReplayResult) -> str:
-    origin, phases = result.model.get("origin"), result.model.get("phases")
-    if not origin:
-        return ""
-    return printable(f"Model: {origin}" + (f", {phases} phases" if isinstance(phases, int) else "") + ".")
+    return Text.assemble((headline(summary), "bold"), "\n", facts, printable(f" Model: {model}.") if model else "")
 
 
 def _policy_tables(summary: Summary, width: int) -> list[Table]:
     wide = width >= _WIDE_ENOUGH
-    groups: list[Sequence[_Column]] = [[*_HARM, *_AMOUNTS, *_RESIZES]] if wide else [[*_HARM, *_RESIZES], _AMOUNTS]
+    groups: list[_Columns] = [[*_HARM, *_AMOUNTS, *_RESIZES]] if wide else [[*_HARM, *_RESIZES], _AMOUNTS]
     if summary.prices.any_given:
         groups.append(_MONEY)
     return [_policy_table(summary, columns) for columns in groups]
 
 
-def _policy_table(summary: Summary, columns: Sequence[_Column]) -> Table:
+def _table(title: str, first: str, headers: Iterable[str], min_width: int) -> Table:
+    """An empty table: a column of names, then columns of numbers."""
     table = Table(
-        title=Text("In money", style="bold") if columns is _MONEY else None, title_justify="left",
-        box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False, header_style="bold",
+        title=Text(title, style="bold") if title else None, title_justify="left", box=box.SIMPLE_HEAD, padding=0,
+        pad_edge=False, show_edge=False, header_style="bold",
     )  # fmt: skip
-    table.add_column("\npolicy" if "\n" in columns[0].header else "policy", overflow="fold")
-    for column in columns:
-        table.add_column(column.header, justify="right", no_wrap=True, min_width=5)
+    table.add_column(first, overflow="fold")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True, min_width=min_width)
+    return table
+
+
+def _policy_table(summary: Summary, columns: _Columns) -> Table:
+    title, first = ("In money", "policy") if columns is _MONEY else ("", "\npolicy")
+    table = _table(title, first, (header for header, _ in columns), min_width=5)
     for place, row in enumerate(summary.policies):
         last_choice = not row.oracle and summary.policies[min(place + 1, len(summary.policies) - 1)].oracle
         style = "bold green" if row.ours else "dim" if row.oracle else ""
         mark = " (oracle)" if row.oracle else " (ours)" if row.ours else ""
-        cells = [Text(column.cell(row)) for column in columns]
+        cells = [Text(cell(row)) for _, cell in columns]
         table.add_row(Text(printable(row.name) + mark), *cells, style=style, end_section=last_choice)
     return table
 
@@ -167,22 +163,9 @@ def _legend(summary: Summary) -> Text:
     return Text(words, style="dim")
 
 
-def _rankings(summary: Summary) -> list[tuple[str, list[ContainerRow]]]:
-    both = (
-        (f"Would save most with {summary.focus}", summary.savers(_TOP)),
-        (f"Would suffer most with {summary.focus}", summary.sufferers(_TOP)),
-    )
-    return [(title, rows) for title, rows in both if rows]
-
-
-def _container_table(title: str, rows: Sequence[ContainerRow], summary: Summary) -> Table:
-    table = Table(
-        title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False,
-        show_edge=False, header_style="bold",
-    )  # fmt: skip
-    table.add_column("\ncontainer", overflow="fold")
-    for header in ("saved\ncore-h", "saved\nGiB-h", "viol.\nCPU", "viol.\nmem.", "OOM\nkills", "judged\nhours"):
-        table.add_column(header, justify="right", no_wrap=True, min_width=7)
+def _container_table(title: str, rows: Sequence[ContainerRow]) -> Table:
+    headers = ("saved\ncore-h", "saved\nGiB-h", "viol.\nCPU", "viol.\nmem.", "OOM\nkills", "judged\nhours")
+    table = _table(title, "\ncontainer", headers, min_width=7)
     for row in rows:
         outcome = row.outcome
         table.add_row(
@@ -201,10 +184,7 @@ def _print_remarks(result: ReplayResult, console: Console, written: Sequence[tup
     if result.left_out or result.notes or written:
         console.print()
     if result.left_out:
-        reasons: dict[str, int] = {}
-        for _, reason in result.left_out:
-            reasons[reason] = reasons.get(reason, 0) + 1
-        commonest = sorted(reasons.items(), key=lambda item: -item[1])
+        commonest = Counter(reason for _, reason in result.left_out).most_common()
         told = "; ".join(f"{count:,} × {printable(reason)}" for reason, count in commonest[:_REASONS])
         told += "; and others" if len(commonest) > _REASONS else ""
         console.print(Text(f"Left out: {counted(len(result.left_out), 'container')} ({told})."))
@@ -229,10 +209,6 @@ def shortened(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail]}…{text[-tail:]}"
 
 
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}" if value < 100 else number(value)
-
-
 def _short_percent(share: float | None) -> str:
     return percent(share).replace(" ", "")
 
@@ -242,7 +218,3 @@ def _share(row: PolicyRow, resource: int) -> str:
         return "base"
     share = row.saved_share[resource] if row.saved_share else None
     return percent(share, 0).replace(" ", "")
-
-
-def _money(amount: float | None) -> str:
-    return "–" if amount is None else f"{amount:,.2f}".replace("-", "−")

@@ -1,20 +1,21 @@
-"""Timelines as the page's script draws them: small, exact where it matters, and plain JSON."""
+"""Timelines as they are drawn: small, with no spike lost, exact where it matters; for the page as plain JSON."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from recommender.records import CPU, MEMORY, FloatArray, IntArray, Timeline
-from recommender.report.thinning import allocation_at, changes, moments, runs_of_labels, telling_points, violation_spans
-from recommender.units import BYTES_PER_GIB, format_duration, format_memory
+from recommender.records import CPU, MEMORY, VIOLATION_TOLERANCE, FloatArray, IntArray, Timeline
+from recommender.report.page_words import explained
+from recommender.units import BYTES_PER_GIB
 
 MOST_POINTS = 1500
 MOST_CHANGES = 1500
 _BINS = 600
+_PER_BUCKET = 5
 _NOT_DRAWN = "ground.truth"  # it is the usage itself, a decision per sample
 _UNITS = (1.0, BYTES_PER_GIB)
 
@@ -50,41 +51,6 @@ def timeline_data(timeline: Timeline, policies: Sequence[str], reasons_of: Seque
     }
 
 
-def explained(explanation: Mapping[str, object]) -> list[tuple[str, str]]:
-    """An explanation, or facts of a model, as pairs of words; nested parts carry the names of what they are in."""
-    pairs: list[tuple[str, str]] = []
-    for key, value in explanation.items():
-        words = re.sub(r"_(bytes|cores|s)$", "", str(key)).replace("_", " ")
-        if isinstance(value, Mapping):
-            pairs += [(f"{words}: {inner}", text) for inner, text in explained(value)]
-        else:
-            pairs.append((words, _in_words(str(key), value)))
-    return pairs
-
-
-def _in_words(key: str, value: object) -> str:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, str) or value is None or isinstance(value, bool | np.bool_):
-        return {"True": "yes", "False": "no", "None": "–"}.get(str(value), str(value))
-    if isinstance(value, Sequence | set | frozenset):
-        return ", ".join(_in_words(key, item) for item in value)
-    if isinstance(value, int | float | np.integer | np.floating):
-        return _number_in_words(key, float(value))
-    return str(value)
-
-
-def _number_in_words(key: str, value: float) -> str:
-    if key.endswith("bytes") and value >= 1024:
-        text = format_memory(value)
-        return f"{text[:-2]} {text[-2:]}B"
-    if key.endswith("_s") and value > 0:
-        return format_duration(round(value, 3))
-    if key.endswith("cores"):
-        return f"{value:.4g} cores"
-    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e12 else f"{value:.4g}"
-
-
 def _line(timeline: Timeline, resource: int) -> dict[str, list[Any]]:
     values = timeline.usage[:, resource]
     kept = telling_points(values, MOST_POINTS)
@@ -113,3 +79,102 @@ def _marks(timeline: Timeline, marks: Mapping[str, IntArray]) -> dict[str, list[
 def _rounded(values: FloatArray) -> list[float | None]:
     """Four significant digits are finer than any screen, and a third of the bytes."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values.tolist()]
+
+
+def telling_points(values: FloatArray, limit: int) -> IntArray:
+    """Positions that draw like the whole series: first, least, greatest, last and one gap of every bucket.
+
+    Parameters
+    ----------
+    values
+        float64 (n,), NaN in gaps.
+    limit
+        At most this many positions come back; five at least.
+
+    Returns
+    -------
+    int64 (m,), increasing. Every extreme of the series is among them, and so is a position in every bucket's gap, so
+    that a line broken there stays broken.
+    """
+    if len(values) <= limit:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), max(limit // _PER_BUCKET, 1) + 1).astype(np.int64)
+    kept: set[int] = set()
+    for begin, end in pairwise(edges):
+        present = begin + np.flatnonzero(~np.isnan(values[begin:end]))
+        missing = begin + np.flatnonzero(np.isnan(values[begin:end]))
+        if len(present):
+            least, most = present[values[present].argmin()], present[values[present].argmax()]
+            kept.update((int(present[0]), int(least), int(most), int(present[-1])))
+        kept.update(int(place) for place in missing[:1])
+    return np.array(sorted(kept), dtype=np.int64)
+
+
+def changes(times: IntArray, allocation: FloatArray, limit: int) -> IntArray:
+    """Positions at which an allocation changes in either resource: all of them up to `limit`, else the telling ones.
+
+    Parameters
+    ----------
+    times
+        int64 (d,), from when each decision holds.
+    allocation
+        float64 (d, 2).
+    limit
+        How many changes are kept exact.
+    """
+    if not len(times):
+        return np.zeros(0, dtype=np.int64)
+    moved = np.concatenate([[True], (np.diff(allocation, axis=0) != 0).any(axis=1)])
+    exact = np.flatnonzero(moved)
+    if len(exact) <= limit:
+        return exact
+    by_resource = [exact[telling_points(allocation[exact, r], limit // 2)] for r in range(allocation.shape[1])]
+    return np.unique(np.concatenate(by_resource))
+
+
+def allocation_at(timestamps: IntArray, times: IntArray, allocation: FloatArray) -> FloatArray:
+    """What was allocated at each sample: float64 (n, 2), NaN before the first decision."""
+    held = np.full((len(timestamps), allocation.shape[1]), np.nan)
+    place = np.searchsorted(times, timestamps, side="right") - 1
+    held[place >= 0] = allocation[place[place >= 0]]
+    return held
+
+
+def violation_spans(timestamps: IntArray, used: FloatArray, allocated: FloatArray, bins: int) -> list[tuple[int, int]]:
+    """Where use exceeds allocation x 1.05, as spans in seconds since the first sample.
+
+    Parameters
+    ----------
+    timestamps, used, allocated
+        int64 (n,), float64 (n,) and float64 (n,) of one resource.
+    bins
+        The time is cut into this many bins and a bin with any violation counts whole: a drawing cannot show finer.
+    """
+    with np.errstate(invalid="ignore"):
+        violating = used > allocated * VIOLATION_TOLERANCE
+    if not violating.any():
+        return []
+    since = timestamps - timestamps[0]
+    width = max(float(since[-1]) / bins, 1.0)
+    hit = np.unique((since[violating] / width).astype(np.int64))
+    breaks = np.flatnonzero(np.diff(hit) > 1)
+    begins, ends = hit[np.concatenate([[0], breaks + 1])], hit[np.concatenate([breaks, [len(hit) - 1]])]
+    return [(round(a * width), round((b + 1) * width)) for a, b in zip(begins, ends, strict=True)]
+
+
+def moments(times: IntArray, start: int, length: int, bins: int) -> list[int]:
+    """When something happened, int64 (m,) unix seconds, in seconds since the start, to the end; one a bin of time."""
+    since = np.unique(times[times <= start + length]) - start
+    _, first = np.unique((since / max(length / bins, 1.0)).astype(np.int64), return_index=True)
+    kept: list[int] = since[first].tolist()
+    return kept
+
+
+def runs_of_labels(timestamps: IntArray, labels: IntArray) -> list[tuple[int, int, int]]:
+    """Stretches of equal phase: (begin, end, phase), in seconds since the first sample."""
+    if not len(labels):
+        return []
+    since = timestamps - timestamps[0]
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(labels)) + 1])
+    ends = np.concatenate([since[starts[1:]], since[-1:]])
+    return [(int(since[a]), int(b), int(labels[a])) for a, b in zip(starts, ends, strict=True)]

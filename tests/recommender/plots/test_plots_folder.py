@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from recommender.errors import Misuse
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_io import to_networkx
 from recommender.plots.folder import file_name_of, write_plots
-from recommender.plots.phases import draw_phases
-from recommender.plots.policies import draw_tradeoff
+from recommender.plots.policies import axis_top, draw_tradeoff, tradeoffs_for_page
 from recommender.plots.timelines import draw_timeline
 from recommender.records import ReplayResult
-from tests.recommender.report.simulation import phase_table, runs_of, simulated_run
+from recommender.report.summary import summarise
+from tests.recommender.report.simulation import runs_of, simulated_run
 
 RUN = simulated_run(containers=4)
 
@@ -34,13 +34,9 @@ def size_of(path: Path) -> tuple[int, int]:
 def test_a_whole_dry_run_gives_every_picture_at_the_width_of_a_page(tmp_path: Path) -> None:
     sequences = [runs_of(timeline) for timeline in RUN.timelines]
     graph = to_networkx(PhaseGraph.fit(sequences, 5))
-    written = write_plots(
-        RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph,
-        phase_table=phase_table(),
-    )  # fmt: skip
+    written = write_plots(RUN.result, RUN.timelines[:1], tmp_path / "new" / "plots", phase_graph=graph)
     assert [path.name for path in written] == [
-        "tradeoff.png", "allocation.png", "timeline-01-team-a-script-alert-x-script-red.png", "phase-graph.png",
-        "phases.png",
+        "tradeoff.png", "timeline-01-team-a-script-alert-x-script-red.png", "phase-graph.png",
     ]  # fmt: skip
     assert sorted(written) == sorted((tmp_path / "new" / "plots").iterdir())
     assert all(size_of(path)[0] >= 1200 for path in written)
@@ -48,7 +44,7 @@ def test_a_whole_dry_run_gives_every_picture_at_the_width_of_a_page(tmp_path: Pa
 
 def test_the_same_result_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
-        draw_tradeoff(RUN.result, tmp_path / name)
+        draw_tradeoff(summarise(RUN.result), tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
@@ -65,12 +61,19 @@ def test_policies_that_only_others_know_are_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "mine.png").exists()
 
 
-def test_a_phase_never_met_leaves_its_place_empty(tmp_path: Path) -> None:
-    table = phase_table()
-    mean = table.usage_mean.copy()
-    mean[3] = np.nan
-    draw_phases(replace(table, usage_mean=mean), tmp_path / "phases.png")
-    assert (tmp_path / "phases.png").exists()
+def test_a_value_far_from_all_others_does_not_squeeze_them_into_a_corner() -> None:
+    assert axis_top([0.1, 0.3, 0.4], at_least=0.2) == pytest.approx(0.448)
+    assert axis_top([0.1, 0.3, 0.4, 12.0], at_least=0.2) == pytest.approx(0.448)
+    assert axis_top([], at_least=0.2) == pytest.approx(0.224)
+
+
+def test_the_page_has_a_panel_a_resource_that_names_every_policy_in_the_colours_of_the_scheme() -> None:
+    cpu, memory = tradeoffs_for_page(summarise(RUN.result))
+    assert "CPU, slack against violations. static: slack" in cpu and "Memory, slack against violations" in memory
+    for policy in RUN.result.policies:
+        assert f">{policy}</text>" in cpu or f">{policy} (oracle)</text>" in cpu
+    assert "fill: var(--policy-0)" in cpu and "fill: var(--ground)" in cpu
+    assert not re.search("#[0-9a-f]{6};", cpu), "a colour that stays the same in the dark"
 
 
 def test_without_a_judged_container_there_is_nothing_to_compare(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_io import to_networkx
 from recommender.phases.statistics import PhaseStatistics
+from recommender.plots.policies import tradeoffs_for_page
 from recommender.records import (
     UNKNOWN_PHASE,
     VIOLATION_TOLERANCE,
@@ -23,6 +24,7 @@ from recommender.records import (
 )
 from recommender.report.money import Prices
 from recommender.report.page import render_page
+from recommender.report.summary import summarise
 
 STEP_S, CYCLE = 15.0, 40
 GIB = float(1 << 30)
@@ -179,15 +181,16 @@ def phase_table() -> PhaseStatistics:
 
 
 def page_of(run: Simulated, prices: Prices | None = None) -> str:
-    """The page with everything that can be on it."""
+    """The page with everything that can be on it, and twelve of the containers drawn."""
     sequences = [runs_of(timeline) for timeline in run.timelines]
     return render_page(
         run.result,
-        run.timelines,
+        run.timelines[:12],
         generated_at=datetime(2026, 11, 21, 8, 0, tzinfo=UTC),
         version="0.1.0",
         prices=prices,
         phase_graph=to_networkx(PhaseGraph.fit(sequences, 5)),
         sequences=sequences,
         phase_table=phase_table(),
+        tradeoffs=tradeoffs_for_page(summarise(run.result)),
     )

@@ -10,8 +10,7 @@ import orjson
 import pytest
 
 from recommender.records import ContainerReplay, ReplayResult, RunTally, Tally
-from recommender.report.csv_report import COLUMNS, write_csv
-from recommender.report.json_report import to_json, write_json
+from recommender.report.figures import COLUMNS, to_json, write_csv, write_json
 from tests.recommender.report.simulation import HOSTILE, Simulated
 
 ROOT = Path(__file__).parents[3]

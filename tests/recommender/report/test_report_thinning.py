@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from recommender.records import FloatArray
-from recommender.report.thinning import allocation_at, changes, moments, runs_of_labels, telling_points, violation_spans
+from recommender.report.timeline_data import (
+    allocation_at,
+    changes,
+    moments,
+    runs_of_labels,
+    telling_points,
+    violation_spans,
+)
 
 NAN = float("nan")
 
