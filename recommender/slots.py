@@ -12,6 +12,11 @@ from recommender.records import IntArray
 Arrays = TypeVar("Arrays", bound=NamedTuple)
 
 
+def fresh(part: Any) -> Any:
+    """What a slot of an array holds before anything is known of it, where a class declares the array."""
+    return np.asarray(part)
+
+
 class SlotArrays:
     """The state of everything that has a slot. A subclass names its arrays by annotations.
 
@@ -19,12 +24,14 @@ class SlotArrays:
     ----------
     fresh
         By the name of each array: what a slot holds before anything is known of it. Its shape and type are those of
-        one slot's part.
+        one slot's part. None where each annotation has it, by `fresh`.
     slots
         For how many there is room to begin with.
     """
 
-    def __init__(self, fresh: Mapping[str, Any], slots: int = 0) -> None:
+    def __init__(self, fresh: Mapping[str, Any] | None = None, slots: int = 0) -> None:
+        if fresh is None:
+            fresh = {name: getattr(type(self), name) for name in type(self).__annotations__}
         self._fresh = {name: np.asarray(part) for name, part in fresh.items()}
         for name, part in self._fresh.items():
             setattr(self, name, np.empty((0, *part.shape), part.dtype))

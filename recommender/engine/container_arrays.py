@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, fresh
 
 UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
 """Who decided for a container: nobody yet, the forecast from its phases, earlier runs of its class, or its own past."""
@@ -23,98 +23,56 @@ _NOTHING = np.full(2, np.nan)
 
 
 class ContainerArrays(SlotArrays):
-    """By slot.
+    """By slot; in twos: cores and bytes."""
 
-    Attributes
-    ----------
-    alive
-        A container lives there.
-    group
-        Its group's slot, `NOBODY` while no VPA speaks for it.
-    first_cell, start_cell, last_cell
-        Grid cells of its first sample, of its present run's start (that of the first sample when nobody says), and of
-        its latest row.
-    undecided, unremembered
-        How many of its latest rows no decision, and the history, have seen yet.
-    samples
-        Samples so far, gaps left out.
-    sampled_s, every_s
-        When its latest sample was taken (unix seconds), and how long it takes from one to the next.
-    used
-        (n, 2): what that sample says, cores and bytes.
-    cycle, cycle_cpu_cores
-        Which cycle of the clock the latest sample is of; (n, 2): the largest use in that one, and in the one before.
-    had, limits
-        (n, 2): its requests and limits, NaN where absent.
-    input_size
-        Of what its run works on; NaN where nobody says.
-    costly
-        A kill costs it more than others.
-    given
-        It has had, at some time, what we published: what it has is ours to answer for.
-    pinned
-        How many more of its latest samples used just the CPU that it had than did not: it may want more.
-    free_cpu_cores
-        The most that it used lately in samples in which it did not use all that it had; NaN before there was one.
-    throttled
-        Samples in a row in which it used all of its CPU limit and may have wanted more.
-    phase, previous_phase, since_cell
-        Its phase now, the one before, and the grid cell in which it began.
-    class_asked_s
-        When its class was asked last, unix seconds.
-    table
-        Where the forecast keeps what its class showed.
-    decided_by
-        `UNDECIDED`, `BY_FORECAST`, `BY_CLASS` or `BY_PAST`.
-    wanted
-        (n, 2): what was decided, cores and bytes.
-    promised
-        Its class promises what memory the rest of its run needs.
-    """
-
-    alive: BoolArray
-    group: IntArray
-    first_cell: IntArray
-    start_cell: IntArray
-    last_cell: IntArray
-    undecided: IntArray
-    unremembered: IntArray
-    samples: IntArray
-    sampled_s: FloatArray
-    every_s: FloatArray
-    used: FloatArray
-    cycle: IntArray
-    cycle_cpu_cores: FloatArray
-    had: FloatArray
-    limits: FloatArray
-    input_size: FloatArray
-    costly: BoolArray
-    given: BoolArray
-    pinned: IntArray
-    free_cpu_cores: FloatArray
-    throttled: IntArray
-    phase: IntArray
-    previous_phase: IntArray
-    since_cell: IntArray
-    class_asked_s: FloatArray
-    table: IntArray
-    decided_by: IntArray
-    wanted: FloatArray
-    promised: BoolArray
-
-    def __init__(self) -> None:
-        cells = dict.fromkeys(("first_cell", "start_cell", "last_cell", "since_cell"), 0)
-        numbers = dict.fromkeys(("undecided", "unremembered", "samples", "pinned", "throttled", "cycle", "table"), 0)
-        marks = dict.fromkeys(("alive", "given", "promised", "costly"), False)
-        amounts = dict.fromkeys(("used", "had", "limits", "wanted", "cycle_cpu_cores"), _NOTHING)
-        phases = dict.fromkeys(("phase", "previous_phase"), UNKNOWN_PHASE)
-        times = {
-            "sampled_s": -np.inf,
-            "class_asked_s": -np.inf,
-            "every_s": 0.0,
-            "free_cpu_cores": np.nan,
-            "input_size": np.nan,
-        }
-        super().__init__(
-            {**cells, **numbers, **marks, **amounts, **phases, **times, "group": NOBODY, "decided_by": UNDECIDED}
-        )
+    alive: BoolArray = fresh(False)
+    """A container lives there."""
+    group: IntArray = fresh(NOBODY)
+    """Its group's slot, `NOBODY` while no VPA speaks for it."""
+    first_cell: IntArray = fresh(0)
+    start_cell: IntArray = fresh(0)
+    last_cell: IntArray = fresh(0)
+    """Grid cells of its first sample, of its present run's start (that of the first sample when nobody says), and of
+    its latest row."""
+    undecided: IntArray = fresh(0)
+    unremembered: IntArray = fresh(0)
+    """How many of its latest rows no decision, and the history, have seen yet."""
+    samples: IntArray = fresh(0)
+    """Samples so far, gaps left out."""
+    sampled_s: FloatArray = fresh(-np.inf)
+    every_s: FloatArray = fresh(0.0)
+    """When its latest sample was taken (unix seconds), and how long it takes from one to the next."""
+    used: FloatArray = fresh(_NOTHING)
+    """(n, 2): what that sample says."""
+    cycle: IntArray = fresh(0)
+    cycle_cpu_cores: FloatArray = fresh(_NOTHING)
+    """Which cycle of the clock the latest sample is of; (n, 2): the largest use in that one, and in the one before."""
+    had: FloatArray = fresh(_NOTHING)
+    limits: FloatArray = fresh(_NOTHING)
+    """(n, 2): its requests and limits, NaN where absent."""
+    input_size: FloatArray = fresh(np.nan)
+    """Of what its run works on; NaN where nobody says."""
+    costly: BoolArray = fresh(False)
+    """A kill costs it more than others."""
+    given: BoolArray = fresh(False)
+    """It has had, at some time, what we published: what it has is ours to answer for."""
+    pinned: IntArray = fresh(0)
+    """How many more of its latest samples used just the CPU that it had than did not: it may want more."""
+    free_cpu_cores: FloatArray = fresh(np.nan)
+    """The most that it used lately in samples in which it did not use all that it had; NaN before there was one."""
+    throttled: IntArray = fresh(0)
+    """Samples in a row in which it used all of its CPU limit and may have wanted more."""
+    phase: IntArray = fresh(UNKNOWN_PHASE)
+    previous_phase: IntArray = fresh(UNKNOWN_PHASE)
+    since_cell: IntArray = fresh(0)
+    """Its phase now, the one before, and the grid cell in which it began."""
+    class_asked_s: FloatArray = fresh(-np.inf)
+    """When its class was asked last, unix seconds."""
+    table: IntArray = fresh(0)
+    """Where the forecast keeps what its class showed."""
+    decided_by: IntArray = fresh(UNDECIDED)
+    """`UNDECIDED`, `BY_FORECAST`, `BY_CLASS` or `BY_PAST`."""
+    wanted: FloatArray = fresh(_NOTHING)
+    """(n, 2): what was decided."""
+    promised: BoolArray = fresh(False)
+    """Its class promises what memory the rest of its run needs."""

@@ -14,16 +14,13 @@ from recommender.engine.member import Member, NewContainer
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.records import FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, fresh
 
 
 class FoldNumbers(SlotArrays):
     """By slot: which model a container is under."""
 
-    number: IntArray
-
-    def __init__(self) -> None:
-        super().__init__({"number": 0})
+    number: IntArray = fresh(0)
 
 
 class FoldedFleet(Fleet):
