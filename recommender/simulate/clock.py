@@ -1,14 +1,14 @@
-"""Containers merged by time: what a recommender is told in each of its rounds."""
+"""Containers merged by time: what a recommender of recorded traces is told in each of its rounds, and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from recommender.records import IntArray, UsageSeries
+from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
 
 HAIR = 1e-9
 
@@ -45,6 +45,42 @@ class Round(NamedTuple):
     positions: IntArray
     began: Sequence[int]
     ended: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One round.
+
+    Attributes
+    ----------
+    round
+        Who used something, began or ended.
+    usage
+        float64 (m, 2): what they used.
+    changed
+        Numbers of those that have something else than in the round before.
+    has
+        float64 (n, 2): what each has.
+    kills
+        Who was killed for memory, and how many bytes it had then.
+    """
+
+    round: Round
+    usage: FloatArray
+    changed: Collection[int]
+    has: FloatArray
+    kills: Sequence[tuple[int, float]]
+
+
+class Recommends(Protocol):
+    """Whoever speaks for the containers."""
+
+    def expect(self, now: Round, has: FloatArray) -> Sequence[tuple[int, ContainerRecommendation]]:
+        """What is recommended for those that begin in a round, before they have used anything; `has` as in `Told`."""
+        return ()
+
+    def recommend(self, told: Told) -> Sequence[tuple[int, ContainerRecommendation]]:
+        """What is recommended from now on, for those for which it may be something else."""
 
 
 def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:

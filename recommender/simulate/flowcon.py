@@ -15,9 +15,8 @@ import numpy as np
 
 from recommender.contention.flowcon import FREE, FlowCon, Measured
 from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
-from recommender.simulate.clock import Trace
+from recommender.simulate.clock import Recommends, Told, Trace
 from recommender.simulate.playing import declared_of
-from recommender.simulate.told import Recommends, Told
 
 LOSS = "loss"
 CONTAINER = "main"

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from recommender.contention import phasewise, specon
+from recommender.contention.fair_queue import StayWorld
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing
 from recommender.contention.sharing import Stage, left_of
 from recommender.contention.specon import Move, Watched
-from recommender.contention.stay import StayWorld
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.default_scheduler import choose
