@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -62,22 +62,25 @@ class SlotArrays:
         """What is known of one slot, by the name of the array: not copies where it is an array itself."""
         return {name: getattr(self, name)[slot] for name in self._fresh}
 
-    def put(self, slot: int, kept: Mapping[str, Any]) -> None:
-        """Go on with what `of` said.
+    def put(self, slot: int, kept: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
+        """Go on with what `of` said, of all arrays or of some.
 
         Raises
         ------
         ValueError, KeyError, TypeError
             Something is missing, not a number or of another shape; the slot is as it was.
         """
-        parts = {name: _like(part, kept[name], name) for name, part in self._fresh.items()}
+        parts = {name: _like(self._fresh[name], kept[name], name) for name in names or self._fresh}
         for name, part in parts.items():
             getattr(self, name)[slot] = part
 
 
 def _like(fresh: Any, kept: Any, name: str) -> Any:
     """What was kept, as an array of the type and shape of another one."""
-    part = np.asarray(kept, dtype=fresh.dtype)
+    try:
+        part = np.asarray(kept, dtype=fresh.dtype)
+    except OverflowError as error:
+        raise ValueError(f"{name}: {error}") from error
     if part.shape != fresh.shape:
         raise ValueError(f"{name} of shape {part.shape} where {fresh.shape} was expected")
     return part
