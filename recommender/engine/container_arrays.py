@@ -19,6 +19,10 @@ POLICIES = ("none", "phase.proactive", "class.runs", "own.past")
 NOBODY = -1
 """The group of a container that no VPA speaks for."""
 
+AHEAD_S = 60.0
+"""Clocks of nodes differ by seconds. What comes from farther in the future is told by a clock that is wrong, and would
+make all that comes after it look late."""
+
 _NOTHING = np.full(2, np.nan)
 
 
@@ -76,3 +80,29 @@ class ContainerArrays(SlotArrays):
     """(n, 2): what was decided."""
     promised: BoolArray = fresh(False)
     """Its class promises what memory the rest of its run needs."""
+
+    def follow_clock(self, latest_s: float, step_s: float) -> None:
+        """After a clock was set back: what was seen by the old one moves with it, or all that comes would be late.
+
+        Parameters
+        ----------
+        latest_s
+            No sample that is right is of later than this.
+        """
+        ahead = self.last_cell - int(latest_s // step_s)
+        late = np.flatnonzero(self.alive & (ahead > 0))
+        if not len(late):
+            return
+        for cells in (self.first_cell, self.start_cell, self.last_cell, self.since_cell):
+            cells[late] -= ahead[late] + int(AHEAD_S // step_s) + 2
+        self.sampled_s[late] = self.last_cell[late] * step_s
+        self.class_asked_s[late] = -np.inf
+
+    def see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
+        """Note the largest CPU of this cycle of the clock, and of the one before."""
+        passed = cycle - self.cycle[slots]
+        if len(later := np.flatnonzero(passed > 0)):
+            before = np.where(passed[later] == 1, self.cycle_cpu_cores[slots[later], 0], np.nan)
+            self.cycle_cpu_cores[slots[later], 1], self.cycle_cpu_cores[slots[later], 0] = before, np.nan
+        self.cycle_cpu_cores[slots, 0] = np.fmax(self.cycle_cpu_cores[slots, 0], cpu_cores)
+        self.cycle[slots] = cycle

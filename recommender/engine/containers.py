@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from recommender.engine.container_arrays import ContainerArrays
+from recommender.engine.container_arrays import AHEAD_S, ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
@@ -31,7 +31,6 @@ from recommender.records import (
     MEMORY,
     UNKNOWN_PHASE,
     BoolArray,
-    ContainerFacts,
     FloatArray,
     IntArray,
 )
@@ -42,10 +41,6 @@ LONGEST_GAP_CYCLES = 4
 
 LOOKED_BACK = BLOCKS * FOLLOWED
 """So many rows of each are kept, or those of a cycle: no rule looks farther back."""
-
-AHEAD_S = 60.0
-"""Clocks of nodes differ by seconds. What comes from farther in the future is told by a clock that is wrong, and would
-make all that comes after it look late."""
 
 MOST_CORES, MOST_BYTES = 1e5, 1e15
 """No container uses more; a counter that was read wrongly does."""
@@ -78,8 +73,6 @@ class Containers:
         int64 (k,): which of the samples that `observe` was given last could be right.
     refused
         Whose could not, and why.
-    version
-        Another one whenever a container came or went.
     by_slot
         The live containers by their place in the arrays.
     lead_s
@@ -109,7 +102,6 @@ class Containers:
         self.changes: list[PhaseChange] = []
         self.entered = self.usable = np.empty(0, np.int64)
         self.refused: list[tuple[Instance, str]] = []
-        self.version = 0
         self._free: list[int] = []
 
     def __iter__(self) -> Iterator[Member]:
@@ -136,7 +128,7 @@ class Containers:
         self._begin_at(members, labels)
 
     def _table_of(self, member: Member) -> int:
-        return self.foresight.table_of(class_of(member), self.arrays.table[self.arrays.alive])
+        return self.foresight.table_of(member.phases_of, self.arrays.table[self.arrays.alive])
 
     def relabel(self, members: Sequence[Member]) -> None:
         """Tell phases, and let the forecast see them, from the rows that are kept."""
@@ -164,7 +156,7 @@ class Containers:
         whose, told = samples
         usable = self.usable = self._usable(samples, now_s)
         if math.isfinite(now_s):
-            self._follow_clock(now_s)
+            self.arrays.follow_clock(now_s + max(AHEAD_S, 2.0 * self.step_s), self.step_s)
         cells = (told[usable, 0] // self.step_s).astype(np.int64)
         fresh: list[Member] = []
         for cell in np.unique(cells).tolist():
@@ -198,7 +190,6 @@ class Containers:
                 del self.by_slot[member.slot]
                 self.arrays.alive[member.slot] = False
                 self._free.append(member.slot)
-                self.version += 1
 
     # -- what is known of a member ---------------------------------------------------------------------------------
 
@@ -249,18 +240,6 @@ class Containers:
             good &= ~wrong
         return np.flatnonzero(good)
 
-    def _follow_clock(self, now_s: float) -> None:
-        """After a clock was set back: what was seen by the old one moves with it, or all that comes would be late."""
-        arrays = self.arrays
-        ahead = arrays.last_cell - int((now_s + max(AHEAD_S, 2.0 * self.step_s)) // self.step_s)
-        late = np.flatnonzero(arrays.alive & (ahead > 0))
-        if not len(late):
-            return
-        for cells in (arrays.first_cell, arrays.start_cell, arrays.last_cell, arrays.since_cell):
-            cells[late] -= ahead[late] + int(AHEAD_S // self.step_s) + 2
-        arrays.sampled_s[late] = arrays.last_cell[late] * self.step_s
-        arrays.class_asked_s[late] = -np.inf
-
     def _observe_cell(self, cell: int, instances: Sequence[Instance], told: FloatArray) -> list[Member]:
         """Samples of one cell, float64 (m, 3): those that open a new row are taken in together."""
         members = self._members_of(instances, cell)
@@ -302,16 +281,14 @@ class Containers:
         if member is not None:
             self.remove([instance])
         new = self._introduce(instance)
-        facts = ContainerFacts(instance.container, self.step_s, self.cycle_samples, new.workload)
         start_cell = cell if new.started_s is None else min(cell, int(new.started_s // self.step_s))
         slot = self._slot()
         arrays.alive[slot], arrays.group[slot] = True, new.group
         arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
-        fresh = Member(instance, slot, facts, new.history, new.runs)
+        fresh = Member(instance, slot, new.workload, new.history, new.runs)
         arrays.table[slot] = self._table_of(fresh)
         self.members[instance] = self.by_slot[slot] = fresh
-        self.version += 1
         self._resume(self, fresh, cell)
         return fresh
 
@@ -355,7 +332,7 @@ class Containers:
         self._have_rows(slots)
         arrays.samples[slots] += 1
         arrays.used[slots] = usage
-        self._see_cycle(slots, usage[:, CPU], cell // self.cycle_samples)
+        arrays.see_cycle(slots, usage[:, CPU], cell // self.cycle_samples)
         since_s = at_s - arrays.sampled_s[slots]
         arrays.every_s[slots] = np.where(np.isfinite(since_s), 0.7 * arrays.every_s[slots] + 0.3 * since_s, self.step_s)
         arrays.sampled_s[slots] = at_s
@@ -381,16 +358,6 @@ class Containers:
         arrays.throttled[slots] = np.where(is_cut_off, arrays.throttled[slots] + 1, 0)
         return wanted(usage, arrays.throttled[slots])
 
-    def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
-        """Note the largest CPU of this cycle of the clock, and of the one before."""
-        arrays = self.arrays
-        passed = cycle - arrays.cycle[slots]
-        if len(later := np.flatnonzero(passed > 0)):
-            before = np.where(passed[later] == 1, arrays.cycle_cpu_cores[slots[later], 0], np.nan)
-            arrays.cycle_cpu_cores[slots[later], 1], arrays.cycle_cpu_cores[slots[later], 0] = before, np.nan
-        arrays.cycle_cpu_cores[slots, 0] = np.fmax(arrays.cycle_cpu_cores[slots, 0], cpu_cores)
-        arrays.cycle[slots] = cycle
-
     def _have_rows(self, slots: IntArray) -> None:
         """One more each; none is lost that the history has not seen."""
         arrays = self.arrays
@@ -412,10 +379,3 @@ class Containers:
     def _known(self, member: Member) -> int:
         slot = member.slot
         return min(int(self.arrays.last_cell[slot] - self.arrays.first_cell[slot]) + 1, self.rows.width)
-
-
-def class_of(member: Member) -> tuple[str, str, str] | None:
-    """Whose phases are told and followed together: the containers of one name of a workload class."""
-    if member.facts.workload is None:
-        return None
-    return member.instance.namespace, member.facts.workload, member.instance.container

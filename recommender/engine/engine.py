@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -39,13 +39,8 @@ from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, Amounts, FloatArray, IntArray, amounts_of
 
-
-class MakeFleet(Protocol):
-    """Makes the fleet, given what it asks of each new container."""
-
-    def __call__(
-        self, introduce: Callable[[Instance], NewContainer], resume: Callable[[Containers, Member, int], None]
-    ) -> Fleet: ...
+MakeFleet = Callable[[Callable[[Instance], NewContainer], Callable[[Containers, Member, int], None]], Fleet]
+"""Makes the fleet, given what it asks of each new container, and what it calls with each new member."""
 
 
 class Engine:
@@ -284,7 +279,7 @@ class Engine:
             self.fleet.remember(slots := slots_of([member]))
             member.history = history
             self._see_memory(slots, self.fleet.memory.largest_bytes[slots], self._now_s)
-        if running.workload != member.facts.workload:
+        if running.workload != member.workload:
             self.fleet.join(member, running.workload, self._runs_of(member.instance, running))
 
     def _take_samples(self, seen: Seen, now_s: float, report: Report) -> None:

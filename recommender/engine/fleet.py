@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -82,7 +81,7 @@ class Fleet(Containers):
 
     def join(self, member: Member, workload: str | None, runs: ClassRuns | None) -> None:
         """A container turns out to be of this class, and its runs are asked from now on; None for none."""
-        member.facts, member.runs = replace(member.facts, workload=workload), runs
+        member.workload, member.runs = workload, runs
         arrays, slot = self.arrays, member.slot
         arrays.table[slot], arrays.class_asked_s[slot] = self._table_of(member), -np.inf
         if arrays.decided_by[slot] == BY_CLASS:

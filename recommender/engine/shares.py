@@ -24,15 +24,13 @@ from recommender.contention.fair_queue import FairQueue, Known
 from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
+from recommender.engine.container_arrays import AHEAD_S
 from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.seen import Evaluation, Samples
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
-
-AHEAD_S = 60.0
-"""A sample so much from the future is from a wrong clock."""
 
 PHASEWISE = "phasewise"
 """The policy that is ours."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from recommender.engine.containers import class_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
@@ -67,7 +66,7 @@ class FoldedFleet(Fleet):
     def _table_of(self, member: Member) -> int:
         fold = self._folds.number[member.slot] = self._fold_of[member.instance]
         mine = self.arrays.alive & (self._folds.number == fold)
-        return self._foresights[fold].table_of(class_of(member), self.arrays.table[mine])
+        return self._foresights[fold].table_of(member.phases_of, self.arrays.table[mine])
 
     def _told_phases(self, slots: IntArray, usage: FloatArray) -> IntArray:
         labels = np.empty(len(slots), np.int64)
