@@ -170,7 +170,8 @@ class Containers:
 
     def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
-        self.foresight.hold(slots, usage, in_force)
+        for _, foresight, of_it in self._by_model(slots):
+            foresight.hold(slots[of_it], usage[of_it], in_force[of_it])
 
     def begin_anew(self, member: Member, started_s: float) -> None:
         """A container was started again: its age, and what it used so far, begin anew."""
@@ -325,7 +326,8 @@ class Containers:
         labels = self._told_phases(slots, usage)
         self.rows.append(slots, usage, labels)
         demand = self._demand(slots, usage)
-        self._foresee(slots, demand, labels)
+        for _, foresight, of_it in self._by_model(slots):
+            foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
         self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
@@ -339,17 +341,16 @@ class Containers:
         if (changed := labels != arrays.phase[slots]).any():
             self._enter(slots[changed], labels[changed])
 
+    def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
+        """What tells the phases of these, what foresees them, and whose of these: all are under one model here."""
+        yield self.tracker, self.foresight, slice(None)
+
     def _told_phases(self, slots: IntArray, usage: FloatArray) -> IntArray:
         """The phase of the next sample of each, float64 (m, 2); NaN is a gap."""
-        return self.tracker.observe(slots, usage)
-
-    def _foresee(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
-        """Let the forecast see a sample of each, and its phase."""
-        self.foresight.observe(slots, usage, labels, self.arrays.table[slots])
-
-    def _rest(self, slots: IntArray) -> None:
-        """Others decide for these from now on, not the forecast."""
-        self.foresight.rest(slots)
+        labels = np.empty(len(slots), np.int64)
+        for tracker, _, of_it in self._by_model(slots):
+            labels[of_it] = tracker.observe(slots[of_it], usage[of_it])
+        return labels
 
     def _demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
         """What these are taken to want, float64 (m, 2): what they use, unless that is all the CPU they may have."""

@@ -98,11 +98,9 @@ class Fleet(Containers):
         if self.arrays.decided_by[member.slot] == BY_PAST:
             return self._past_words(member.slot)
         if self.arrays.decided_by[member.slot] == BY_FORECAST:
-            return self._plan_words(member.slot)
+            ((_, foresight, _),) = self._by_model(np.array([member.slot]))
+            return foresight.words(member.slot, int(self.arrays.table[member.slot]))
         return ""
-
-    def _plan_words(self, slot: int) -> str:
-        return self.foresight.words(slot, int(self.arrays.table[slot]))
 
     def hold_s(self, runs: ClassRuns) -> float:
         """For how long less must be enough by the runs of a class, to be given."""
@@ -200,12 +198,15 @@ class Fleet(Containers):
         arrays = self.arrays
         if not len(slots):
             return
-        arrays.decided_by[slots], arrays.wanted[slots, CPU] = BY_FORECAST, self._planned_cores(slots)
-        arrays.undecided[slots] = 0
+        for _, foresight, of_it in self._by_model(slots):
+            planned = slots[of_it]
+            arrays.wanted[planned, CPU] = foresight.decide(planned, arrays.table[planned], self.lead_s)
+        arrays.decided_by[slots], arrays.undecided[slots] = BY_FORECAST, 0
 
-    def _planned_cores(self, slots: IntArray) -> FloatArray:
-        """float64 (m,): what the plan asks for."""
-        return self.foresight.decide(slots, self.arrays.table[slots], self.lead_s)
+    def _rest(self, slots: IntArray) -> None:
+        """Others decide for these from now on, not the forecast."""
+        for _, foresight, of_it in self._by_model(slots):
+            foresight.rest(slots[of_it])
 
 
 class ClassesAlone(Fleet):
