@@ -269,7 +269,7 @@ class Shares:
         names = [f"{instance} {one.curve}" for instance, one in there]
         told = [one.measured for _, one in there]
         jobs = {name: measured for name, measured in zip(names, told, strict=True) if measured is not None}
-        if jobs.keys() != node.flowcon.members.keys() or (jobs and now_s >= node.flowcon.due_s):
+        if node.flowcon.is_due(now_s, jobs):
             node.limits = node.flowcon.run(now_s, jobs) if jobs else {}
         least = 1.0 / (self._options.beta * len(there))
         return [max(node.limits.get(name, FREE), least) for name in names]

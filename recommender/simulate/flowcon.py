@@ -64,7 +64,7 @@ class FlowConShares(Recommends):
         return [
             (int(name), self._share(int(name), limit, node.shares.capacity_cores))
             for node in self._nodes.values()
-            if node.jobs and (now.now_s >= node.shares.due_s or node.jobs.keys() != node.shares.members.keys())
+            if node.jobs and node.shares.is_due(now.now_s, node.jobs)
             for name, limit in node.shares.run(now.now_s, node.jobs).items()
         ]
 

@@ -119,7 +119,7 @@ class Shares(Default):
             flowcon = self._workers.setdefault(number, FlowCon(worker.cores, self.options))
             runs = play.on(number)
             jobs = {run.name: Measured(run.loss, run.used_core_s) for run in runs}
-            if jobs.keys() != flowcon.members.keys() or (jobs and play.now_s >= flowcon.due_s):
+            if flowcon.is_due(play.now_s, jobs):
                 limits = flowcon.run(play.now_s, jobs)
                 for run in runs:
                     run.limit_cores = limits[run.name] * worker.cores
