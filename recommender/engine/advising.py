@@ -60,10 +60,7 @@ class Advising:
         self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)
         groups.want(np.where(situation.as_default, groups.known[:, TARGET], situation.wanted)[:, MEMORY], now_s)
         rails = guarded(situation, self._options.rails)
-        advised = published(
-            rails.target, situation.disturbs_nobody, situation.evicts, groups.known, groups.published,
-            groups.said, groups.said_wide, self._options.band,
-        )  # fmt: skip
+        advised = published(rails.target, situation.disturbs_nobody, situation.evicts, groups, self._options.band)
         self._situation, self._guarded = situation, rails
         self._say(advised, situation)
 

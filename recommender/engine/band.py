@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recommender.engine.group_arrays import LOWER, TARGET, UPPER
+from recommender.engine.group_arrays import LOWER, TARGET, UPPER, GroupArrays
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
 from recommender.engine.options import BandOptions, Options
@@ -94,14 +94,7 @@ def wide(
 
 
 def published(
-    target: FloatArray,
-    as_default: BoolArray,
-    evicts: BoolArray,
-    estimate: FloatArray,
-    applied: FloatArray,
-    before: FloatArray,
-    before_as_default: BoolArray,
-    options: BandOptions,
+    target: FloatArray, as_default: BoolArray, evicts: BoolArray, groups: GroupArrays, options: BandOptions
 ) -> FloatArray:
     """What is advised of all groups, float64 (n, 3, 2).
 
@@ -113,17 +106,11 @@ def published(
         bool (n, 2): within the default recommender's bounds.
     evicts
         bool (n,): a change makes pods anew.
-    estimate
-        float64 (n, 3, 2): those.
-    applied
-        float64 (n, 2): what is in force.
-    before, before_as_default
-        What was advised last, and whether its CPU was within such bounds, bool (n,).
     """
-    advised = around(held(in_whole_units(target), applied, options), options)
+    advised = around(held(in_whole_units(target), groups.published, options), options)
     if len(rows := np.flatnonzero(as_default.any(axis=1))):
-        last = np.where(before_as_default[rows, np.newaxis, np.newaxis], before[rows], np.nan)
-        bounds = wide(target[rows], evicts[rows], estimate[rows], last, options)
+        last = np.where(groups.said_wide[rows, np.newaxis, np.newaxis], groups.said[rows], np.nan)
+        bounds = wide(target[rows], evicts[rows], groups.known[rows], last, options)
         advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
     return advised
 
