@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
+from recommender.records import CPU, UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays, fresh
 
 UNDECIDED, BY_FORECAST, BY_CLASS, BY_PAST = range(4)
@@ -22,6 +22,15 @@ NOBODY = -1
 AHEAD_S = 60.0
 """Clocks of nodes differ by seconds. What comes from farther in the future is told by a clock that is wrong, and would
 make all that comes after it look late."""
+
+ALIKE = 0.01
+"""Of a container at its limit, which cannot use more than that, only what is as near tells that it wants no more."""
+
+NOISE_SAMPLES = 2
+"""So many in a row are no noise that came up to the limit by chance."""
+
+WANTED = 1.5
+"""What is wanted is taken to be so many times what is used, then: a limit that is far too low is left in a few runs."""
 
 _NOTHING = np.full(2, np.nan)
 
@@ -106,3 +115,23 @@ class ContainerArrays(SlotArrays):
             self.cycle_cpu_cores[slots[later], 1], self.cycle_cpu_cores[slots[later], 0] = before, np.nan
         self.cycle_cpu_cores[slots, 0] = np.fmax(self.cycle_cpu_cores[slots, 0], cpu_cores)
         self.cycle[slots] = cycle
+
+    def cut_off(self, slots: IntArray, cpu_cores: FloatArray) -> BoolArray:
+        """Whether these use all of their CPU limit, float64 (m,), and not just what they used with room for more.
+
+        What they use tells nothing then of what they want. A limit that is NaN is none.
+        """
+        at_limit = cpu_cores >= self.limits[slots, CPU] * (1.0 - ALIKE)
+        as_with_room = np.abs(cpu_cores - self.free_cpu_cores[slots]) <= ALIKE * cpu_cores
+        cut_off: BoolArray = at_limit & ~as_with_room
+        return cut_off
+
+    def demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
+        """What these are taken to want, float64 (m, 2): what they use, unless a limit has cut that off for a while.
+
+        Learned as it is seen, each run of a class would be given what the one before was held to. So the next one that
+        comes to the same point has more, and shows whether it wants that.
+        """
+        demand = usage.copy()
+        demand[self.throttled[slots] >= NOISE_SAMPLES, CPU] *= WANTED
+        return demand

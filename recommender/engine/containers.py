@@ -17,7 +17,6 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, PhaseChange, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
-from recommender.engine.throttling import cut_off, wanted
 from recommender.kernels.plan_advice import FOLLOWED
 from recommender.kernels.plan_arrays import BLOCKS
 from recommender.model import PhaseModel
@@ -325,7 +324,8 @@ class Containers:
         arrays = self.arrays
         labels = self._told_phases(slots, usage)
         self.rows.append(slots, usage, labels)
-        demand = self._demand(slots, usage)
+        arrays.throttled[slots] = np.where(arrays.cut_off(slots, usage[:, CPU]), arrays.throttled[slots] + 1, 0)
+        demand = arrays.demand(slots, usage)
         for _, foresight, of_it in self._by_model(slots):
             foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
         self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
@@ -351,13 +351,6 @@ class Containers:
         for tracker, _, of_it in self._by_model(slots):
             labels[of_it] = tracker.observe(slots[of_it], usage[of_it])
         return labels
-
-    def _demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
-        """What these are taken to want, float64 (m, 2): what they use, unless that is all the CPU they may have."""
-        arrays = self.arrays
-        is_cut_off = cut_off(usage[:, CPU], arrays.limits[slots, CPU], arrays.free_cpu_cores[slots])
-        arrays.throttled[slots] = np.where(is_cut_off, arrays.throttled[slots] + 1, 0)
-        return wanted(usage, arrays.throttled[slots])
 
     def _have_rows(self, slots: IntArray) -> None:
         """One more each; none is lost that the history has not seen."""
