@@ -33,6 +33,7 @@ from recommender.engine.entries import (
     target_content,
 )
 from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import TARGET
 from recommender.engine.journal import Block, Reader
 from recommender.engine.keys import Group, Instance
 from recommender.engine.lead_time import LeadTime
@@ -46,9 +47,6 @@ log = logging.getLogger(__name__)
 
 Wanted = Json
 """A target as the record has it, see `target_content`."""
-
-TARGET = 1
-"""Of a target as the record has it: between the lower and the upper bound."""
 
 
 class Step(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -109,7 +110,9 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
         ending.setdefault(int(np.ceil(times[-1] / step_s - HAIR)) + 1, []).append(number)
     first = np.array([rows[0] for rows in present])
     edges = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(turn, prepend=-1) != 0))
-    samples = {(int(at[begin]), int(turn[begin])): slice(begin, end) for begin, end in _pairs(edges, len(at))}
+    samples = {
+        (int(at[begin]), int(turn[begin])): slice(begin, end) for begin, end in pairwise([*edges.tolist(), len(at)])
+    }
     for when, again in sorted(samples.keys() | {(when, 0) for when in ending}):
         here = samples.get((when, again), slice(0, 0))
         numbers, rows = who[here], positions[here]
@@ -123,7 +126,3 @@ def _turns(who: IntArray, at: IntArray) -> IntArray:
     opens = (np.diff(at, prepend=-1) != 0) | (np.diff(who, prepend=-1) != 0)
     turns: IntArray = place - np.maximum.accumulate(np.where(opens, place, 0))
     return turns
-
-
-def _pairs(edges: IntArray, end: int) -> Iterator[tuple[int, int]]:
-    yield from zip(edges.tolist(), [*edges[1:].tolist(), end], strict=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recommender.contention.flowcon import FREE, FlowCon, Measured
-from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
+from recommender.records import CPU, Amounts, ContainerRecommendation, amounts_of
 from recommender.simulate.clock import Recommends, Told, Trace
 from recommender.simulate.playing import declared_of
 
@@ -44,7 +44,7 @@ class FlowConShares(Recommends):
     def __init__(self, traces: Sequence[Trace], step_s: float) -> None:
         self._traces, self._step_s = traces, step_s
         self._losses = [trace.series.features.get(LOSS) for trace in traces]
-        self._declared: list[Amounts] = [_first(declared_of(trace.series)) for trace in traces]
+        self._declared: list[Amounts] = [amounts_of(declared_of(trace.series)[0]) for trace in traces]
         placed: dict[str, list[Trace]] = {}
         for trace in traces:
             placed.setdefault(trace.series.node or "", []).append(trace)
@@ -88,7 +88,3 @@ def capacity_of(traces: Iterable[Trace]) -> float:
         cores = float(np.nanmax(declared_of(trace.series)[:, CPU], initial=0.0))
         changes += [(float(trace.series.timestamps[0]), cores), (float(trace.series.timestamps[-1]) + 1.0, -cores)]
     return float(np.max(np.cumsum([cores for _, cores in sorted(changes)]), initial=0.0)) or math.nan
-
-
-def _first(declared: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Amounts:
-    return float(declared[0, CPU]), float(declared[0, MEMORY])
