@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from recommender.errors import Misuse
 
@@ -83,6 +84,23 @@ def parse_moment_s(text: str) -> float:
     if not math.isfinite(seconds):
         raise Misuse(f"{text!r} is not a moment. Write one such as 2026-05-01T12:00Z, or unix seconds.")
     return seconds
+
+
+def moment(unix_s: float) -> str:
+    """A moment as the API writes it: whole seconds, UTC.
+
+    Examples
+    --------
+    >>> moment(0.9)
+    '1970-01-01T00:00:00Z'
+    """
+    return _moment(int(unix_s))
+
+
+@lru_cache(maxsize=1024)
+def _moment(whole_s: int) -> str:
+    """Thousands of containers are on one grid."""
+    return datetime.fromtimestamp(whole_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_duration(seconds: float) -> str:

@@ -19,12 +19,12 @@ from recommender.cluster.profiles import MOVE, PROFILES
 from recommender.cluster.vpas.status import LOW_CONFIDENCE
 from recommender.engine.engine import Engine
 from recommender.engine.keys import Group
-from recommender.engine.moments import moment
 from recommender.engine.replaying import Replay
 from recommender.errors import BadInput, Misuse
 from recommender.live.writing.profile import container_entry
 from recommender.records import CPU, MEMORY
 from recommender.report.profile_words import told
+from recommender.units import moment
 
 Json = dict[str, Any]
 

@@ -16,14 +16,12 @@ from rich.table import Table
 
 from recommender.cli.common import MOMENT, say
 from recommender.cli.recommender import command as recommender
-from recommender.engine.comparing import Comparison, Course, Difference
 from recommender.engine.entries import Json, Start
 from recommender.engine.keys import Group
-from recommender.engine.moments import moment
 from recommender.engine.options import Options
-from recommender.engine.replaying import Replay
+from recommender.engine.replaying import Comparison, Course, Difference, Replay
 from recommender.errors import BadInput, Misuse
-from recommender.units import format_cpu, format_memory
+from recommender.units import format_cpu, format_memory, moment
 
 SHOWN = 20
 """So many differences are told one by one; with --json a hundred times as many."""

@@ -122,9 +122,13 @@ class FlowCon:
     due_s: float = 0.0
     members: dict[str, Member] = field(default_factory=dict)
 
+    def is_due(self, now_s: float, jobs: Mapping[str, Measured]) -> bool:
+        """Whether algorithm 1 is to run: a job came or ended (algorithm 2), or its time has come."""
+        return jobs.keys() != self.members.keys() or (bool(jobs) and now_s >= self.due_s)
+
     def run(self, now_s: float, jobs: Mapping[str, Measured]) -> Mapping[str, float]:
-        """Limits of all jobs on the worker, as shares of it. Call it when one comes, one ends, and at `due_s`."""
-        if jobs.keys() != self.members.keys():  # algorithm 2
+        """Limits of all jobs on the worker, as shares of it; called where that `is_due`."""
+        if jobs.keys() != self.members.keys():
             self.interval_s = self.options.interval_s
             self.members = {name: self.members.get(name) or _new(seen, now_s) for name, seen in jobs.items()}
         for name, member in self.members.items():

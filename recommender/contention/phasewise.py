@@ -3,7 +3,7 @@
 A job is moved where that shortens the time until completion, summed over the jobs of both workers, by more than a
 margin above the cost of the move. When jobs end is forecast from the demand over progress of earlier runs of their
 classes, so that jobs which want the cores at different times go together well. Nobody may end later for it than in the
-world where everybody stays (`stay`), which is what keeps the slow job from paying for the others.
+world where everybody stays (`fair_queue.StayWorld`), which is what keeps the slow job from paying for the others.
 """
 
 from __future__ import annotations

@@ -58,12 +58,9 @@ class Advising:
         situation = look(self._fleet, groups, *self._coming.arrays(), shared, now_s, self._options.rails)
         asks = ~situation.seen_before | situation.evicts | groups.limits_follow | situation.guesses
         self._ask_histograms(np.flatnonzero(groups.alive & asks), now_s)
-        groups.want(np.where(situation.as_default, situation.estimate[:, TARGET], situation.wanted)[:, MEMORY], now_s)
+        groups.want(np.where(situation.as_default, groups.known[:, TARGET], situation.wanted)[:, MEMORY], now_s)
         rails = guarded(situation, self._options.rails)
-        advised = published(
-            rails.target, situation.disturbs_nobody, situation.evicts, situation.estimate, groups.published,
-            groups.said, groups.said_wide, self._options.band,
-        )  # fmt: skip
+        advised = published(rails.target, situation.disturbs_nobody, situation.evicts, groups, self._options.band)
         self._situation, self._guarded = situation, rails
         self._say(advised, situation)
 
@@ -127,7 +124,7 @@ class Advising:
             target_kills = self._options.rails.may_be_killed(costly=bool(self._groups.arrays.costly[slot]))
             rule = f"{rule}; {memory_words(runs, input_size, target_kills)}"
         notes = notes_of(rails.acted, slot, situation, self._options.rails)
-        default = amounts_of(situation.estimate[slot, TARGET])
+        default = amounts_of(self._groups.arrays.known[slot, TARGET])
         return Why(policy, amounts_of(situation.wanted[slot]), leading, rule, notes, default)
 
     def rails_acting(self) -> dict[str, int]:

@@ -7,12 +7,21 @@ moves target and band together, and every request that is still the old one is o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from recommender.engine.group_arrays import LOWER, TARGET, UPPER
-from recommender.engine.options import BandOptions
+from recommender.engine.group_arrays import LOWER, TARGET, UPPER, GroupArrays
+from recommender.engine.groups import Groups
+from recommender.engine.keys import Running
+from recommender.engine.options import BandOptions, Options
+from recommender.kernels.histogram import ESTIMATION
 from recommender.policies.constraints import HAIR, WHOLE_UNITS
+from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, BoolArray, FloatArray
+
+OLD_S = 10 * 3600.0
+"""Pods that are older than twelve hours are updated whatever the bounds say: a tenth of difference is enough."""
 
 CLOSELY = 0.02
 """By more than this share bounds are never off where a change evicts: they say when the default recommender would."""
@@ -85,14 +94,7 @@ def wide(
 
 
 def published(
-    target: FloatArray,
-    as_default: BoolArray,
-    evicts: BoolArray,
-    estimate: FloatArray,
-    applied: FloatArray,
-    before: FloatArray,
-    before_as_default: BoolArray,
-    options: BandOptions,
+    target: FloatArray, as_default: BoolArray, evicts: BoolArray, groups: GroupArrays, options: BandOptions
 ) -> FloatArray:
     """What is advised of all groups, float64 (n, 3, 2).
 
@@ -104,16 +106,47 @@ def published(
         bool (n, 2): within the default recommender's bounds.
     evicts
         bool (n,): a change makes pods anew.
-    estimate
-        float64 (n, 3, 2): those.
-    applied
-        float64 (n, 2): what is in force.
-    before, before_as_default
-        What was advised last, and whether its CPU was within such bounds, bool (n,).
     """
-    advised = around(held(in_whole_units(target), applied, options), options)
+    advised = around(held(in_whole_units(target), groups.published, options), options)
     if len(rows := np.flatnonzero(as_default.any(axis=1))):
-        last = np.where(before_as_default[rows, np.newaxis, np.newaxis], before[rows], np.nan)
-        bounds = wide(target[rows], evicts[rows], estimate[rows], last, options)
+        last = np.where(groups.said_wide[rows, np.newaxis, np.newaxis], groups.said[rows], np.nan)
+        bounds = wide(target[rows], evicts[rows], groups.known[rows], last, options)
         advised[rows] = np.where(as_default[rows, np.newaxis], bounds, advised[rows])
     return advised
+
+
+def safe_value(
+    groups: Groups, slot: int, running: Sequence[Running], now_s: float, options: Options
+) -> Estimate | None:
+    """The default recommender's upper bound as target, up to what was ever used and its margin.
+
+    A passing phase must not be what pods are made with while nobody watches. Those that run go on with what they have:
+    the bounds hold it, or the next process would have to take back what this one has made of them.
+
+    Parameters
+    ----------
+    running
+        The containers that are there.
+
+    Returns
+    -------
+    None where no less than that stands published, or so little less that an update would not be worth it; and where a
+    container is so old that it would be updated all the same.
+    """
+    arrays = groups.arrays
+    before, live = arrays.published[slot], [one for one in running if not one.finished]
+    old = any(one.started_s is not None and now_s - one.started_s >= OLD_S for one in live)
+    groups.ask_histograms(np.array([slot]), now_s)
+    known = arrays.known[slot]
+    if old or np.isnan(before).any() or np.isnan(known).any():
+        return None
+    used = groups.most_used(slot) * (1.0 + ESTIMATION.margin)
+    most = np.fmin(known[UPPER], np.fmax(used, np.nan_to_num(arrays.had[slot])))
+    most[MEMORY] = max(most[MEMORY], float(arrays.kill_floor(now_s)[slot]))
+    target = in_whole_units(np.fmax(most, before)[np.newaxis])
+    if (held(target, before[np.newaxis], options.band) == before).all():
+        return None
+    has = np.array([one.requests for one in live]).reshape(-1, 2)
+    lower = np.fmin.reduce(np.concatenate([has, known[[LOWER]], before[np.newaxis], target]), axis=0)
+    upper = np.fmax.reduce(np.concatenate([has, known[[UPPER]], target]), axis=0)
+    return Estimate(lower, target[0], upper)

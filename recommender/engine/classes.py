@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from recommender.engine.containers import Containers
 from recommender.engine.keeping import LONGEST_TEXT, curve_content, curve_of, pack, unpack
-from recommender.engine.keys import WorkloadKey
-from recommender.engine.moments import moment
+from recommender.engine.keys import Running, WorkloadKey
+from recommender.engine.member import Member
 from recommender.errors import BadInput
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from recommender.records import CPU, MEMORY
-from recommender.units import BYTES_PER_MIB
+from recommender.units import BYTES_PER_MIB, moment
 
 DAY_S = 86400.0
 
@@ -137,6 +138,29 @@ class Classes:
             ],
             "state": _packed(runs),
         }
+
+
+def learn_ended(
+    classes: Classes, fleet: Containers, member: Member, running: Running, now_s: float, *, killed: bool = False
+) -> bool:
+    """A run that came to its end by itself, and was whole, adds to what is known of its class; False for another one.
+
+    Of one that was killed for memory before it got there it is known now how much memory was enough.
+    """
+    ended, whole = running.ended, not (running.restarts or running.begun_by)
+    if running.workload is None or ended is None or ended.exit_code != 0:
+        return False
+    key, container = WorkloadKey(member.instance.namespace, running.workload), member.instance.container
+    memory = fleet.memory.run(member.slot)._replace(input_size=running.input_size)
+    if not whole:
+        if killed:
+            classes.learn_memory(key, container, memory._replace(killed=True), now_s)
+        return False
+    curve = fleet.curves.curve(member.slot)
+    duration_s = curve.duration_s
+    if ended.finished_s is not None and ended.started_s is not None:
+        duration_s = ended.finished_s - ended.started_s
+    return classes.learn(key, container, curve, memory, duration_s, now_s)
 
 
 def demand_content(runs: ClassRuns) -> dict[str, Any] | None:

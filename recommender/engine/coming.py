@@ -27,13 +27,8 @@ class Coming(NamedTuple):
     rule: Callable[[], str]
 
 
-class _Asked(NamedTuple):
-    """A container that has not used anything: its class, its age, and what it says of itself."""
-
-    workload: str | None
-    age_s: float
-    input_size: float
-    costly: bool
+_Asked = tuple[str | None, float, float, bool]
+"""A container that has not used anything: its class, its age, the size of its input, whether a kill costs it more."""
 
 
 class Expectations:
@@ -105,18 +100,14 @@ class Expectations:
     def next_run(self, slot: int, input_size: float = math.nan) -> Coming | None:
         """What the next container of a group is to have at its start."""
         costly = bool(self._groups.arrays.costly[slot])
-        return self._most(slot, [_Asked(self._groups.workload[slot], 0.0, input_size, costly)])
+        return self._most(slot, [(self._groups.workload[slot], 0.0, input_size, costly)])
 
     def _expect(self, slot: int, now_s: float) -> Coming | None:
         waiting = self._waiting(slot)
         if not waiting:  # the next run of a CronJob is made with what stands
             return self.next_run(slot)
         new = [self._running[instance] for instance in waiting if instance not in self._fleet.members]
-        ages_s = [0.0 if one.started_s is None else now_s - one.started_s for one in new]
-        asked = [
-            _Asked(one.workload, age_s, one.input_size, one.costly) for one, age_s in zip(new, ages_s, strict=True)
-        ]
-        return self._most(slot, asked)
+        return self._most(slot, [(one.workload, _age_s(one, now_s), one.input_size, one.costly) for one in new])
 
     def _most(self, slot: int, asked: Iterable[_Asked]) -> Coming | None:
         """What suffices for each of these."""
@@ -133,3 +124,7 @@ class Expectations:
         most = max(found, key=lambda one: one.wanted[CPU])
         memory_bytes = max(one.wanted[MEMORY] for one in found)
         return Coming((most.wanted[CPU], memory_bytes), all(one.promised for one in found), most.rule)
+
+
+def _age_s(running: Running, now_s: float) -> float:
+    return 0.0 if running.started_s is None else now_s - running.started_s

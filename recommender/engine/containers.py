@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from recommender.engine.container_arrays import ContainerArrays
+from recommender.engine.container_arrays import AHEAD_S, ContainerArrays
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
-from recommender.engine.throttling import cut_off, wanted
 from recommender.kernels.plan_advice import FOLLOWED
 from recommender.kernels.plan_arrays import BLOCKS
 from recommender.model import PhaseModel
@@ -30,7 +29,6 @@ from recommender.records import (
     CPU,
     MEMORY,
     BoolArray,
-    ContainerFacts,
     FloatArray,
     IntArray,
 )
@@ -41,10 +39,6 @@ LONGEST_GAP_CYCLES = 4
 
 LOOKED_BACK = BLOCKS * FOLLOWED
 """So many rows of each are kept, or those of a cycle: no rule looks farther back."""
-
-AHEAD_S = 60.0
-"""Clocks of nodes differ by seconds. What comes from farther in the future is told by a clock that is wrong, and would
-make all that comes after it look late."""
 
 MOST_CORES, MOST_BYTES = 1e5, 1e15
 """No container uses more; a counter that was read wrongly does."""
@@ -75,8 +69,6 @@ class Containers:
         int64 (k,): which of the samples that `observe` was given last could be right.
     refused
         Whose could not, and why.
-    version
-        Another one whenever a container came or went.
     by_slot
         The live containers by their place in the arrays.
     lead_s
@@ -105,7 +97,6 @@ class Containers:
         self.by_slot: dict[int, Member] = {}
         self.entered = self.usable = np.empty(0, np.int64)
         self.refused: list[tuple[Instance, str]] = []
-        self.version = 0
         self._free: list[int] = []
 
     def __iter__(self) -> Iterator[Member]:
@@ -132,7 +123,7 @@ class Containers:
         self._begin_at(members, labels)
 
     def _table_of(self, member: Member) -> int:
-        return self.foresight.table_of(class_of(member), self.arrays.table[self.arrays.alive])
+        return self.foresight.table_of(member.phases_of, self.arrays.table[self.arrays.alive])
 
     def relabel(self, members: Sequence[Member]) -> None:
         """Tell phases, and let the forecast see them, from the rows that are kept."""
@@ -161,7 +152,7 @@ class Containers:
         whose, told = samples
         usable = self.usable = self._usable(samples, now_s)
         if math.isfinite(now_s):
-            self._follow_clock(now_s)
+            self.arrays.follow_clock(now_s + max(AHEAD_S, 2.0 * self.step_s), self.step_s)
         cells = (told[usable, 0] // self.step_s).astype(np.int64)
         fresh: list[Member] = []
         for cell in np.unique(cells).tolist():
@@ -175,7 +166,8 @@ class Containers:
 
     def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
         """Judge the latest sample of each by what it had, float64 (m, 2)."""
-        self.foresight.hold(slots, usage, in_force)
+        for _, foresight, of_it in self._by_model(slots):
+            foresight.hold(slots[of_it], usage[of_it], in_force[of_it])
 
     def begin_anew(self, member: Member, started_s: float) -> None:
         """A container was started again: its age, and what it used so far, begin anew."""
@@ -195,7 +187,6 @@ class Containers:
                 del self.by_slot[member.slot]
                 self.arrays.alive[member.slot] = False
                 self._free.append(member.slot)
-                self.version += 1
 
     # -- what is known of a member ---------------------------------------------------------------------------------
 
@@ -246,18 +237,6 @@ class Containers:
             good &= ~wrong
         return np.flatnonzero(good)
 
-    def _follow_clock(self, now_s: float) -> None:
-        """After a clock was set back: what was seen by the old one moves with it, or all that comes would be late."""
-        arrays = self.arrays
-        ahead = arrays.last_cell - int((now_s + max(AHEAD_S, 2.0 * self.step_s)) // self.step_s)
-        late = np.flatnonzero(arrays.alive & (ahead > 0))
-        if not len(late):
-            return
-        for cells in (arrays.first_cell, arrays.start_cell, arrays.last_cell, arrays.since_cell):
-            cells[late] -= ahead[late] + int(AHEAD_S // self.step_s) + 2
-        arrays.sampled_s[late] = arrays.last_cell[late] * self.step_s
-        arrays.class_asked_s[late] = -np.inf
-
     def _observe_cell(self, cell: int, instances: Sequence[Instance], told: FloatArray) -> list[Member]:
         """Samples of one cell, float64 (m, 3): those that open a new row are taken in together."""
         members = self._members_of(instances, cell)
@@ -299,16 +278,14 @@ class Containers:
         if member is not None:
             self.remove([instance])
         new = self._introduce(instance)
-        facts = ContainerFacts(instance.container, self.step_s, self.cycle_samples, new.workload)
         start_cell = cell if new.started_s is None else min(cell, int(new.started_s // self.step_s))
         slot = self._slot()
         arrays.alive[slot], arrays.group[slot] = True, new.group
         arrays.start_cell[slot], arrays.last_cell[slot] = start_cell, cell - 1
         arrays.first_cell[slot] = arrays.since_cell[slot] = cell
-        fresh = Member(instance, slot, facts, new.history, new.runs)
+        fresh = Member(instance, slot, new.workload, new.history, new.runs)
         arrays.table[slot] = self._table_of(fresh)
         self.members[instance] = self.by_slot[slot] = fresh
-        self.version += 1
         self._resume(self, fresh, cell)
         return fresh
 
@@ -344,49 +321,33 @@ class Containers:
         arrays = self.arrays
         labels = self._told_phases(slots, usage)
         self.rows.append(slots, usage, labels)
-        demand = self._demand(slots, usage)
-        self._foresee(slots, demand, labels)
+        arrays.throttled[slots] = np.where(arrays.cut_off(slots, usage[:, CPU]), arrays.throttled[slots] + 1, 0)
+        demand = arrays.demand(slots, usage)
+        for _, foresight, of_it in self._by_model(slots):
+            foresight.observe(slots[of_it], demand[of_it], labels[of_it], arrays.table[slots[of_it]])
         self.curves.observe(slots, np.maximum(0, cell - arrays.start_cell[slots]), demand, usage[:, CPU])
         self.memory.observe(slots, usage[:, MEMORY].copy(), self.lead_steps)
         self.past.observe(slots, demand[:, CPU].copy())
         self._have_rows(slots)
         arrays.samples[slots] += 1
         arrays.used[slots] = usage
-        self._see_cycle(slots, usage[:, CPU], cell // self.cycle_samples)
+        arrays.see_cycle(slots, usage[:, CPU], cell // self.cycle_samples)
         since_s = at_s - arrays.sampled_s[slots]
         arrays.every_s[slots] = np.where(np.isfinite(since_s), 0.7 * arrays.every_s[slots] + 0.3 * since_s, self.step_s)
         arrays.sampled_s[slots] = at_s
         if (changed := labels != arrays.phase[slots]).any():
             self._enter(slots[changed], labels[changed])
 
+    def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
+        """What tells the phases of these, what foresees them, and whose of these: all are under one model here."""
+        yield self.tracker, self.foresight, slice(None)
+
     def _told_phases(self, slots: IntArray, usage: FloatArray) -> IntArray:
         """The phase of the next sample of each, float64 (m, 2); NaN is a gap."""
-        return self.tracker.observe(slots, usage)
-
-    def _foresee(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
-        """Let the forecast see a sample of each, and its phase."""
-        self.foresight.observe(slots, usage, labels, self.arrays.table[slots])
-
-    def _rest(self, slots: IntArray) -> None:
-        """Others decide for these from now on, not the forecast."""
-        self.foresight.rest(slots)
-
-    def _demand(self, slots: IntArray, usage: FloatArray) -> FloatArray:
-        """What these are taken to want, float64 (m, 2): what they use, unless that is all the CPU they may have."""
-        arrays = self.arrays
-        is_cut_off = cut_off(usage[:, CPU], arrays.limits[slots, CPU], arrays.free_cpu_cores[slots])
-        arrays.throttled[slots] = np.where(is_cut_off, arrays.throttled[slots] + 1, 0)
-        return wanted(usage, arrays.throttled[slots])
-
-    def _see_cycle(self, slots: IntArray, cpu_cores: FloatArray, cycle: int) -> None:
-        """Note the largest CPU of this cycle of the clock, and of the one before."""
-        arrays = self.arrays
-        passed = cycle - arrays.cycle[slots]
-        if len(later := np.flatnonzero(passed > 0)):
-            before = np.where(passed[later] == 1, arrays.cycle_cpu_cores[slots[later], 0], np.nan)
-            arrays.cycle_cpu_cores[slots[later], 1], arrays.cycle_cpu_cores[slots[later], 0] = before, np.nan
-        arrays.cycle_cpu_cores[slots, 0] = np.fmax(arrays.cycle_cpu_cores[slots, 0], cpu_cores)
-        arrays.cycle[slots] = cycle
+        labels = np.empty(len(slots), np.int64)
+        for tracker, _, of_it in self._by_model(slots):
+            labels[of_it] = tracker.observe(slots[of_it], usage[of_it])
+        return labels
 
     def _have_rows(self, slots: IntArray) -> None:
         """One more each; none is lost that the history has not seen."""
@@ -404,10 +365,3 @@ class Containers:
     def _known(self, member: Member) -> int:
         slot = member.slot
         return min(int(self.arrays.last_cell[slot] - self.arrays.first_cell[slot]) + 1, self.rows.width)
-
-
-def class_of(member: Member) -> tuple[str, str, str] | None:
-    """Whose phases are told and followed together: the containers of one name of a workload class."""
-    if member.facts.workload is None:
-        return None
-    return member.instance.namespace, member.facts.workload, member.instance.container

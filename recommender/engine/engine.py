@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from recommender.engine import keeping
 from recommender.engine.advising import Advising
-from recommender.engine.classes import Classes
+from recommender.engine.band import safe_value
+from recommender.engine.classes import Classes, learn_ended
 from recommender.engine.coming import Expectations
 from recommender.engine.container_arrays import NOBODY, UNDECIDED
 from recommender.engine.containers import Containers
-from recommender.engine.ended_runs import learn
 from recommender.engine.fleet import Fleet
 from recommender.engine.groups import Groups
 from recommender.engine.judging import is_given, judge
@@ -28,7 +28,6 @@ from recommender.engine.lead_time import LeadTime
 from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.memory import decide_memory
 from recommender.engine.options import Options
-from recommender.engine.safe import safe_value
 from recommender.engine.seen import Memory, Nothing, Samples, Seen
 from recommender.engine.shares import Shares, Work
 from recommender.engine.situation import PINNED_SAMPLES
@@ -40,13 +39,8 @@ from recommender.policies.histogram import Estimate
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.records import CPU, Amounts, FloatArray, IntArray, amounts_of
 
-
-class MakeFleet(Protocol):
-    """Makes the fleet, given what it asks of each new container."""
-
-    def __call__(
-        self, introduce: Callable[[Instance], NewContainer], resume: Callable[[Containers, Member, int], None]
-    ) -> Fleet: ...
+MakeFleet = Callable[[Callable[[Instance], NewContainer], Callable[[Containers, Member, int], None]], Fleet]
+"""Makes the fleet, given what it asks of each new container, and what it calls with each new member."""
 
 
 class Engine:
@@ -173,7 +167,7 @@ class Engine:
         return amounts_of(np.fmax.reduce(self.fleet.arrays.used[slots], axis=0, initial=0.0))
 
     def safe_value(self, group: Group, now_s: float) -> Estimate | None:
-        """What may stand while nobody watches, see `safe.safe_value`; None where what stands is as good."""
+        """What may stand while nobody watches, see `band.safe_value`; None where what stands is as good."""
         slot = self.groups.slots[group]
         self.history(group)
         return safe_value(
@@ -285,7 +279,7 @@ class Engine:
             self.fleet.remember(slots := slots_of([member]))
             member.history = history
             self._see_memory(slots, self.fleet.memory.largest_bytes[slots], self._now_s)
-        if running.workload != member.facts.workload:
+        if running.workload != member.workload:
             self.fleet.join(member, running.workload, self._runs_of(member.instance, running))
 
     def _take_samples(self, seen: Seen, now_s: float, report: Report) -> None:
@@ -348,7 +342,7 @@ class Engine:
                 with report.guard(member.instance):
                     if running is not None:
                         killed = self._kills.taught(member.instance)
-                        report.runs += learn(self.classes, self.fleet, member, running, now_s, killed=killed)
+                        report.runs += learn_ended(self.classes, self.fleet, member, running, now_s, killed=killed)
         if gone:
             self.fleet.remove(gone)
             self.lead_time.keep_only(self.running)

@@ -11,18 +11,19 @@ import io
 import json
 import tempfile
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from recommender import model as models
 from recommender.artifacts import ARRAYS, MANIFEST
-from recommender.engine.keys import Group, Instance, Kill, Rules, Running
+from recommender.engine.keys import Group, Instance, Kill, Rules, Running, WorkloadKey
 from recommender.engine.options import Options
-from recommender.engine.plain import read
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.engine.target import Target
 from recommender.model import PhaseModel
@@ -36,6 +37,14 @@ START, MODEL, STEP, PUBLISHED, ADOPTED, HISTORY, CLASS = (
     "start", "model", "step", "published", "adopted", "history", "class",
 )  # fmt: skip
 """What an entry tells of, its first word."""
+
+OF_CLASSES: Mapping[str, Any] = {
+    "load": tuple[WorkloadKey, str, float],
+    "in_use": tuple[WorkloadKey, float],
+    "drop_untaught": tuple[list[WorkloadKey]],
+    "forget": tuple[WorkloadKey],
+}
+"""Methods by which `Classes` are changed from outside the engine's steps, and what they are given."""
 
 
 class Start(NamedTuple):
@@ -77,6 +86,44 @@ def loads(content: bytes) -> tuple[list[Json], io.BytesIO]:
     return json.loads(content[4:end]), io.BytesIO(content[end:])
 
 
+def read(kind: Any, value: Any) -> Any:
+    """A value of a type from what JSON made of it.
+
+    Of a record that was written before it had its last fields, these are as they are by default.
+
+    Examples
+    --------
+    >>> from recommender.engine.keys import Ended
+    >>> read(Ended | None, [0, 1.5, None])
+    Ended(exit_code=0, started_s=1.5, finished_s=None)
+
+    Raises
+    ------
+    TypeError, ValueError, KeyError
+        It does not fit.
+    """
+    if get_origin(kind) is UnionType:
+        if value is None:
+            return None
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if hasattr(kind, "_fields"):
+        types = _types(kind)
+        return kind(*(read(types[name], part) for name, part in zip(kind._fields, value, strict=False)))
+    if isinstance(kind, type) and is_dataclass(kind):
+        types, known = _types(kind), {field.name for field in fields(kind)}
+        return kind(**{name: read(types[name], part) for name, part in value.items() if name in known})
+    if get_origin(kind) is tuple:
+        return tuple(read(one, part) for one, part in zip(get_args(kind), value, strict=True))
+    if get_origin(kind) is list:
+        return [read(get_args(kind)[0], part) for part in value]
+    return value
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 # -- what comes in -----------------------------------------------------------------------------------------------------
 
 
@@ -104,7 +151,7 @@ def seen_content(seen: Seen, names: MutableMapping[Instance, int]) -> tuple[dict
 
 def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instance]) -> Seen:
     """What `seen_content` was given; `names` grows as it did there."""
-    names += (Instance(*name) for name in content["names"])
+    names += read(list[Instance], content["names"])
     number = content["samples"]
     whose = np.frombuffer(columns.read(4 * number), "<i4").tolist()
     told = _in_order(columns.read(24 * number), (3, number)).T
@@ -112,7 +159,7 @@ def seen_of(content: Mapping[str, Json], columns: io.BytesIO, names: list[Instan
         {Group(*group): read(Rules | None, rules) for group, rules in content["groups"]},
         {Instance(*instance): read(Running | None, running) for instance, running in content["containers"]},
         Samples([names[who] for who in whose], np.ascontiguousarray(told)),
-        [read(Kill, kill) for kill in content["kills"]],
+        read(list[Kill], content["kills"]),
         content.get("nodes", {}),
         {Instance(*instance): Evaluation(*told) for instance, told in content.get("evaluations", [])},
     )

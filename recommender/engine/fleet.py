@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -82,7 +81,7 @@ class Fleet(Containers):
 
     def join(self, member: Member, workload: str | None, runs: ClassRuns | None) -> None:
         """A container turns out to be of this class, and its runs are asked from now on; None for none."""
-        member.facts, member.runs = replace(member.facts, workload=workload), runs
+        member.workload, member.runs = workload, runs
         arrays, slot = self.arrays, member.slot
         arrays.table[slot], arrays.class_asked_s[slot] = self._table_of(member), -np.inf
         if arrays.decided_by[slot] == BY_CLASS:
@@ -99,11 +98,9 @@ class Fleet(Containers):
         if self.arrays.decided_by[member.slot] == BY_PAST:
             return self._past_words(member.slot)
         if self.arrays.decided_by[member.slot] == BY_FORECAST:
-            return self._plan_words(member.slot)
+            ((_, foresight, _),) = self._by_model(np.array([member.slot]))
+            return foresight.words(member.slot, int(self.arrays.table[member.slot]))
         return ""
-
-    def _plan_words(self, slot: int) -> str:
-        return self.foresight.words(slot, int(self.arrays.table[slot]))
 
     def hold_s(self, runs: ClassRuns) -> float:
         """For how long less must be enough by the runs of a class, to be given."""
@@ -201,12 +198,15 @@ class Fleet(Containers):
         arrays = self.arrays
         if not len(slots):
             return
-        arrays.decided_by[slots], arrays.wanted[slots, CPU] = BY_FORECAST, self._planned_cores(slots)
-        arrays.undecided[slots] = 0
+        for _, foresight, of_it in self._by_model(slots):
+            planned = slots[of_it]
+            arrays.wanted[planned, CPU] = foresight.decide(planned, arrays.table[planned], self.lead_s)
+        arrays.decided_by[slots], arrays.undecided[slots] = BY_FORECAST, 0
 
-    def _planned_cores(self, slots: IntArray) -> FloatArray:
-        """float64 (m,): what the plan asks for."""
-        return self.foresight.decide(slots, self.arrays.table[slots], self.lead_s)
+    def _rest(self, slots: IntArray) -> None:
+        """Others decide for these from now on, not the forecast."""
+        for _, foresight, of_it in self._by_model(slots):
+            foresight.rest(slots[of_it])
 
 
 class ClassesAlone(Fleet):

@@ -12,7 +12,7 @@ import numpy as np
 
 from recommender.engine.container_arrays import NOBODY
 from recommender.records import MEMORY, Amounts, BoolArray, FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.slots import SlotArrays, fresh
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 
@@ -42,107 +42,61 @@ _NO_ESTIMATE = np.full((3, 2), np.nan)
 
 
 class GroupArrays(SlotArrays):
-    """By slot.
+    """By slot; in twos: cores and bytes."""
 
-    Attributes
-    ----------
-    alive
-        A group is there.
-    applied, evicts, limits_follow, repeats, declared_cores, shares, evictable
-        See `keys.Rules`.
-    published
-        (n, 2): the target in force, before the limits of users and operators; NaN where there is none.
-    given
-        (n, 2): the same within all limits, as containers get it.
-    changed_s
-        (n, 2, CHANGES): when each resource of it changed, the latest first, unix seconds.
-    less_memory_since_s
-        Since when less memory is wanted than stands; NaN while it is not.
-    violations, judged
-        (n, 2) and (n,): of CPU and memory, and a number of samples, all fading.
-    kill_floor_bytes, killed_s
-        What a kill for memory showed to be needed, and when that was.
-    peak_bytes, peak_day
-        (n, PEAK_DAYS): the most memory that one container used on each of the latest days, and which day that is.
-    peak_age_s
-        How old a container was when it had reached the most that is known: before, a run may still come to it.
-    taught
-        A container that is no stranger any more has said what it needs.
-    costly
-        A kill costs one of its containers, or the last that it had, more than others.
-    had, deferred_since_s, last_deferred_s
-        (n, 2) and (n,): the most that one of its containers requests, since when a resize has waited for room, and
-        since when the last one did that had to.
-    known, known_days, known_s
-        (n, 3, 2): what the default recommender said when it was asked last; on how many days of history that rested,
-        and when that was.
-    said
-        (n, 3, 2): what was advised last, with its band.
-    news, vital
-        Count what a person would be told of: another target, phase or container; and of that what must not be lost at
-        a restart: a container that was decided for, a kill.
-    said_doubt
-        What it was doubted for, a place in `situation.DOUBTS`; -1 before anything was advised.
-    said_wide
-        Its CPU was within the default recommender's bounds.
-    """
-
-    alive: BoolArray
-    applied: BoolArray
-    evicts: BoolArray
-    limits_follow: BoolArray
-    repeats: BoolArray
-    declared_cores: FloatArray
-    shares: BoolArray
-    evictable: BoolArray
-    published: FloatArray
-    given: FloatArray
-    changed_s: FloatArray
-    less_memory_since_s: FloatArray
-    violations: FloatArray
-    judged: FloatArray
-    kill_floor_bytes: FloatArray
-    killed_s: FloatArray
-    peak_bytes: FloatArray
-    peak_day: IntArray
-    peak_age_s: FloatArray
-    taught: BoolArray
-    costly: BoolArray
-    had: FloatArray
-    deferred_since_s: FloatArray
-    last_deferred_s: FloatArray
-    known: FloatArray
-    known_days: FloatArray
-    known_s: FloatArray
-    said: FloatArray
-    news: IntArray
-    vital: IntArray
-    said_doubt: IntArray
-    said_wide: BoolArray
-
-    def __init__(self) -> None:
-        marks = ("alive", "applied", "evicts", "limits_follow", "repeats", "shares", "taught", "costly", "said_wide")
-        super().__init__(
-            {
-                **dict.fromkeys(marks, False),
-                **dict.fromkeys(("published", "given", "had"), _NOTHING),
-                **dict.fromkeys(("known", "said"), _NO_ESTIMATE),
-                **dict.fromkeys(("judged", "kill_floor_bytes", "known_days"), 0.0),
-                **dict.fromkeys(("killed_s", "known_s", "last_deferred_s"), -np.inf),
-                "changed_s": np.full((2, CHANGES), -np.inf),
-                "less_memory_since_s": np.nan,
-                "violations": np.zeros(2),
-                "peak_bytes": np.zeros(PEAK_DAYS),
-                "peak_day": 0,
-                "peak_age_s": 0.0,
-                "deferred_since_s": np.inf,
-                "declared_cores": np.nan,
-                "evictable": True,
-                "said_doubt": -1,
-                "news": 0,
-                "vital": 0,
-            }
-        )
+    alive: BoolArray = fresh(False)
+    """A group is there."""
+    applied: BoolArray = fresh(False)
+    evicts: BoolArray = fresh(False)
+    limits_follow: BoolArray = fresh(False)
+    repeats: BoolArray = fresh(False)
+    declared_cores: FloatArray = fresh(np.nan)
+    shares: BoolArray = fresh(False)
+    evictable: BoolArray = fresh(True)
+    """See `keys.Rules`."""
+    published: FloatArray = fresh(_NOTHING)
+    """(n, 2): the target in force, before the limits of users and operators; NaN where there is none."""
+    given: FloatArray = fresh(_NOTHING)
+    """(n, 2): the same within all limits, as containers get it."""
+    changed_s: FloatArray = fresh(np.full((2, CHANGES), -np.inf))
+    """(n, 2, CHANGES): when each resource of it changed, the latest first, unix seconds."""
+    less_memory_since_s: FloatArray = fresh(np.nan)
+    """Since when less memory is wanted than stands; NaN while it is not."""
+    violations: FloatArray = fresh(np.zeros(2))
+    judged: FloatArray = fresh(0.0)
+    """(n, 2) and (n,): of CPU and memory, and a number of samples, all fading."""
+    kill_floor_bytes: FloatArray = fresh(0.0)
+    killed_s: FloatArray = fresh(-np.inf)
+    """What a kill for memory showed to be needed, and when that was."""
+    peak_bytes: FloatArray = fresh(np.zeros(PEAK_DAYS))
+    peak_day: IntArray = fresh(0)
+    """(n, PEAK_DAYS): the most memory that one container used on each of the latest days, and which day that is."""
+    peak_age_s: FloatArray = fresh(0.0)
+    """How old a container was when it had reached the most that is known: before, a run may still come to it."""
+    taught: BoolArray = fresh(False)
+    """A container that is no stranger any more has said what it needs."""
+    costly: BoolArray = fresh(False)
+    """A kill costs one of its containers, or the last that it had, more than others."""
+    had: FloatArray = fresh(_NOTHING)
+    """(n, 2): the most that one of its containers requests."""
+    deferred_since_s: FloatArray = fresh(np.inf)
+    last_deferred_s: FloatArray = fresh(-np.inf)
+    """Since when a resize has waited for room, and since when the last one did that had to."""
+    known: FloatArray = fresh(_NO_ESTIMATE)
+    known_days: FloatArray = fresh(0.0)
+    known_s: FloatArray = fresh(-np.inf)
+    """(n, 3, 2): what the default recommender said when it was asked last; on how many days of history that rested, and
+    when that was."""
+    said: FloatArray = fresh(_NO_ESTIMATE)
+    """(n, 3, 2): what was advised last, with its band."""
+    news: IntArray = fresh(0)
+    vital: IntArray = fresh(0)
+    """Count what a person would be told of: another target, phase or container; and of that what must not be lost at a
+    restart: a container that was decided for, a kill."""
+    said_doubt: IntArray = fresh(-1)
+    """What it was doubted for, a place in `situation.DOUBTS`; -1 before anything was advised."""
+    said_wide: BoolArray = fresh(False)
+    """Its CPU was within the default recommender's bounds."""
 
     def violation_ratio(self) -> FloatArray:
         """float64 (n, 2): share of the judged samples that violated, the latest counting most."""

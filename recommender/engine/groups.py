@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.engine.group_arrays import CHANGES, DAY_S, PEAK_DAYS, GroupArrays
+from recommender.engine.group_arrays import CHANGES, DAY_S, GroupArrays
 from recommender.engine.keys import Group, Instance, Rules, Running
 from recommender.engine.seen import GroupStart
 from recommender.errors import BadInput
@@ -22,18 +22,11 @@ log = logging.getLogger(__name__)
 _CHANGED = ("changed_cpu_s", "changed_memory_s")
 """Under these names the latest changes of both resources do; where there are none they are not known."""
 
-_KEPT = {
-    "peak_bytes": PEAK_DAYS,
-    "violations": 2,
-    "peak_day": 0,
-    "peak_age_s": 0,
-    "less_memory_since_s": 0,
-    "judged": 0,
-    "kill_floor_bytes": 0,
-    "killed_s": 0,
-    "taught": 0,
-}
-"""Arrays whose part of a group survives a restart, and how many numbers that is; 0: one by itself."""
+_KEPT = (
+    "peak_bytes", "violations", "peak_day", "peak_age_s", "less_memory_since_s", "judged", "kill_floor_bytes",
+    "killed_s", "taught",
+)  # fmt: skip
+"""Arrays whose part of a group survives a restart."""
 
 
 class Groups:
@@ -151,12 +144,11 @@ class Groups:
         return used
 
     def kept(self, slot: int) -> dict[str, Any]:
-        """What must survive a restart, ready for JSON; the history has its checkpoint."""
+        """What must survive a restart, ready for JSON, which has null for NaN; the history has its checkpoint."""
         content = {name: getattr(self.arrays, name)[slot].tolist() for name in _KEPT}
-        changed = zip(_CHANGED, self.arrays.changed_s[slot].tolist(), strict=True)
-        content |= {name: [at_s for at_s in times if math.isfinite(at_s)] for name, times in changed}
-        told = {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
-        return {name: _without_nan(value) for name, value in content.items()} | told
+        for name, times in zip(_CHANGED, self.arrays.changed_s[slot], strict=True):
+            content[name] = times[np.isfinite(times)].tolist()
+        return content | {"class": self.workload[slot], "costly": bool(self.arrays.costly[slot])}
 
     def _restore(self, slot: int, kept: Mapping[str, Any]) -> None:
         """Go on with what `kept` said.
@@ -166,15 +158,18 @@ class Groups:
         BadInput
             It does not fit; the group is as it was.
         """
+        most_bytes = float(self.arrays.peak_bytes[slot, 0])
         try:
-            parts = {name: _numbers(kept[name], number, name) for name, number in _KEPT.items()}
-            parts["changed_s"] = np.array([_latest(kept.get(name, [])) for name in _CHANGED])
+            parts = {name: kept[name] for name in _KEPT}
+            if parts["killed_s"] is None:
+                parts["killed_s"] = -math.inf
+            parts["changed_s"] = [_latest(kept.get(name, [])) for name in _CHANGED]
+            if any(np.isposinf(np.asarray(part, np.float64)).any() for part in parts.values()):
+                raise ValueError("what is infinite")
+            self.arrays.put(slot, parts, parts)
         except (KeyError, TypeError, ValueError) as error:
             problem = f"the kept state of a VPA does not fit ({error!r})"
             raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
-        most_bytes = float(self.arrays.peak_bytes[slot, 0])
-        for name, part in parts.items():
-            getattr(self.arrays, name)[slot] = part
         if not self.arrays.peak()[slot]:
             self.arrays.peak_bytes[slot, 0] = most_bytes
         workload = kept.get("class")
@@ -182,25 +177,9 @@ class Groups:
         self.arrays.costly[slot] = kept.get("costly") is True
 
 
-def _without_nan(value: Any) -> Any:
-    """JSON has no such numbers."""
-    if isinstance(value, list):
-        return [_without_nan(one) for one in value]
-    return value if not isinstance(value, float) or math.isfinite(value) else None
-
-
-def _numbers(kept: Any, number: int, name: str) -> FloatArray:
-    """float64 (number,), or () where that is 0: NaN, or long ago, where there was none."""
-    missing = -math.inf if name == "killed_s" else math.nan
-    numbers = np.array([missing if one is None else one for one in (kept if number else [kept])], np.float64)
-    if numbers.shape != (max(number, 1),) or np.isposinf(numbers).any():
-        raise ValueError(f"{name} does not fit")
-    return numbers if number else numbers[0]
-
-
 def _latest(kept: list[float]) -> FloatArray:
     """float64 (CHANGES,): when something changed; long ago where there were fewer changes."""
     times = np.concatenate([np.array(kept, np.float64), np.full(CHANGES, -np.inf)])[:CHANGES]
-    if np.isnan(times).any() or np.isposinf(times).any():
+    if np.isnan(times).any():
         raise ValueError("times of changes do not fit")
     return times

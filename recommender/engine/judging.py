@@ -8,7 +8,6 @@ from recommender.engine.container_arrays import BY_CLASS, SEEN_BEFORE
 from recommender.engine.fleet import Fleet
 from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.tally import Report
-from recommender.engine.throttling import cut_off, wanted
 from recommender.records import CPU, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 PINNED_FROM = 0.95
@@ -58,7 +57,7 @@ def judge(
     had = np.where(looked_at[:, np.newaxis], given, had)
     judged = np.flatnonzero(ours | looked_at)
     report.judge(used[judged], had[judged])
-    meant, demand = _meant(had, given, groups.published[owner]), wanted(used, arrays.throttled[slots])
+    meant, demand = _meant(had, given, groups.published[owner]), arrays.demand(slots, used)
     groups.judge(owner[judged], used[judged] > meant[judged] * VIOLATION_TOLERANCE)
     forecast = judged[~np.isin(arrays.decided_by[slots[judged]], SEEN_BEFORE)]
     fleet.hold(slots[forecast], demand[forecast], meant[forecast])
@@ -97,7 +96,7 @@ def _see_pinned(fleet: Fleet, slots: IntArray) -> None:
     before, now = arrays.free_cpu_cores[free], arrays.used[free, CPU]
     arrays.free_cpu_cores[free] = np.fmax(now, before + FADES * (now - before))
     no_more = used <= NO_MORE * arrays.free_cpu_cores[slots]
-    no_more &= ~cut_off(used, arrays.limits[slots, CPU], arrays.free_cpu_cores[slots])
+    no_more &= ~arrays.cut_off(slots, used)
     more = all_of_it & ~no_more
     arrays.pinned[slots] = np.clip(arrays.pinned[slots] + np.where(more, 1, -1), 0, MOST_PINNED)
 

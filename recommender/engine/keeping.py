@@ -119,10 +119,10 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
             fleet.memory.put(member.slot, memory)
         if (past := kept.get("past")) is not None:  # not kept before
             fleet.past.restore(member.slot, past)
+        fleet.arrays.put(member.slot, counted, counted)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{member.instance.container}: the kept state does not fit ({error!r})"
         raise BadInput(problem, remedy="Nothing is to be done; it starts anew.") from error
-    _set(fleet, member, counted)
     fleet.curves.restore(member.slot, curve)
     fleet.rows.refill(member.slot, usage)
     fleet.relabel([member])
@@ -130,7 +130,7 @@ def restore(fleet: Containers, member: Member, kept: Mapping[str, Any]) -> None:
         try:
             fleet.foresight.restore(member.slot, session)
             fleet.tracker.restore(member.slot, track)
-            _set(fleet, member, counted)
+            fleet.arrays.put(member.slot, counted, counted)
         except BadArtifact:  # of a model of the same name but another form: what was told anew stands
             fleet.relabel([member])
     fleet.arrays.sampled_s[member.slot] = counted["last_cell"] * fleet.step_s
@@ -148,11 +148,6 @@ def go_on(fleet: Containers, member: Member, kept: Mapping[str, Any], cell: int)
             restore(fleet, member, kept)
         except BadInput as error:
             log.warning("%s", error)
-
-
-def _set(fleet: Containers, member: Member, counted: Mapping[str, int]) -> None:
-    for name, value in counted.items():
-        getattr(fleet.arrays, name)[member.slot] = value
 
 
 def _or_nan(number: float | None) -> float:

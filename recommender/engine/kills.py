@@ -82,7 +82,7 @@ class Kills:
         for kill in kills:
             with report.guard(kill.instance):
                 member = self._fleet.members.get(kill.instance)
-                workload = None if member is None else member.facts.workload
+                workload = None if member is None else member.workload
                 if member is None or workload is None or not_believed(kill.when_s, kill.memory_bytes, now_s):
                     continue
                 if kill.instance in self._taught:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Container, Hashable, Sequence
-from dataclasses import dataclass
 
 from recommender.records import CPU
 
@@ -33,14 +32,6 @@ _CORES = 1e-3
 """Published are whole millicores and bytes; what is nearer than that, or than a hundredth, is had."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Awaited:
-    """A target on its way, and since when; minus infinity where that must not be measured."""
-
-    target: tuple[float, ...]
-    since_s: float
-
-
 class LeadTime:
     """The time to publish ahead, as measured from the resizes so far.
 
@@ -54,7 +45,8 @@ class LeadTime:
 
     def __init__(self, configured_s: float | None, sample_s: float) -> None:
         self.configured_s, self.sample_s = configured_s, sample_s
-        self._awaited: dict[Hashable, _Awaited] = {}
+        self._awaited: dict[Hashable, tuple[tuple[float, ...], float]] = {}
+        """Targets on their way, and since when; minus infinity where that must not be measured."""
         self._delays_s: deque[float] = deque(maxlen=REMEMBERED)
 
     def __len__(self) -> int:
@@ -92,9 +84,8 @@ class LeadTime:
         if _has(requests, wanted):
             self._awaited.pop(key, None)
             return
-        known = self._awaited.get(key)
-        if known is None or not _has(known.target, wanted):
-            self._awaited[key] = _Awaited(wanted, now_s)
+        if key not in self._awaited or not _has(self._awaited[key][0], wanted):
+            self._awaited[key] = wanted, now_s
 
     def seen(self, key: Hashable, requests: Sequence[float], now_s: float, *, deferred: bool = False) -> float | None:
         """What a container has now, by its status; the seconds since its target was published once it has it.
@@ -104,17 +95,17 @@ class LeadTime:
         deferred
             The kubelet has put its resize off because the node is full: the wait for room is not measured.
         """
-        awaited = self._awaited.get(key)
-        if awaited is None:
+        if key not in self._awaited:
             return None
-        if _has(requests, awaited.target):
+        target, since_s = self._awaited[key]
+        if _has(requests, target):
             del self._awaited[key]
-            delay_s = max(0.0, now_s - awaited.since_s)
+            delay_s = max(0.0, now_s - since_s)
             if delay_s <= LONGEST_DELAY_S:
                 self._delays_s.append(delay_s)
             return delay_s
         if deferred:
-            self._awaited[key] = _Awaited(awaited.target, -math.inf)
+            self._awaited[key] = target, -math.inf
         return None
 
     def keep_only(self, present: Container[Hashable]) -> None:

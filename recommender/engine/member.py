@@ -11,7 +11,7 @@ import numpy as np
 from recommender.engine.keys import Instance
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.histogram import HistogramSession
-from recommender.records import ContainerFacts, IntArray
+from recommender.records import IntArray
 
 
 class NewContainer(NamedTuple):
@@ -44,18 +44,25 @@ class Member:
 
     Attributes
     ----------
+    workload
+        Its workload class.
     runs
-        The finished runs of its class.
+        The finished runs of that.
     class_rule
         Tells in words what the last decision by its class was made by. Asked when somebody wants to know.
     """
 
     instance: Instance
     slot: int
-    facts: ContainerFacts
+    workload: str | None
     history: HistogramSession
     runs: ClassRuns | None
     class_rule: Callable[[], str] = str
+
+    @property
+    def phases_of(self) -> tuple[str, str, str] | None:
+        """Whose phases are told and followed together: the containers of one name of a workload class."""
+        return None if self.workload is None else (self.instance.namespace, self.workload, self.instance.container)
 
 
 def slots_of(members: Sequence[Member]) -> IntArray:

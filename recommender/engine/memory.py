@@ -7,7 +7,6 @@ declared, is a rail's business.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,34 +23,18 @@ UNSEEN_S = 120.0
 """A container's first samples come so late at most."""
 
 
-class Promises(NamedTuple):
-    """What its class promises to each of m containers.
-
-    Attributes
-    ----------
-    peak_bytes, least_bytes
-        float64 (m,): see `MemoryBounds`.
-    rises
-        float64 (m, AGES).
-    """
-
-    peak_bytes: FloatArray
-    least_bytes: FloatArray
-    rises: FloatArray
-
-
 def decide_memory(fleet: Fleet, groups: GroupArrays, options: RailOptions) -> None:
     """What memory all live containers are to have from now on."""
     arrays, runs = fleet.arrays, fleet.memory
     slots = np.flatnonzero(arrays.alive & (arrays.group != NOBODY))
-    promises = _promises(fleet, slots, options)
+    peak_bytes, least_bytes, rises = _promises(fleet, slots, options)
     largest_bytes, lately_bytes = _known_bytes(fleet, groups, slots)
     targets = memory_targets(
         runs.age_steps[slots], largest_bytes, lately_bytes, arrays.had[slots, MEMORY],
-        promises.peak_bytes, promises.rises, 0.0, 1.0 + options.memory_margin,
+        peak_bytes, rises, 0.0, 1.0 + options.memory_margin,
     )  # fmt: skip
-    arrays.wanted[slots, MEMORY] = np.fmax(targets, promises.least_bytes)
-    arrays.promised[slots] = ~np.isnan(promises.peak_bytes)
+    arrays.wanted[slots, MEMORY] = np.fmax(targets, least_bytes)
+    arrays.promised[slots] = ~np.isnan(peak_bytes)
 
 
 def coming_memory(runs: ClassRuns, stands_bytes: float, input_size: float, target_kills: float) -> tuple[float, bool]:
@@ -95,10 +78,13 @@ def _known_bytes(fleet: Fleet, groups: GroupArrays, slots: IntArray) -> tuple[Fl
     return largest_bytes, lately_bytes
 
 
-def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> Promises:
-    """Of the classes of these containers, each asked once for each size of input and price of a kill."""
+def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What their classes promise these, as in `MemoryBounds`: peaks and least bytes, float64 (m,); rises, (m, AGES).
+
+    Each class is asked once for each size of input and price of a kill.
+    """
     m = len(slots)
-    promises = Promises(np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf))
+    peak_bytes, least_bytes, rises = np.full(m, np.nan), np.zeros(m), np.full((m, AGES), np.inf)
     members_of: dict[tuple[ClassRuns, float | None, bool], list[int]] = {}
     told = zip(
         slots.tolist(), fleet.arrays.input_size[slots].tolist(), fleet.arrays.costly[slots].tolist(), strict=True
@@ -108,8 +94,6 @@ def _promises(fleet: Fleet, slots: IntArray, options: RailOptions) -> Promises:
         if runs is not None and len(runs.memory):
             members_of.setdefault((runs, None if math.isnan(size) else size, costly), []).append(place)
     for (runs, size, costly), places in members_of.items():
-        target_kills = options.may_be_killed(costly=costly)
-        bounds = runs.memory.bounds(target_kills, math.nan if size is None else size)
-        promises.peak_bytes[places], promises.least_bytes[places] = bounds.peak_bytes, bounds.least_bytes
-        promises.rises[places] = bounds.rises
-    return promises
+        bounds = runs.memory.bounds(options.may_be_killed(costly=costly), math.nan if size is None else size)
+        peak_bytes[places], least_bytes[places], rises[places] = bounds.peak_bytes, bounds.least_bytes, bounds.rises
+    return peak_bytes, least_bytes, rises

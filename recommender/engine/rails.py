@@ -98,22 +98,22 @@ def _fall_back(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     What others have taught stands until containers have shown enough to doubt it.
     """
     falls = s.guesses[:, np.newaxis] & s.as_default
-    return np.where(falls, np.where(s.stands, s.applied, s.estimate[:, TARGET]), target)
+    return np.where(falls, np.where(s.stands, s.groups.published, s.groups.known[:, TARGET]), target)
 
 
 def _fall_back_words(group: int, s: Situation, _: RailOptions) -> str:
     doubt = DOUBTS[s.doubt[group]]
     if s.doubt[group] == TOO_MANY_VIOLATIONS:
-        cpu, memory = s.violations[group]
+        cpu, memory = s.groups.violation_ratio()[group]
         doubt = f"violations of {cpu:.1%} (CPU) and {memory:.1%} (memory) although the margin was widened"
-    taught = s.doubt[group] == TOO_LITTLE and s.taught[group]
+    taught = s.doubt[group] == TOO_LITTLE and s.groups.taught[group]
     but = "" if s.as_default[group, MEMORY] else ", but for memory, which earlier runs promise"
     return f"{doubt}: as {'it stands' if taught else 'the default recommender has it'}{but}"
 
 
 def _disturb_nobody(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """Where each change makes pods anew, what the default recommender would say: a passing phase is not worth it."""
-    return np.where(s.evicts[:, np.newaxis] & s.as_default, s.estimate[:, TARGET], target)
+    return np.where(s.evicts[:, np.newaxis] & s.as_default, s.groups.known[:, TARGET], target)
 
 
 def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
@@ -122,9 +122,9 @@ def _own_use(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     Before that its owner knows best what it may come to: it counts up to what is declared. Of memory others say
     something only where they are earlier runs of its class, whose last stage may need more than all before.
     """
-    own_cores = np.fmax(HEADROOM * s.recent_cpu_cores, s.estimate[:, TARGET, CPU])
-    declared = np.where(np.isnan(s.declared_cores), np.inf, np.fmax(own_cores, s.declared_cores))
-    most, moved = np.where(s.days >= LITTLE_HISTORY_DAYS, own_cores, declared), target.copy()
+    own_cores = np.fmax(HEADROOM * s.recent_cpu_cores, s.groups.known[:, TARGET, CPU])
+    declared = np.where(np.isnan(s.groups.declared_cores), np.inf, np.fmax(own_cores, s.groups.declared_cores))
+    most, moved = np.where(s.groups.known_days >= LITTLE_HISTORY_DAYS, own_cores, declared), target.copy()
     moved[:, CPU] = np.where((s.doubt == SURE) & ~s.seen_before, np.fmin(target[:, CPU], most), target[:, CPU])
     return moved
 
@@ -146,7 +146,7 @@ def _violation_budget(target: FloatArray, s: Situation, options: RailOptions) ->
     What stands has been widened already: it would be again in each step.
     """
     wider = target * options.widen
-    wider = np.where(s.stands, np.fmax(target, np.fmin(wider, s.applied)), wider)
+    wider = np.where(s.stands, np.fmax(target, np.fmin(wider, s.groups.published)), wider)
     return np.where(s.spent & ~s.evicts[:, np.newaxis], wider, target)
 
 
@@ -157,14 +157,15 @@ def _violation_budget_words(group: int, s: Situation, options: RailOptions) -> s
 
 def _shrink_not_on_a_guess(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """In doubt and with little history, a container keeps what it has: old pods are updated whatever the bounds say."""
-    guesses = s.guesses & (s.days < LITTLE_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
-    return _where(guesses, np.fmax(target, s.had), target)
+    guesses = s.guesses & (s.groups.known_days < LITTLE_HISTORY_DAYS) & ~np.isnan(target).any(axis=1)
+    return _where(guesses, np.fmax(target, s.groups.had), target)
 
 
 def _shares(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """CPU by shares, where containers that share a node want more than it has."""
-    moved = target.copy()
-    moved[:, CPU] = np.where(s.evicts, target[:, CPU], divided(s.shared, target[:, CPU], s.most_cores))
+    moved, declared_cores = target.copy(), s.groups.declared_cores
+    most_cores = np.where(s.groups.shares & ~np.isnan(declared_cores), declared_cores, np.inf)  # for one yet to come
+    moved[:, CPU] = np.where(s.evicts, target[:, CPU], divided(s.shared, target[:, CPU], most_cores))
     return moved
 
 
@@ -175,7 +176,7 @@ def _working_set(target: FloatArray, s: Situation, options: RailOptions) -> Floa
 
 def _start_again(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
     """Memory for what a run needs most, where it may begin again before it could be given more, or is yet to come."""
-    return _at_least(target, np.where(s.keeps_peak, s.peak_bytes * (1.0 + options.memory_margin), np.nan))
+    return _at_least(target, np.where(s.keeps_peak, s.groups.peak() * (1.0 + options.memory_margin), np.nan))
 
 
 def _keep_limits(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
@@ -184,10 +185,11 @@ def _keep_limits(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray
     A peak that nobody has seen yet kills there, and after a kill the default's target has its margin above the bump.
     Only enough earlier runs of the class can say that no peak will come; a quiet half day cannot.
     """
-    had, default, upper = s.had[:, MEMORY], s.estimate[:, TARGET, MEMORY], s.estimate[:, UPPER, MEMORY]
+    had, known = s.groups.had[:, MEMORY], s.groups.known[:, :, MEMORY]
+    default, upper = known[:, TARGET], known[:, UPPER]
     taken = (s.youngest_s >= OLD_S) | (had > upper)
     least = np.where(taken, default, np.fmax(had, default))
-    return _at_least(target, np.where(s.limits_follow & ~s.evicts & ~s.promised, least, np.nan))
+    return _at_least(target, np.where(s.groups.limits_follow & ~s.evicts & ~s.promised, least, np.nan))
 
 
 def _slow_shrink(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
@@ -197,24 +199,24 @@ def _slow_shrink(target: FloatArray, s: Situation, options: RailOptions) -> Floa
     """
     applied, moved = s.standing_bytes, target.copy()
     falls = (target[:, MEMORY] < applied) & ~s.promised
-    waits = ~(s.now_s - s.less_memory_since_s >= options.shrink_after_s)
-    step = np.where(s.limits_follow, target[:, MEMORY], applied * (1.0 - options.shrink_step))
+    waits = ~(s.now_s - s.groups.less_memory_since_s >= options.shrink_after_s)
+    step = np.where(s.groups.limits_follow, target[:, MEMORY], applied * (1.0 - options.shrink_step))
     least = np.where(waits, applied, np.fmax(target[:, MEMORY], step))
     moved[:, MEMORY] = np.where(falls, least, target[:, MEMORY])
     return moved
 
 
 def _slow_shrink_words(group: int, s: Situation, options: RailOptions) -> str:
-    if s.now_s - s.less_memory_since_s[group] >= options.shrink_after_s:
+    if s.now_s - s.groups.less_memory_since_s[group] >= options.shrink_after_s:
         return f"{options.shrink_step:.0%} at a time"
     return f"kept until less has been wanted for {options.shrink_after_s:.0f} s"
 
 
 def _silence(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
     """While nothing is told of the containers, and when none runs, what stands is kept; a kill tells of memory."""
-    stays = s.silent[:, np.newaxis] & ~np.isnan(s.applied)
-    stays[:, MEMORY] &= ~(s.kill_floor_bytes > s.applied[:, MEMORY])
-    return np.where(stays, s.applied, target)
+    stays = s.silent[:, np.newaxis] & ~np.isnan(s.groups.published)
+    stays[:, MEMORY] &= ~(s.kill_floor_bytes > s.groups.published[:, MEMORY])
+    return np.where(stays, s.groups.published, target)
 
 
 def _kill(target: FloatArray, s: Situation, _: RailOptions) -> FloatArray:
@@ -230,7 +232,7 @@ def _resize_limit(target: FloatArray, s: Situation, _: RailOptions) -> FloatArra
     """Not more changes of a resource an hour than are allowed; what must rise always may, and bounds let the default's
     move."""
     most = s.changed_enough & ~(s.evicts[:, np.newaxis] & s.as_default)
-    return np.where(most, np.fmax(s.applied, target), target)
+    return np.where(most, np.fmax(s.groups.published, target), target)
 
 
 def _resize_limit_words(group: int, s: Situation, options: RailOptions) -> str:
@@ -243,8 +245,8 @@ def _room(target: FloatArray, s: Situation, options: RailOptions) -> FloatArray:
 
     Unless it is killed for want of it again and again where it is: elsewhere there may be room.
     """
-    waits = (s.deferred_s >= options.wait_for_room_s) & ~(s.kill_floor_bytes > s.had[:, MEMORY])
-    return _where(waits, np.fmin(target, s.had), target)
+    waits = (s.deferred_s >= options.wait_for_room_s) & ~(s.kill_floor_bytes > s.groups.had[:, MEMORY])
+    return _where(waits, np.fmin(target, s.groups.had), target)
 
 
 def _room_words(group: int, s: Situation, _: RailOptions) -> str:

@@ -6,7 +6,7 @@ with what each step said, and what the engine was told of the time before when i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from recommender.engine.classes import Classes
@@ -198,13 +198,9 @@ class _RecordedClasses(Classes):
         super().in_use(key, now_s)
 
     def drop_untaught(self, in_use: Collection[WorkloadKey]) -> None:
-        self._recorder.note(CLASS, "drop_untaught", _sorted(in_use))
+        self._recorder.note(CLASS, "drop_untaught", sorted(in_use))
         super().drop_untaught(in_use)
 
     def forget(self, key: WorkloadKey) -> None:
         self._recorder.note(CLASS, "forget", key)
         super().forget(key)
-
-
-def _sorted(keys: Iterable[WorkloadKey]) -> list[WorkloadKey]:
-    return sorted(keys)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from recommender.engine.engine import Engine
 from recommender.engine.entries import (
@@ -15,6 +19,7 @@ from recommender.engine.entries import (
     CLASS,
     HISTORY,
     MODEL,
+    OF_CLASSES,
     PUBLISHED,
     START,
     STEP,
@@ -22,20 +27,21 @@ from recommender.engine.entries import (
     Start,
     loads,
     model_of,
+    read,
     seen_of,
     start_of,
     target_content,
 )
 from recommender.engine.fleet import Fleet
+from recommender.engine.group_arrays import TARGET
 from recommender.engine.journal import Block, Reader
-from recommender.engine.keys import Group, Instance, WorkloadKey
+from recommender.engine.keys import Group, Instance
 from recommender.engine.lead_time import LeadTime
-from recommender.engine.plain import read
 from recommender.engine.seen import GroupStart
 from recommender.engine.tally import Report
 from recommender.errors import BadInput
 from recommender.model import PhaseModel
-from recommender.records import Amounts
+from recommender.records import Amounts, FloatArray, amounts_of
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +70,14 @@ class Step(NamedTuple):
     recorded: Mapping[Group, Wanted]
     replayed: Mapping[Group, Wanted]
 
+    def both(self, group: Group) -> tuple[Wanted, Wanted]:
+        """What stood said of a group, then and now."""
+        return self.recorded.get(group), self.replayed.get(group)
+
     def differs(self, group: Group) -> bool:
         """Whether another target is said of a group, in any bit; NaN is the same as NaN."""
-        return repr(self.recorded.get(group)) != repr(self.replayed.get(group))
+        then, now = self.both(group)
+        return repr(then) != repr(now)
 
 
 class Replay:
@@ -141,26 +152,15 @@ class Replay:
     def _call_of(self, kind: str, content: list[Any]) -> Callable[[], object]:
         """A call besides a step."""
         if kind == PUBLISHED:
-            group, target, given, now_s = content
-            return partial(self._publish, Group(*group), read(Amounts, target), read(Amounts, given), now_s)
+            return partial(self._publish, *read(tuple[Group, Amounts, Amounts, float], content))
         if kind == ADOPTED:
             return lambda: self._now.adopt(self._models[content[0]])
         if kind == HISTORY:
             return lambda: self._now.history(Group(*content[0]))
         if kind == CLASS:
-            return self._class_call(*content)
+            name, told = content[0], read(OF_CLASSES[content[0]], content[1:])
+            return lambda: getattr(self._now.classes, name)(*told)
         raise ValueError(f"an entry of a kind that is not known: {kind!r}")
-
-    def _class_call(self, name: str, about: Any, *more: Any) -> Callable[[], object]:
-        if name == "drop_untaught":
-            keys = [WorkloadKey(*key) for key in about]
-            return lambda: self._now.classes.drop_untaught(keys)
-        key = WorkloadKey(*about)
-        if name == "load":
-            return lambda: self._now.classes.load(key, *more)
-        if name == "in_use":
-            return lambda: self._now.classes.in_use(key, *more)
-        return lambda: self._now.classes.forget(key)
 
     def _step_of(self, now_s: float, told: Mapping[str, Json], columns: Any) -> Callable[[], Step]:
         seen = seen_of(told, columns, self._names)
@@ -256,3 +256,90 @@ class _Known:
 def _unfit(block: Block, why: str) -> BadInput:
     remedy = "It was written by another version: replay it with that one."
     return BadInput(f"block {block.number} does not fit ({why})", remedy=remedy, file=block.piece)
+
+
+# -- what was wanted then, and now ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Course:
+    """The targets of one group, as time goes on.
+
+    Attributes
+    ----------
+    changes
+        How often the target became another one; the first one is no change.
+    """
+
+    changes: int = 0
+    _target: FloatArray | None = None
+    _since_s: float = math.nan
+    _wanted_s: float = 0.0
+    _sum: FloatArray = field(default_factory=lambda: np.zeros(2))
+
+    def move(self, now_s: float, target: FloatArray | None) -> None:
+        """From now on this is wanted, float64 (2,); None: nothing."""
+        if self._target is not None:
+            self._wanted_s += now_s - self._since_s
+            self._sum += (now_s - self._since_s) * self._target
+        if self._target is not None and target is not None:
+            self.changes += not np.array_equal(self._target, target)
+        self._target, self._since_s = target, now_s
+
+    def end(self, now_s: float) -> None:
+        """It goes on as it is up to now."""
+        self.move(now_s, self._target)
+
+    def mean(self) -> Amounts:
+        """Cores and bytes, over the time in which anything was wanted; the target where that was one moment."""
+        if self._wanted_s > 0.0:
+            return amounts_of(self._sum / self._wanted_s)
+        return (math.nan, math.nan) if self._target is None else amounts_of(self._target)
+
+
+class Difference(NamedTuple):
+    """A group of which another target is said, and what both are; None for nothing."""
+
+    now_s: float
+    group: Group
+    recorded: Wanted
+    replayed: Wanted
+
+
+class Comparison:
+    """Two courses of each group: as recorded, and as replayed.
+
+    Attributes
+    ----------
+    steps, starts
+        How many there were.
+    first_s, last_s
+        Of the first and the last step, unix seconds.
+    differing_steps
+        Steps in which another target was said; where it stays as it is, that is not said again.
+    """
+
+    def __init__(self) -> None:
+        self.steps = self.starts = self.differing_steps = 0
+        self.first_s = self.last_s = math.nan
+        self._courses = defaultdict[Group, tuple[Course, Course]](lambda: (Course(), Course()))
+
+    def see(self, step: Step) -> list[Difference]:
+        """Take in a step; returns where something else is said than then."""
+        self.steps, self.starts = self.steps + 1, self.starts + step.begins
+        self.first_s = step.now_s if self.steps == 1 else self.first_s
+        self.last_s = step.now_s
+        about = {**step.recorded, **step.replayed} if self.steps == 1 else step.news
+        for group in about:
+            for course, wanted in zip(self._courses[group], step.both(group), strict=True):
+                course.move(step.now_s, None if wanted is None else np.array(wanted[0][TARGET]))
+        differing = [group for group in about if step.differs(group)]
+        self.differing_steps += bool(differing)
+        return [Difference(step.now_s, group, *step.both(group)) for group in differing]
+
+    def courses(self) -> list[tuple[Group, Course, Course]]:
+        """Of each group, in the order of their names, up to the last step."""
+        for both in self._courses.values():
+            for course in both:
+                course.end(self.last_s)
+        return [(group, *both) for group, both in sorted(self._courses.items())]

@@ -24,15 +24,13 @@ from recommender.contention.fair_queue import FairQueue, Known
 from recommender.contention.flowcon import FREE, FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass, stages_of
 from recommender.contention.sharing import fair_shares
+from recommender.engine.container_arrays import AHEAD_S
 from recommender.engine.keys import Group, Instance, Running
 from recommender.engine.seen import Evaluation, Samples
 from recommender.engine.tally import Report
 from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
-
-AHEAD_S = 60.0
-"""A sample so much from the future is from a wrong clock."""
 
 PHASEWISE = "phasewise"
 """The policy that is ours."""
@@ -271,7 +269,7 @@ class Shares:
         names = [f"{instance} {one.curve}" for instance, one in there]
         told = [one.measured for _, one in there]
         jobs = {name: measured for name, measured in zip(names, told, strict=True) if measured is not None}
-        if jobs.keys() != node.flowcon.members.keys() or (jobs and now_s >= node.flowcon.due_s):
+        if node.flowcon.is_due(now_s, jobs):
             node.limits = node.flowcon.run(now_s, jobs) if jobs else {}
         least = 1.0 / (self._options.beta * len(there))
         return [max(node.limits.get(name, FREE), least) for name in names]

@@ -42,104 +42,52 @@ HEADROOM = 1.1
 
 @dataclass
 class Situation:
-    """What is known of groups, and what their containers want.
+    """What is known of groups, and what their containers want."""
 
-    Attributes
-    ----------
-    now_s
-        Unix seconds.
-    wanted
-        float64 (n, 2): the largest demand among their containers, cores and bytes; NaN where none could be forecast.
-        Containers of one group may be in different phases; what the most demanding one needs is for all, per resource.
-    leading
-        int64 (n,): the slot of the container whose demand in CPU that is; -1 where it is no running one's.
-    doubt
-        int64 (n,): why the forecast is not to be trusted, a place in `DOUBTS`.
-    silent
-        bool (n,): containers run, and nothing was told of any of them lately; or none runs and none is expected.
-    working_set_bytes
-        float64 (n,): the largest present one; NaN where none is known.
-    pinned_cpu_cores
-        float64 (n,): the most CPU that a container has which has used just that for a while, as one does that gets no
-        more; NaN where none has.
-    recent_cpu_cores
-        float64 (n,): the largest use in the latest cycles; NaN where there was none.
-    promised
-        bool (n,): the class of each of its containers promises what memory the rest of a run needs.
-    seen_before
-        bool (n,): what is wanted was seen before, in earlier runs of the class or in a container's own past.
-    spent
-        bool (n, 2): a resource violates more than is accepted.
-    applied
-        float64 (n, 2): the target in force, NaN where there is none.
-    taught
-        bool (n,): that one has been taught by containers that were no strangers.
-    leans
-        bool (n,): the CPU that is wanted is what stands, since that is enough for strangers to it.
-    estimate, days
-        float64 (n, 3, 2) and (n,): what the default recommender would say, NaN where it was not asked or knows nothing;
-        and how many days of history that rests on.
-    had
-        float64 (n, 2): the most that one of the containers requests now.
-    deferred_s
-        float64 (n,): for how long a resize has waited for room on a node, for which a pod may be evicted; 0 where none
-        does.
-    evicts
-        bool (n,): a change makes its pods, or starts its containers, anew; or may, since a node has no room for it.
-    limits_follow
-        bool (n,): the memory limit moves with the request, and too little of it kills.
-    violations
-        float64 (n, 2): share of the judged samples that violated lately.
-    less_memory_since_s
-        float64 (n,): since when less memory is wanted than stands; NaN while it is not.
-    peak_bytes
-        float64 (n,): the most memory that one container is known to have used; 0 where nothing is known.
-    keeps_peak
-        bool (n,): that must be there also while less is needed, since a run may begin again, or come to it yet.
-    kill_floor_bytes
-        float64 (n,): what must be had since a container was killed for memory; 0 without such an event.
-    youngest_s
-        float64 (n,): the age of the container that was started last; infinite where none runs.
-    changed_enough
-        bool (n, 2): a resource of the target changed within the last hour as often as it may.
-    shared
-        Nodes whose containers share them.
-    declared_cores
-        float64 (n,): see `Rules`.
-    most_cores
-        float64 (n,): for a container that is yet to come, to share a node; infinite where none will.
-    """
-
+    groups: GroupArrays
+    """What is remembered of each."""
     now_s: float
+    """Unix seconds."""
     wanted: FloatArray
+    """float64 (n, 2): the largest demand among their containers, cores and bytes; NaN where none could be forecast.
+    Containers of one group may be in different phases; what the most demanding one needs is for all, per resource."""
     leading: IntArray
+    """int64 (n,): the slot of the container whose demand in CPU that is; -1 where it is no running one's."""
     doubt: IntArray
+    """int64 (n,): why the forecast is not to be trusted, a place in `DOUBTS`."""
     silent: BoolArray
+    """bool (n,): containers run, and nothing was told of any of them lately; or none runs and none is expected."""
     working_set_bytes: FloatArray
+    """float64 (n,): the largest present one; NaN where none is known."""
     pinned_cpu_cores: FloatArray
+    """float64 (n,): the most CPU that a container has which has used just that for a while, as one does that gets no
+    more; NaN where none has."""
     recent_cpu_cores: FloatArray
+    """float64 (n,): the largest use in the latest cycles; NaN where there was none."""
     promised: BoolArray
+    """bool (n,): the class of each of its containers promises what memory the rest of a run needs."""
     seen_before: BoolArray
+    """bool (n,): what is wanted was seen before, in earlier runs of the class or in a container's own past."""
     spent: BoolArray
-    applied: FloatArray
-    taught: BoolArray
+    """bool (n, 2): a resource violates more than is accepted."""
     leans: BoolArray
-    estimate: FloatArray
-    days: FloatArray
-    had: FloatArray
+    """bool (n,): the CPU that is wanted is what stands, since that is enough for strangers to it."""
     deferred_s: FloatArray
+    """float64 (n,): for how long a resize has waited for room on a node, for which a pod may be evicted; 0 where none
+    does."""
     evicts: BoolArray
-    limits_follow: BoolArray
-    violations: FloatArray
-    less_memory_since_s: FloatArray
-    peak_bytes: FloatArray
+    """bool (n,): a change makes its pods, or starts its containers, anew; or may, since a node has no room for it."""
     keeps_peak: BoolArray
+    """bool (n,): the most memory that one container used must be there also while less is needed, since a run may begin
+    again, or come to it yet."""
     kill_floor_bytes: FloatArray
+    """float64 (n,): what must be had since a container was killed for memory; 0 without such an event."""
     youngest_s: FloatArray
+    """float64 (n,): the age of the container that was started last; infinite where none runs."""
     changed_enough: BoolArray
+    """bool (n, 2): a resource of the target changed within the last hour as often as it may."""
     shared: Sequence[SharedNode]
-    declared_cores: FloatArray
-    most_cores: FloatArray
+    """Nodes whose containers share them."""
 
     @cached_property
     def guesses(self) -> BoolArray:
@@ -150,13 +98,14 @@ class Situation:
     @cached_property
     def stands(self) -> BoolArray:
         """bool (n, 2): what stands goes on until containers have shown enough to doubt it."""
-        untold = (self.doubt == TOO_LITTLE) & self.taught
-        return np.column_stack([untold | ((self.doubt == SURE) & self.leans), untold]) & ~np.isnan(self.applied)
+        untold = (self.doubt == TOO_LITTLE) & self.groups.taught
+        stands = np.column_stack([untold | ((self.doubt == SURE) & self.leans), untold])
+        return stands & ~np.isnan(self.groups.published)
 
     @property
     def standing_bytes(self) -> FloatArray:
         """float64 (n,): memory in force; where no target is, what containers request, unless the default decides."""
-        applied, had = self.applied[:, MEMORY], self.had[:, MEMORY]
+        applied, had = self.groups.published[:, MEMORY], self.groups.had[:, MEMORY]
         return np.where(np.isnan(applied) & ~self.as_default[:, MEMORY], had, applied)
 
     @cached_property
@@ -165,7 +114,7 @@ class Situation:
 
         Not memory that earlier runs promise, unless a change evicts: no doubt of the forecast of CPU touches that.
         """
-        as_default = (self.guesses | self.evicts) & ~np.isnan(self.estimate).any(axis=(1, 2))
+        as_default = (self.guesses | self.evicts) & ~np.isnan(self.groups.known).any(axis=(1, 2))
         return np.column_stack([as_default, as_default & (self.evicts | ~self.promised)])
 
     @cached_property
@@ -221,6 +170,7 @@ def look(
     evicts = groups.evicts | (groups.evictable & groups.lacks_room(now_s))
     experienced = (np.bincount(owner, seen_before, minlength=n) > 0) | expected
     return Situation(
+        groups=groups,
         now_s=now_s,
         wanted=all_wanted,
         leading=_leading(slots, owner, wanted[:, CPU], most[:, CPU], coming[:, CPU]),
@@ -234,25 +184,14 @@ def look(
         promised=promised,
         seen_before=experienced,
         spent=spent,
-        applied=groups.published,
-        taught=groups.taught,
         leans=leans & (all_wanted[:, CPU] == groups.published[:, CPU]),
-        estimate=groups.known,
-        days=groups.known_days,
-        had=groups.had,
         deferred_s=np.where(groups.evictable, np.maximum(0.0, now_s - groups.deferred_since_s), 0.0),
         evicts=evicts,
-        limits_follow=groups.limits_follow,
-        violations=groups.violation_ratio(),
-        less_memory_since_s=groups.less_memory_since_s,
-        peak_bytes=groups.peak(),
         keeps_peak=_keeps_peak(groups, evicts, youngest_s, promised, fleet.lead_s),
         kill_floor_bytes=groups.kill_floor(now_s),
         youngest_s=youngest_s,
         changed_enough=groups.changed_so_often(options.resizes_per_hour, now_s),
         shared=shared,
-        declared_cores=groups.declared_cores,
-        most_cores=np.where(groups.shares & ~np.isnan(groups.declared_cores), groups.declared_cores, np.inf),
     )
 
 

@@ -1,14 +1,15 @@
-"""Containers merged by time: what a recommender is told in each of its rounds."""
+"""Containers merged by time: what a recommender of recorded traces is told in each of its rounds, and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from recommender.records import IntArray, UsageSeries
+from recommender.records import ContainerRecommendation, FloatArray, IntArray, UsageSeries
 
 HAIR = 1e-9
 
@@ -47,6 +48,42 @@ class Round(NamedTuple):
     ended: Sequence[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One round.
+
+    Attributes
+    ----------
+    round
+        Who used something, began or ended.
+    usage
+        float64 (m, 2): what they used.
+    changed
+        Numbers of those that have something else than in the round before.
+    has
+        float64 (n, 2): what each has.
+    kills
+        Who was killed for memory, and how many bytes it had then.
+    """
+
+    round: Round
+    usage: FloatArray
+    changed: Collection[int]
+    has: FloatArray
+    kills: Sequence[tuple[int, float]]
+
+
+class Recommends(Protocol):
+    """Whoever speaks for the containers."""
+
+    def expect(self, now: Round, has: FloatArray) -> Sequence[tuple[int, ContainerRecommendation]]:
+        """What is recommended for those that begin in a round, before they have used anything; `has` as in `Told`."""
+        return ()
+
+    def recommend(self, told: Told) -> Sequence[tuple[int, ContainerRecommendation]]:
+        """What is recommended from now on, for those for which it may be something else."""
+
+
 def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
     """All rounds in which something is to be told, `step_s` apart or a multiple of it.
 
@@ -73,7 +110,9 @@ def rounds(traces: Sequence[Trace], step_s: float) -> Iterator[Round]:
         ending.setdefault(int(np.ceil(times[-1] / step_s - HAIR)) + 1, []).append(number)
     first = np.array([rows[0] for rows in present])
     edges = np.flatnonzero((np.diff(at, prepend=-1) != 0) | (np.diff(turn, prepend=-1) != 0))
-    samples = {(int(at[begin]), int(turn[begin])): slice(begin, end) for begin, end in _pairs(edges, len(at))}
+    samples = {
+        (int(at[begin]), int(turn[begin])): slice(begin, end) for begin, end in pairwise([*edges.tolist(), len(at)])
+    }
     for when, again in sorted(samples.keys() | {(when, 0) for when in ending}):
         here = samples.get((when, again), slice(0, 0))
         numbers, rows = who[here], positions[here]
@@ -87,7 +126,3 @@ def _turns(who: IntArray, at: IntArray) -> IntArray:
     opens = (np.diff(at, prepend=-1) != 0) | (np.diff(who, prepend=-1) != 0)
     turns: IntArray = place - np.maximum.accumulate(np.where(opens, place, 0))
     return turns
-
-
-def _pairs(edges: IntArray, end: int) -> Iterator[tuple[int, int]]:
-    yield from zip(edges.tolist(), [*edges[1:].tolist(), end], strict=True)

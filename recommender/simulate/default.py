@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recommender.kernels import histogram as kernel
-from recommender.kernels.histogram import ESTIMATION
+from recommender.engine.kills import bumped_memory_bytes
 from recommender.policies.constraints import NoRules, SharedLimits, constrain
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import NO_FLOORS
 from recommender.records import Block, ContainerRecommendation
-from recommender.simulate.clock import Trace
-from recommender.simulate.told import Recommends, Told
+from recommender.simulate.clock import Recommends, Told, Trace
 
 CONTAINER = "main"
 INTERVAL_S = 60.0
@@ -60,6 +58,5 @@ class Default(Recommends):
 
 def bump(session: HistogramSession, when_s: float, had_bytes: float) -> None:
     """A container was killed for memory, and had requested so much; NaN for nothing."""
-    used = max(0.0 if math.isnan(had_bytes) else had_bytes, session.state[kernel.USAGE_PEAK])
-    bumped = max(used + ESTIMATION.oom_bump_bytes, used * ESTIMATION.oom_bump_ratio)
-    session.observe_oom(when_s, math.floor(bumped))
+    bumped = bumped_memory_bytes(0.0 if math.isnan(had_bytes) else had_bytes, session.usage_peak_bytes)
+    session.observe_oom(when_s, bumped)

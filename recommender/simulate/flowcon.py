@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recommender.contention.flowcon import FREE, FlowCon, Measured
-from recommender.records import CPU, MEMORY, Amounts, ContainerRecommendation
-from recommender.simulate.clock import Trace
+from recommender.records import CPU, Amounts, ContainerRecommendation, amounts_of
+from recommender.simulate.clock import Recommends, Told, Trace
 from recommender.simulate.playing import declared_of
-from recommender.simulate.told import Recommends, Told
 
 LOSS = "loss"
 CONTAINER = "main"
@@ -45,7 +44,7 @@ class FlowConShares(Recommends):
     def __init__(self, traces: Sequence[Trace], step_s: float) -> None:
         self._traces, self._step_s = traces, step_s
         self._losses = [trace.series.features.get(LOSS) for trace in traces]
-        self._declared: list[Amounts] = [_first(declared_of(trace.series)) for trace in traces]
+        self._declared: list[Amounts] = [amounts_of(declared_of(trace.series)[0]) for trace in traces]
         placed: dict[str, list[Trace]] = {}
         for trace in traces:
             placed.setdefault(trace.series.node or "", []).append(trace)
@@ -65,7 +64,7 @@ class FlowConShares(Recommends):
         return [
             (int(name), self._share(int(name), limit, node.shares.capacity_cores))
             for node in self._nodes.values()
-            if node.jobs and (now.now_s >= node.shares.due_s or node.jobs.keys() != node.shares.members.keys())
+            if node.jobs and node.shares.is_due(now.now_s, node.jobs)
             for name, limit in node.shares.run(now.now_s, node.jobs).items()
         ]
 
@@ -89,7 +88,3 @@ def capacity_of(traces: Iterable[Trace]) -> float:
         cores = float(np.nanmax(declared_of(trace.series)[:, CPU], initial=0.0))
         changes += [(float(trace.series.timestamps[0]), cores), (float(trace.series.timestamps[-1]) + 1.0, -cores)]
     return float(np.max(np.cumsum([cores for _, cores in sorted(changes)]), initial=0.0)) or math.nan
-
-
-def _first(declared: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Amounts:
-    return float(declared[0, CPU]), float(declared[0, MEMORY])

@@ -6,24 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from recommender.engine.containers import class_of
 from recommender.engine.fleet import Fleet
 from recommender.engine.foresight import PhaseForesight
 from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
-from recommender.records import FloatArray, IntArray
-from recommender.slots import SlotArrays
+from recommender.records import IntArray
+from recommender.slots import SlotArrays, fresh
 
 
 class FoldNumbers(SlotArrays):
     """By slot: which model a container is under."""
 
-    number: IntArray
-
-    def __init__(self) -> None:
-        super().__init__({"number": 0})
+    number: IntArray = fresh(0)
 
 
 class FoldedFleet(Fleet):
@@ -58,11 +54,6 @@ class FoldedFleet(Fleet):
         for foresight in self._foresights:
             foresight.promise(target_violation, resizes_per_hour)
 
-    def hold(self, slots: IntArray, usage: FloatArray, in_force: FloatArray) -> None:
-        """See `Containers`."""
-        for fold, which in self._by_fold(slots):
-            self._foresights[fold].hold(slots[which], usage[which], in_force[which])
-
     def _parts(self) -> tuple[SlotArrays, ...]:
         trackers, foresights = self._trackers[1:], self._foresights[1:]
         return (*super()._parts(), self._folds, *(one.state for one in trackers), *(one.state for one in foresights))
@@ -70,35 +61,9 @@ class FoldedFleet(Fleet):
     def _table_of(self, member: Member) -> int:
         fold = self._folds.number[member.slot] = self._fold_of[member.instance]
         mine = self.arrays.alive & (self._folds.number == fold)
-        return self._foresights[fold].table_of(class_of(member), self.arrays.table[mine])
+        return self._foresights[fold].table_of(member.phases_of, self.arrays.table[mine])
 
-    def _told_phases(self, slots: IntArray, usage: FloatArray) -> IntArray:
-        labels = np.empty(len(slots), np.int64)
-        for fold, which in self._by_fold(slots):
-            labels[which] = self._trackers[fold].observe(slots[which], usage[which])
-        return labels
-
-    def _foresee(self, slots: IntArray, usage: FloatArray, labels: IntArray) -> None:
-        for fold, which in self._by_fold(slots):
-            tables = self.arrays.table[slots[which]]
-            self._foresights[fold].observe(slots[which], usage[which], labels[which], tables)
-
-    def _rest(self, slots: IntArray) -> None:
-        for foresight in self._foresights:
-            foresight.rest(slots)
-
-    def _planned_cores(self, slots: IntArray) -> FloatArray:
-        cpu_cores = np.empty(len(slots))
-        for fold, which in self._by_fold(slots):
-            tables = self.arrays.table[slots[which]]
-            cpu_cores[which] = self._foresights[fold].decide(slots[which], tables, self.lead_s)
-        return cpu_cores
-
-    def _plan_words(self, slot: int) -> str:
-        return self._foresights[int(self._folds.number[slot])].words(slot, int(self.arrays.table[slot]))
-
-    def _by_fold(self, slots: IntArray) -> Iterator[tuple[int, IntArray]]:
-        """Each model under which some of these are, and their places among them."""
+    def _by_model(self, slots: IntArray) -> Iterator[tuple[PhaseTracker, PhaseForesight, IntArray | slice]]:
         folds = self._folds.number[slots]
         for fold in sorted(set(folds.tolist())):
-            yield fold, np.flatnonzero(folds == fold)
+            yield self._trackers[fold], self._foresights[fold], np.flatnonzero(folds == fold)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from recommender.engine.group_arrays import TARGET
 from recommender.judging import ROUNDING, ClusterRules, after_kill
 from recommender.records import CPU, MARKS, MEMORY, BoolArray, ContainerRecommendation, FloatArray, IntArray
 from recommender.simulate.clock import Round
-
-TARGET = 1
 
 
 @dataclass(slots=True)

@@ -10,9 +10,8 @@ import numpy as np
 from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, judge, judge_run, standing_limits
 from recommender.kernels.cycles import carry_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
-from recommender.simulate.clock import Trace, rounds
+from recommender.simulate.clock import Recommends, Told, Trace, rounds
 from recommender.simulate.in_force import InForce, Kept
-from recommender.simulate.told import Recommends, Told
 
 PEAK_MARGIN, PEAK_RUNS = 1.15, 3
 """Of `class.peak`; a class of fewer runs has what was declared."""

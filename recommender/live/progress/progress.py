@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from recommender.cluster.objects.pods import Pod
-from recommender.engine.moments import moment
 from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, leading
 from recommender.live.containers import Run, run_of
 from recommender.live.vpa_state import VpaState
 from recommender.readings import PodName, Reading, Stage, Told
 from recommender.stages import Stages
+from recommender.units import moment
 
 AWAITED_S = 3600.0
 """So long after its last word the curve of a pod that is gone waits for the next pod of its Job."""

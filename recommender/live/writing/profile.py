@@ -25,7 +25,6 @@ from recommender.engine.fleet import Fleet
 from recommender.engine.keeping import LONGEST_TEXT, pack
 from recommender.engine.keys import WorkloadKey
 from recommender.engine.member import Member
-from recommender.engine.moments import moment
 from recommender.engine.tally import Report
 from recommender.engine.target import Target, Why
 from recommender.live.outside.model_source import Refusal
@@ -33,7 +32,7 @@ from recommender.live.progress.progress import category_of, progress_of
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
-from recommender.units import format_cpu, format_memory
+from recommender.units import format_cpu, format_memory, moment
 
 Json = dict[str, Any]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from recommender.contention import phasewise, specon
+from recommender.contention.fair_queue import StayWorld
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing
 from recommender.contention.sharing import Stage, left_of
 from recommender.contention.specon import Move, Watched
-from recommender.contention.stay import StayWorld
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
 from thesis_bench.workers.default_scheduler import choose
@@ -119,7 +119,7 @@ class Shares(Default):
             flowcon = self._workers.setdefault(number, FlowCon(worker.cores, self.options))
             runs = play.on(number)
             jobs = {run.name: Measured(run.loss, run.used_core_s) for run in runs}
-            if jobs.keys() != flowcon.members.keys() or (jobs and play.now_s >= flowcon.due_s):
+            if flowcon.is_due(play.now_s, jobs):
                 limits = flowcon.run(play.now_s, jobs)
                 for run in runs:
                     run.limit_cores = limits[run.name] * worker.cores

@@ -17,7 +17,7 @@ from extender.moves.specon import SpeConPlanner
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, ServerFailed
 from recommender.contention.phasewise import MoveOptions
-from recommender.engine.moments import moment
+from recommender.units import moment
 from tests.extender.gangs.herds import NOON_S, nodes
 from tests.extender.moves.played import PlayedApi, Shown
 from tests.extender.moves.trainings import CC, LET_IN, PC, WC, job_json, thesis, training

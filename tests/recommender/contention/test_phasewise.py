@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recommender.contention.fair_queue import StayWorld
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing, moves, weights
 from recommender.contention.sharing import Stage, finish_times
-from recommender.contention.stay import StayWorld
 
 OPTIONS = MoveOptions(cost_s=4.0, margin=2.0)
 SIZES = st.lists(st.tuples(st.floats(5.0, 300.0), st.integers(0, 2), st.floats(0.5, 4.0)), min_size=1, max_size=9)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.shares import SharedNode
 from recommender.engine.situation import SURE, Situation
 from tests.recommender.engine.worked import GIB, NOTHING
@@ -25,30 +26,40 @@ CALM: Mapping[str, Any] = {
     "promised": False,
     "seen_before": False,
     "spent": (False, False),
-    "applied": NOTHING,
-    "taught": False,
     "leans": False,
-    "estimate": HISTORY,
-    "days": 1.0,
-    "had": NOTHING,
     "deferred_s": 0.0,
     "evicts": False,
-    "limits_follow": False,
-    "violations": (0.0, 0.0),
-    "less_memory_since_s": np.nan,
-    "peak_bytes": 1 * GIB,
     "keeps_peak": False,
     "kill_floor_bytes": 0.0,
     "youngest_s": 3600.0,
     "changed_enough": (False, False),
-    "declared_cores": np.nan,
-    "most_cores": np.inf,
 }
+REMEMBERED: Mapping[str, Any] = {
+    "published": NOTHING,
+    "taught": False,
+    "known": HISTORY,
+    "known_days": 1.0,
+    "had": NOTHING,
+    "limits_follow": False,
+    "violations": (0.0, 0.0),
+    "judged": 1.0,
+    "less_memory_since_s": np.nan,
+    "peak_bytes": 1 * GIB,
+    "declared_cores": np.nan,
+    "shares": False,
+}
+"""Of a group, besides its present situation."""
 Row = Mapping[str, Any]
 
 
 def situation(rows: Sequence[Row], shared: Sequence[SharedNode] = ()) -> Situation:
     """Groups that are calm but for what is said of each."""
-    assert {field.name for field in fields(Situation)} == {"now_s", "shared", *CALM}
+    assert {field.name for field in fields(Situation)} == {"groups", "now_s", "shared", *CALM}
+    assert {name for row in rows for name in row} <= {*CALM, *REMEMBERED}
     told = {name: np.array([row.get(name, calm) for row in rows]) for name, calm in CALM.items()}
-    return Situation(NOW_S, shared=shared, **told)
+    groups = GroupArrays()
+    groups.grow(len(rows))
+    for slot, row in enumerate(rows):
+        for name, calm in REMEMBERED.items():
+            getattr(groups, name)[slot] = row.get(name, calm)
+    return Situation(groups, NOW_S, shared=shared, **told)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine.band import around, held, in_whole_units, published, wide
+from recommender.engine.group_arrays import GroupArrays
 from recommender.engine.options import BandOptions
 from recommender.records import FloatArray
 
@@ -110,12 +111,12 @@ def test_the_bounds_of_a_guess_hold_the_target_also_where_rails_have_moved_it() 
 
 def test_a_forecast_has_a_narrow_band_around_what_is_in_force_and_a_guess_the_default_recommenders() -> None:
     """Of the other kind nothing is kept: a narrow band would let nobody rest, a wide one would move nobody."""
-    target, estimate = np.full((4, 2), 1.02), np.repeat(a_guess(0.9, 1.0, 1.1), 4, axis=0)
-    applied, before = np.full((4, 2), 1.0), np.repeat(a_guess(0.99, 1.0, 1.01), 4, axis=0)
-    before[3] = a_guess(0.88, 1.0, 1.13)
-    of_cpu, before_as_default = np.array([False, True, False, True]), np.array([False, False, True, True])
-    as_default = np.column_stack([of_cpu, np.zeros(4, bool)])
-    found = published(target, as_default, np.zeros(4, bool), estimate, applied, before, before_as_default, OPTIONS)
+    groups = GroupArrays()
+    groups.grow(4)
+    groups.known[:], groups.published[:], groups.said[:] = a_guess(0.9, 1.0, 1.1), 1.0, a_guess(0.99, 1.0, 1.01)
+    groups.said[3], groups.said_wide[:] = a_guess(0.88, 1.0, 1.13), [False, False, True, True]
+    as_default = np.column_stack([[False, True, False, True], np.zeros(4, bool)])
+    found = published(np.full((4, 2), 1.02), as_default, np.zeros(4, bool), groups, OPTIONS)
     narrow, *others = [0.99, 1.0, 1.01], [0.9, 1.02, 1.122], [0.88, 1.0, 1.13]
     np.testing.assert_allclose(found[:, :, 0], [narrow, others[0], narrow, others[1]])
     np.testing.assert_allclose(

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.engine import entries
-from recommender.engine.entries import Start, dumps, loads, model_content, model_of, seen_content, seen_of
+from recommender.engine.entries import Start, dumps, loads, model_content, model_of, read, seen_content, seen_of
 from recommender.engine.keys import Ended, Group, Instance, Kill, Rules, Running
 from recommender.engine.options import BandOptions, Options, RailOptions
-from recommender.engine.plain import read
 from recommender.engine.seen import Evaluation, GroupStart, Samples, Seen
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate

@@ -269,12 +269,6 @@ def _known(fleet: Fleet, member: Member) -> list[object]:
     return [member.instance, counted, np.nan_to_num(usage, nan=-1.0).tolist(), labels.tolist()]
 
 
-def test_what_is_not_a_number_is_no_sample() -> None:
-    fleet = Fleet(MODEL, 15.0, CYCLE, introduce)
-    assert fleet.observe(Samples.of([(A, Sample(0, float("nan"), 1e9))])) == []
-    assert not fleet.members
-
-
 def test_a_container_silent_for_long_starts_anew() -> None:
     fleet = Fleet(MODEL, 1.0, CYCLE, introduce)
     feed(fleet, A, walk(4, 50))

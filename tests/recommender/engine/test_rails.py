@@ -42,40 +42,40 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         doubted(PHASE_UNKNOWN, working_set_bytes=4 * GIB), [0.6, 4.4], ["fallback", "working set"],
     ),
     "in doubt and without history the forecast is what there is": (
-        doubted(PHASE_UNKNOWN, estimate=NO_HISTORY), [0.5, 1.5], ["fallback"],
+        doubted(PHASE_UNKNOWN, known=NO_HISTORY), [0.5, 1.5], ["fallback"],
     ),
     "a guess takes nothing away": (
-        doubted(TOO_LITTLE, days=0.01, had=(2.0, 1 * GIB)), [2.0, 2.0], ["fallback", "no shrinking on a guess"],
+        doubted(TOO_LITTLE, known_days=0.01, had=(2.0, 1 * GIB)), [2.0, 2.0], ["fallback", "no shrinking on a guess"],
     ),
     "an hour of history is no guess any more": (
-        doubted(PHASE_UNKNOWN, days=1 / 24, had=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
+        doubted(PHASE_UNKNOWN, known_days=1 / 24, had=(2.0, 4 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "what others have taught stands until a container has shown enough to doubt it": (
-        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
+        doubted(TOO_LITTLE, taught=True, published=(0.9, 3 * GIB)), [0.9, 3.0], ["fallback"],
     ),
     "which it has with a phase that nobody knows": (
-        doubted(PHASE_UNKNOWN, taught=True, applied=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
+        doubted(PHASE_UNKNOWN, taught=True, published=(0.9, 2 * GIB)), [0.6, 2.0], ["fallback"],
     ),
     "and memory is held by its working set even then": (
-        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
+        doubted(TOO_LITTLE, taught=True, published=(0.9, 3 * GIB), working_set_bytes=4 * GIB),
         [0.9, 4.4], ["fallback", "working set"],
     ),
     "of a resource for which nothing stands the default recommender speaks": (
-        doubted(TOO_LITTLE, taught=True, applied=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
+        doubted(TOO_LITTLE, taught=True, published=(0.9, np.nan)), [0.9, 2.0], ["fallback"],
     ),
     "violations above the target widen": (
         {"spent": (True, False), "violations": (0.07, 0.0)}, [0.625, 1.5], ["violation budget"],
     ),
     "but not what stands, which was, and would be in each step": (
-        doubted(TOO_LITTLE, taught=True, applied=(0.9, 3 * GIB), spent=(True, True)), [0.9, 3.0], ["fallback"],
+        doubted(TOO_LITTLE, taught=True, published=(0.9, 3 * GIB), spent=(True, True)), [0.9, 3.0], ["fallback"],
     ),
     "nor where strangers to it lean on it": (
-        {"leans": True, "wanted": (0.6, 1.5 * GIB), "applied": (0.6, 1.5 * GIB), "spent": (True, False)},
+        {"leans": True, "wanted": (0.6, 1.5 * GIB), "published": (0.6, 1.5 * GIB), "spent": (True, False)},
         [0.6, 1.5], [],
     ),
     "and what their own use makes less is widened up to it": (
         {
-            "leans": True, "wanted": (2.0, 1.5 * GIB), "applied": (2.0, 1.5 * GIB), "spent": (True, False),
+            "leans": True, "wanted": (2.0, 1.5 * GIB), "published": (2.0, 1.5 * GIB), "spent": (True, False),
             "recent_cpu_cores": 1.0,
         },
         [1.375, 1.5], ["own use", "violation budget"],
@@ -87,7 +87,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     "memory that earlier runs promise stands whatever is doubted of the CPU": (
         doubted(
             TOO_MANY_VIOLATIONS, violations=(0.11, 0.0), promised=True, limits_follow=True,
-            wanted=(0.5, 7 * GIB), applied=(0.5, 7 * GIB),
+            wanted=(0.5, 7 * GIB), published=(0.5, 7 * GIB),
         ),
         [0.6, 7.0], ["fallback"],
     ),
@@ -99,7 +99,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
     ),
     "what it has is not widened, step by step without end": (
         doubted(
-            TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0), days=0.01, had=(2.0, 2 * GIB)
+            TOO_MANY_VIOLATIONS, spent=(True, False), violations=(0.11, 0.0), known_days=0.01, had=(2.0, 2 * GIB)
         ),
         [2.0, 2.0], ["fallback", "violation budget", "no shrinking on a guess"],
     ),
@@ -110,59 +110,59 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"pinned_cpu_cores": 0.2}, [0.5, 1.5], [],
     ),
     "memory rises at once": (
-        {"applied": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
+        {"published": (0.5, 1.0 * GIB)}, [0.5, 1.5], [],
     ),
     "memory falls late": (
-        {"applied": (0.5, 4.0 * GIB), "less_memory_since_s": 9_900.0}, [0.5, 4.0], ["slow shrink"],
+        {"published": (0.5, 4.0 * GIB), "less_memory_since_s": 9_900.0}, [0.5, 4.0], ["slow shrink"],
     ),
     "what was declared falls no sooner": (
         {"had": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
     ),
     "and not before less of it was wanted at all": (
-        {"applied": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
+        {"published": (0.5, 4.0 * GIB)}, [0.5, 4.0], ["slow shrink"],
     ),
     "and in steps": (
-        {"applied": (0.5, 4.0 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 3.2], ["slow shrink"],
+        {"published": (0.5, 4.0 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 3.2], ["slow shrink"],
     ),
     "a last small step goes all the way": (
-        {"applied": (0.5, 1.6 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 1.5], [],
+        {"published": (0.5, 1.6 * GIB), "less_memory_since_s": 9_000.0}, [0.5, 1.5], [],
     ),
     "a kill for memory is not forgotten": (
         {"kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
     "before its first hour a container may be given what it declares, and no more for what others needed": (
-        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "estimate": NO_HISTORY},
+        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01, "declared_cores": 0.9, "known": NO_HISTORY},
         [0.9, 1.5], ["own use"],
     ),
     "unless it uses more than it declares": (
-        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "recent_cpu_cores": 2.0},
+        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01, "declared_cores": 0.9, "recent_cpu_cores": 2.0},
         [2.2, 1.5], ["own use"],
     ),
     "or declares nothing": (
-        {"wanted": (3.0, 1.5 * GIB), "days": 0.01}, [3.0, 1.5], [],
+        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01}, [3.0, 1.5], [],
     ),
     "or earlier runs of its class say so": (
-        {"wanted": (3.0, 1.5 * GIB), "days": 0.01, "declared_cores": 0.9, "seen_before": True}, [3.0, 1.5], [],
+        {"wanted": (3.0, 1.5 * GIB), "known_days": 0.01, "declared_cores": 0.9, "seen_before": True}, [3.0, 1.5], [],
     ),
     "too many changes hold what is applied": (
-        {"applied": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "changed_enough": (True, True)},
+        {"published": (0.9, 2.0 * GIB), "less_memory_since_s": 0.0, "changed_enough": (True, True)},
         [0.9, 2.0], ["slow shrink", "resize limit"],
     ),
     "but not memory that must rise": (
-        {"applied": (0.9, 1.0 * GIB), "changed_enough": (True, True)}, [0.9, 1.5], ["resize limit"],
+        {"published": (0.9, 1.0 * GIB), "changed_enough": (True, True)}, [0.9, 1.5], ["resize limit"],
     ),
     "nor CPU that must rise": (
-        {"applied": (0.3, 1.5 * GIB), "changed_enough": (True, True)}, [0.5, 1.5], [],
+        {"published": (0.3, 1.5 * GIB), "changed_enough": (True, True)}, [0.5, 1.5], [],
     ),
     "memory that rises step by step takes no change away from CPU": (
-        {"applied": (0.9, 1.0 * GIB), "changed_enough": (False, True)}, [0.5, 1.5], [],
+        {"published": (0.9, 1.0 * GIB), "changed_enough": (False, True)}, [0.5, 1.5], [],
     ),
     "nor the default recommender's, whose bounds let everybody be": (
-        {"evicts": True, "applied": (0.9, 2 * GIB), "changed_enough": (True, True)},
+        {"evicts": True, "published": (0.9, 2 * GIB), "changed_enough": (True, True)},
         [0.6, 2.0], ["no needless restart"],
     ),
     "where earlier runs promise that it is needed no more, it falls at once": (
-        {"applied": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
+        {"published": (0.5, 4.0 * GIB), "promised": True}, [0.5, 1.5], [],
     ),
     "what a full node has put off for long is not asked for any more": (
         {"had": (0.3, 1.5 * GIB), "deferred_s": 200.0}, [0.3, 1.5], ["room"],
@@ -187,17 +187,17 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         doubted(PHASE_UNKNOWN, evicts=True), [0.6, 2.0], ["fallback"],
     ),
     "without history the forecast is what there is for them, too": (
-        {"evicts": True, "estimate": NO_HISTORY, "days": 0.0}, [0.5, 1.5], [],
+        {"evicts": True, "known": NO_HISTORY, "known_days": 0.0}, [0.5, 1.5], [],
     ),
     "memory whose limit moves along is not taken away before the default recommender would": (
         {"limits_follow": True, "had": (0.5, 4 * GIB)}, [0.5, 4.0], ["limit"],
     ),
     "which takes what is above its upper bound, and gives its target at once: half of the way would be held as long": (
-        {"limits_follow": True, "had": (0.5, 20 * GIB), "applied": (0.5, 20 * GIB), "less_memory_since_s": 9_000.0},
+        {"limits_follow": True, "had": (0.5, 20 * GIB), "published": (0.5, 20 * GIB), "less_memory_since_s": 9_000.0},
         [0.5, 2.0], ["limit"],
     ),
     "nor longer than half a day, from which on the default's target is given to all": (
-        {"limits_follow": True, "applied": (0.5, 1.5 * GIB), "had": (0.5, 4 * GIB), "youngest_s": 43_200.0},
+        {"limits_follow": True, "published": (0.5, 1.5 * GIB), "had": (0.5, 4 * GIB), "youngest_s": 43_200.0},
         [0.5, 2.0], ["limit"],
     ),
     "after a kill it is the default's target, too: its margin lies above the bump": (
@@ -219,7 +219,7 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"wanted": (5.0, 9 * GIB), "seen_before": True}, [5.0, 9.0], [],
     ),
     "or there is no hour of history of its own": (
-        {"wanted": (5.0, 9 * GIB), "days": 0.04}, [5.0, 9.0], [],
+        {"wanted": (5.0, 9 * GIB), "known_days": 0.04}, [5.0, 9.0], [],
     ),
     "what may begin again keeps what a run needed most, and a tenth": (
         {"keeps_peak": True, "peak_bytes": 4 * GIB}, [0.5, 4.4], ["start again"],
@@ -231,24 +231,24 @@ CASES: Mapping[str, tuple[Row, list[float], list[str]]] = {
         {"keeps_peak": True, "peak_bytes": 1.2 * GIB}, [0.5, 1.5], [],
     ),
     "while nothing is told of it, what stands is kept though less was wanted for long": (
-        {"silent": True, "applied": (0.9, 4.0 * GIB), "less_memory_since_s": 0.0},
+        {"silent": True, "published": (0.9, 4.0 * GIB), "less_memory_since_s": 0.0},
         [0.9, 4.0], ["slow shrink", "silence"],
     ),
     "and though more was": (
-        {"silent": True, "applied": (0.3, 1.0 * GIB)}, [0.3, 1.0], ["silence"],
+        {"silent": True, "published": (0.3, 1.0 * GIB)}, [0.3, 1.0], ["silence"],
     ),
     "of which nothing stands gets what is foreseen": (
-        {"silent": True, "applied": (0.3, np.nan)}, [0.3, 1.5], ["silence"],
+        {"silent": True, "published": (0.3, np.nan)}, [0.3, 1.5], ["silence"],
     ),
     "and then as much as the default recommender would give": (
-        doubted(SILENT, silent=True, applied=(0.5, 1 * GIB), kill_floor_bytes=1.2 * GIB),
+        doubted(SILENT, silent=True, published=(0.5, 1 * GIB), kill_floor_bytes=1.2 * GIB),
         [0.5, 2.0], ["fallback", "silence"],
     ),
     "a kill is news all the same": (
-        {"silent": True, "applied": (0.5, 1.5 * GIB), "kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
+        {"silent": True, "published": (0.5, 1.5 * GIB), "kill_floor_bytes": 3 * GIB}, [0.5, 3.0], ["OOM bump"],
     ),
     "nothing is known, nothing is said": (
-        doubted(NOBODY_RUNS, wanted=NOTHING, estimate=NO_HISTORY, working_set_bytes=np.nan), [np.nan, np.nan],
+        doubted(NOBODY_RUNS, wanted=NOTHING, known=NO_HISTORY, working_set_bytes=np.nan), [np.nan, np.nan],
         ["fallback"],
     ),
 }  # fmt: skip
@@ -319,10 +319,10 @@ ROW = st.fixed_dictionaries(
         "pinned_cpu_cores": st.one_of(st.just(np.nan), amount),
         "seen_before": st.booleans(),
         "spent": st.tuples(st.booleans(), st.booleans()),
-        "applied": maybe,
+        "published": maybe,
         "taught": st.booleans(),
-        "estimate": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
-        "days": st.sampled_from([0.01, 1.0]),
+        "known": st.one_of(st.just(NO_HISTORY), st.just(HISTORY)),
+        "known_days": st.sampled_from([0.01, 1.0]),
         "had": maybe,
         "deferred_s": st.sampled_from([0.0, 500.0]),
         "evicts": st.booleans(),
@@ -353,16 +353,18 @@ def test_while_something_is_told_no_rail_leaves_less_memory_than_is_in_use_or_dr
 ) -> None:
     rows = [{**row, "silent": False, "deferred_s": 0.0, "wanted": (0.5, 0.1 * GIB)} for row in rows]
     s = situation(rows)
-    memory, applied = guarded(s, OPTIONS).target[:, 1], s.applied[:, 1]
+    memory, applied = guarded(s, OPTIONS).target[:, 1], s.groups.published[:, 1]
     assert not (memory < s.working_set_bytes).any()
-    assert not (~s.limits_follow & (memory < applied * (1 - OPTIONS.shrink_step) * (1 - 1e-12))).any()
+    assert not (~s.groups.limits_follow & (memory < applied * (1 - OPTIONS.shrink_step) * (1 - 1e-12))).any()
     assert not (memory < s.kill_floor_bytes).any()
-    assert not (s.keeps_peak & (memory < s.peak_bytes)).any()
+    assert not (s.keeps_peak & (memory < s.groups.peak())).any()
 
 
 @given(st.lists(ROW, min_size=1, max_size=6))
 def test_of_the_silent_nothing_moves_but_for_a_kill_and_a_full_node(rows: list[Row]) -> None:
-    rows = [{**row, "silent": True, "deferred_s": 0.0, "applied": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows]
+    rows = [
+        {**row, "silent": True, "deferred_s": 0.0, "published": (1.0, GIB), "kill_floor_bytes": 0.0} for row in rows
+    ]
     np.testing.assert_array_equal(guarded(situation(rows), OPTIONS).target, [(1.0, GIB)] * len(rows))
 
 

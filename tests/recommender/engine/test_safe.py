@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from recommender.engine.band import held
+from recommender.engine.band import OLD_S, held, safe_value
 from recommender.engine.groups import Groups
 from recommender.engine.keys import Running
 from recommender.engine.options import Options
-from recommender.engine.safe import OLD_S, safe_value
 from recommender.engine.seen import GroupStart
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, Amounts

@@ -135,7 +135,8 @@ def sharing(instance: Instance, node: str = "n0", request_cores: float = 2.0, by
 def test_a_container_that_is_yet_to_come_asks_for_no_more_than_its_owner() -> None:
     """It will share a node: with all that its class needs it would find room on none."""
     (row,) = guarded(
-        situation([{"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0, "most_cores": 0.1}]), RailOptions()
+        situation([{"wanted": (3.0, 2 * GIB), "recent_cpu_cores": 3.0, "shares": True, "declared_cores": 0.1}]),
+        RailOptions(),
     ).target
     assert row.tolist() == [0.1, 2 * GIB]
 

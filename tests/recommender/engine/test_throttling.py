@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from recommender.engine.container_arrays import BY_CLASS
+from recommender.engine.container_arrays import BY_CLASS, NOISE_SAMPLES, WANTED, ContainerArrays
 from recommender.engine.fleet import Fleet
 from recommender.engine.judging import judge
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
-from recommender.engine.throttling import NOISE_SAMPLES, WANTED, at_limit, cut_off, wanted, wants_as_much
 from recommender.policies.class_runs import FIRST_LEVEL, ClassRuns
 from recommender.policies.histogram import HistogramSession
 from recommender.records import CPU, Sample
@@ -24,25 +23,32 @@ from tests.recommender.engine.worked import GIB, NOW_S, World
 A = Instance("ns", "uid-a", "main")
 
 
+def known(**amounts: list[float]) -> ContainerArrays:
+    """Containers of which so much is known, one a slot."""
+    arrays = ContainerArrays()
+    arrays.grow(max(map(len, amounts.values())))
+    for name, part in amounts.items():
+        of_cpu = getattr(arrays, name)
+        (of_cpu[:, CPU] if of_cpu.ndim > 1 else of_cpu)[:] = part
+    return arrays
+
+
 def test_a_container_is_at_its_limit_within_a_hundredth_and_never_without_one() -> None:
-    used = np.array([1.0, 0.995, 0.98, 1.02, 5.0])
-    assert at_limit(used, np.array([1.0, 1.0, 1.0, 1.0, math.nan])).tolist() == [True, True, False, True, False]
+    arrays = known(limits=[1.0, 1.0, 1.0, 1.0, math.nan])
+    found = arrays.cut_off(np.arange(5), np.array([1.0, 0.995, 0.98, 1.02, 5.0]))
+    assert found.tolist() == [True, True, False, True, False]
 
 
-def test_it_wants_as_much_as_it_used_when_it_had_room_for_more() -> None:
-    assert wants_as_much(np.full(3, 1.0), np.array([1.005, 1.5, math.nan])).tolist() == [True, False, False]
+def test_it_is_cut_off_at_its_limit_unless_it_wants_as_much_as_it_used_when_it_had_room_for_more() -> None:
+    arrays = known(limits=[1.0, 1.0, 1.0, 1.0, 2.0], free_cpu_cores=[1.0, 1.005, 1.5, math.nan, 1.5])
+    assert arrays.cut_off(np.arange(5), np.full(5, 1.0)).tolist() == [False, False, True, True, False]
 
 
 def test_from_the_second_sample_in_a_row_on_more_is_wanted_than_is_used() -> None:
-    used = np.full((4, 2), 0.8)
-    assert wanted(used, np.arange(4))[:, 0].tolist() == pytest.approx([0.8, 0.8, 1.2, 1.2])
-    assert wanted(used, np.arange(4))[:, 1].tolist() == [0.8] * 4, "of memory nothing is cut off"
+    arrays, used = known(throttled=[0.0, 1.0, 2.0, 3.0]), np.full((4, 2), 0.8)
+    assert arrays.demand(np.arange(4), used)[:, 0].tolist() == pytest.approx([0.8, 0.8, 1.2, 1.2])
+    assert arrays.demand(np.arange(4), used)[:, 1].tolist() == [0.8] * 4, "of memory nothing is cut off"
     assert (used == 0.8).all()
-
-
-def test_it_is_cut_off_at_its_limit_unless_it_wants_as_much() -> None:
-    used, free = np.full(4, 1.0), np.array([1.0, 1.5, math.nan, 1.5])
-    assert cut_off(used, np.array([1.0, 1.0, 1.0, 2.0]), free).tolist() == [False, True, True, False]
 
 
 def lived(limit: float, *cores: float) -> tuple[Fleet, int]:

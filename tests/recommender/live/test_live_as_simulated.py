@@ -25,11 +25,10 @@ from recommender.live.round import Recommender
 from recommender.live.view.view import Place, SelectedPods
 from recommender.policies.constraints import SharedLimits
 from recommender.records import MEMORY, ContainerRecommendation, Sample, amounts_of
-from recommender.simulate.clock import Trace
+from recommender.simulate.clock import Recommends, Told, Trace
 from recommender.simulate.in_force import Kept
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import play
-from recommender.simulate.told import Recommends, Told
 from tests.fakes.records import MODEL, Records, a_vpa
 from tests.recommender.simulate.worked import START, STEP_S, rules, trace
 

@@ -13,12 +13,12 @@ import pytest
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pods import Pod
 from recommender.engine.keeping import pack, unpack
-from recommender.engine.moments import moment
 from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
 from recommender.readings import PodName, Reading, Stage, Told
+from recommender.units import moment
 from tests.fakes import records
 from tests.fakes.records import Records, a_pod, a_vpa, rounds
 

@@ -18,10 +18,10 @@ from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.oom import OomObservation
 from recommender.cluster.vpas.status import status_of
-from recommender.engine.moments import moment
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
+from recommender.units import moment
 from tests.fakes.records import GIB, MAIN, MODEL, Records, a_pod, a_vpa, recommender, rounds, target_of, use
 
 

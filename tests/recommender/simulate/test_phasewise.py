@@ -17,12 +17,11 @@ from recommender.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
 from recommender.policies.schedule import decision_positions
 from recommender.records import CPU, MEMORY, RunFacts
-from recommender.simulate.clock import Round, Trace
+from recommender.simulate.clock import Round, Told, Trace
 from recommender.simulate.in_force import Kept
 from recommender.simulate.phasewise import Phasewise
 from recommender.simulate.playing import class_peaks, play
 from recommender.simulate.rows import CLASS_PEAK, PHASEWISE, Cluster, play_rows
-from recommender.simulate.told import Told
 from tests.recommender.simulate.worked import GIB, START, STEP_S, rules, trace
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from recommender.judging import ClusterRules, KillRules, Limits
 from recommender.records import ContainerRecommendation, FloatArray, UsageSeries
-from recommender.simulate.clock import Round, Trace
-from recommender.simulate.told import Recommends, Told
+from recommender.simulate.clock import Recommends, Round, Told, Trace
 
 GIB = 2.0**30
 STEP_S = 10.0
