@@ -32,7 +32,7 @@ from tests.recommender.cluster.checkpointing import (
 class Away(Api):
     """A server to which no connection can be made."""
 
-    def _observed(self, *_: Any) -> Any:
+    def _sent(self, *_: Any, **__: Any) -> Any:
         raise Unreachable("no route")
 
 
