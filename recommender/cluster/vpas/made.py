@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -181,32 +181,26 @@ def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
     }
 
 
-class _What(NamedTuple):
-    """What stands in a VPA, however it is written (`1` or `1000m`), and nothing that we do not write."""
-
-    target: TargetRef
-    mode: str
-    min_replicas: int | None
-    recommenders: tuple[str, ...]
-    policies: tuple[ContainerPolicy, ...]
+_What = tuple[TargetRef, str, int | None, tuple[str, ...], tuple[ContainerPolicy, ...]]
+"""What stands in a VPA, however it is written (`1` or `1000m`), and nothing that we do not write: target, update mode,
+least replicas, recommenders, policies."""
 
 
 def _what(vpa: Vpa) -> _What:
-    return _What(vpa.target, vpa.update_mode, vpa.min_replicas, vpa.recommenders, vpa.policies)
+    return vpa.target, vpa.update_mode, vpa.min_replicas, vpa.recommenders, vpa.policies
 
 
 def _what_is(wanted: WantedVpa) -> _What:
     workload, settings = wanted.workload, wanted.settings
     target = TargetRef(workload.api_version, workload.kind, workload.name)
-    policy = ContainerPolicy(
-        EVERY, "Auto", settings.min_allowed, settings.max_allowed, controlled_values=settings.values
-    )
-    return _What(target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,))
+    bounds = settings.min_allowed, settings.max_allowed
+    policy = ContainerPolicy(EVERY, "Auto", *bounds, controlled_values=settings.values)
+    return target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,)
 
 
 def _digest(what: _What) -> str:
-    target = (what.target.api_version, what.target.kind, what.target.name)
-    said = (target, what.mode, what.min_replicas, what.recommenders, [_said(policy) for policy in what.policies])
+    target, *rest, policies = what
+    said = ((target.api_version, target.kind, target.name), *rest, [_said(policy) for policy in policies])
     return hashlib.sha256(orjson.dumps(said)).hexdigest()[: 2 * HASH_DIGITS]
 
 

@@ -94,11 +94,7 @@ def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[st
 
 def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two statuses say the same: `1` is `1000m`, and absent is empty."""
-    return (
-        _rest(one) == _rest(other)
-        and list(map(_filled, _list(one.get("conditions")))) == list(map(_filled, _list(other.get("conditions"))))
-        and _same_containers(_containers(one), _containers(other))
-    )
+    return one == other or _plain(one) == _plain(other)
 
 
 def _entry(recommendation: ContainerRecommendation) -> Json:
@@ -137,46 +133,22 @@ def _conditions(old: object, new: Mapping[str, Condition | None], now_s: float) 
     return [present[kind] for kind in sorted(present)]
 
 
-def _rest(status: Mapping[str, Any]) -> Json:
-    """What is neither recommended nor a condition."""
-    return {
-        name: value
-        for name, value in status.items()
-        if name not in ("recommendation", "conditions") and value not in (None, {}, [])
-    }
-
-
 def _containers(status: Mapping[str, Any]) -> list[Any]:
     recommendation = status.get("recommendation")
     return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
 
 
-def _same_containers(ones: list[Any], others: list[Any]) -> bool:
-    """Numbers are read from the texts of those only that differ, up to the first that does."""
-    return len(ones) == len(others) and all(
-        one == other or _values(one) == _values(other) for one, other in zip(ones, others, strict=True)
-    )
-
-
-def _values(entry: object) -> object:
-    """One container's entry with numbers in place of quantities."""
-    if not isinstance(entry, dict):
-        return entry
-    return {name: _numbers(value) if isinstance(value, dict) else value for name, value in _filled(entry).items()}
-
-
-def _numbers(resources: Mapping[str, Any]) -> Json:
-    numbers: Json = {}
-    for name, text in resources.items():
-        try:
-            numbers[name] = parse_quantity(text)
-        except (BadQuantity, TypeError):
-            numbers[name] = ("no quantity", repr(text))  # differs from every number, so it is written over
-    return numbers
-
-
-def _filled(value: object) -> Json:
-    return {k: v for k, v in value.items() if v not in (None, "", {}, [])} if isinstance(value, dict) else {}
+def _plain(value: object, *, amounts: bool = False) -> object:
+    """A part of a status without what is empty, and with numbers in place of the quantities in its bounds."""
+    if isinstance(value, dict):
+        plain = {name: _plain(each, amounts=amounts or name in BOUNDS) for name, each in value.items()}
+        return {name: each for name, each in plain.items() if each not in (None, "", {}, [])}
+    if isinstance(value, list):
+        return [_plain(each, amounts=amounts) for each in value]
+    try:
+        return parse_quantity(value) if amounts and value is not None else value
+    except (BadQuantity, TypeError):
+        return "no quantity", repr(value)  # differs from every number, so it is written over
 
 
 def _list(value: object) -> list[Any]:
