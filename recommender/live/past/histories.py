@@ -12,7 +12,7 @@ import numpy as np
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
+from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
