@@ -19,7 +19,7 @@ from local_cluster.rights import Account, Right
 from local_cluster.workloads import create_pod, pod_spec, resources
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden
-from recommender.cluster.lease import Candidate
+from recommender.cluster.lease import LeaderElection
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
@@ -257,7 +257,7 @@ def lead(stage: Stage) -> Try:
     if stage.right.verb == "update":
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
         coordination.create_namespaced_lease("kube-system", {"metadata": {"name": NAME}, "spec": spec})
-    return Candidate(stage.api, "kube-system", NAME, "me").attempt
+    return LeaderElection(stage.api, "kube-system", NAME, "me").attempt
 
 
 Act = Callable[[Stage], Try]
