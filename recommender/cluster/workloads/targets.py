@@ -59,11 +59,15 @@ class Resolution:
 
 
 class _Unresolved(Exception):
-    """Why a target has no pods, on its way to a Resolution."""
+    """Why a target has no pods, on its way to a Resolution; without words where that is nothing to complain about."""
 
     def __init__(self, problem: str, transient: bool = False) -> None:
         super().__init__(problem)
         self.problem, self.transient = problem, transient
+
+    def because_of(self, what: str) -> _Unresolved:
+        """The same, as the reason why something cannot be done."""
+        return _Unresolved(f"{what}. Reason: {self.problem}" if self.problem else "", self.transient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +127,32 @@ class Targets:
 
     def _resolved(self, namespace: str, target: TargetRef) -> list[Pod]:
         ref = Ref.of(target.api_version, target.kind, target.name)
-        if target.kind in WELL_KNOWN:
-            found = self._of_well_known(namespace, ref)
-        elif target.kind in TRAINING_JOBS:
-            found = self._by_owner(namespace, ref)
-        else:
-            found = self._by_scale(namespace, target, ref)
-        self._require_top_most(namespace, target, ref)
+        what = f"{target.api_version}.{ref}".lstrip(".")
+        try:
+            found = self._of_target(namespace, target, ref)
+        except _Unresolved as error:
+            raise error.because_of("Cannot read targetRef") from error
+        try:
+            top = self._top_most(namespace, ref)
+        except _Unresolved as error:
+            raise error.because_of(f"Cannot tell whether {what} is controlled by something else") from error
+        if top != ref:
+            raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
         return [pod for pod in found if not self._is_foreign(pod, ref)]
 
     # -- from target to pods ---------------------------------------------------------------------------------------
 
+    def _of_target(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
+        if target.kind in WELL_KNOWN:
+            return self._of_well_known(namespace, ref)
+        if target.kind in TRAINING_JOBS:
+            return self._by_owner(namespace, ref)
+        return self._by_scale(namespace, target, ref)
+
     def _of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
         workload = self._workloads.get(namespace, ref)
         if workload is None:
-            raise _unreadable(f"{ref.kind} {namespace}/{ref.name} does not exist")
+            raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
         if workload.selector is None:
             return self.pods_below(namespace, ref)
         return self._pods.chosen(namespace, workload.selector)
@@ -148,20 +163,21 @@ class Targets:
         if answer.outcome is Outcome.NOT_SCALABLE:
             return self._by_owner(namespace, ref)
         if answer.outcome is not Outcome.FOUND:
-            raise _unreadable(f"{what}: {answer.outcome.value}")
+            raise _Unresolved(f"{what}: {answer.outcome.value}")
         if not answer.selector:
             if owned := self.pods_below(namespace, ref):
                 return owned
-            raise _unreadable(f"{what}: its scale subresource names no selector")
+            raise _Unresolved(f"{what}: its scale subresource names no selector")
         try:
             return self._pods.chosen(namespace, LabelSelector.of_text(answer.selector))
         except BadSelector as error:
-            raise _unreadable(f"{what}: the selector of its scale subresource: {error}") from error
+            raise _Unresolved(f"{what}: the selector of its scale subresource: {error}") from error
 
     def _scale(self, namespace: str, api_version: str, ref: Ref) -> ScaleAnswer:
+        """What is known of its scale subresource, once the server has said something."""
         answer = self._scales.of(namespace, api_version, ref.kind, ref.name)
         if answer.outcome in FAILURES:
-            raise _unreadable(answer.error, transient=answer.outcome is Outcome.FAILED)
+            raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
         if answer.outcome is Outcome.NOT_ASKED:
             raise _Unresolved("", transient=True)
         return answer
@@ -184,16 +200,6 @@ class Targets:
         return highest.kind in TRAINING_JOBS and target.kind in TRAINING_JOBS
 
     # -- from target upwards ---------------------------------------------------------------------------------------
-
-    def _require_top_most(self, namespace: str, target: TargetRef, ref: Ref) -> None:
-        what = f"{target.api_version}.{ref}".lstrip(".")
-        try:
-            top = self._top_most(namespace, ref)
-        except _Unresolved as error:
-            problem = f"Cannot tell whether {what} is controlled by something else. Reason: {error.problem}"
-            raise _Unresolved(problem if error.problem else "", error.transient) from error
-        if top != ref:
-            raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
 
     def _top_most(self, namespace: str, ref: Ref) -> Ref:
         """The highest well-known or scalable controller; one of another kind ends the way up and does not count."""
@@ -221,13 +227,5 @@ class Targets:
             return workload.owner, True
         if ref.kind in TRAINING_JOBS:
             return None, False
-        answer = self._scales.of(namespace, told.api_version, ref.kind, ref.name)
-        if answer.outcome in FAILURES:
-            raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
-        if answer.outcome is Outcome.NOT_ASKED:
-            raise _Unresolved("", transient=True)
+        answer = self._scale(namespace, told.api_version, ref)
         return answer.owner, answer.outcome is Outcome.FOUND
-
-
-def _unreadable(reason: str, transient: bool = False) -> _Unresolved:
-    return _Unresolved(f"Cannot read targetRef. Reason: {reason}", transient)
