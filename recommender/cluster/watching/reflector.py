@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from recommender.cluster.access.answers import error_of_status
 from recommender.cluster.access.backoff import Backoff
@@ -33,7 +33,7 @@ FAILED_WATCHES = 3
 """After so many failures in a row of the server itself, the position is given up and everything listed."""
 
 
-class Reflector(Generic[T]):
+class Reflector(Store[T]):
     """One resource (or the part of it that selectors choose), parsed, up to date, on a thread of its own.
 
     Parameters
@@ -70,13 +70,13 @@ class Reflector(Generic[T]):
         longest_wait_s: float = 30.0,
         page: int = PAGE,
     ) -> None:
+        super().__init__(path, parse, on_change)
         self._api, self._path, self._page, self._clock = api, path, page, clock
         self._metadata_only = metadata_only
         chosen = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._query = {name: text for name, text in chosen.items() if text}
         self._chance = chance or random.Random()  # noqa: S311  # jitter
         self._backoff = Backoff(first_wait_s, longest_wait_s, self._chance)
-        self._store = Store(path, parse, on_change)
         self._ended, self._synced = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"reflect {path}", daemon=True)
         self._watch: WatchLines | None = None
@@ -98,20 +98,6 @@ class Reflector(Generic[T]):
     def wait_synced(self, timeout_s: float) -> bool:
         """Wait for the first whole list."""
         return self._synced.wait(timeout_s)
-
-    def snapshot(self) -> Mapping[ObjectKey, T]:
-        """All objects as last seen, unchanging and cheap."""
-        return self._store.snapshot()
-
-    @property
-    def version(self) -> int:
-        """Rises with every change of the snapshot."""
-        return self._store.version
-
-    @property
-    def broken(self) -> Mapping[ObjectKey, str]:
-        """The objects that cannot be read, and why; they are not in the snapshot."""
-        return self._store.broken
 
     def staleness_s(self) -> float:
         """Seconds since the server last told us anything; infinite before the first time.
@@ -181,9 +167,9 @@ class Reflector(Generic[T]):
             self._touch()
             for raw in answer.get("items") or ():
                 seen.add(key_of(raw))
-                self._store.put(raw)
+                self.put(raw)
             version = answer["metadata"]["resourceVersion"]
-        self._store.keep_only(seen)
+        self.keep_only(seen)
         self._version = version
         self.lists += 1
         self._synced.set()
@@ -235,7 +221,7 @@ class Reflector(Generic[T]):
             self._version = ""
             raise error_of_status(f"WATCH {self._path}", int(raw.get("code") or 0), raw)
         if event in ("ADDED", "MODIFIED"):
-            self._store.put(raw)
+            self.put(raw)
         elif event == "DELETED":
-            self._store.drop(raw)
+            self.drop(raw)
         self._version = raw["metadata"]["resourceVersion"]

@@ -98,11 +98,8 @@ class Store(Generic[T]):
             self._snapshot = None
             if changed := old != new:
                 self.version += 1
-        if changed and self._on_change is not None:
-            self._tell(key, old, new)
-
-    def _tell(self, key: ObjectKey, old: T | None, new: T | None) -> None:
-        assert self._on_change is not None  # noqa: S101  the caller has looked
+        if not changed or self._on_change is None:
+            return
         try:
             self._on_change(old, new)
         except Exception:  # a listener's fault must not end the watch
