@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from recommender.cluster.access.answers import error_of_status
-from recommender.cluster.access.backoff import Backoff
 from recommender.cluster.access.connection import PAGE, Api, WatchLines
+from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, Gone, Silent, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.watching.store import OnChange, Parse, Store, key_of
