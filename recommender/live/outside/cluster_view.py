@@ -24,8 +24,7 @@ from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, r
 from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
 from recommender.cluster.vpas.status import OURS_ALONE, Condition
 from recommender.cluster.vpas.writer import VpaWriter
-from recommender.cluster.watching.reflector import Reflector
-from recommender.cluster.watching.store import OnChange
+from recommender.cluster.watching.reflector import OnChange, Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, reader_of
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales

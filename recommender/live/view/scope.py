@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.watching.store import Parse, key_of
+from recommender.cluster.watching.reflector import Parse, key_of
 from recommender.live.view.shards import Shard
 
 T = TypeVar("T")
