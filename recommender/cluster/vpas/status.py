@@ -53,7 +53,7 @@ def status_of(
     """
     status = dict(vpa.status)
     status["observedGeneration"] = vpa.generation
-    status["conditions"] = _conditions(status.get("conditions"), conditions, now_s)
+    status["conditions"] = _conditions(_conditions_in(status), conditions, now_s)
     ordered = sorted(recommendations, key=lambda recommendation: recommendation.container)
     entries = [entry for recommendation in ordered if (entry := _entry(recommendation))["target"]]
     status["recommendation"] = {"containerRecommendations": entries} if entries else {}
@@ -63,9 +63,7 @@ def status_of(
 def status_without(vpa: Vpa, conditions: Container[str]) -> Json:
     """The status of a VPA without the conditions of these types; all else as it is."""
     status = dict(vpa.status)
-    status["conditions"] = [
-        one for one in _list(status.get("conditions")) if not (isinstance(one, dict) and one.get("type") in conditions)
-    ]
+    status["conditions"] = [one for one in _conditions_in(status) if one.get("type") not in conditions]
     return status
 
 
@@ -73,8 +71,7 @@ def fetches_history(vpa: Vpa) -> bool:
     """Whether its history is being fetched, by whoever says so: until that is done, none is to be kept."""
     if FETCHING.encode() not in vpa.status_json:  # thousands are asked about in a round
         return False
-    told = (one for one in _list(vpa.status.get("conditions")) if isinstance(one, dict))
-    return any(one.get("type") == FETCHING and one.get("status") == "True" for one in told)
+    return any(one.get("type") == FETCHING and one.get("status") == "True" for one in _conditions_in(vpa.status))
 
 
 def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[str, ContainerRecommendation]:
@@ -120,8 +117,12 @@ def _amounts(resources: Mapping[str, Any] | None) -> Amounts:
     return cpu_cores, memory_bytes
 
 
-def _conditions(old: object, new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
-    present = {str(c["type"]): c for c in _list(old) if isinstance(c, dict) and c.get("type")}
+def _conditions_in(status: Mapping[str, Any]) -> list[Json]:
+    return [one for one in _list(status.get("conditions")) if isinstance(one, dict)]
+
+
+def _conditions(old: list[Json], new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
+    present = {str(one["type"]): one for one in old if one.get("type")}
     moment = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for kind, condition in new.items():
         before = present.pop(kind, None)

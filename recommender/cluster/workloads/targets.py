@@ -70,15 +70,6 @@ class _Unresolved(Exception):
         return _Unresolved(f"{what}. Reason: {self.problem}" if self.problem else "", self.transient)
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A resolution, and the state of the namespace that it was made from."""
-
-    target: TargetRef
-    seen: tuple[int, int]
-    resolution: Resolution
-
-
 class Targets:
     """Finds pods of targets. The answer is worked out again only when something in the namespace changed.
 
@@ -87,7 +78,8 @@ class Targets:
 
     def __init__(self, pods: PodIndex, workloads: Workloads, scales: Scales) -> None:
         self._pods, self._workloads, self._scales = pods, workloads, scales
-        self._remembered: dict[ObjectKey, _Remembered] = {}
+        self._remembered: dict[ObjectKey, tuple[tuple[TargetRef, int, int], Resolution]] = {}
+        """Resolutions, each behind the target and the state of the namespace that it was made from."""
 
     def forget(self, vpa: ObjectKey) -> None:
         """The VPA is none of ours any more."""
@@ -96,10 +88,10 @@ class Targets:
     def resolve(self, vpa: ObjectKey, target: TargetRef) -> Resolution:
         """The pods of the target of a VPA; it never raises."""
         namespace = vpa.namespace
-        seen = (self._pods.version(namespace), self._workloads.version(namespace))
+        seen = (target, self._pods.version(namespace), self._workloads.version(namespace))
         known = self._remembered.get(vpa)
-        if known is not None and (known.target, known.seen) == (target, seen):
-            return known.resolution
+        if known is not None and known[0] == seen:
+            return known[1]
         questions = self._scales.questions
         try:
             found = self._resolved(namespace, target)
@@ -108,7 +100,7 @@ class Targets:
         except _Unresolved as error:
             resolution = Resolution(problem=error.problem, transient=error.transient)
         if self._scales.questions == questions:
-            self._remembered[vpa] = _Remembered(target, seen, resolution)
+            self._remembered[vpa] = seen, resolution
         else:
             self.forget(vpa)  # it rests on more than this namespace; the answers it rests on are remembered instead
         return resolution
