@@ -91,7 +91,7 @@ def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[st
 
 def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two statuses say the same: `1` is `1000m`, and absent is empty."""
-    return one == other or _plain(one) == _plain(other)
+    return _same(one, other)
 
 
 def _entry(recommendation: ContainerRecommendation) -> Json:
@@ -139,17 +139,20 @@ def _containers(status: Mapping[str, Any]) -> list[Any]:
     return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
 
 
-def _plain(value: object, *, amounts: bool = False) -> object:
-    """A part of a status without what is empty, and with numbers in place of the quantities in its bounds."""
-    if isinstance(value, dict):
-        plain = {name: _plain(each, amounts=amounts or name in BOUNDS) for name, each in value.items()}
-        return {name: each for name, each in plain.items() if each not in (None, "", {}, [])}
-    if isinstance(value, list):
-        return [_plain(each, amounts=amounts) for each in value]
+def _same(one: Any, other: Any, *, amounts: bool = False) -> bool:
+    """Whether two parts of a status say the same; in its bounds texts are amounts."""
+    if one == other:
+        return True
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_same(*pair, amounts=amounts) for pair in zip(one, other, strict=True))
+    if isinstance(one or {}, dict) and isinstance(other or {}, dict) and 0 not in (one, other):
+        ours, theirs = one or {}, other or {}
+        names = ours.keys() | theirs.keys()
+        return all(_same(ours.get(name), theirs.get(name), amounts=amounts or name in BOUNDS) for name in names)
     try:
-        return parse_quantity(value) if amounts and value is not None else value
+        return amounts and parse_quantity(one) == parse_quantity(other)
     except (BadQuantity, TypeError):
-        return "no quantity", repr(value)  # differs from every number, so it is written over
+        return False  # what is no quantity differs from every number, so it is written over
 
 
 def _list(value: object) -> list[Any]:
