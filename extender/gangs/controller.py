@@ -27,8 +27,8 @@ from extender.gangs.names import GATE
 from extender.gangs.plan import Assignment
 from extender.gangs.reading import read_member, read_place
 from extender.pods.event import event_on
-from recommender.cluster.access.backoff import Backoff
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, BadObject
 from recommender.cluster.paths import EVENTS, NODES, PODS, path_of
 from recommender.cluster.watching.reflector import Reflector

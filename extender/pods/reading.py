@@ -22,9 +22,10 @@ from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES, amounts, extended_of, requests_of
 from recommender.cluster.profiles import CLASS_PREFIX
-from recommender.cluster.workloads.workload_class import Owner, workload_class
+from recommender.cluster.workloads.ownership import Workload
+from recommender.cluster.workloads.workload_class import workload_class
 
-OwnersOf = Callable[[ClusterPod], Sequence[Owner]]
+OwnersOf = Callable[[ClusterPod], Sequence[Workload]]
 """The controllers above a pod, the nearest first."""
 
 GPU_KINDS = re.compile(r"accelerator|gpu\.(product|model)|gpu-(type|model|product)")

@@ -38,8 +38,8 @@ class LeaseTimes:
     retry_s: float = 2.0
 
 
-class Candidate:
-    """One candidate for one Lease. `attempt` is one try; who calls it, and when, is not its business.
+class LeaderElection:
+    """One candidate for one Lease, which keeps trying on a thread of its own, also after it led and does no more.
 
     Parameters
     ----------
@@ -63,18 +63,71 @@ class Candidate:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._api, self._namespace, self._name = api, namespace, name
-        self.identity, self.times = identity, times or LeaseTimes()
+        self._identity, self._times = identity, times or LeaseTimes()
         self._clock, self._wall_clock = clock, wall_clock
         self._seen: Mapping[str, Any] = {}
         self._seen_s = 0.0
         self._renewed_s: float | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leader election", daemon=True)
         self.holder = ""
         """Who held the lease when last looked at."""
+        self.problem = ""
+        """Why the lease cannot be asked for, while it cannot."""
+
+    @classmethod
+    def on(cls, api: Api, namespace: str, name: str, times: LeaseTimes | None = None) -> LeaderElection:
+        """On a Lease, under a name that no other process has, and beside whatever else asks the API server."""
+        identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+        return cls(api.apart(TokenBucket(QPS, BURST)), namespace, name, identity, times=times)
 
     @property
     def leads(self) -> bool:
-        """Whether we may act now: we hold it, and renewed it within the deadline. True never outlives the lease."""
-        return self._renewed_s is not None and self._clock() - self._renewed_s < self.times.renew_deadline_s
+        """Whether to act now: we hold the lease, and renewed it within the deadline. Ask before every write.
+
+        True never outlives the lease: it turns false by itself when renewals fail.
+        """
+        return self._renewed_in_time() and not self._ended.is_set()
+
+    def _renewed_in_time(self) -> bool:
+        return self._renewed_s is not None and self._clock() - self._renewed_s < self._times.renew_deadline_s
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> LeaderElection:
+        self._thread.start()
+        return self
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Stop trying, and give the lease back. Call it when nothing acts any more."""
+        self._ended.set()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return  # a request hangs; the lease runs out by itself
+        try:
+            self.release()
+        except (ApiError, BadCredentials) as error:
+            log.warning("the lease could not be given back and will run out: %s", error)
+
+    def _run(self) -> None:
+        led = False
+        while not self._ended.is_set():
+            try:
+                self.attempt()
+                self.problem = ""
+            except (ApiError, BadCredentials) as error:
+                if not self.problem:
+                    log.warning("lease: %s", error)
+                self.problem = str(error)
+            if self._renewed_in_time() != led:
+                led = not led
+                if led:
+                    log.info("%s leads", self._identity)
+                else:
+                    log.warning("%s leads no more", self._identity)
+            self._ended.wait(self._times.retry_s * random.uniform(1.0, 1.2))  # noqa: S311  # jitter
+
+    # -- one try ---------------------------------------------------------------------------------------------------
 
     def attempt(self) -> bool:
         """Take the lease if it is free, or renew it if it is ours; whether we hold it now.
@@ -94,8 +147,8 @@ class Candidate:
         if spec != self._seen:
             self._seen, self._seen_s = spec, self._clock()
         # By the duration its holder wrote into it, as others may have been told other times than we.
-        held_s = float(spec.get("leaseDurationSeconds") or self.times.duration_s)
-        if self.holder not in ("", self.identity) and self._clock() - self._seen_s < held_s:
+        held_s = float(spec.get("leaseDurationSeconds") or self._times.duration_s)
+        if self.holder not in ("", self._identity) and self._clock() - self._seen_s < held_s:
             self._renewed_s = None
             return False
         return self._write(lease, spec, asked_s)
@@ -107,7 +160,7 @@ class Candidate:
             return
         lease = self._api.get(self._path(), timeout_s=self._timeout_s())
         spec = lease.get("spec") or {}
-        if spec.get("holderIdentity") == self.identity:
+        if spec.get("holderIdentity") == self._identity:
             freed = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
             self._api.replace(self._path(), {**lease, "spec": freed}, timeout_s=self._timeout_s())
 
@@ -130,20 +183,20 @@ class Candidate:
         try:
             self._api.replace(self._path(), changed, timeout_s=self._timeout_s())
         except (Conflict, NotFound):
-            return self.leads  # someone wrote meanwhile; who, the next try will see
+            return self._renewed_in_time()  # someone wrote meanwhile; who, the next try will see
         return self._hold(asked_s)
 
     def _hold(self, asked_s: float) -> bool:
-        self._renewed_s, self.holder = asked_s, self.identity
+        self._renewed_s, self.holder = asked_s, self._identity
         return True
 
     def _held(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """The spec of a lease that is ours, made from what it was."""
-        ours = spec.get("holderIdentity") == self.identity
+        ours = spec.get("holderIdentity") == self._identity
         return {
             **spec,
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self.times.duration_s)),
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._times.duration_s)),
             "acquireTime": spec.get("acquireTime") if ours else self._now(),
             "renewTime": self._now(),
             "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (0 if ours or not spec else 1),
@@ -157,68 +210,4 @@ class Candidate:
 
     def _timeout_s(self) -> float:
         """Two requests a try, and two tries within the deadline."""
-        return self.times.renew_deadline_s / 4
-
-
-class LeaderElection:
-    """A candidate that keeps trying on a thread of its own, also after it led and does no more."""
-
-    def __init__(self, candidate: Candidate, chance: random.Random | None = None) -> None:
-        self._candidate = candidate
-        self._chance = chance or random.Random()  # noqa: S311  # jitter
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leader election", daemon=True)
-        self.problem = ""
-        """Why the lease cannot be asked for, while it cannot."""
-
-    @classmethod
-    def on(cls, api: Api, namespace: str, name: str, times: LeaseTimes | None = None) -> LeaderElection:
-        """On a Lease, under a name that no other process has, and beside whatever else asks the API server."""
-        identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
-        return cls(Candidate(api.apart(TokenBucket(QPS, BURST)), namespace, name, identity, times=times))
-
-    @property
-    def leads(self) -> bool:
-        """Whether to act now. Ask before every write: it turns false by itself when renewals fail."""
-        return self._candidate.leads and not self._ended.is_set()
-
-    @property
-    def holder(self) -> str:
-        """Who held the lease when last looked at."""
-        return self._candidate.holder
-
-    def start(self) -> LeaderElection:
-        self._thread.start()
-        return self
-
-    def stop(self, timeout_s: float = 2.0) -> None:
-        """Stop trying, and give the lease back. Call it when nothing acts any more."""
-        self._ended.set()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            return  # a request hangs; the lease runs out by itself
-        try:
-            self._candidate.release()
-        except (ApiError, BadCredentials) as error:
-            log.warning("the lease could not be given back and will run out: %s", error)
-
-    def _run(self) -> None:
-        led = False
-        while not self._ended.is_set():
-            try:
-                self._candidate.attempt()
-                self.problem = ""
-            except (ApiError, BadCredentials) as error:
-                if not self.problem:
-                    log.warning("lease: %s", error)
-                self.problem = str(error)
-            led = self._tell(led)
-            self._ended.wait(self._candidate.times.retry_s * self._chance.uniform(1.0, 1.2))
-
-    def _tell(self, led: bool) -> bool:
-        leads = self._candidate.leads
-        if leads and not led:
-            log.info("%s leads", self._candidate.identity)
-        elif led and not leads:
-            log.warning("%s leads no more", self._candidate.identity)
-        return leads
+        return self._times.renew_deadline_s / 4

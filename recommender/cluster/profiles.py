@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recommender.cluster.access.connection import Api
@@ -28,15 +28,7 @@ HEADLINE = ("phase", "since", "next", "when", "confidence", "category", "cpu", "
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A PhaseProfile as the watch knows it: that it is there, and whose it is. What it keeps is for a start only."""
-
-    key: ObjectKey
-    owner_uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a PhaseProfile keeps over a restart.
+    """A PhaseProfile: whose it is, and what it keeps over a restart. Of the latter the watch knows nothing.
 
     Attributes
     ----------
@@ -50,9 +42,9 @@ class Kept:
 
     key: ObjectKey
     owner_uid: str
-    is_class: bool
-    state: str | None
-    updated: str
+    is_class: bool = False
+    state: str | None = None
+    updated: str = ""
 
 
 @reads("PhaseProfile")
@@ -64,16 +56,15 @@ def read_profile(raw: Fields) -> Profile:
 
 
 @reads("PhaseProfile")
-def read_kept(raw: Fields) -> Kept:
-    """What a PhaseProfile keeps, from its JSON."""
-    profile, status = read_profile(raw.raw), raw.child("status").raw
+def read_kept(raw: Fields) -> Profile:
+    """Also what a PhaseProfile keeps, from its JSON."""
+    status = raw.child("status").raw
     state, updated = status.get("state"), status.get("updated")
-    return Kept(
-        profile.key,
-        profile.owner_uid,
-        raw.child("spec").raw.get("class") is True,
-        state if isinstance(state, str) else None,
-        updated if isinstance(updated, str) else "",
+    return replace(
+        read_profile(raw.raw),
+        is_class=raw.child("spec").raw.get("class") is True,
+        state=state if isinstance(state, str) else None,
+        updated=updated if isinstance(updated, str) else "",
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
+from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
 from recommender.live.outside.cluster_view import ClusterView

@@ -190,7 +190,7 @@ def _vpa_of(key: ObjectKey, workload: Workload, status_json: bytes = b"{}", reso
 
 def _pod_of(workload: Workload, pod: Pod) -> ApiPod:
     version, kind = OWNERS.get(workload.kind, (API_VERSIONS.get(workload.kind, "apps/v1"), workload.kind))
-    owner = OwnerRef(version, kind, f"{workload.name}-{pod.revision}", f"{workload.name}-{pod.revision}", True)
+    owner = OwnerRef(version, kind, f"{workload.name}-{pod.revision}", f"{workload.name}-{pod.revision}")
     return ApiPod(
         key=ObjectKey(workload.namespace, pod.name),
         uid=pod.uid,

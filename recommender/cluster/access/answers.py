@@ -102,11 +102,3 @@ def parsed(asked: str, body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ServerFailed(f"{asked}: the answer is not a JSON object", status=200)
     return value
-
-
-def parsed_if_json(body: bytes) -> object:
-    """The JSON of a failed answer, or None: what is no JSON is not worth repeating."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None

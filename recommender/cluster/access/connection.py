@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,8 @@ import orjson
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from recommender.cluster.access.answers import error_of_silence, error_of_status, parsed, parsed_if_json
+from recommender.cluster.access.answers import error_of_silence, error_of_status, parsed
 from recommender.cluster.access.rate import TokenBucket
-from recommender.cluster.access.watch_lines import WatchLines
 from recommender.cluster.errors import ApiError, BadCredentials, Throttled, Unauthorized, Unreachable
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Query = Mapping[str, str | int]
 Observer = Callable[[str, int, float], None]
 """Told of each request: method, HTTP status (0 without an answer), seconds."""
-Send = Callable[[float], urllib3.BaseHTTPResponse]
-"""Sends a request, once, and waits for so many seconds."""
 
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
@@ -37,10 +35,10 @@ LONGEST_PATIENCE_S = 5.0
 
 TRIES = 4
 
-TRUSTING = "?fieldValidation=Ignore"
+TRUSTING = {"fieldValidation": "Ignore"}
 """Else a server decodes each change twice to warn of unknown fields, and nobody would hear it."""
 
-DRY_RUN = "?dryRun=All"
+DRY_RUN = {"dryRun": "All"}
 
 METADATA, METADATA_LIST = (
     f"application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
@@ -94,11 +92,11 @@ class Api:
 
     def get(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """One object, or a whole list."""
-        return parsed(f"GET {path}", self._read(path, query, timeout_s=timeout_s).data)
+        return self._object("GET", path, query, timeout_s=timeout_s)
 
     def text(self, path: str, query: Query | None = None, *, timeout_s: float = READ_TIMEOUT_S) -> str:
         """What is no object: a log."""
-        return self._read(path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
+        return self._ask("GET", path, query, timeout_s=timeout_s).data.decode("utf-8", "replace")
 
     def list_pages(
         self, path: str, query: Query | None = None, *, page: int = PAGE, metadata_only: bool = False
@@ -107,7 +105,7 @@ class Api:
         further, accept = "", METADATA_LIST if metadata_only else JSON
         while True:
             asked = {**(query or {}), "limit": page, **({"continue": further} if further else {})}
-            answer = parsed(f"GET {path}", self._read(path, asked, timeout_s=READ_TIMEOUT_S, accept=accept).data)
+            answer = self._object("GET", path, asked, accept=accept)
             yield answer
             further = (answer.get("metadata") or {}).get("continue") or ""
             if not further:
@@ -117,10 +115,8 @@ class Api:
         self, path: str, query: Query | None = None, *, silent_s: float, metadata_only: bool = False
     ) -> WatchLines:
         """Open a watch; `Silent` is raised while reading it once nothing, not even a bookmark, came for so long."""
-        asked = f"WATCH {path}"
         query, accept = {**(query or {}), "watch": 1}, METADATA if metadata_only else JSON
-        response = self._read(path, query, timeout_s=silent_s, accept=accept, asked=asked, stream=True)
-        return WatchLines(response, asked)
+        return WatchLines(self._ask("GET", path, query, accept=accept, timeout_s=silent_s, stream=True), path)
 
     def patch(
         self,
@@ -135,13 +131,13 @@ class Api:
         keys of lists. Returns the object, or some of it."""
         of_object = STRATEGIC_PATCH if strategic else MERGE_PATCH
         kind, accept = of_object if isinstance(body, Mapping) else JSON_PATCH, METADATA if metadata_only else JSON
-        return self._write("PATCH", path, body, TRUSTING, content_type=kind, accept=accept, timeout_s=timeout_s)
+        return self._object("PATCH", path, TRUSTING, body=body, content_type=kind, accept=accept, timeout_s=timeout_s)
 
     def create(
         self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S, dry_run: bool = False
     ) -> dict[str, Any]:
         """Make an object, or only see whether it would be made; `Conflict` when it is there."""
-        return self._write("POST", path, body, DRY_RUN if dry_run else "", timeout_s=timeout_s)
+        return self._object("POST", path, DRY_RUN if dry_run else None, body=body, timeout_s=timeout_s)
 
     def evict(self, pod: str, uid: str) -> None:
         """Have a pod leave its node, the very one of this UID; `Throttled` when its disruption budget does not allow it
@@ -152,61 +148,42 @@ class Api:
             "metadata": {"name": pod.rpartition("/")[2]},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self._write("POST", f"{pod}/eviction", body, timeout_s=READ_TIMEOUT_S, patient=False)
+        self._object("POST", f"{pod}/eviction", body=body, patient=False)
 
     def replace(self, path: str, body: Mapping[str, Any], *, timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Put an object in place of what is there; `Conflict` unless it holds the present resourceVersion."""
-        return self._write("PUT", path, body, timeout_s=timeout_s)
+        return self._object("PUT", path, body=body, timeout_s=timeout_s)
 
     def delete(self, path: str, *, uid: str = "", timeout_s: float = READ_TIMEOUT_S) -> dict[str, Any]:
         """Delete an object, what it owns later; with `uid` only that very one, else `Conflict`."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             options["preconditions"] = {"uid": uid}
-        return self._write("DELETE", path, options, timeout_s=timeout_s)
+        return self._object("DELETE", path, body=options, timeout_s=timeout_s)
 
-    def _write(
+    def _object(self, method: str, path: str, query: Query | None = None, **how: Any) -> dict[str, Any]:
+        """The object that `_ask` is answered with."""
+        return parsed(f"{method} {path}", self._ask(method, path, query, **how).data)
+
+    def _ask(
         self,
         method: str,
         path: str,
-        body: object,
-        query: str = "",
+        query: Query | None = None,
         *,
+        body: object = None,
         content_type: str = JSON,
         accept: str = JSON,
-        timeout_s: float,
-        patient: bool = True,
-    ) -> dict[str, Any]:
-        """What a request with a body is answered."""
-        asked, data = f"{method} {path}", orjson.dumps(body)
-
-        def once(within_s: float) -> urllib3.BaseHTTPResponse:
-            headers = self._headers(accept) | {"Content-Type": content_type}
-            return self._sent(method, path + query, headers, within_s, body=data)
-
-        return parsed(asked, self._tried(method, asked, once, timeout_s, patient=patient).data)
-
-    def _read(
-        self,
-        path: str,
-        query: Query | None,
-        *,
-        timeout_s: float,
-        accept: str = JSON,
-        asked: str = "",
+        timeout_s: float = READ_TIMEOUT_S,
         stream: bool = False,
-    ) -> urllib3.BaseHTTPResponse:
-        url = path + (f"?{urlencode(query)}" if query else "")
-
-        def once(within_s: float) -> urllib3.BaseHTTPResponse:
-            return self._sent("GET", url, self._headers(accept), within_s, stream=stream)
-
-        return self._tried("GET", asked or f"GET {path}", once, timeout_s)
-
-    def _tried(
-        self, method: str, asked: str, once: Send, timeout_s: float, *, patient: bool = True
+        patient: bool = True,
     ) -> urllib3.BaseHTTPResponse:
         """Ask until it is answered by something else than "later" and "who are you?"; neither was carried out."""
+        asked, url = f"{'WATCH' if stream else method} {path}", path + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = orjson.dumps(body), content_type
         renewed = False
         for tries_left in reversed(range(TRIES)):
             self._bucket.take()
@@ -214,7 +191,7 @@ class Api:
             if timeout_s <= 0:
                 raise Unreachable(f"{asked}: not asked, as the process ends")
             generation = self._credentials.generation
-            response = self._observed(method, asked, once, timeout_s)
+            response = self._sent(method, asked, url, headers, data, timeout_s, stream=stream)
             if response.status < 300:
                 return response
             error = _error(asked, response)
@@ -227,10 +204,31 @@ class Api:
                 break
         raise error
 
-    def _observed(self, method: str, asked: str, once: Send, timeout_s: float) -> urllib3.BaseHTTPResponse:
+    def _sent(
+        self,
+        method: str,
+        asked: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        within_s: float,
+        *,
+        stream: bool,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request, once."""
         started_s, status = self._clock(), 0
         try:
-            response = once(timeout_s)
+            response = self._credentials.pool.urlopen(
+                method,
+                self._credentials.prefix + url,
+                body=body,
+                headers={**headers, **self._credentials.headers()},
+                timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, within_s), read=within_s),
+                retries=False,
+                redirect=False,
+                assert_same_host=False,
+                preload_content=not stream,
+            )
             status = response.status
         except (HTTPError, OSError) as error:
             raise error_of_silence(asked, error) from error
@@ -242,30 +240,45 @@ class Api:
                 self._observe(method, status, self._clock() - started_s)
         return response
 
-    def _headers(self, accept: str) -> dict[str, str]:
-        return {"Accept": accept, "User-Agent": self._user_agent, **self._credentials.headers()}
 
-    def _sent(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        within_s: float,
-        *,
-        body: bytes | None = None,
-        stream: bool = False,
-    ) -> urllib3.BaseHTTPResponse:
-        return self._credentials.pool.urlopen(
-            method,
-            self._credentials.prefix + url,
-            body=body,
-            headers=headers,
-            timeout=urllib3.Timeout(connect=min(CONNECT_TIMEOUT_S, within_s), read=within_s),
-            retries=False,
-            redirect=False,
-            assert_same_host=False,
-            preload_content=not stream,
-        )
+class WatchLines:
+    """The events of one watch, as they come. A context manager; `stop` may be called from another thread."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, path: str) -> None:
+        self._response, self._asked = response, f"WATCH {path}"
+        self._stopped = False
+
+    def __enter__(self) -> WatchLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Events until the server ends the watch (or `stop` does).
+
+        Raises
+        ------
+        Unreachable
+            It broke off, or nothing came for too long.
+        """
+        rest = b""
+        try:
+            for chunk in self._response.stream(1 << 16, decode_content=True):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield parsed(self._asked, line)
+        except (HTTPError, OSError, ValueError, AttributeError) as error:
+            # ValueError and AttributeError: urllib3 reading on while another thread shuts the socket down.
+            if not self._stopped:
+                raise error_of_silence(self._asked, error) from error
+
+    def stop(self) -> None:
+        """End the watch; whoever reads it gets no further event."""
+        self._stopped = True
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has ended by itself
+            self._response.shutdown()
 
 
 def _worth_waiting(error: ApiError) -> bool:
@@ -274,7 +287,9 @@ def _worth_waiting(error: ApiError) -> bool:
 
 def _error(asked: str, response: urllib3.BaseHTTPResponse) -> ApiError:
     try:
-        body = parsed_if_json(response.data)  # of a stream it is read only now
+        body = orjson.loads(response.data)  # of a stream it is read only now
+    except orjson.JSONDecodeError:
+        body = None  # what is no JSON is not worth repeating
     except (HTTPError, OSError) as error:
         return error_of_silence(asked, error)
     finally:

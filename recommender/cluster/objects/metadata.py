@@ -20,30 +20,21 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnerRef:
-    """One entry of `metadata.ownerReferences`."""
+    """The one entry of `metadata.ownerReferences` that says it controls the object."""
 
     api_version: str
     kind: str
     name: str
     uid: str
-    controller: bool
 
 
 def read_key(metadata: Fields) -> ObjectKey:
     return ObjectKey(metadata.text("namespace"), metadata.required("name"))
 
 
-def read_owners(metadata: Fields) -> tuple[OwnerRef, ...]:
-    """All owner references."""
-    return tuple(
-        OwnerRef(
-            owner.text("apiVersion"), owner.required("kind"), owner.required("name"), owner.text("uid"),
-            owner.flag("controller"),
-        )
-        for owner in metadata.children("ownerReferences")
-    )  # fmt: skip
-
-
 def read_controller(metadata: Fields) -> OwnerRef | None:
     """The owner that controls the object; the API server allows one at most."""
-    return next((owner for owner in read_owners(metadata) if owner.controller), None)
+    for owner in metadata.children("ownerReferences"):
+        if owner.flag("controller"):
+            return OwnerRef(owner.text("apiVersion"), owner.required("kind"), owner.required("name"), owner.text("uid"))
+    return None

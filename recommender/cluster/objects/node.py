@@ -1,12 +1,17 @@
-"""A node: what it offers, and to whom."""
+"""What there is for pods: what a node offers, and to whom, and what a ResourceQuota leaves those of a namespace."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from recommender.cluster.objects.metadata import ObjectKey, read_key
 from recommender.cluster.objects.pair import Pair, read_pair
 from recommender.cluster.objects.reading import Fields, reads
+from recommender.records import RESOURCES
+
+QUOTAS = ("v1", "resourcequotas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +45,50 @@ def read_node(raw: Fields) -> Node:
         ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
         unschedulable=spec.flag("unschedulable"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota.
+
+    Attributes
+    ----------
+    requests_left, limits_left
+        (cpu_cores, memory_bytes) of requests and of limits that are still free, below 0 where there are more than
+        allowed; infinite where it does not bound them.
+    """
+
+    key: ObjectKey
+    requests_left: Pair
+    limits_left: Pair
+
+
+@reads("ResourceQuota")
+def read_quota(raw: Fields) -> Quota | None:
+    """None when it bounds neither requests nor limits, or is for BestEffort pods, which have none.
+
+    One of another scope is taken to be for all: at worst less is asked for than there is.
+    """
+    spec, status = raw.child("spec"), raw.child("status")
+    hard, used = spec.child("hard"), status.child("used")
+    requests = _left(hard, used, "", "requests.")  # `cpu` and `requests.cpu` are the same
+    limits = _left(hard, used, "limits.")
+    if "BestEffort" in spec.texts("scopes") or min(*requests, *limits) == math.inf:
+        return None
+    return Quota(read_key(raw.child("metadata")), requests, limits)
+
+
+def _left(hard: Fields, used: Fields, *prefixes: str) -> Pair:
+    """What is bound under several names is bound by the tightest."""
+    cpu_cores, memory_bytes = (
+        min(
+            (
+                most - (used.quantity(prefix + resource) or 0.0)
+                for prefix in prefixes
+                if (most := hard.quantity(prefix + resource)) is not None
+            ),
+            default=math.inf,
+        )
+        for resource in RESOURCES
+    )
+    return cpu_cores, memory_bytes

@@ -1,5 +1,7 @@
 """What of a pod decides whether its resources can be changed while it runs: its QoS class, and its resize policies.
 
+The pod templates of a controller say the same of pods to come, and what their owner declares.
+
 A change that would end in another QoS class is refused by the API server, whoever asks for it.
 
 Source: kubernetes/kubernetes, `pkg/apis/core/v1/helper/qos`.
@@ -7,12 +9,13 @@ Source: kubernetes/kubernetes, `pkg/apis/core/v1/helper/qos`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from recommender.cluster.objects.pair import Pair, read_pair
-from recommender.cluster.objects.reading import Fields
+from recommender.cluster.objects.reading import BadField, Fields
 from recommender.records import RESOURCES
 
 BEST_EFFORT, BURSTABLE, GUARANTEED = "BestEffort", "Burstable", "Guaranteed"
@@ -83,3 +86,67 @@ def _qos_of(containers: Collection[tuple[Pair, Pair]]) -> str:
         return BEST_EFFORT
     guaranteed = all(requests[i] == limits[i] for requests, limits in containers for i in places)
     return GUARANTEED if guaranteed else BURSTABLE
+
+
+NOTHING_DECLARED: Mapping[str, Pair] = MappingProxyType({})
+
+
+class Templates(NamedTuple):
+    """Of all pod templates of a controller: a training job has one for each role.
+
+    Attributes
+    ----------
+    resizability
+        Empty where no template is known.
+    declared
+        Cores and bytes that its owner requests for the containers of a name, NaN where nothing is. A name that stands
+        for different requests in different templates is left out.
+    """
+
+    resizability: frozenset[Resizability] = frozenset()
+    declared: Mapping[str, Pair] = NOTHING_DECLARED
+
+
+NO_TEMPLATES = Templates()
+
+
+def read_templates(spec: Fields) -> Templates:
+    """Of a controller, wherever it keeps them. A template of a wrong form is its controller's affair, and left out."""
+    found, declared = set(), dict[str, set[Pair]]()
+    for raw in _templates_in(spec.raw):
+        template = Fields(raw, "template.spec")
+        try:
+            resizability = read_resizability(template)
+            requests = [
+                (container.text("name"), read_pair(container.child("resources").child("requests")))
+                for container in template.children("containers")
+            ]
+        except BadField:
+            continue
+        found.add(resizability)
+        for name, pair in requests:
+            declared.setdefault(name, set()).add(pair)
+    return _shared_templates(
+        frozenset(found), tuple(sorted((name, *pairs) for name, pairs in declared.items() if len(pairs) == 1))
+    )
+
+
+@lru_cache(maxsize=256)
+def _shared_templates(resizability: frozenset[Resizability], declared: tuple[tuple[str, Pair], ...]) -> Templates:
+    """Thousands of controllers have the like; one object serves them all."""
+    return Templates(resizability, MappingProxyType(dict(declared)))
+
+
+def _templates_in(raw: Any) -> Iterator[Any]:
+    """The specs of pods anywhere below; inside of one there is no other."""
+    if isinstance(raw, list):
+        for each in raw:
+            yield from _templates_in(each)
+    elif isinstance(raw, dict):
+        template = raw.get("template")
+        spec = template.get("spec") if isinstance(template, dict) else None
+        if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+            yield spec
+            return
+        for each in raw.values():
+            yield from _templates_in(each)

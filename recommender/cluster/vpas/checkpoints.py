@@ -6,28 +6,26 @@ name that is taken or too long costs nothing but beauty.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import BadObject, ClusterError, Conflict, Invalid, NotFound, Unreachable
-from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.objects.metadata import ObjectKey, read_key
+from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.vpas.checkpoint_objects import (
-    CHECKPOINTS,
-    Checkpoint,
-    CheckpointKey,
-    names_for,
-    read_checkpoint,
-)
 
 log = logging.getLogger(__name__)
 
-__all__ = ["CheckpointKey", "Checkpoints", "WriteReport"]
+CHECKPOINTS = ("autoscaling.k8s.io/v1", "verticalpodautoscalercheckpoints")
+
+LONGEST_NAME = 253
+HASH_DIGITS = 10
 
 CONTAINER_UNUSED_S = 8 * 86400.0
 """A container that wrote nothing for so long is gone (upstream forgets its samples as late)."""
@@ -40,6 +38,54 @@ WRITTEN_WITHIN_S = 5.0
 
 LISTED_APART = 20
 """Up to so many namespaces are listed one by one; more are one list of all."""
+
+
+class CheckpointKey(NamedTuple):
+    """Whose history it is; of an object that names no container, nobody's."""
+
+    vpa: ObjectKey
+    container: str
+
+    def __str__(self) -> str:
+        return f"{self.vpa}, container {self.container}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint object.
+
+    Attributes
+    ----------
+    name
+        Of the object, in the VPA's namespace.
+    updated_s
+        Unix seconds of its last write; 0 when it does not say.
+    status
+        As the API server gave it; empty where only the rest was asked for.
+    """
+
+    key: CheckpointKey
+    name: str
+    uid: str
+    updated_s: float
+    status: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.key.vpa.namespace}/{self.name}"
+
+
+@reads("VerticalPodAutoscalerCheckpoint")
+def read_checkpoint(raw: Fields) -> Checkpoint:
+    """A checkpoint from its JSON."""
+    metadata, spec, status = raw.child("metadata"), raw.child("spec"), raw.child("status")
+    here = read_key(metadata)
+    return Checkpoint(
+        key=CheckpointKey(ObjectKey(here.namespace, spec.required("vpaObjectName")), spec.text("containerName")),
+        name=here.name,
+        uid=metadata.text("uid"),
+        updated_s=status.time_s("lastUpdateTime") or 0.0,
+        status=status.raw,
+    )
 
 
 @dataclass(slots=True)
@@ -69,7 +115,6 @@ class Checkpoints:
         self._names: dict[CheckpointKey, str] = {}  # of the object that holds a history, as far as we know
         self._written_s: dict[ObjectKey, float] = {}
         self._first_s: dict[ObjectKey, float] = {}
-        self._said: set[CheckpointKey] = set()
         self._have: set[ObjectKey] = set()
         self.listed_s = math.inf
         """When all were listed last (unix seconds); infinite: not since others may have written some."""
@@ -159,7 +204,6 @@ class Checkpoints:
         self._first_s.pop(vpa, None)
         for key in [key for key in self._names if key.vpa == vpa]:
             del self._names[key]
-        self._said = {key for key in self._said if key.vpa != vpa}
 
     def _write_one(self, key: CheckpointKey, status: Mapping[str, Any], report: WriteReport) -> None:
         try:
@@ -178,18 +222,14 @@ class Checkpoints:
         for name in [known] if known else names_for(key):
             try:
                 self._make_or_patch(key, name, status, is_known=known is not None)
-            except Conflict:  # made by someone just now; it shows what it is at the next turn
-                continue
-            except Invalid:
-                if known is not None or self._is_for(key, name):
-                    self._names.pop(key, None)
-                    raise
-                self._say_once(key, f"the name {name} is another checkpoint's")
+            except (Conflict, Invalid) as error:  # made by someone just now; another's, or of a status that is refused
+                refusal = error
                 continue
             self._names[key] = name
             self._have.add(key.vpa)
             return
-        raise Conflict(f"no name is free for the checkpoint of {key}", status=409)
+        self._names.pop(key, None)
+        raise refusal
 
     def _make_or_patch(self, key: CheckpointKey, name: str, status: Mapping[str, Any], *, is_known: bool) -> None:
         if not is_known:
@@ -219,19 +259,6 @@ class Checkpoints:
             "status": status,
         }
         self._api.create(path_of(CHECKPOINTS, key.vpa.namespace), body, timeout_s=WRITTEN_WITHIN_S)
-
-    def _is_for(self, key: CheckpointKey, name: str) -> bool:
-        try:
-            return read_checkpoint(self._api.get(path_of(CHECKPOINTS, key.vpa.namespace, name))).key == key
-        except NotFound:  # nobody's: what we sent is refused
-            return True
-        except BadObject:
-            return False
-
-    def _say_once(self, key: CheckpointKey, problem: str) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            log.warning("checkpoint of %s: %s; it gets a longer one", key, problem)
 
     # -- clearing away ---------------------------------------------------------------------------------------------
 
@@ -285,3 +312,11 @@ class Checkpoints:
             return False
         self._names.pop(checkpoint.key, None)
         return True
+
+
+def names_for(key: CheckpointKey) -> list[str]:
+    """What a checkpoint may be called: as upstream calls it, where that can be a name; then as nothing else is."""
+    plain = f"{key.vpa.name}-{key.container}"
+    digits = hashlib.sha256(f"{key.vpa.name}\0{key.container}".encode()).hexdigest()[:HASH_DIGITS]
+    unique = f"{plain[: LONGEST_NAME - HASH_DIGITS - 1].rstrip('-.')}-{digits}"
+    return [plain, unique] if len(plain) <= LONGEST_NAME else [unique]

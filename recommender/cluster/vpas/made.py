@@ -8,13 +8,14 @@ by a person: it is never written again. One without the label is a person's alto
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import Conflict, NotFound
+from recommender.cluster.errors import Conflict, Invalid, NotFound
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import cpu_quantity, memory_quantity
 from recommender.cluster.objects.vpa import REQUESTS_ALONE, SHARES, Bound, ContainerPolicy, TargetRef, Vpa
@@ -38,6 +39,13 @@ LONGEST_PROBLEM = 500
 HASH_DIGITS = 10
 
 EVERY = "*"
+
+ASKED_AGAIN_S = 300.0
+"""An upgrade of the VPA is seen after so long at the latest."""
+
+MODE = "InPlace"
+
+PROBE = "phasewise-probe-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,50 @@ class VpaMaker:
             return  # it has gone by itself, and another one may have its name
 
 
+class InPlaceMode:
+    """Whether a cluster's VPA has the update mode `InPlace`, which no flag and no object of it tells.
+
+    Tries to make a VPA of that mode, so that nothing is stored, and remembers what came of it.
+
+    The schema of an older VPA refuses it, and so does the admission controller while its feature gate is off. The
+    updater has a gate of its own: where that one alone is off, it leaves such VPAs alone, which does no harm.
+
+    Parameters
+    ----------
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+        self._api, self._clock = api, clock
+        self._known: tuple[bool, float] | None = None
+
+    def available(self, namespace: str) -> bool:
+        """Whether a VPA of a namespace may have it; an ApiError when the server could not say."""
+        now_s = self._clock()
+        if self._known is None or now_s - self._known[1] >= ASKED_AGAIN_S:
+            self._known = self._ask(namespace), now_s
+        return self._known[0]
+
+    def _ask(self, namespace: str) -> bool:
+        body = {
+            "apiVersion": VPAS[0],
+            "kind": "VerticalPodAutoscaler",
+            "metadata": {"generateName": PROBE, "namespace": namespace},
+            "spec": {
+                "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": PROBE},
+                "updatePolicy": {"updateMode": MODE},
+            },
+        }
+        try:
+            self._api.create(path_of(VPAS, namespace), body, dry_run=True)
+        except Invalid as error:
+            if MODE not in str(error):  # what else speaks against the probe says nothing of other namespaces
+                raise
+            return False
+        return True
+
+
 def _spec(wanted: WantedVpa) -> dict[str, Any]:
     workload, settings = wanted.workload, wanted.settings
     policy: dict[str, Any] = {"containerName": EVERY, "controlledValues": settings.values}
@@ -181,32 +233,26 @@ def _annotations(wanted: WantedVpa) -> dict[str, str | None]:
     }
 
 
-class _What(NamedTuple):
-    """What stands in a VPA, however it is written (`1` or `1000m`), and nothing that we do not write."""
-
-    target: TargetRef
-    mode: str
-    min_replicas: int | None
-    recommenders: tuple[str, ...]
-    policies: tuple[ContainerPolicy, ...]
+_What = tuple[TargetRef, str, int | None, tuple[str, ...], tuple[ContainerPolicy, ...]]
+"""What stands in a VPA, however it is written (`1` or `1000m`), and nothing that we do not write: target, update mode,
+least replicas, recommenders, policies."""
 
 
 def _what(vpa: Vpa) -> _What:
-    return _What(vpa.target, vpa.update_mode, vpa.min_replicas, vpa.recommenders, vpa.policies)
+    return vpa.target, vpa.update_mode, vpa.min_replicas, vpa.recommenders, vpa.policies
 
 
 def _what_is(wanted: WantedVpa) -> _What:
     workload, settings = wanted.workload, wanted.settings
     target = TargetRef(workload.api_version, workload.kind, workload.name)
-    policy = ContainerPolicy(
-        EVERY, "Auto", settings.min_allowed, settings.max_allowed, controlled_values=settings.values
-    )
-    return _What(target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,))
+    bounds = settings.min_allowed, settings.max_allowed
+    policy = ContainerPolicy(EVERY, "Auto", *bounds, controlled_values=settings.values)
+    return target, settings.mode, settings.min_replicas, (wanted.recommender,), (policy,)
 
 
 def _digest(what: _What) -> str:
-    target = (what.target.api_version, what.target.kind, what.target.name)
-    said = (target, what.mode, what.min_replicas, what.recommenders, [_said(policy) for policy in what.policies])
+    target, *rest, policies = what
+    said = ((target.api_version, target.kind, target.name), *rest, [_said(policy) for policy in policies])
     return hashlib.sha256(orjson.dumps(said)).hexdigest()[: 2 * HASH_DIGITS]
 
 

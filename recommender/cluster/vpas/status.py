@@ -53,7 +53,7 @@ def status_of(
     """
     status = dict(vpa.status)
     status["observedGeneration"] = vpa.generation
-    status["conditions"] = _conditions(status.get("conditions"), conditions, now_s)
+    status["conditions"] = _conditions(_conditions_in(status), conditions, now_s)
     ordered = sorted(recommendations, key=lambda recommendation: recommendation.container)
     entries = [entry for recommendation in ordered if (entry := _entry(recommendation))["target"]]
     status["recommendation"] = {"containerRecommendations": entries} if entries else {}
@@ -63,9 +63,7 @@ def status_of(
 def status_without(vpa: Vpa, conditions: Container[str]) -> Json:
     """The status of a VPA without the conditions of these types; all else as it is."""
     status = dict(vpa.status)
-    status["conditions"] = [
-        one for one in _list(status.get("conditions")) if not (isinstance(one, dict) and one.get("type") in conditions)
-    ]
+    status["conditions"] = [one for one in _conditions_in(status) if one.get("type") not in conditions]
     return status
 
 
@@ -73,8 +71,7 @@ def fetches_history(vpa: Vpa) -> bool:
     """Whether its history is being fetched, by whoever says so: until that is done, none is to be kept."""
     if FETCHING.encode() not in vpa.status_json:  # thousands are asked about in a round
         return False
-    told = (one for one in _list(vpa.status.get("conditions")) if isinstance(one, dict))
-    return any(one.get("type") == FETCHING and one.get("status") == "True" for one in told)
+    return any(one.get("type") == FETCHING and one.get("status") == "True" for one in _conditions_in(vpa.status))
 
 
 def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[str, ContainerRecommendation]:
@@ -94,11 +91,7 @@ def published_in(status: Mapping[str, Any], but: Container[str] = ()) -> dict[st
 
 def same_status(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two statuses say the same: `1` is `1000m`, and absent is empty."""
-    return (
-        _rest(one) == _rest(other)
-        and list(map(_filled, _list(one.get("conditions")))) == list(map(_filled, _list(other.get("conditions"))))
-        and _same_containers(_containers(one), _containers(other))
-    )
+    return _same(one, other)
 
 
 def _entry(recommendation: ContainerRecommendation) -> Json:
@@ -124,8 +117,12 @@ def _amounts(resources: Mapping[str, Any] | None) -> Amounts:
     return cpu_cores, memory_bytes
 
 
-def _conditions(old: object, new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
-    present = {str(c["type"]): c for c in _list(old) if isinstance(c, dict) and c.get("type")}
+def _conditions_in(status: Mapping[str, Any]) -> list[Json]:
+    return [one for one in _list(status.get("conditions")) if isinstance(one, dict)]
+
+
+def _conditions(old: list[Json], new: Mapping[str, Condition | None], now_s: float) -> list[Json]:
+    present = {str(one["type"]): one for one in old if one.get("type")}
     moment = datetime.fromtimestamp(int(now_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for kind, condition in new.items():
         before = present.pop(kind, None)
@@ -137,46 +134,25 @@ def _conditions(old: object, new: Mapping[str, Condition | None], now_s: float) 
     return [present[kind] for kind in sorted(present)]
 
 
-def _rest(status: Mapping[str, Any]) -> Json:
-    """What is neither recommended nor a condition."""
-    return {
-        name: value
-        for name, value in status.items()
-        if name not in ("recommendation", "conditions") and value not in (None, {}, [])
-    }
-
-
 def _containers(status: Mapping[str, Any]) -> list[Any]:
     recommendation = status.get("recommendation")
     return _list(recommendation.get("containerRecommendations") if isinstance(recommendation, dict) else None)
 
 
-def _same_containers(ones: list[Any], others: list[Any]) -> bool:
-    """Numbers are read from the texts of those only that differ, up to the first that does."""
-    return len(ones) == len(others) and all(
-        one == other or _values(one) == _values(other) for one, other in zip(ones, others, strict=True)
-    )
-
-
-def _values(entry: object) -> object:
-    """One container's entry with numbers in place of quantities."""
-    if not isinstance(entry, dict):
-        return entry
-    return {name: _numbers(value) if isinstance(value, dict) else value for name, value in _filled(entry).items()}
-
-
-def _numbers(resources: Mapping[str, Any]) -> Json:
-    numbers: Json = {}
-    for name, text in resources.items():
-        try:
-            numbers[name] = parse_quantity(text)
-        except (BadQuantity, TypeError):
-            numbers[name] = ("no quantity", repr(text))  # differs from every number, so it is written over
-    return numbers
-
-
-def _filled(value: object) -> Json:
-    return {k: v for k, v in value.items() if v not in (None, "", {}, [])} if isinstance(value, dict) else {}
+def _same(one: Any, other: Any, *, amounts: bool = False) -> bool:
+    """Whether two parts of a status say the same; in its bounds texts are amounts."""
+    if one == other:
+        return True
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_same(*pair, amounts=amounts) for pair in zip(one, other, strict=True))
+    if isinstance(one or {}, dict) and isinstance(other or {}, dict) and 0 not in (one, other):
+        ours, theirs = one or {}, other or {}
+        names = ours.keys() | theirs.keys()
+        return all(_same(ours.get(name), theirs.get(name), amounts=amounts or name in BOUNDS) for name in names)
+    try:
+        return amounts and parse_quantity(one) == parse_quantity(other)
+    except (BadQuantity, TypeError):
+        return False  # what is no quantity differs from every number, so it is written over
 
 
 def _list(value: object) -> list[Any]:

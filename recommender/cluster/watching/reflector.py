@@ -7,19 +7,23 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from recommender.cluster.access.answers import error_of_status
-from recommender.cluster.access.backoff import Backoff
-from recommender.cluster.access.connection import PAGE, Api
-from recommender.cluster.access.watch_lines import WatchLines
-from recommender.cluster.errors import ApiError, BadCredentials, Gone, Silent, Unreachable
+from recommender.cluster.access.connection import PAGE, Api, WatchLines
+from recommender.cluster.access.rate import Backoff
+from recommender.cluster.errors import ApiError, BadCredentials, ClusterError, Gone, Silent, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.watching.store import OnChange, Parse, Store, key_of
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Parse = Callable[[Mapping[str, Any]], T | None]
+"""Reads an object; None when it is none of ours."""
+
+OnChange = Callable[[T | None, T | None], None]
+"""Told (old, new) of each change, on the reflector's thread: None for an object that was not there, or is no more."""
 
 SILENT_S = 90.0
 """A watch that says nothing for so long is opened anew. API servers send a bookmark about every minute."""
@@ -34,7 +38,92 @@ FAILED_WATCHES = 3
 """After so many failures in a row of the server itself, the position is given up and everything listed."""
 
 
-class Reflector(Generic[T]):
+class Store(Generic[T]):
+    """Parsed objects by key. One thread writes, any reads.
+
+    An object that cannot be read leaves the snapshot and is named in `broken` until it can be read again or is gone.
+    """
+
+    def __init__(self, kind: str, parse: Parse[T], on_change: OnChange[T] | None = None) -> None:
+        self._kind, self._parse, self._on_change = kind, parse, on_change
+        self._lock = threading.Lock()
+        self._objects: dict[ObjectKey, T] = {}
+        self._broken: dict[ObjectKey, str] = {}
+        self._snapshot: Mapping[ObjectKey, T] | None = None
+        self.version = 0
+        """Rises with every change of the snapshot: equal to that of your last look means that nothing changed."""
+
+    def snapshot(self) -> Mapping[ObjectKey, T]:
+        """All objects as they are now; later changes do not show in it. Free while nothing changes."""
+        with self._lock:
+            if self._snapshot is None:
+                self._snapshot = MappingProxyType(self._objects.copy())
+            return self._snapshot
+
+    @property
+    def broken(self) -> Mapping[ObjectKey, str]:
+        """What is wrong with each object that cannot be read."""
+        with self._lock:
+            return self._broken.copy()
+
+    def put(self, raw: Mapping[str, Any]) -> None:
+        """Take in an object as it is now."""
+        key = key_of(raw)
+        self._set(key, self._read(key, raw))
+
+    def drop(self, raw: Mapping[str, Any]) -> None:
+        """Forget an object."""
+        key = key_of(raw)
+        self._mend(key)
+        self._set(key, None)
+
+    def keep_only(self, keys: set[ObjectKey]) -> None:
+        """Forget every object that a whole list did not name."""
+        for key in self._objects.keys() - keys:
+            self._set(key, None)
+        for key in self._broken.keys() - keys:
+            self._mend(key)
+
+    def _read(self, key: ObjectKey, raw: Mapping[str, Any]) -> T | None:
+        try:
+            found = self._parse(raw)
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with one object must not stop the others
+            problem = str(error) if isinstance(error, ClusterError) else f"{type(error).__name__} while reading it"
+            if self._broken.get(key) != problem:
+                log.warning("%s %s cannot be read: %s", self._kind, key, problem)
+            with self._lock:
+                self._broken[key] = problem
+            return None
+        self._mend(key)
+        return found
+
+    def _mend(self, key: ObjectKey) -> None:
+        if key in self._broken:
+            with self._lock:
+                del self._broken[key]
+
+    def _set(self, key: ObjectKey, new: T | None) -> None:
+        """The newest instance is always the one kept: fields left out of the comparison must be fresh too."""
+        old = self._objects.get(key)
+        if old is None and new is None:
+            return
+        with self._lock:
+            if new is None:
+                del self._objects[key]
+            else:
+                self._objects[key] = new
+            self._snapshot = None
+            if changed := old != new:
+                self.version += 1
+        if not changed or self._on_change is None:
+            return
+        try:
+            self._on_change(old, new)
+        except Exception:  # a listener's fault must not end the watch
+            log.exception("%s %s: its change could not be dealt with", self._kind, key)
+
+
+class Reflector(Store[T]):
     """One resource (or the part of it that selectors choose), parsed, up to date, on a thread of its own.
 
     Parameters
@@ -71,13 +160,13 @@ class Reflector(Generic[T]):
         longest_wait_s: float = 30.0,
         page: int = PAGE,
     ) -> None:
+        super().__init__(path, parse, on_change)
         self._api, self._path, self._page, self._clock = api, path, page, clock
         self._metadata_only = metadata_only
         chosen = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._query = {name: text for name, text in chosen.items() if text}
         self._chance = chance or random.Random()  # noqa: S311  # jitter
         self._backoff = Backoff(first_wait_s, longest_wait_s, self._chance)
-        self._store = Store(path, parse, on_change)
         self._ended, self._synced = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"reflect {path}", daemon=True)
         self._watch: WatchLines | None = None
@@ -99,20 +188,6 @@ class Reflector(Generic[T]):
     def wait_synced(self, timeout_s: float) -> bool:
         """Wait for the first whole list."""
         return self._synced.wait(timeout_s)
-
-    def snapshot(self) -> Mapping[ObjectKey, T]:
-        """All objects as last seen, unchanging and cheap."""
-        return self._store.snapshot()
-
-    @property
-    def version(self) -> int:
-        """Rises with every change of the snapshot."""
-        return self._store.version
-
-    @property
-    def broken(self) -> Mapping[ObjectKey, str]:
-        """The objects that cannot be read, and why; they are not in the snapshot."""
-        return self._store.broken
 
     def staleness_s(self) -> float:
         """Seconds since the server last told us anything; infinite before the first time.
@@ -182,9 +257,9 @@ class Reflector(Generic[T]):
             self._touch()
             for raw in answer.get("items") or ():
                 seen.add(key_of(raw))
-                self._store.put(raw)
+                self.put(raw)
             version = answer["metadata"]["resourceVersion"]
-        self._store.keep_only(seen)
+        self.keep_only(seen)
         self._version = version
         self.lists += 1
         self._synced.set()
@@ -236,7 +311,13 @@ class Reflector(Generic[T]):
             self._version = ""
             raise error_of_status(f"WATCH {self._path}", int(raw.get("code") or 0), raw)
         if event in ("ADDED", "MODIFIED"):
-            self._store.put(raw)
+            self.put(raw)
         elif event == "DELETED":
-            self._store.drop(raw)
+            self.drop(raw)
         self._version = raw["metadata"]["resourceVersion"]
+
+
+def key_of(raw: Mapping[str, Any]) -> ObjectKey:
+    """Namespace and name, which the API server guarantees."""
+    metadata = raw["metadata"]
+    return ObjectKey(metadata.get("namespace") or "", metadata["name"])

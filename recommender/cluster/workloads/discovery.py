@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
@@ -25,12 +24,6 @@ class Resource(NamedTuple):
     scalable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    kinds: Mapping[str, Resource]
-    until_s: float
-
-
 class Discovery:
     """Kinds looked up once and remembered; asking again costs nothing for five minutes.
 
@@ -44,7 +37,8 @@ class Discovery:
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
         self._api, self._clock = api, clock
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, tuple[Mapping[str, Resource], float]] = {}
+        """The kinds of a version or group, and until when they hold."""
 
     def find(self, api_version: str, kind: str) -> Resource | None:
         """The resource of a kind, of this version or else of the one its group prefers; None when there is none."""
@@ -57,15 +51,15 @@ class Discovery:
     def _kinds(self, where: str) -> Mapping[str, Resource]:
         """The kinds of a version, or those of the version that a group prefers (where there is no `/`, except `v1`)."""
         known = self._known.get(where)
-        if known is not None and self._clock() < known.until_s:
-            return known.kinds
+        if known is not None and self._clock() < known[1]:
+            return known[0]
         try:
             kinds = self._ask(where)
         except ApiError:
             if known is None:
                 raise
-            kinds = known.kinds  # what is served seldom changes; an old answer is better than none
-        self._known[where] = _Known(kinds, self._clock() + (RENEWED_S if kinds else ABSENT_S))
+            kinds = known[0]  # what is served seldom changes; an old answer is better than none
+        self._known[where] = kinds, self._clock() + (RENEWED_S if kinds else ABSENT_S)
         return kinds
 
     def _ask(self, where: str) -> Mapping[str, Resource]:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef, read_controller, read_key
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.reading import Fields, reads, short_annotations
+from recommender.cluster.objects.resizability import NO_TEMPLATES, Templates, read_templates
 from recommender.cluster.objects.selectors import LabelSelector
-from recommender.cluster.objects.templates import NO_TEMPLATES, Templates, read_templates
 
 WELL_KNOWN: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps/v1", "deployments"),

@@ -59,20 +59,15 @@ class Resolution:
 
 
 class _Unresolved(Exception):
-    """Why a target has no pods, on its way to a Resolution."""
+    """Why a target has no pods, on its way to a Resolution; without words where that is nothing to complain about."""
 
     def __init__(self, problem: str, transient: bool = False) -> None:
         super().__init__(problem)
         self.problem, self.transient = problem, transient
 
-
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A resolution, and the state of the namespace that it was made from."""
-
-    target: TargetRef
-    seen: tuple[int, int]
-    resolution: Resolution
+    def because_of(self, what: str) -> _Unresolved:
+        """The same, as the reason why something cannot be done."""
+        return _Unresolved(f"{what}. Reason: {self.problem}" if self.problem else "", self.transient)
 
 
 class Targets:
@@ -83,7 +78,8 @@ class Targets:
 
     def __init__(self, pods: PodIndex, workloads: Workloads, scales: Scales) -> None:
         self._pods, self._workloads, self._scales = pods, workloads, scales
-        self._remembered: dict[ObjectKey, _Remembered] = {}
+        self._remembered: dict[ObjectKey, tuple[tuple[TargetRef, int, int], Resolution]] = {}
+        """Resolutions, each behind the target and the state of the namespace that it was made from."""
 
     def forget(self, vpa: ObjectKey) -> None:
         """The VPA is none of ours any more."""
@@ -92,10 +88,10 @@ class Targets:
     def resolve(self, vpa: ObjectKey, target: TargetRef) -> Resolution:
         """The pods of the target of a VPA; it never raises."""
         namespace = vpa.namespace
-        seen = (self._pods.version(namespace), self._workloads.version(namespace))
+        seen = (target, self._pods.version(namespace), self._workloads.version(namespace))
         known = self._remembered.get(vpa)
-        if known is not None and (known.target, known.seen) == (target, seen):
-            return known.resolution
+        if known is not None and known[0] == seen:
+            return known[1]
         questions = self._scales.questions
         try:
             found = self._resolved(namespace, target)
@@ -104,7 +100,7 @@ class Targets:
         except _Unresolved as error:
             resolution = Resolution(problem=error.problem, transient=error.transient)
         if self._scales.questions == questions:
-            self._remembered[vpa] = _Remembered(target, seen, resolution)
+            self._remembered[vpa] = seen, resolution
         else:
             self.forget(vpa)  # it rests on more than this namespace; the answers it rests on are remembered instead
         return resolution
@@ -123,21 +119,32 @@ class Targets:
 
     def _resolved(self, namespace: str, target: TargetRef) -> list[Pod]:
         ref = Ref.of(target.api_version, target.kind, target.name)
-        if target.kind in WELL_KNOWN:
-            found = self._of_well_known(namespace, ref)
-        elif target.kind in TRAINING_JOBS:
-            found = self._by_owner(namespace, ref)
-        else:
-            found = self._by_scale(namespace, target, ref)
-        self._require_top_most(namespace, target, ref)
+        what = f"{target.api_version}.{ref}".lstrip(".")
+        try:
+            found = self._of_target(namespace, target, ref)
+        except _Unresolved as error:
+            raise error.because_of("Cannot read targetRef") from error
+        try:
+            top = self._top_most(namespace, ref)
+        except _Unresolved as error:
+            raise error.because_of(f"Cannot tell whether {what} is controlled by something else") from error
+        if top != ref:
+            raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
         return [pod for pod in found if not self._is_foreign(pod, ref)]
 
     # -- from target to pods ---------------------------------------------------------------------------------------
 
+    def _of_target(self, namespace: str, target: TargetRef, ref: Ref) -> list[Pod]:
+        if target.kind in WELL_KNOWN:
+            return self._of_well_known(namespace, ref)
+        if target.kind in TRAINING_JOBS:
+            return self._by_owner(namespace, ref)
+        return self._by_scale(namespace, target, ref)
+
     def _of_well_known(self, namespace: str, ref: Ref) -> list[Pod]:
         workload = self._workloads.get(namespace, ref)
         if workload is None:
-            raise _unreadable(f"{ref.kind} {namespace}/{ref.name} does not exist")
+            raise _Unresolved(f"{ref.kind} {namespace}/{ref.name} does not exist")
         if workload.selector is None:
             return self.pods_below(namespace, ref)
         return self._pods.chosen(namespace, workload.selector)
@@ -148,20 +155,21 @@ class Targets:
         if answer.outcome is Outcome.NOT_SCALABLE:
             return self._by_owner(namespace, ref)
         if answer.outcome is not Outcome.FOUND:
-            raise _unreadable(f"{what}: {answer.outcome.value}")
+            raise _Unresolved(f"{what}: {answer.outcome.value}")
         if not answer.selector:
             if owned := self.pods_below(namespace, ref):
                 return owned
-            raise _unreadable(f"{what}: its scale subresource names no selector")
+            raise _Unresolved(f"{what}: its scale subresource names no selector")
         try:
             return self._pods.chosen(namespace, LabelSelector.of_text(answer.selector))
         except BadSelector as error:
-            raise _unreadable(f"{what}: the selector of its scale subresource: {error}") from error
+            raise _Unresolved(f"{what}: the selector of its scale subresource: {error}") from error
 
     def _scale(self, namespace: str, api_version: str, ref: Ref) -> ScaleAnswer:
+        """What is known of its scale subresource, once the server has said something."""
         answer = self._scales.of(namespace, api_version, ref.kind, ref.name)
         if answer.outcome in FAILURES:
-            raise _unreadable(answer.error, transient=answer.outcome is Outcome.FAILED)
+            raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
         if answer.outcome is Outcome.NOT_ASKED:
             raise _Unresolved("", transient=True)
         return answer
@@ -184,16 +192,6 @@ class Targets:
         return highest.kind in TRAINING_JOBS and target.kind in TRAINING_JOBS
 
     # -- from target upwards ---------------------------------------------------------------------------------------
-
-    def _require_top_most(self, namespace: str, target: TargetRef, ref: Ref) -> None:
-        what = f"{target.api_version}.{ref}".lstrip(".")
-        try:
-            top = self._top_most(namespace, ref)
-        except _Unresolved as error:
-            problem = f"Cannot tell whether {what} is controlled by something else. Reason: {error.problem}"
-            raise _Unresolved(problem if error.problem else "", error.transient) from error
-        if top != ref:
-            raise _Unresolved(f"{what} is controlled by {top}: targetRef must name that, the top-most controller")
 
     def _top_most(self, namespace: str, ref: Ref) -> Ref:
         """The highest well-known or scalable controller; one of another kind ends the way up and does not count."""
@@ -221,13 +219,5 @@ class Targets:
             return workload.owner, True
         if ref.kind in TRAINING_JOBS:
             return None, False
-        answer = self._scales.of(namespace, told.api_version, ref.kind, ref.name)
-        if answer.outcome in FAILURES:
-            raise _Unresolved(answer.error, transient=answer.outcome is Outcome.FAILED)
-        if answer.outcome is Outcome.NOT_ASKED:
-            raise _Unresolved("", transient=True)
+        answer = self._scale(namespace, told.api_version, ref)
         return answer.owner, answer.outcome is Outcome.FOUND
-
-
-def _unreadable(reason: str, transient: bool = False) -> _Unresolved:
-    return _Unresolved(f"Cannot read targetRef. Reason: {reason}", transient)

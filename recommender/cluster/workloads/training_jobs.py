@@ -10,8 +10,7 @@ from typing import Any
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.paths import path_of
-from recommender.cluster.watching.reflector import Reflector
-from recommender.cluster.watching.store import OnChange, Parse
+from recommender.cluster.watching.reflector import OnChange, Parse, Reflector
 from recommender.cluster.workloads.discovery import Resource, served
 from recommender.cluster.workloads.ownership import Workload, reader_of
 

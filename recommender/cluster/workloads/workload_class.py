@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from recommender.cluster.objects.pods import Pod
+from recommender.cluster.workloads.ownership import Workload
 
 WORKLOAD_LABEL = "phasewise.dev/workload"
 
@@ -24,25 +24,7 @@ LONGEST_NAME = 63
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 
-class Named(Protocol):
-    """One controller above a pod, by what it is called."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-
-
-class Owner(Named, Protocol):
-    """One of which more is known; `Workload` is one."""
-
-    @property
-    def generate_name(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-
-
-def workload_class(pod: Pod, owners: Sequence[Owner]) -> str:
+def workload_class(pod: Pod, owners: Sequence[Workload]) -> str:
     """The class, fit to name an object; classes of different namespaces may share a name.
 
     In this order: the label `phasewise.dev/workload` of the pod or a controller above it, the CronJob, the generateName
@@ -58,22 +40,23 @@ def workload_class(pod: Pod, owners: Sequence[Owner]) -> str:
         if label := labels.get(WORKLOAD_LABEL):
             return _as_name(label)
     if owners:
-        return class_by_owners(owners, _prefix(owners[-1].generate_name))
+        named = [(owner.kind, owner.name) for owner in owners]
+        return class_by_owners(named, _prefix(owners[-1].generate_name))
     return _prefix(pod.generate_name) or _by_images(pod)
 
 
-def class_by_owners(owners: Sequence[Named], generated: str = "") -> str:
-    """The class of a pod by the names of its controllers, the nearest first and at least one.
+def class_by_owners(owners: Sequence[tuple[str, str]], generated: str = "") -> str:
+    """The class of a pod by kind and name of its controllers, the nearest first and at least one.
 
     Parameters
     ----------
     generated
         What the highest one's name was generated from, where that is known.
     """
-    owner = next((owner for owner in owners if owner.kind == "CronJob"), owners[-1])
-    if owner.kind in NAMED_FOR_GOOD:
-        return _as_name(owner.name)
-    return generated or _as_name(without_counter(owner.name))
+    kind, name = next((owner for owner in owners if owner[0] == "CronJob"), owners[-1])
+    if kind in NAMED_FOR_GOOD:
+        return _as_name(name)
+    return generated or _as_name(without_counter(name))
 
 
 def without_counter(name: str) -> str:

@@ -13,7 +13,7 @@ from recommender.cluster.objects.pods import Pod
 from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.paths import path_of
-from recommender.cluster.vpas.in_place import InPlaceMode
+from recommender.cluster.vpas.made import InPlaceMode
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.discovery import Discovery
 from recommender.cluster.workloads.namespaces import NAMESPACES, Namespace, read_namespace

@@ -12,11 +12,10 @@ from typing import Any
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ClusterError, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.node import read_node
+from recommender.cluster.objects.node import QUOTAS, read_node, read_quota
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod, read_pod
-from recommender.cluster.objects.quota import QUOTAS, read_quota
-from recommender.cluster.objects.templates import NOTHING_DECLARED
+from recommender.cluster.objects.resizability import NOTHING_DECLARED
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
@@ -24,8 +23,7 @@ from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, r
 from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
 from recommender.cluster.vpas.status import OURS_ALONE, Condition
 from recommender.cluster.vpas.writer import VpaWriter
-from recommender.cluster.watching.reflector import Reflector
-from recommender.cluster.watching.store import OnChange
+from recommender.cluster.watching.reflector import OnChange, Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Ref, Workload, Workloads, reader_of
 from recommender.cluster.workloads.pod_index import PodIndex
 from recommender.cluster.workloads.scales import Scales

@@ -20,7 +20,6 @@ from recommender.cluster.paths import path_of
 from recommender.cluster.profiles import (
     CLASS_PREFIX,
     PROFILES,
-    Kept,
     Profile,
     ProfileWriter,
     class_profile_key,
@@ -123,7 +122,7 @@ class ProfileStore:
     def __init__(self, api: Api, scope: Scope, profiles: Reflector[Profile]) -> None:
         self._api, self._scope = api, scope
         self._writer, self._profiles = ProfileWriter(api), profiles
-        self._kept: dict[ObjectKey, Kept] = {}
+        self._kept: dict[ObjectKey, Profile] = {}
         self._told = False
 
     def load(self, vpas: Collection[ObjectKey]) -> None:
@@ -176,7 +175,7 @@ class ProfileStore:
         if present is None or not present.owner_uid:
             self._writer.delete_class(key)
 
-    def _listed(self, namespace: str | None, field_selector: str = "") -> Iterator[Kept]:
+    def _listed(self, namespace: str | None, field_selector: str = "") -> Iterator[Profile]:
         """What is kept in a namespace, or in all; nothing where profiles are not installed, or not ours to read.
 
         The latter is said, once: after a restart everything would start anew, and nobody would know why.

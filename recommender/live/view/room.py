@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.node import Node
+from recommender.cluster.objects.node import Node, Quota
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.quota import Quota
 from recommender.cluster.objects.vpa import LIMITS_TOO, Vpa
 from recommender.cluster.watching.reflector import Reflector
 from recommender.policies.room import Room

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from recommender.cluster.objects.vpa import Vpa
-from recommender.cluster.watching.store import Parse, key_of
+from recommender.cluster.watching.reflector import Parse, key_of
 from recommender.errors import Misuse
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.names import GATE
 from local_cluster.simulated.pods import create, template
 from local_cluster.waiting import wait_until
-from recommender.cluster.lease import Candidate, LeaderElection
+from recommender.cluster.lease import LeaderElection
 from tests.extender.missing.stage import Json, Stage, Symptom
 
 KUBEFLOW = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
@@ -121,7 +121,6 @@ def member_of_other_job(stage: Stage) -> str:
 def never_acts(stage: Stage) -> Iterator[Symptom]:
     """A replica that shall elect a leader with others never leads."""
     stage.forget_lease(LEASE)
-    candidate = Candidate(stage.api, "kube-system", LEASE, "me")
-    election = LeaderElection(candidate).start()
+    election = LeaderElection(stage.api, "kube-system", LEASE, "me").start()
     yield lambda: stage.refused in election.problem and not election.leads
     election.stop()

@@ -10,8 +10,7 @@ import numpy as np
 from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.vpas.checkpoint_objects import CHECKPOINTS
-from recommender.cluster.vpas.checkpoints import Checkpoints, WriteReport
+from recommender.cluster.vpas.checkpoints import CHECKPOINTS, Checkpoints, WriteReport
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status
 from recommender.records import Block

@@ -15,8 +15,7 @@ from recommender.cluster.access.connection import Api
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.quantities import parse_quantity
 from recommender.cluster.paths import VPAS, path_of
-from recommender.cluster.vpas.checkpoint_objects import CHECKPOINTS
-from recommender.cluster.vpas.checkpoints import Checkpoints
+from recommender.cluster.vpas.checkpoints import CHECKPOINTS, Checkpoints
 from recommender.policies.histogram import Estimate, HistogramSession
 from recommender.policies.histogram_checkpoint import checkpoint_status, session_of
 from recommender.records import Block

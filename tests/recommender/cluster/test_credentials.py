@@ -42,12 +42,16 @@ def test_a_broken_kubeconfig_is_named_and_never_quoted(
     assert SECRET not in caplog.text
 
 
-def test_a_token_that_no_header_may_hold_is_not_shown(server: FakeServer, tmp_path: Path) -> None:
-    api = connect(kubeconfig(tmp_path / "c", server.url, token=f"{SECRET}\nx"), user_agent="t")
+@pytest.mark.parametrize("end", ["\nx", "\r\nX-Remote-User: admin"])
+def test_a_token_that_no_header_may_hold_is_not_sent_and_not_shown(
+    server: FakeServer, tmp_path: Path, end: str
+) -> None:
+    api = connect(kubeconfig(tmp_path / "c", server.url, token=f"{SECRET}{end}"), user_agent="t")
     with pytest.raises(errors.BadCredentials) as told:
-        api.get("/p")
+        api.patch("/p", {})
     assert SECRET not in str(told.value)
     assert told.value.__suppress_context__
+    assert not server.asked
 
 
 def test_without_a_pod_or_a_kubeconfig_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

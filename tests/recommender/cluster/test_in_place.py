@@ -9,7 +9,7 @@ import pytest
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Invalid, Unreachable
-from recommender.cluster.vpas.in_place import ASKED_AGAIN_S, InPlaceMode
+from recommender.cluster.vpas.made import ASKED_AGAIN_S, InPlaceMode
 
 
 class Server:

@@ -14,11 +14,13 @@ import pytest
 from local_cluster.cluster import Cluster
 from local_cluster.waiting import patience, wait_until
 from recommender.cluster.access.connection import Api
-from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
+from recommender.cluster.lease import LeaderElection, LeaseTimes
 from recommender.cluster.paths import LEASES, path_of
 from tests.fakes.clock import Clock
 
 NAME = "phasewise-recommender"
+
+Election = Callable[[str], LeaderElection]
 
 
 @pytest.fixture
@@ -27,8 +29,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def candidate(api: Api, namespace: str, clock: Clock) -> Callable[[str], Candidate]:
-    return lambda identity: Candidate(
+def candidate(api: Api, namespace: str, clock: Clock) -> Election:
+    return lambda identity: LeaderElection(
         api, namespace, NAME, identity, clock=clock, wall_clock=lambda: 1_787_400_000.25 + clock.now_s - 1000
     )
 
@@ -39,7 +41,7 @@ def spec(api: Api, namespace: str) -> dict[str, Any]:
 
 
 def test_the_first_leads_and_the_second_waits_its_whole_duration(
-    api: Api, namespace: str, candidate: Callable[[str], Candidate], clock: Clock
+    api: Api, namespace: str, candidate: Election, clock: Clock
 ) -> None:
     one, two = candidate("one"), candidate("two")
     assert one.attempt()
@@ -68,7 +70,7 @@ def test_the_first_leads_and_the_second_waits_its_whole_duration(
     assert one.holder == "two"
 
 
-def test_a_released_lease_is_taken_at_once(api: Api, namespace: str, candidate: Callable[[str], Candidate]) -> None:
+def test_a_released_lease_is_taken_at_once(api: Api, namespace: str, candidate: Election) -> None:
     one, two = candidate("one"), candidate("two")
     one.attempt()
     two.attempt()
@@ -81,7 +83,7 @@ def test_a_released_lease_is_taken_at_once(api: Api, namespace: str, candidate: 
 
 
 def test_a_write_between_reading_and_renewing_is_respected(
-    api: Api, namespace: str, candidate: Callable[[str], Candidate], clock: Clock, monkeypatch: pytest.MonkeyPatch
+    api: Api, namespace: str, candidate: Election, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = candidate("one"), candidate("two")
     one.attempt()
@@ -100,16 +102,13 @@ def test_a_write_between_reading_and_renewing_is_respected(
     assert spec(api, namespace)["holderIdentity"] == "two"
 
 
-Election = Callable[[str], LeaderElection]
-
-
 @pytest.fixture
 def election(api: Api, namespace: str, caplog: pytest.LogCaptureFixture) -> Election:
     caplog.set_level(logging.INFO, logger="recommender.cluster.lease")
 
     def elected(identity: str) -> LeaderElection:
         times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)
-        return LeaderElection(Candidate(api, namespace, NAME, identity, times=times))
+        return LeaderElection(api, namespace, NAME, identity, times=times)
 
     return elected
 
@@ -135,11 +134,10 @@ LEADER = """
 import sys, threading, time
 from pathlib import Path
 from recommender.cluster.access.connection import connect
-from recommender.cluster.lease import Candidate, LeaderElection, LeaseTimes
+from recommender.cluster.lease import LeaderElection, LeaseTimes
 config, namespace, name = sys.argv[1:]
 times = LeaseTimes(duration_s=2, renew_deadline_s=1.2, retry_s=0.1)
-candidate = Candidate(connect(Path(config), user_agent="t"), namespace, name, "killed", times=times)
-election = LeaderElection(candidate).start()
+election = LeaderElection(connect(Path(config), user_agent="t"), namespace, name, "killed", times=times).start()
 while not election.leads:
     time.sleep(0.01)
 print("won", flush=True)

@@ -67,7 +67,7 @@ def test_every_field_of_a_vpa_is_read() -> None:
     assert read.created_s == 1787385600
     assert (read.labels, read.annotations) == ({"a": "b"}, {"short": "x"})
     assert (read.recommenders, read.update_mode, read.min_replicas) == (("phasewise",), "InPlaceOrRecreate", 1)
-    assert read.owner == OwnerRef("batch/v1", "Job", "j", "o", True)
+    assert read.owner == OwnerRef("batch/v1", "Job", "j", "o")
     assert read.deleting
     assert read.policy_for("app") == ContainerPolicy(
         "app",

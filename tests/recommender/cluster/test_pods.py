@@ -103,7 +103,7 @@ def test_the_rest_of_a_pod_is_read() -> None:
             qosClass="Burstable",
         )
     )
-    assert (read.generate_name, read.owner) == ("train-", OwnerRef("batch/v1", "Job", "train", "2", True))
+    assert (read.generate_name, read.owner) == ("train-", OwnerRef("batch/v1", "Job", "train", "2"))
     assert (read.node, read.scheduler_name, read.node_selector) == ("n1", "phasewise", {"gpu": "a100"})
     assert read.tolerations == (Toleration("gpu", "Equal", "", "NoSchedule"),)
     assert (read.started_s, read.resizability.qos, read.deleting, read.finished) == (

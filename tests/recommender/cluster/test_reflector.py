@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from local_cluster.waiting import wait_until
-from recommender.cluster.access.backoff import Backoff
 from recommender.cluster.access.connection import Api
+from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import Forbidden, Gone, ServerFailed, Silent, Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.watching.reflector import Reflector

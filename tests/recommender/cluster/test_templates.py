@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from recommender.cluster.objects.reading import Fields
-from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, Resizability
-from recommender.cluster.objects.templates import read_templates
+from recommender.cluster.objects.resizability import BEST_EFFORT, GUARANTEED, Resizability, read_templates
 
 Json = dict[str, Any]
 BOTH = {"cpu": "1", "memory": "1Gi"}

@@ -1,4 +1,4 @@
-"""Writes: every form an answer may have, and every way in which one may fail."""
+"""Writes: one connection for many, and every way in which an answer may fail to be one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from recommender.cluster import errors
 from recommender.cluster.access.connection import Api, connect
-from tests.fakes.api_server import SECRET, FakeServer, kubeconfig, status
+from tests.fakes.api_server import FakeServer, kubeconfig
 
 Handler = BaseHTTPRequestHandler
 
@@ -44,45 +44,6 @@ def test_one_connection_serves_one_request_after_the_other(api: Api, server: Fak
     for _ in range(5):
         assert api.patch("/p", {"a": 1}) == {}
     assert len(seen) == 5 and len(set(seen)) == 1
-
-
-def test_requests_at_the_same_time_have_connections_of_their_own(api: Api, server: FakeServer) -> None:
-    together, seen = threading.Barrier(3), []
-
-    def send(handler: Handler) -> None:
-        together.wait(5.0)
-        callers(seen)(handler)
-
-    server.answers = [send]
-    threads = [threading.Thread(target=lambda: api.patch("/p", {})) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(5.0)
-    assert len(set(seen)) == 3
-
-
-ANSWERS = {
-    "of a length": b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}',
-    "in chunks": b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{"a"\r\n3;x=y\r\n:1}\r\n0\r\n\r\n',
-    "in chunks, with something after them": (
-        b'HTTP/1.1 201 Created\r\ntransfer-encoding: Chunked\r\n\r\n7\r\n{"a":1}\r\n0\r\nA: b\r\nC: d\r\n\r\n'
-    ),
-    "after an answer for the meantime": (
-        b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
-    ),
-}
-
-
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
-def test_an_answer_is_read_whatever_its_form(api: Api, server: FakeServer, answer: bytes) -> None:
-    server.answers = [raw(answer)]
-    assert [api.patch("/p", {}) for _ in range(2)] == [{"a": 1}, {"a": 1}]
-
-
-def test_an_answer_without_a_length_ends_with_its_connection(api: Api, server: FakeServer) -> None:
-    server.answers = [raw(b'HTTP/1.1 200 OK\r\n\r\n{"a":1}', hang_up=True)]
-    assert [api.patch("/p", {}) for _ in range(2)] == [{"a": 1}, {"a": 1}]
 
 
 def test_a_server_that_hung_up_meanwhile_is_called_again(api: Api, server: FakeServer) -> None:
@@ -132,29 +93,6 @@ def test_a_server_that_says_nothing_is_silent_and_its_late_answer_goes_to_nobody
         api.patch("/p", {}, timeout_s=0.1)
     go_on.set()
     assert api.patch("/p", {}) == {}
-
-
-def test_a_refusal_comes_with_the_servers_words_and_its_wait(api: Api, server: FakeServer) -> None:
-    server.answers = [status(409, "it has changed"), status(429, "later", Retry_After="60")]
-    with pytest.raises(errors.Conflict, match=r"PATCH /p: it has changed \(409\)"):
-        api.patch("/p", {})
-    with pytest.raises(errors.Throttled) as told:
-        api.patch("/p", {})
-    assert told.value.retry_after_s == 60.0
-
-
-def test_nobody_there_is_said_as_everywhere(tmp_path: Path) -> None:
-    nobody = connect(kubeconfig(tmp_path / "nobody", "http://127.0.0.1:9"), user_agent="t")
-    with pytest.raises(errors.Unreachable, match=r"PATCH /p: .*refused"):
-        nobody.patch("/p", {})
-
-
-def test_a_token_of_two_lines_is_not_sent_and_not_shown(server: FakeServer, tmp_path: Path) -> None:
-    api = connect(kubeconfig(tmp_path / "c", server.url, token=f"{SECRET}\r\nX-Remote-User: admin"), user_agent="t")
-    with pytest.raises(errors.BadCredentials) as told:
-        api.patch("/p", {})
-    assert SECRET not in str(told.value) and told.value.__suppress_context__
-    assert server.asked == []
 
 
 def test_a_server_below_a_path_is_asked_there(server: FakeServer, tmp_path: Path) -> None:

@@ -153,4 +153,4 @@ def a(
 
 
 def foreign_owner(kind: str, name: str = "x", api_version: str = RAY) -> OwnerRef:
-    return OwnerRef(api_version, kind, name, f"{kind}-{name}", controller=True)
+    return OwnerRef(api_version, kind, name, f"{kind}-{name}")

@@ -19,12 +19,12 @@ from local_cluster.rights import Account, Right
 from local_cluster.workloads import create_pod, pod_spec, resources
 from recommender.cluster.access.connection import Api, connect
 from recommender.cluster.errors import Forbidden
-from recommender.cluster.lease import Candidate
+from recommender.cluster.lease import LeaderElection
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.profiles import ProfileWriter, read_profile
-from recommender.cluster.progress.pod_logs import read_log
+from recommender.cluster.progress.logs import read_log
 from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.vpas.checkpoints import Checkpoints
 from recommender.cluster.vpas.made import Settings as Making
@@ -257,7 +257,7 @@ def lead(stage: Stage) -> Try:
     if stage.right.verb == "update":
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
         coordination.create_namespaced_lease("kube-system", {"metadata": {"name": NAME}, "spec": spec})
-    return Candidate(stage.api, "kube-system", NAME, "me").attempt
+    return LeaderElection(stage.api, "kube-system", NAME, "me").attempt
 
 
 Act = Callable[[Stage], Try]

@@ -280,7 +280,7 @@ def test_the_engine_is_told_whom_a_kill_costs_more() -> None:
 def test_a_pod_that_goes_on_with_the_work_of_another_of_its_job_is_known_as_resumed() -> None:
     """So its run teaches its class nothing: it lacks what the first pod did. One that begins anew does teach."""
     records = Records()
-    job = OwnerRef("batch/v1", "Job", "train", "uid-train", True)
+    job = OwnerRef("batch/v1", "Job", "train", "uid-train")
     may = {"phasewise.dev/checkpointable": "true"}
     first, second, beside = (replace(a_pod(f"pod-{number}"), owner=job, annotations=may) for number in range(3))
     leaving, done = replace(first, deleting=True), replace(second, phase="Succeeded")

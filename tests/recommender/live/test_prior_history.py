@@ -15,7 +15,7 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
-from recommender.cluster.vpas.checkpoint_objects import CheckpointKey
+from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.kernels import histogram as kernel
 from recommender.live import past as prior_history
 from recommender.live.past import WITHIN_S, PriorHistory, Told, _recent_s

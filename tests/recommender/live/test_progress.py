@@ -185,7 +185,7 @@ def test_a_pod_that_is_gone_or_done_is_forgotten(cluster: Records) -> None:
 
 
 def of_job(pod: Pod, phase: str = "Running") -> Pod:
-    return replace(pod, owner=OwnerRef("batch/v1", "Job", "training", "uid-training", True), phase=phase)
+    return replace(pod, owner=OwnerRef("batch/v1", "Job", "training", "uid-training"), phase=phase)
 
 
 @pytest.mark.parametrize(

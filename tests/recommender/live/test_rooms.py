@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.objects.node import read_node
+from recommender.cluster.objects.node import Quota, read_node, read_quota
 from recommender.cluster.objects.pods import Pod, read_pod
-from recommender.cluster.objects.quota import Quota, read_quota
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.live.view.room import Rooms
 from tests.fakes.records import a_vpa
