@@ -18,7 +18,6 @@ from recommender.policies.schedule import decision_positions
 from recommender.processes import made_of_each
 from recommender.records import (
     Block,
-    ContainerFacts,
     ContainerReplay,
     FloatArray,
     IntArray,
@@ -84,20 +83,17 @@ def replay_container(series: UsageSeries, plan: Plan, options: ReplayOptions) ->
         return None
     samples = np.flatnonzero(series.present)
     per_sample = samples[samples >= per_cycle[0]]
-    facts = ContainerFacts(series.container, series.step_s, cycle_samples, series.workload, series.node)
     lasting_s = durations_s(series)
     tallies: dict[str, Tally] = {}
     decisions: dict[str, tuple[IntArray, FloatArray]] = {}
     explanations: dict[str, Mapping[str, Any]] = {}
     for policy in plan.policies:
         positions = per_sample if policy.every_sample else per_cycle
-        session = policy.start(facts)
         block = Block(series.usage, series.timestamps, positions, plan.phases, series.requests)
-        allocations = session.advance(block)
+        allocations, explanations[policy.name] = policy.decide(block, cycle_samples)
         tallies[policy.name] = judge(series.usage, positions, allocations, lasting_s, options.violation_tolerance)
         first_covered = samples[np.searchsorted(samples, positions)]
         decisions[policy.name] = (series.timestamps[first_covered], allocations)
-        explanations[policy.name] = session.explain()
     container = ContainerReplay(series.container, series.workload, tallies)
     return Judged(container, decisions, explanations)
 

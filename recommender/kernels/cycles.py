@@ -60,22 +60,3 @@ def cycle_statistics(
             peak[stretch, column] = largest
             mean[stretch, column] = rough + residue / present
             spread[stretch, column] = math.sqrt(max(0.0, squares / present - (residue / present) ** 2))
-
-
-@njit(cache=True, nogil=True)
-def carry_forward(rows: NDArray[np.float64], last: NDArray[np.float64]) -> None:
-    """Put the latest known value of each column where a row has NaN.
-
-    Parameters
-    ----------
-    rows
-        OUT float64 (d, c), filled in place.
-    last
-        OUT float64 (c,): the value known before the first row (NaN when none); afterwards the one after the last row.
-    """
-    for row in range(rows.shape[0]):
-        for column in range(rows.shape[1]):
-            if math.isnan(rows[row, column]):
-                rows[row, column] = last[column]
-            else:
-                last[column] = rows[row, column]

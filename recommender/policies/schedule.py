@@ -7,7 +7,7 @@ import numpy as np
 from recommender.records import BoolArray, IntArray
 
 
-def decision_positions(present: BoolArray, cycle_samples: int, lag: int, later: int = 0) -> IntArray:
+def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
     """Where a policy decides: after lag + 1 samples, then every cycle.
 
     Parameters
@@ -18,8 +18,6 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int, later: 
         Grid cells between decisions.
     lag
         Samples a window looks back.
-    later
-        Grid cells by which all decisions but the first are shifted, for training on further schedules; below a cycle.
 
     Returns
     -------
@@ -35,9 +33,6 @@ def decision_positions(present: BoolArray, cycle_samples: int, lag: int, later: 
     samples = np.flatnonzero(present)
     if len(samples) < lag + 2:
         return np.empty(0, np.int64)
-    first = samples[lag] + 1
-    positions = np.arange(first + later, len(present), cycle_samples, dtype=np.int64)
-    if later:
-        positions = np.concatenate([[first], positions])
+    positions = np.arange(samples[lag] + 1, len(present), cycle_samples, dtype=np.int64)
     covers_some = np.searchsorted(samples, positions + cycle_samples) > np.searchsorted(samples, positions)
     return positions[covers_some]

@@ -18,7 +18,6 @@ from baselines import replay as slow
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
 from recommender.judging import ReplayOptions, judge
-from recommender.policies.base import Policy
 from recommender.policies.registry import REGISTRY
 from recommender.policies.schedule import decision_positions
 from recommender.records import FloatArray, PhaseTrace, Played, ReplayResult, RunTally, Tally, UsageSeries
@@ -370,9 +369,8 @@ def test_each_container_is_replayed_by_its_own_plan() -> None:
 
     def plan_for(series: UsageSeries) -> Plan:
         asked.append(series.container)
-        policy: Policy = REGISTRY.make("ground.truth" if series.container == "a" else "prev.step.max")
-        policy.name = "fold"
-        return Plan([policy])
+        policy = REGISTRY.make("ground.truth" if series.container == "a" else "prev.step.max")
+        return Plan([replace(policy, name="fold")])
 
     result = replay(
         [random_series(1, container="a"), random_series(1, container="b")], plan_for, ReplayOptions(cycle_samples=8)
