@@ -14,6 +14,7 @@ from recommender.kernels import tally as kernel
 from recommender.records import (
     MEMORY,
     VIOLATION_TOLERANCE,
+    BoolArray,
     FloatArray,
     IntArray,
     RunTally,
@@ -150,6 +151,37 @@ def durations_s(series: UsageSeries) -> FloatArray:
     if series.step_s > 0:
         return np.full(len(series), series.step_s)
     return np.append(np.diff(series.timestamps).astype(np.float64), interval_s(series))
+
+
+def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
+    """Where a policy decides: after lag + 1 samples, then every cycle.
+
+    Parameters
+    ----------
+    present
+        bool (n,): True where there is a sample.
+    cycle_samples
+        Grid cells between decisions.
+    lag
+        Samples a window looks back.
+
+    Returns
+    -------
+    int64 (d,)
+        Increasing positions in 0..n-1, each with a sample before the next one: a decision whose cycle lies in a gap
+        is left out. Empty when there are fewer than lag + 2 samples.
+
+    Examples
+    --------
+    >>> decision_positions(np.ones(12, bool), cycle_samples=4, lag=3)
+    array([4, 8])
+    """
+    samples = np.flatnonzero(present)
+    if len(samples) < lag + 2:
+        return np.empty(0, np.int64)
+    positions = np.arange(samples[lag] + 1, len(present), cycle_samples, dtype=np.int64)
+    covers_some = np.searchsorted(samples, positions + cycle_samples) > np.searchsorted(samples, positions)
+    return positions[covers_some]
 
 
 def judge(

@@ -146,7 +146,13 @@ class Selection:
     "Default: none; for the bundled data those that its model was trained on.",
 )
 @cluster_options
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(0), help="Processes; 0 is one a core.")
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Processes that train where no model is given; 0 is one a core.",
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the cross-fitted models.")
 def command(
     source: tuple[Path, ...],
@@ -229,7 +235,7 @@ def command(
         played, told = played_rows(rows, series, in_cluster, progress)
         notes += told
         seen = seen_in_training(model, series, lambda: opened.data_hash)
-        result = _replayed(series, planner, options, outputs, jobs, progress, rows, played, seen)
+        result = _replayed(series, planner, options, outputs, progress, rows, played, seen)
         notes = (*seen_notes(seen, len(series)), *notes)
         notes += mismatch_notes(model, result.step_s, result.cycle_s)
         result = replace(result, notes=(*opened.notes, *notes, *result.notes))
@@ -313,7 +319,6 @@ def _replayed(
     planner: Planner,
     options: ReplayOptions,
     outputs: Outputs,
-    jobs: int,
     progress: Any,
     rows: Sequence[str],
     played: Mapping[str, Mapping[str, Played]],
@@ -337,7 +342,6 @@ def _replayed(
             decisions_to=writer,
             timelines=PICTURED if outputs.pictured else 0,
             progress=advance,
-            jobs=jobs,
             model=model_facts(planner.model, seen),
             rows=rows,
             played=played,

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recommender.judging import ReplayOptions, durations_s, interval_s, judge
+from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES
 from recommender.planning import Planner
-from recommender.policies.schedule import decision_positions
 from recommender.records import Block, FloatArray, IntArray, Tally, UsageSeries
 from recommender.replay import Plan
 from recommender.training import CrossFit, TrainingOptions, cross_fit, train

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from recommender.judging import decision_positions
 from recommender.phases.sojourns import Sojourns
 from recommender.policies.phase_demand import DemandModel
-from recommender.policies.schedule import decision_positions
 from recommender.pricing import LabelledRun, fit_demand
 from recommender.records import UNKNOWN_PHASE, Block, FloatArray, IntArray, PhaseTrace
 

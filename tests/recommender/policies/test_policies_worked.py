@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from baselines import replay as slow
 from recommender.errors import Misuse
+from recommender.judging import decision_positions
 from recommender.policies.ai4dl import statistics_of
 from recommender.policies.registry import REGISTRY
-from recommender.policies.schedule import decision_positions
 from recommender.records import Block, FloatArray, PhaseTrace
 
 GAP = (np.nan, np.nan)
