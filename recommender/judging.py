@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from recommender.errors import Misuse
-from recommender.kernels import kills
 from recommender.kernels import tally as kernel
 from recommender.records import (
     MEMORY,
@@ -20,6 +19,7 @@ from recommender.records import (
     RunTally,
     Tally,
     UsageSeries,
+    amounts_of,
 )
 
 ROUNDING = 1e-12
@@ -209,10 +209,10 @@ def judge(
     return Tally(
         samples=int(counts[kernel.SAMPLES]),
         judged_s=float(sums[kernel.JUDGED_S]),
-        used=_pair(sums[kernel.USED : kernel.USED + 2]),
-        allocated=_pair(sums[kernel.ALLOCATED : kernel.ALLOCATED + 2]),
-        slack=_pair(sums[kernel.SLACK : kernel.SLACK + 2]),
-        shortage=_pair(sums[kernel.SHORTAGE : kernel.SHORTAGE + 2]),
+        used=amounts_of(sums[kernel.USED : kernel.USED + 2]),
+        allocated=amounts_of(sums[kernel.ALLOCATED : kernel.ALLOCATED + 2]),
+        slack=amounts_of(sums[kernel.SLACK : kernel.SLACK + 2]),
+        shortage=amounts_of(sums[kernel.SHORTAGE : kernel.SHORTAGE + 2]),
         violations=(int(counts[kernel.VIOLATIONS]), int(counts[kernel.VIOLATIONS + 1])),
         oom_events=int(counts[kernel.OOM_EVENTS]),
         resizes=int(counts[kernel.RESIZES]),
@@ -245,9 +245,9 @@ def judge_run(
     decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1
     in_force = np.where(decided[:, np.newaxis] >= 0, allocations[np.maximum(decided, 0)], declared)
     stays = standing_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
-    figures = np.empty(kills.N_FIGURES)
+    figures = np.empty(kernel.N_FIGURES)
     first = int(positions[0])
-    kills.play_kills(
+    kernel.play_kills(
         np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
         stays, lasting_s, first, rules.restart_s, rules.checkpoint_every_s,
         FLOOR_FACTOR, FLOOR_MORE_BYTES, rules.recreates, ROUNDING, figures,
@@ -255,10 +255,6 @@ def judge_run(
     judged = np.arange(n) >= first
     judged &= ~np.isnan(usage[:, MEMORY])
     wanted = (declared[judged] * lasting_s[judged, np.newaxis]).sum(axis=0)
-    number = int(figures[kills.KILLS])
-    reserved, lost = figures[kills.RESERVED : kills.RESERVED + 2], figures[kills.LOST : kills.LOST + 2]
-    return RunTally(1, int(number > 0), number, *(_pair(amounts) for amounts in (wanted, reserved, lost)))
-
-
-def _pair(amounts: FloatArray) -> tuple[float, float]:
-    return float(amounts[0]), float(amounts[1])
+    number = int(figures[kernel.KILLS])
+    reserved, lost = figures[kernel.RESERVED : kernel.RESERVED + 2], figures[kernel.LOST : kernel.LOST + 2]
+    return RunTally(1, int(number > 0), number, *(amounts_of(amounts) for amounts in (wanted, reserved, lost)))

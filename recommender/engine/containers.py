@@ -18,8 +18,8 @@ from recommender.engine.member import Member, NewContainer, PhaseChange, slots_o
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
 from recommender.engine.throttling import cut_off, wanted
-from recommender.kernels.plan_advice import FOLLOWED
-from recommender.kernels.plan_arrays import BLOCKS
+from recommender.kernels.phase_plan import BLOCKS
+from recommender.kernels.plan_steps import FOLLOWED
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder

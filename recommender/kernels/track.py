@@ -1,4 +1,7 @@
-"""One more sample of each live container: its features, and the phase that its newest code is in."""
+"""The features of samples and the phases of codes: of a whole series, and of one more sample of each live container.
+
+A window half-way between two phases must not make a container change for one sample.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,89 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from recommender.kernels.features import levels_of
-from recommender.kernels.steady import centre_of
+
+@njit(cache=True, nogil=True)
+def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
+    """Log2 of one sample, and of the mean of so many samples up to it, given that of those before."""
+    level = math.log2(used + floor)
+    return level, mean_level + (level - mean_level) / seen
+
+
+@njit(cache=True, nogil=True)
+def usage_features(
+    usage: NDArray[np.float64],
+    cpu_floor_cores: float,
+    memory_floor_bytes: float,
+    longest: int,
+    out: NDArray[np.float64],
+) -> None:
+    """Fill `out` with the features of `recommender.phases.features.USAGE_FEATURES`, in that order.
+
+    Parameters
+    ----------
+    usage : float64 (n, 2)
+        Cores and bytes, NaN in gaps.
+    cpu_floor_cores, memory_floor_bytes
+        Added before the logarithm: an idle container has a finite level, and noise at its floor is small.
+    longest
+        Samples the own past goes back; beyond it older samples fade.
+    out : float64 (n, 4), OUT
+        NaN in gaps; a gap leaves the container's mean level as it was.
+    """
+    floors = (cpu_floor_cores, memory_floor_bytes)
+    for resource in range(2):
+        mean_level, seen = 0.0, 0
+        for t in range(usage.shape[0]):
+            used = usage[t, resource]
+            if math.isnan(used):
+                out[t, resource] = out[t, 2 + resource] = math.nan
+                continue
+            seen = min(seen + 1, longest)
+            level, mean_level = levels_of(used, floors[resource], mean_level, seen)
+            out[t, resource] = level
+            out[t, 2 + resource] = level - mean_level
+
+
+@njit(cache=True, nogil=True)
+def centre_of(
+    distances: NDArray[np.float64], current: int, continues: bool, reach: NDArray[np.float64], stay: float
+) -> int:
+    """Which centre a code belongs to, by its distance to each; see `steady_labels`."""
+    nearest = 0
+    for j in range(1, len(distances)):
+        if distances[j] < distances[nearest]:
+            nearest = j
+    left = distances[nearest] < stay * distances[current] or distances[current] > reach[current]
+    return nearest if left or not continues else current
+
+
+@njit(cache=True, nogil=True)
+def steady_labels(
+    distances: NDArray[np.float64],
+    continues: NDArray[np.bool_],
+    reach: NDArray[np.float64],
+    stay: float,
+    labels: NDArray[np.int64],
+) -> None:
+    """Fill `labels` with the nearest centre, staying with the last one unless the new one is clearly nearer.
+
+    Parameters
+    ----------
+    distances : float64 (n, k)
+        Of each code to each centre, in time order.
+    continues : bool (n,)
+        False where a row does not follow the one before it: there the nearest centre is taken as it is.
+    reach : float64 (k,)
+        A centre farther away than this is left at once.
+    stay : float
+        The new centre must be nearer than `stay` times the distance to the old one; 1 takes the nearest always.
+    labels : int64 (n,), OUT
+        Column of `distances`.
+    """
+    current = 0
+    for t in range(distances.shape[0]):
+        current = centre_of(distances[t], current, continues[t], reach, stay)
+        labels[t] = current
 
 
 class TrackArrays(NamedTuple):
@@ -40,7 +124,7 @@ class Standard(NamedTuple):
     mean, scale
         float64 (f,).
     floors
-        float64 (2,): see `kernels.features.levels_of`.
+        float64 (2,): see `levels_of`.
     longest
         Samples the own past goes back.
     """
@@ -62,7 +146,7 @@ class Centres(NamedTuple):
     root_reach, reach
         float64 (k,) and (phases,): infinite for the root where phases are split.
     stay
-        See `kernels.steady.steady_labels`.
+        See `steady_labels`.
     parents
         int64 (splits,): the phase that each split divides.
     begins

@@ -90,20 +90,6 @@ def column_moments(values: Floats) -> tuple[NDArray[np.float64], NDArray[np.floa
     return mean, np.where(spread <= CONSTANT_COLUMN * np.maximum(1.0, np.abs(mean)), 1.0, spread)
 
 
-def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> None:
-    """Fill `out` with ``(values - mean) / scale``; a gap stays NaN.
-
-    Parameters
-    ----------
-    values : float (n, n_features)
-    mean, scale : float64 (n_features,)
-        Of the training set; scale above 0.
-    out : float (n, n_features), OUT
-        Float32 is rounded once, after the division in float64.
-    """
-    out[...] = (values - mean) / scale
-
-
 def carried_forward(values: NDArray[Any], missing: Bools) -> NDArray[Any]:
     """A copy in which each missing entry has the value of the last one before it that is not; what precedes all stays.
 

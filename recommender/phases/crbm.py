@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
-from recommender.kernels.crbm_codes import hidden_means_kernel
+from recommender.kernels.crbm import hidden_means_kernel
 from recommender.kernels.crbm_layout import (
     Floats,
     Layout,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import Misuse, NotEnoughData
-from recommender.kernels.steady import steady_labels
+from recommender.kernels.track import steady_labels
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 
 OUTLIER_QUANTILE = 0.999

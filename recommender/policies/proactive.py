@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from recommender.errors import Misuse
-from recommender.kernels.plan_arrays import Expected
+from recommender.kernels.phase_plan import Expected
 from recommender.policies.base import Decided, Decides, PolicyModel, labels_of
 from recommender.policies.phase_demand import ONCE_A_CYCLE, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.cluster import KMeans
 
-from recommender.kernels.steady import steady_labels
+from recommender.kernels.track import steady_labels
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.01, 16.0 * 2**20
