@@ -59,7 +59,19 @@ def usage_features(
 def centre_of(
     distances: NDArray[np.float64], current: int, continues: bool, reach: NDArray[np.float64], stay: float
 ) -> int:
-    """Which centre a code belongs to, by its distance to each; see `steady_labels`."""
+    """The nearest centre to a code, or the one its container was at unless another is clearly nearer.
+
+    Parameters
+    ----------
+    distances
+        float64 (k,): of the code to each centre.
+    continues
+        False where a code does not follow the one before it: there the nearest centre is taken as it is.
+    reach
+        float64 (k,): a centre farther away than this is left at once.
+    stay
+        The new centre must be nearer than `stay` times the distance to the old one; 1 takes the nearest always.
+    """
     nearest = 0
     for j in range(1, len(distances)):
         if distances[j] < distances[nearest]:
@@ -68,44 +80,20 @@ def centre_of(
     return nearest if left or not continues else current
 
 
-@njit(cache=True, nogil=True)
-def steady_labels(
-    distances: NDArray[np.float64],
-    continues: NDArray[np.bool_],
-    reach: NDArray[np.float64],
-    stay: float,
-    labels: NDArray[np.int64],
-) -> None:
-    """Fill `labels` with the nearest centre, staying with the last one unless the new one is clearly nearer.
-
-    Parameters
-    ----------
-    distances : float64 (n, k)
-        Of each code to each centre, in time order.
-    continues : bool (n,)
-        False where a row does not follow the one before it: there the nearest centre is taken as it is.
-    reach : float64 (k,)
-        A centre farther away than this is left at once.
-    stay : float
-        The new centre must be nearer than `stay` times the distance to the old one; 1 takes the nearest always.
-    labels : int64 (n,), OUT
-        Column of `distances`.
-    """
-    current = 0
-    for t in range(distances.shape[0]):
-        current = centre_of(distances[t], current, continues[t], reach, stay)
-        labels[t] = current
-
-
-class TrackArrays(NamedTuple):
-    """Where containers stand, by slot; see `phases.tracking.TrackState`."""
+class Tracks(NamedTuple):
+    """What containers showed so far, by slot; see `phases.tracking.TrackState`."""
 
     mean_level: NDArray[np.float64]
     seen: NDArray[np.int64]
     in_row: NDArray[np.int64]
-    coded: NDArray[np.int64]
     gapped: NDArray[np.bool_]
     rows: NDArray[np.float32]
+
+
+class Places(NamedTuple):
+    """The phases that containers are in, by slot; see `phases.tracking.TrackState`."""
+
+    coded: NDArray[np.int64]
     at: NDArray[np.int64]
     label: NDArray[np.int64]
     child_at: NDArray[np.int64]
@@ -146,7 +134,7 @@ class Centres(NamedTuple):
     root_reach, reach
         float64 (k,) and (phases,): infinite for the root where phases are split.
     stay
-        See `steady_labels`.
+        See `centre_of`.
     parents
         int64 (splits,): the phase that each split divides.
     begins
@@ -166,7 +154,7 @@ class Centres(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: TrackArrays) -> None:
+def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: Tracks) -> None:
     """Append the standardised features of the next sample of each, float64 (m, 2); NaN is a gap."""
     levels = np.empty(6)
     for row in range(len(slots)):
@@ -192,30 +180,45 @@ def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: St
 
 @njit(cache=True, nogil=True)
 def move_each(
-    slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, tracks: TrackArrays
+    slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places
 ) -> None:
-    """Let each container stay in its phase or change it by its newest code, (m, hidden); as `PhaseCentres.follow`."""
+    """Let each container stay in its phase or change it by its newest code, (m, hidden)."""
     for row in range(len(slots)):
-        k, coded = slots[row], tracks.coded[slots[row]]
-        distances = _distances(codes[row], centres.root)
-        label = centre_of(distances, tracks.at[k], coded > 0, centres.root_reach, centres.stay)
-        tracks.at[k], distance = label, distances[label]
-        for split in range(len(centres.parents)):
-            if label != centres.parents[split]:
-                continue
-            of = slice(centres.begins[split], centres.begins[split + 1])
-            children, distances = centres.children[of], _distances(codes[row], centres.child_centres[of])
-            continues = tracks.child_when[k, split] == coded - 1
-            child = centre_of(distances, tracks.child_at[k, split], continues, centres.reach[children], centres.stay)
-            tracks.child_at[k, split], tracks.child_when[k, split] = child, coded
-            label, distance = children[child], distances[child]
-        tracks.coded[k] = coded + 1
-        confidence = 0.0
-        if distance <= centres.reach[label]:
-            confidence = 1.0 - distance / centres.reach[label] if distance > 0.0 else 1.0
-        else:
-            label = unknown
-        tracks.label[k], tracks.confidence[k] = label, confidence
+        _move(slots[row], codes[row], centres, unknown, places)
+
+
+@njit(cache=True, nogil=True)
+def move_along(
+    codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places, labels: NDArray[np.int64]
+) -> None:
+    """The same for the one container at slot 0 with all its codes, (n, hidden); `labels`, int64 (n,), is OUT."""
+    for row in range(len(codes)):
+        _move(0, codes[row], centres, unknown, places)
+        labels[row] = places.label[0]
+
+
+@njit(cache=True, nogil=True)
+def _move(k: int, code: NDArray[np.float32], centres: Centres, unknown: int, places: Places) -> None:
+    coded = places.coded[k]
+    distances = _distances(code, centres.root)
+    label = centre_of(distances, places.at[k], coded > 0, centres.root_reach, centres.stay)
+    places.at[k], distance = label, distances[label]
+    for split in range(len(centres.parents)):
+        if label != centres.parents[split]:
+            continue
+        of = slice(centres.begins[split], centres.begins[split + 1])
+        children, distances = centres.children[of], _distances(code, centres.child_centres[of])
+        continues = places.child_when[k, split] == coded - 1
+        child = centre_of(distances, places.child_at[k, split], continues, centres.reach[children], centres.stay)
+        places.child_at[k, split], places.child_when[k, split] = child, coded
+        label, distance = children[child], distances[child]
+    places.coded[k] = coded + 1
+    confidence = 0.0
+    if distance <= centres.reach[label]:
+        confidence = 1.0 - distance / centres.reach[label] if distance > 0.0 else 1.0
+    else:
+        label = unknown
+    places.label[k], places.confidence[k] = label, confidence
 
 
 @njit(cache=True, nogil=True)
