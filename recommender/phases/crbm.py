@@ -15,18 +15,18 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
 from recommender.kernels.crbm import hidden_means_kernel
-from recommender.kernels.crbm_layout import (
-    Floats,
-    Layout,
-    Parameters,
-    layout_of,
-    taps_of,
-    unpack,
-)
+from recommender.kernels.crbm_layout import Floats, Parameters, taps_of
 from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
 from recommender.phases.crbm_checks import check_options, checked_parameters, checked_rows
 from recommender.phases.crbm_training import Trainer, hold_out
+
+HELD_OUT = 0.1
+"""Share of the windows that gives the error by which training stops, and is not trained on. The published package goes
+by the training error."""
+
+INITIAL_SPREAD = 0.2
+"""Weights start normally distributed with this standard deviation, divided by the length of the history."""
 
 STATE = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
 
@@ -51,14 +51,6 @@ class ConditionalRBM:
         `fit` stops here at the latest.
     patience
         `fit` stops after so many epochs in a row without an error below the best one; 0 never stops early.
-    validation_fraction
-        Share of the windows that is held out and gives the error that `patience` looks at; 0 looks at the training
-        error, as the published package does. Whole segments are held out where there are five and some are small
-        enough, else the end of each.
-    shuffle
-        Draw a new order of windows for each epoch.
-    initial_spread
-        Weights start normally distributed with this standard deviation, divided by the length of the history.
     delay
         Rows by which a code comes late. 0: the code of row t is that of the window that ends at t. 1: the window ends
         at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
@@ -106,9 +98,6 @@ class ConditionalRBM:
         hidden_states: Literal["mean", "sampled"] = "mean",
         max_epochs: int = 1000,
         patience: int = 3,
-        validation_fraction: float = 0.1,
-        shuffle: bool = True,
-        initial_spread: float = 0.2,
         delay: int = 0,
         dtype: DTypeLike = "float32",
         seed: int = 0,
@@ -120,9 +109,6 @@ class ConditionalRBM:
         self.hidden_states = hidden_states
         self.max_epochs = max_epochs
         self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.shuffle = shuffle
-        self.initial_spread = initial_spread
         self.delay = delay
         self.dtype = dtype
         self.seed = seed
@@ -158,45 +144,30 @@ class ConditionalRBM:
         Misuse
             A parameter out of its range, or one with which the weights grew out of bounds.
         """
-        data, borders = self._training_data(values, segments)
+        check_options(self.__dict__)
+        data, borders = checked_rows(values, segments, self.dtype)
+        if not window_starts(borders, self.lag).size:
+            raise NotEnoughData(
+                f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
+            )
         self._initialise(data.shape[1])
-        train, held_out = hold_out(borders, self.lag, self.validation_fraction, self.seed)
+        train, held_out = hold_out(borders, self.lag, HELD_OUT, self.seed)
         trainer = self._trainer(data, train)
-        best, best_error, since_best = trainer.snapshot(), np.inf, 0
+        best, best_error, since_best = trainer.parameters(), np.inf, 0
         for epoch in range(self.max_epochs):
             error = self._epoch(trainer, epoch)
             if held_out.size:
                 error = float(np.mean(trainer.misses(held_out)))
                 self.validation_errors_ = np.append(self.validation_errors_, error)
             if error < best_error:
-                best, best_error, since_best = trainer.snapshot(), error, 0
+                best, best_error, since_best = trainer.parameters(), error, 0
             else:
                 since_best += 1
             if progress is not None:
                 progress(epoch + 1, self.max_epochs)
             if self.patience and since_best >= self.patience:
                 break
-        self._take(unpack(trainer.layout, best))
-        return self
-
-    def partial_fit(self, values: ArrayLike, segments: ArrayLike, *, epochs: int = 1) -> ConditionalRBM:
-        """Go on from the present parameters for `epochs` passes over all windows: none held out, no early stop.
-
-        An estimator that was never fitted starts from new weights. `errors_` and `n_epochs_` grow.
-
-        Raises
-        ------
-        BadInput, NotEnoughData, Misuse
-            As `fit`.
-        """
-        data, borders = self._training_data(values, segments)
-        if not hasattr(self, "weights_"):
-            self._initialise(data.shape[1])
-        self._check_width(data)
-        trainer = self._trainer(data, self._windows(borders))
-        for _ in range(epochs):
-            self._epoch(trainer, self.n_epochs_)
-        self._take(unpack(trainer.layout, trainer.snapshot()))
+        self._take(best)
         return self
 
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
@@ -303,9 +274,6 @@ class ConditionalRBM:
     def _exact(self) -> bool:
         return np.dtype(self.dtype) == np.dtype(np.float64)
 
-    def _layout(self, n_visible: int) -> Layout:
-        return layout_of(n_visible, self.n_hidden, self.lag)
-
     def _parameters(self) -> Parameters:
         return Parameters(
             self.weights_, self.visible_history_, self.hidden_history_, self.visible_bias_, self.hidden_bias_
@@ -321,7 +289,7 @@ class ConditionalRBM:
 
     def _initialise(self, n_visible: int) -> None:
         rng, history = np.random.default_rng(self.seed), n_visible * self.lag
-        spread = self.initial_spread / history
+        spread = INITIAL_SPREAD / history
         shapes = ((self.n_hidden, n_visible), (n_visible, history), (self.n_hidden, history))
         weights = [rng.normal(0.0, spread, shape).astype(self.dtype) for shape in shapes]
         biases = (np.zeros(n_visible, dtype=self.dtype), np.zeros(self.n_hidden, dtype=self.dtype))
@@ -329,10 +297,8 @@ class ConditionalRBM:
         self._forget_errors()
 
     def _trainer(self, data: Floats, starts: Ints) -> Trainer:
-        layout, sampled = self._layout(data.shape[1]), self.hidden_states == "sampled"
-        trainer = Trainer(data.ravel(), starts, layout, self.cd_steps, self.seed, sampled=sampled, shuffle=self.shuffle)
-        trainer.start_from(self._parameters())
-        return trainer
+        sampled = self.hidden_states == "sampled"
+        return Trainer(data, starts, self._parameters(), self.cd_steps, self.seed, sampled=sampled)
 
     def _epoch(self, trainer: Trainer, epoch: int) -> float:
         error = trainer.epoch(epoch, self.learning_rate)
@@ -344,20 +310,6 @@ class ConditionalRBM:
         self.errors_ = np.append(self.errors_, error)
         self.n_epochs_ += 1
         return error
-
-    def _training_data(self, values: ArrayLike, segments: ArrayLike) -> tuple[Floats, Ints]:
-        check_options(self.__dict__)
-        data, borders = checked_rows(values, segments, self.dtype)
-        self._windows(borders)
-        return data, borders
-
-    def _windows(self, borders: Ints) -> Ints:
-        starts = window_starts(borders, self.lag)
-        if not starts.size:
-            raise NotEnoughData(
-                f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
-            )
-        return starts
 
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):

@@ -29,7 +29,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         "hidden_states": options["hidden_states"] in ("mean", "sampled"),
         "max_epochs": options["max_epochs"] >= 1,
         "patience": options["patience"] >= 0,
-        "validation_fraction": 0 <= options["validation_fraction"] < 1,
         "dtype": np.dtype(options["dtype"]) in FLOATS,
     }
     for name, fits in within.items():
