@@ -7,7 +7,7 @@ without a better error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,6 @@ from recommender.kernels.crbm import hidden_means_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, taps_of
 from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
-from recommender.phases.crbm_checks import check_options, checked_parameters, checked_rows
 from recommender.phases.crbm_training import Trainer, hold_out
 
 HELD_OUT = 0.1
@@ -27,6 +26,11 @@ by the training error."""
 
 INITIAL_SPREAD = 0.2
 """Weights start normally distributed with this standard deviation, divided by the length of the history."""
+
+MOST_DELAY = 64
+"""Samples: a code that comes later tells nothing of now, and the rows of it are kept for each live container."""
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 STATE = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
 
@@ -142,10 +146,9 @@ class ConditionalRBM:
         NotEnoughData
             No segment is as long as lag + 1 rows.
         Misuse
-            A parameter out of its range, or one with which the weights grew out of bounds.
+            The weights grew out of bounds.
         """
-        check_options(self.__dict__)
-        data, borders = checked_rows(values, segments, self.dtype)
+        data, borders = _checked_rows(values, segments, self.dtype)
         if not window_starts(borders, self.lag).size:
             raise NotEnoughData(
                 f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
@@ -190,7 +193,7 @@ class ConditionalRBM:
         Misuse
             Nothing was fitted yet.
         """
-        data, borders = checked_rows(values, segments, self.dtype)
+        data, borders = _checked_rows(values, segments, self.dtype)
         self._check_width(data)
         flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel stores whole lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)
@@ -264,7 +267,7 @@ class ConditionalRBM:
             Something is not numeric, not finite, or the shapes do not fit each other.
         """
         arrays = (weights, visible_history, hidden_history, np.ravel(visible_bias), np.ravel(hidden_bias))
-        parameters = checked_parameters(arrays, lag, delay, dtype)
+        parameters = _checked_parameters(arrays, lag, delay, dtype)
         encoder = cls(len(parameters.W), lag, delay=delay, dtype=dtype)
         encoder._take(parameters)
         encoder._forget_errors()
@@ -322,3 +325,42 @@ class ConditionalRBM:
                 f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
                 remedy="Give the features it was fitted on, in the same order.",
             )
+
+
+def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:
+    """Values as C-contiguous `dtype` (n_samples, n_features) and borders as int64, or `BadInput`."""
+    data = np.ascontiguousarray(values, dtype=dtype)
+    if data.ndim != 2 or 0 in data.shape:
+        raise BadInput(f"values has shape {np.shape(values)}", remedy="Give rows of samples and columns of features.")
+    # both extremes are NaN where one value is; without a mask as long as the data there is less memory to touch
+    if not (np.isfinite(data.min()) and np.isfinite(data.max())):
+        row, column = np.argwhere(~np.isfinite(data))[0].tolist()
+        raise BadInput(
+            "a value that is not finite in the encoder's input",
+            remedy="Cut the series into gap-free segments before encoding it.",
+            row=row + 1,
+            column=str(column),
+        )
+    borders = np.asarray(segments)
+    whole = borders.ndim == 1 and borders.size >= 2 and borders.dtype.kind in "iu"
+    if not whole or borders[0] != 0 or borders[-1] != len(data) or (np.diff(borders.astype(np.int64)) < 0).any():
+        raise BadInput(
+            f"segments do not cover the {len(data)} rows",
+            remedy="Give whole numbers that increase from 0 to the number of rows.",
+        )
+    return data, borders.astype(np.int64)
+
+
+def _checked_parameters(arrays: Sequence[NDArray[Any]], lag: int, delay: int, dtype: DTypeLike) -> Parameters:
+    """W, A, B and both biases, copied as `dtype`, or `BadArtifact` where they do not make an encoder."""
+    if np.dtype(dtype) not in FLOATS or lag < 1 or not 0 <= delay <= MOST_DELAY:
+        raise BadArtifact(f"an encoder of {np.dtype(dtype)}, lag {lag}, delay {delay} does not exist. Train it again.")
+    if any(a.dtype.kind not in "fiu" or not np.isfinite(a).all() for a in arrays):
+        raise BadArtifact("the encoder's parameters hold something that is no finite number. Train it again.")
+    n_hidden, n_visible = arrays[0].shape if arrays[0].ndim == 2 else (0, 0)
+    history = n_visible * lag
+    shapes = [(n_hidden, n_visible), (n_visible, history), (n_hidden, history), (n_visible,), (n_hidden,)]
+    if [a.shape for a in arrays] != shapes or n_hidden * n_visible == 0:
+        given = ", ".join(f"{name} {a.shape}" for name, a in zip(Parameters._fields, arrays, strict=True))
+        raise BadArtifact(f"the encoder's shapes do not fit each other at lag {lag}: {given}. Train it again.")
+    return Parameters._make(np.array(a, dtype=dtype, order="C") for a in arrays)

@@ -76,7 +76,7 @@ class HistogramSession:
         One memory peak is kept in each; None for upstream's default.
     """
 
-    __slots__ = ("cpu", "decided", "histograms", "memory", "state", "window_s")
+    __slots__ = ("cpu", "histograms", "memory", "state", "window_s")
 
     def __init__(self, shared: HistogramSession | None = None, memory_interval_s: float | None = None) -> None:
         self.window_s = WINDOW_S if memory_interval_s is None else float(memory_interval_s)
@@ -87,17 +87,15 @@ class HistogramSession:
             self.histograms, self.cpu, self.memory = shared.histograms, shared.cpu, shared.memory
         self.state = np.zeros(kernel.N_STATE)
         self.state[[kernel.WINDOW_END_S, kernel.IN_FORCE_CPU, kernel.IN_FORCE_MEMORY]] = np.nan
-        self.decided = False
 
     def advance(self, block: Block) -> FloatArray:
         """Take in the next samples and decide where the block says so: float64 (d, 2), cores and bytes."""
         requests = np.full(block.usage.shape, np.nan) if block.requests is None else block.requests
-        samples = kernel.Samples(
-            np.ascontiguousarray(block.usage), np.ascontiguousarray(requests), block.timestamps, block.decisions
-        )
-        allocations = np.empty((len(block.decisions), 2))
-        kernel.advance(self.histograms, self.window_s, samples, self.decided, self.state, allocations)
-        self.decided = self.decided or len(allocations) > 0
+        usage, allocations = np.ascontiguousarray(block.usage), np.empty((len(block.decisions), 2))
+        kernel.advance(
+            self.histograms, self.window_s, usage, np.ascontiguousarray(requests), block.timestamps, block.decisions,
+            self.state, allocations,
+        )  # fmt: skip
         return allocations
 
     def take(self, usage: FloatArray, first_cell: int, step_s: float) -> None:

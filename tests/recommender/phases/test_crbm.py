@@ -324,16 +324,6 @@ def test_an_encoder_that_was_not_fitted_and_one_fitted_on_other_features_say_so(
         untrained(2).transform(np.zeros((5, 3)), [0, 5])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"lag": 0}, {"cd_steps": 0}, {"learning_rate": np.nan}, {"dtype": "int32"}, {"hidden_states": "odd"}],
-    ids=str,
-)
-def test_a_parameter_out_of_range_is_named(options: dict[str, Any]) -> None:
-    with pytest.raises(Misuse, match=next(iter(options))):
-        ConditionalRBM(**options).fit(np.zeros((9, 2)), [0, 9])
-
-
 def test_a_rate_that_makes_the_weights_grow_without_bound_is_named() -> None:
     with np.errstate(all="ignore"), pytest.raises(Misuse, match="learning_rate"):
         ConditionalRBM(learning_rate=50.0, max_epochs=50, patience=0).fit(walk(60, 4), [0, 60])
