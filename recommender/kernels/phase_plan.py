@@ -104,7 +104,7 @@ class PlanArrays(NamedTuple):
     asked
         float64 (n, EXPERTS, resources): what each expert decided last; NaN before that.
     correction, gain, streak
-        float64 (n, EXPERTS, resources): see `guarantee.held`.
+        float64 (n, EXPERTS, resources): see `plan_steps.held`.
     budget
         float64 (n, EXPERTS, resources): resizes that are left to it.
     lately

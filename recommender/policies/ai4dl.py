@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from recommender.kernels.cycles import cycle_statistics
+from recommender.kernels.tally import cycle_statistics
 from recommender.kernels.windows import carried_forward
 from recommender.policies.base import Decided, Decides, PolicyModel, labels_of
 from recommender.records import CPU, UNKNOWN_PHASE, Block, FloatArray, IntArray

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.kernels.guarantee import GAIN
 from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LATE, LONGER, Expected, PlanArrays, Weights
 from recommender.kernels.plan_steps import (
     FOLLOWED,
+    GAIN,
     MARGIN,
     MOST_SAVED,
     decide_each,
