@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from recommender.files import written_aside
@@ -36,8 +35,6 @@ class DecisionWriter:
         self._file = pq.ParquetWriter(path, SCHEMA, compression="zstd")
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
-        self.dropped: set[str] = set()
-        """Policies that turned out not to be judged; their rows are taken out at the end."""
 
     def write(self, container: str, policy: str, timestamps: IntArray, allocations: FloatArray) -> None:
         """Add the decisions int64 (d,) unix seconds, float64 (d, 2) cores and bytes."""
@@ -69,29 +66,8 @@ class DecisionWriter:
 def decisions_written(path: str | Path) -> Iterator[DecisionWriter]:
     """A writer whose file appears under `path` when the block ends well, and not at all otherwise."""
     with written_aside(path) as whole:
-        rows = whole.with_name(whole.name + ".rows")
+        writer = DecisionWriter(whole)
         try:
-            writer = DecisionWriter(rows)
-            try:
-                yield writer
-            finally:
-                writer.close()
-            if writer.dropped:
-                _copy_without(rows, whole, writer.dropped)
-            else:
-                rows.replace(whole)
+            yield writer
         finally:
-            rows.unlink(missing_ok=True)
-
-
-def _copy_without(source: Path, target: Path, policies: Collection[str]) -> None:
-    """Copy row group by row group, so that a file larger than memory can be thinned too."""
-    unwanted = pa.array(sorted(policies))
-    with pq.ParquetFile(source) as read, pq.ParquetWriter(target, SCHEMA, compression="zstd") as written:
-        for table in _groups(read):
-            written.write_table(table.filter(pc.invert(pc.is_in(table["policy"], unwanted))))
-
-
-def _groups(file: pq.ParquetFile) -> Iterable[pa.Table]:
-    for group in range(file.num_row_groups):
-        yield file.read_row_group(group)
+            writer.close()

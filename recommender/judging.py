@@ -9,16 +9,17 @@ from typing import Literal
 import numpy as np
 
 from recommender.errors import Misuse
-from recommender.kernels import kills
 from recommender.kernels import tally as kernel
 from recommender.records import (
     MEMORY,
     VIOLATION_TOLERANCE,
+    BoolArray,
     FloatArray,
     IntArray,
     RunTally,
     Tally,
     UsageSeries,
+    amounts_of,
 )
 
 ROUNDING = 1e-12
@@ -152,6 +153,37 @@ def durations_s(series: UsageSeries) -> FloatArray:
     return np.append(np.diff(series.timestamps).astype(np.float64), interval_s(series))
 
 
+def decision_positions(present: BoolArray, cycle_samples: int, lag: int) -> IntArray:
+    """Where a policy decides: after lag + 1 samples, then every cycle.
+
+    Parameters
+    ----------
+    present
+        bool (n,): True where there is a sample.
+    cycle_samples
+        Grid cells between decisions.
+    lag
+        Samples a window looks back.
+
+    Returns
+    -------
+    int64 (d,)
+        Increasing positions in 0..n-1, each with a sample before the next one: a decision whose cycle lies in a gap
+        is left out. Empty when there are fewer than lag + 2 samples.
+
+    Examples
+    --------
+    >>> decision_positions(np.ones(12, bool), cycle_samples=4, lag=3)
+    array([4, 8])
+    """
+    samples = np.flatnonzero(present)
+    if len(samples) < lag + 2:
+        return np.empty(0, np.int64)
+    positions = np.arange(samples[lag] + 1, len(present), cycle_samples, dtype=np.int64)
+    covers_some = np.searchsorted(samples, positions + cycle_samples) > np.searchsorted(samples, positions)
+    return positions[covers_some]
+
+
 def judge(
     usage: FloatArray, positions: IntArray, allocations: FloatArray, lasting_s: FloatArray, tolerance: float
 ) -> Tally:
@@ -177,10 +209,10 @@ def judge(
     return Tally(
         samples=int(counts[kernel.SAMPLES]),
         judged_s=float(sums[kernel.JUDGED_S]),
-        used=_pair(sums[kernel.USED : kernel.USED + 2]),
-        allocated=_pair(sums[kernel.ALLOCATED : kernel.ALLOCATED + 2]),
-        slack=_pair(sums[kernel.SLACK : kernel.SLACK + 2]),
-        shortage=_pair(sums[kernel.SHORTAGE : kernel.SHORTAGE + 2]),
+        used=amounts_of(sums[kernel.USED : kernel.USED + 2]),
+        allocated=amounts_of(sums[kernel.ALLOCATED : kernel.ALLOCATED + 2]),
+        slack=amounts_of(sums[kernel.SLACK : kernel.SLACK + 2]),
+        shortage=amounts_of(sums[kernel.SHORTAGE : kernel.SHORTAGE + 2]),
         violations=(int(counts[kernel.VIOLATIONS]), int(counts[kernel.VIOLATIONS + 1])),
         oom_events=int(counts[kernel.OOM_EVENTS]),
         resizes=int(counts[kernel.RESIZES]),
@@ -213,9 +245,9 @@ def judge_run(
     decided = np.searchsorted(positions + rules.apply_delay, np.arange(n), side="right") - 1
     in_force = np.where(decided[:, np.newaxis] >= 0, allocations[np.maximum(decided, 0)], declared)
     stays = standing_limits(declared[:, MEMORY], rules.limits) if limit_bytes is None else limit_bytes
-    figures = np.empty(kills.N_FIGURES)
+    figures = np.empty(kernel.N_FIGURES)
     first = int(positions[0])
-    kills.play_kills(
+    kernel.play_kills(
         np.ascontiguousarray(usage[:, MEMORY]), np.ascontiguousarray(in_force),
         stays, lasting_s, first, rules.restart_s, rules.checkpoint_every_s,
         FLOOR_FACTOR, FLOOR_MORE_BYTES, rules.recreates, ROUNDING, figures,
@@ -223,10 +255,6 @@ def judge_run(
     judged = np.arange(n) >= first
     judged &= ~np.isnan(usage[:, MEMORY])
     wanted = (declared[judged] * lasting_s[judged, np.newaxis]).sum(axis=0)
-    number = int(figures[kills.KILLS])
-    reserved, lost = figures[kills.RESERVED : kills.RESERVED + 2], figures[kills.LOST : kills.LOST + 2]
-    return RunTally(1, int(number > 0), number, *(_pair(amounts) for amounts in (wanted, reserved, lost)))
-
-
-def _pair(amounts: FloatArray) -> tuple[float, float]:
-    return float(amounts[0]), float(amounts[1])
+    number = int(figures[kernel.KILLS])
+    reserved, lost = figures[kernel.RESERVED : kernel.RESERVED + 2], figures[kernel.LOST : kernel.LOST + 2]
+    return RunTally(1, int(number > 0), number, *(amounts_of(amounts) for amounts in (wanted, reserved, lost)))

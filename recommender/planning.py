@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -48,10 +47,6 @@ class Planner:
     def model_for(self, container: str) -> PhaseModel | None:
         """The model that has not seen this container, where there are several."""
         return self.model.model_for(container) if isinstance(self.model, CrossFit) else self.model
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the policies made: another process makes its own."""
-        return {"policies": self.policies, "model": self.model, "_made": {}}
 
     def any_model(self) -> PhaseModel | None:
         """The model to describe phases by: the only one, or the first fold's."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.runs import runs_of
 from recommender.policies.phase_demand import AS_IT_COMES, ONCE_A_CYCLE, PRICES, RULES, DemandModel
 from recommender.policies.phase_plan import RESIZE, PhasePlan, PlanState, weights_of
-from recommender.policies.schedule import decision_positions
 from recommender.records import VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 
 FOLDS = 3

@@ -13,15 +13,13 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def made_of_each(make: Callable[[Given], Made], of: Iterable[Given], jobs: int, ahead: int = 1) -> Generator[Made]:
+def made_of_each(make: Callable[[Given], Made], of: Iterable[Given], jobs: int) -> Generator[Made]:
     """What is made of these, in their order.
 
     Parameters
     ----------
     jobs
-        Processes; one is this one.
-    ahead
-        How many are under way for each of several at the most.
+        Processes; one is this one. Each of several has one thing to do at a time.
     """
     if jobs == 1:
         yield from map(make, of)
@@ -35,7 +33,7 @@ def made_of_each(make: Callable[[Given], Made], of: Iterable[Given], jobs: int, 
     try:
         for one in of:
             pending.append(executor.submit(make, one))
-            if len(pending) >= ahead * jobs:
+            if len(pending) >= jobs:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import astuple, dataclass, field
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,6 +229,11 @@ class ContainerRecommendation:
     limits: tuple[AppliedLimit, ...] = ()
 
 
+def _sum(one: Any, other: Any) -> Any:
+    """Of two numbers, or of each place of two pairs."""
+    return tuple(map(add, one, other)) if isinstance(one, tuple) else one + other
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What one policy did to one container (or, summed, to many) over the judged samples.
@@ -251,17 +257,7 @@ class Tally:
     """Decisions that changed the allocation; the first one of a container is not a change."""
 
     def __add__(self, other: Tally) -> Tally:
-        pairs = {
-            name: (getattr(self, name)[0] + getattr(other, name)[0], getattr(self, name)[1] + getattr(other, name)[1])
-            for name in ("used", "allocated", "slack", "shortage", "violations")
-        }
-        return Tally(
-            samples=self.samples + other.samples,
-            judged_s=self.judged_s + other.judged_s,
-            oom_events=self.oom_events + other.oom_events,
-            resizes=self.resizes + other.resizes,
-            **pairs,
-        )
+        return Tally(*map(_sum, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,11 +273,7 @@ class RunTally:
     """Work redone and restarts, under the allocation after each kill."""
 
     def __add__(self, other: RunTally) -> RunTally:
-        pairs = {
-            name: (getattr(self, name)[0] + getattr(other, name)[0], getattr(self, name)[1] + getattr(other, name)[1])
-            for name in ("declared", "reserved", "lost")
-        }
-        return RunTally(self.runs + other.runs, self.killed_runs + other.killed_runs, self.kills + other.kills, **pairs)
+        return RunTally(*map(_sum, astuple(self), astuple(other)))
 
     @property
     def killed_run_share(self) -> float | None:

@@ -8,7 +8,7 @@ a hole shorter than two steps, which is jitter of the collector, takes the earli
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import overload
 
 import numpy as np
@@ -144,9 +144,7 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     if requests is not None:
         requests = np.column_stack([grid.last(requests[:, CPU]), grid.last(requests[:, MEMORY])])
     features = {name: grid.mean(column) for name, column in samples.features.items()}
-    return UsageSeries(
-        samples.container, timestamps, step_s, usage, requests, features, samples.workload, samples.node, samples.facts
-    )
+    return _series(replace(samples, usage=usage, requests=requests, features=features), timestamps, step_s)
 
 
 def _as_they_come(samples: ContainerSamples) -> UsageSeries:
@@ -157,17 +155,12 @@ def _as_they_come(samples: ContainerSamples) -> UsageSeries:
             remedy="Put the data on a grid with `--step 1s` or coarser.",
             column="timestamp",
         )
-    return UsageSeries(
-        samples.container,
-        timestamps,
-        0.0,
-        samples.usage,
-        samples.requests,
-        samples.features,
-        samples.workload,
-        samples.node,
-        samples.facts,
-    )
+    return _series(samples, timestamps, 0.0)
+
+
+def _series(samples: ContainerSamples, timestamps: IntArray, step_s: float) -> UsageSeries:
+    columns = {column.name: getattr(samples, column.name) for column in fields(samples) if column.name != "times_s"}
+    return UsageSeries(timestamps=timestamps, step_s=step_s, **columns)
 
 
 @overload

@@ -49,19 +49,18 @@ class TimelineChoice:
     Only the kept ones stay in memory.
     """
 
-    def __init__(self, n: int, oracles: Collection[str] = ()) -> None:
+    def __init__(self, n: int) -> None:
         self.n = n
-        self.oracles = frozenset(oracles)
         self._saving: list[tuple[float, int, Timeline]] = []
         self._suffering: list[tuple[float, int, Timeline]] = []
         self._seen = 0
 
-    def offer(self, replay: ContainerReplay, timeline: Timeline) -> None:
-        """Consider a container."""
+    def offer(self, replay: ContainerReplay, timeline: Timeline, oracles: Collection[str]) -> None:
+        """Consider a container; oracles are no policy that could be chosen."""
         self._seen += 1
-        if self.n < 1 or not replay.tallies:
+        if not replay.tallies:
             return
-        policy = focus_of(tuple(replay.tallies), self.oracles)
+        policy = focus_of(tuple(replay.tallies), oracles)
         baseline = baseline_of(replay.tallies) or policy
         # Among equals the earlier container wins, whatever its name.
         ranks = (saving(replay, policy, baseline), float(suffering(replay, policy)))

@@ -109,7 +109,13 @@ PICTURED = 8
     "Default: none; for the bundled data those that its model was trained on.",
 )
 @cluster_options
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(0), help="Processes; 0 is one a core.")
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Processes that train where no model is given; 0 is one a core.",
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the cross-fitted models.")
 def command(
     source: tuple[Path, ...],
@@ -205,7 +211,6 @@ def command(
                 decisions_to=writer,
                 timelines=PICTURED if html_to or plots_to else 0,
                 progress=lambda _samples: progress("policies", next(done), len(series)),
-                jobs=jobs,
                 model=model_facts(planner.model, seen),
                 rows=rows,
                 played=played,

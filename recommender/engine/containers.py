@@ -17,8 +17,8 @@ from recommender.engine.keys import Instance
 from recommender.engine.member import Member, NewContainer, slots_of
 from recommender.engine.rows import Rows
 from recommender.engine.seen import Samples
-from recommender.kernels.plan_advice import FOLLOWED
-from recommender.kernels.plan_arrays import BLOCKS
+from recommender.kernels.phase_plan import BLOCKS
+from recommender.kernels.plan_steps import FOLLOWED
 from recommender.model import PhaseModel
 from recommender.phases.tracking import PhaseTracker
 from recommender.policies.demand_curve import CurveRecorder

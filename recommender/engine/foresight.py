@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.plan_advice import FOLLOWED, UNTRIED
-from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATEST, PLAN, Expected
+from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LATEST, PLAN, Expected
+from recommender.kernels.plan_steps import FOLLOWED, UNTRIED
 from recommender.model import PhaseModel
 from recommender.phases.graph import Foresight, PhaseGraph, bucket_of
 from recommender.policies.phase_demand import AS_IT_COMES, CREDIT_SAMPLES, FLOORS

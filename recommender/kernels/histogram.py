@@ -350,21 +350,14 @@ def take_in(
             observe(cpu, memory, window_s, usage[row, 0], usage[row, 1], time_s, state)
 
 
-class Samples(NamedTuple):
-    """One block: usage and requests float64 (n, 2), timestamps int64 (n,), decisions int64 (d,) in 0..n."""
-
-    usage: NDArray[np.float64]
-    requests: NDArray[np.float64]
-    timestamps: NDArray[np.int64]
-    decisions: NDArray[np.int64]
-
-
 @njit(cache=True, nogil=True)
 def advance(
     histograms: NDArray[np.float64],
     window_s: float,
-    samples: Samples,
-    decided: bool,
+    usage: NDArray[np.float64],
+    requests: NDArray[np.float64],
+    timestamps: NDArray[np.int64],
+    decisions: NDArray[np.int64],
     state: NDArray[np.float64],
     allocations: NDArray[np.float64],
 ) -> None:
@@ -374,17 +367,17 @@ def advance(
     ----------
     histograms
         OUT.
-    decided
-        True when there was a decision before this block; until the first one the declared requests are in force.
+    usage, requests, timestamps, decisions
+        As of a `Block`, requests float64 (n, 2). They are in force until the first decision.
     state
         OUT float64 (N_STATE,).
     allocations
         OUT float64 (d, 2), cores and bytes.
     """
     cpu, memory = histogram_of(histograms, 0), histogram_of(histograms, 1)
-    n, decision = len(samples.usage), 0
+    n, decision = len(usage), 0
     for row in range(n + 1):
-        if decision < len(samples.decisions) and samples.decisions[decision] == row:
+        if decision < len(decisions) and decisions[decision] == row:
             share = ESTIMATION.percentile
             millicores = float(math.floor(percentile(cpu, CPU_STARTS, CPU_BUCKETS.epsilon, share) * 1000.0))
             amount = percentile(memory, MEMORY_STARTS, MEMORY_BUCKETS.epsilon, share)
@@ -394,13 +387,9 @@ def advance(
             allocations[decision, 1] = request_of(amount, ESTIMATION.margin, ESTIMATION.floor_bytes, ESTIMATION.ceiling)
             state[IN_FORCE_CPU], state[IN_FORCE_MEMORY] = allocations[decision, 0], allocations[decision, 1]
             decision += 1
-            decided = True
         if row == n:
             break
-        if not decided and not math.isnan(samples.requests[row, 1]):
-            state[IN_FORCE_MEMORY] = samples.requests[row, 1]
-        if not math.isnan(samples.usage[row, 0]):
-            observe(
-                cpu, memory, window_s, samples.usage[row, 0], samples.usage[row, 1], float(samples.timestamps[row]),
-                state,
-            )  # fmt: skip
+        if decision == 0 and not math.isnan(requests[row, 1]):
+            state[IN_FORCE_MEMORY] = requests[row, 1]
+        if not math.isnan(usage[row, 0]):
+            observe(cpu, memory, window_s, usage[row, 0], usage[row, 1], float(timestamps[row]), state)

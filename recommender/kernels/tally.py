@@ -1,4 +1,7 @@
-"""What an allocation did to a container: used, wasted, short, violated, killed, in one pass."""
+"""What an allocation did to a container, in one pass: used, wasted, short, violated; kills, and the work they lose.
+
+And what was used in each cycle, by which the policies of the papers allocate. A gap is a NaN and is passed over.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from numpy.typing import NDArray
 # Places in the two result arrays of `tally_allocations`; pairs are cpu, then memory.
 JUDGED_S, USED, ALLOCATED, SLACK, SHORTAGE, N_SUMS = 0, 1, 3, 5, 7, 9
 SAMPLES, VIOLATIONS, OOM_EVENTS, RESIZES, N_COUNTS = 0, 1, 3, 4, 5
+
+# Places in the result array of `play_kills`; pairs are cpu, then memory.
+KILLS, RESERVED, LOST, N_FIGURES = 0, 1, 3, 5
 
 
 @njit(cache=True, nogil=True)
@@ -80,3 +86,130 @@ def tally_allocations(
             if over and not in_run:
                 counts[OOM_EVENTS] += 1
             in_run = over
+
+
+@njit(cache=True, nogil=True)
+def play_kills(
+    memory_bytes: NDArray[np.float64],
+    allocated: NDArray[np.float64],
+    limit_bytes: NDArray[np.float64],
+    lasting_s: NDArray[np.float64],
+    first: int,
+    restart_s: float,
+    checkpoint_every_s: float,
+    floor_factor: float,
+    floor_more_bytes: float,
+    recreates: bool,
+    rounding: float,
+    figures: NDArray[np.float64],
+) -> None:
+    """Play a run from sample `first` on: use above the memory limit kills, and the trace goes on where it was.
+
+    Parameters
+    ----------
+    memory_bytes
+        float64 (n,), NaN in gaps.
+    allocated
+        float64 (n, 2): cores and bytes asked to be in force at each sample, without the floors after kills.
+    limit_bytes
+        float64 (n,): a limit that stays; the larger of it and of the allocation counts.
+    lasting_s
+        float64 (n,): how long each sample stands for.
+    first
+        Sample at which judging starts; the run is as old by then as the samples before it say.
+    restart_s
+        What a restart takes.
+    checkpoint_every_s
+        Age between checkpoints; infinite where there are none.
+    floor_factor, floor_more_bytes
+        After a kill the run keeps at least the larger of allocation x factor and allocation + bytes.
+    recreates
+        Whether another allocation makes the container anew, which loses what a kill does.
+    rounding
+        Relative excess that counts as equal.
+    figures
+        OUT float64 (N_FIGURES,): kills, then reserved and lost unit-seconds of cores and bytes.
+
+    Notes
+    -----
+    A kill loses the work since the last checkpoint and the restart, under the allocation that the redone work runs
+    with. Where that is still too little at the same sample, the run is killed there again.
+    """
+    figures[:] = 0.0
+    floor_bytes = 0.0
+    age_s = 0.0
+    for row in range(len(memory_bytes)):
+        if row >= first and not math.isnan(memory_bytes[row]):
+            in_force = max(allocated[row, 1], floor_bytes)
+            redone_s = age_s if math.isinf(checkpoint_every_s) else age_s % checkpoint_every_s
+            if recreates and row > first and _differs(allocated[row], allocated[row - 1], floor_bytes):
+                figures[LOST] += (redone_s + restart_s) * allocated[row, 0]
+                figures[LOST + 1] += (redone_s + restart_s) * in_force
+            while memory_bytes[row] > max(in_force, limit_bytes[row]) * (1.0 + rounding):
+                had_bytes = max(in_force, limit_bytes[row])
+                in_force = floor_bytes = max(had_bytes * floor_factor, had_bytes + floor_more_bytes)
+                figures[KILLS] += 1.0
+                figures[LOST] += (redone_s + restart_s) * allocated[row, 0]
+                figures[LOST + 1] += (redone_s + restart_s) * in_force
+            figures[RESERVED] += allocated[row, 0] * lasting_s[row]
+            figures[RESERVED + 1] += in_force * lasting_s[row]
+        age_s += lasting_s[row]
+
+
+@njit(cache=True, nogil=True)
+def _differs(now: NDArray[np.float64], before: NDArray[np.float64], floor_bytes: float) -> bool:
+    """Whether something else was given; that a kill raised the memory is no such change."""
+    return bool(now[0] != before[0] or (now[1] != before[1] and now[1] != floor_bytes))
+
+
+@njit(cache=True, nogil=True)
+def cycle_statistics(
+    usage: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    peak: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    spread: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> None:
+    """Largest, mean and population standard deviation of each column over stretches of samples.
+
+    Parameters
+    ----------
+    usage
+        float64 (n, c), any unit; a row whose first column is NaN is a gap.
+    starts, ends
+        int64 (d,): stretch i holds the rows starts[i] up to but not including ends[i].
+    peak, mean, spread
+        OUT float64 (d, c), in the unit of `usage`; NaN where the stretch holds no sample.
+    counts
+        OUT int64 (d,): samples in the stretch.
+    """
+    columns = usage.shape[1]
+    for stretch in range(len(starts)):
+        start, end = starts[stretch], ends[stretch]
+        present = 0
+        for row in range(start, end):
+            if not math.isnan(usage[row, 0]):
+                present += 1
+        counts[stretch] = present
+        for column in range(columns):
+            if present == 0:
+                peak[stretch, column] = mean[stretch, column] = spread[stretch, column] = np.nan
+                continue
+            total, largest = 0.0, -np.inf
+            for row in range(start, end):
+                if not math.isnan(usage[row, 0]):
+                    total += usage[row, column]
+                    largest = max(largest, usage[row, column])
+            rough = total / present
+            # A second pass about the rough mean: bytes are too large, and too steady, for sums of squares.
+            residue, squares = 0.0, 0.0
+            for row in range(start, end):
+                if not math.isnan(usage[row, 0]):
+                    off = usage[row, column] - rough
+                    residue += off
+                    squares += off * off
+            peak[stretch, column] = largest
+            mean[stretch, column] = rough + residue / present
+            spread[stretch, column] = math.sqrt(max(0.0, squares / present - (residue / present) ** 2))

@@ -1,4 +1,7 @@
-"""One more sample of each live container: its features, and the phase that its newest code is in."""
+"""The features of samples and the phases of codes: of a whole series, and of one more sample of each live container.
+
+A window half-way between two phases must not make a container change for one sample.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,88 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from recommender.kernels.features import levels_of
-from recommender.kernels.steady import centre_of
+
+@njit(cache=True, nogil=True)
+def levels_of(used: float, floor: float, mean_level: float, seen: int) -> tuple[float, float]:
+    """Log2 of one sample, and of the mean of so many samples up to it, given that of those before."""
+    level = math.log2(used + floor)
+    return level, mean_level + (level - mean_level) / seen
 
 
-class TrackArrays(NamedTuple):
-    """Where containers stand, by slot; see `phases.tracking.TrackState`."""
+@njit(cache=True, nogil=True)
+def usage_features(
+    usage: NDArray[np.float64],
+    cpu_floor_cores: float,
+    memory_floor_bytes: float,
+    longest: int,
+    out: NDArray[np.float64],
+) -> None:
+    """Fill `out` with the features of `recommender.phases.features.USAGE_FEATURES`, in that order.
+
+    Parameters
+    ----------
+    usage : float64 (n, 2)
+        Cores and bytes, NaN in gaps.
+    cpu_floor_cores, memory_floor_bytes
+        Added before the logarithm: an idle container has a finite level, and noise at its floor is small.
+    longest
+        Samples the own past goes back; beyond it older samples fade.
+    out : float64 (n, 4), OUT
+        NaN in gaps; a gap leaves the container's mean level as it was.
+    """
+    floors = (cpu_floor_cores, memory_floor_bytes)
+    for resource in range(2):
+        mean_level, seen = 0.0, 0
+        for t in range(usage.shape[0]):
+            used = usage[t, resource]
+            if math.isnan(used):
+                out[t, resource] = out[t, 2 + resource] = math.nan
+                continue
+            seen = min(seen + 1, longest)
+            level, mean_level = levels_of(used, floors[resource], mean_level, seen)
+            out[t, resource] = level
+            out[t, 2 + resource] = level - mean_level
+
+
+@njit(cache=True, nogil=True)
+def centre_of(
+    distances: NDArray[np.float64], current: int, continues: bool, reach: NDArray[np.float64], stay: float
+) -> int:
+    """The nearest centre to a code, or the one its container was at unless another is clearly nearer.
+
+    Parameters
+    ----------
+    distances
+        float64 (k,): of the code to each centre.
+    continues
+        False where a code does not follow the one before it: there the nearest centre is taken as it is.
+    reach
+        float64 (k,): a centre farther away than this is left at once.
+    stay
+        The new centre must be nearer than `stay` times the distance to the old one; 1 takes the nearest always.
+    """
+    nearest = 0
+    for j in range(1, len(distances)):
+        if distances[j] < distances[nearest]:
+            nearest = j
+    left = distances[nearest] < stay * distances[current] or distances[current] > reach[current]
+    return nearest if left or not continues else current
+
+
+class Tracks(NamedTuple):
+    """What containers showed so far, by slot; see `phases.tracking.TrackState`."""
 
     mean_level: NDArray[np.float64]
     seen: NDArray[np.int64]
     in_row: NDArray[np.int64]
-    coded: NDArray[np.int64]
     gapped: NDArray[np.bool_]
     rows: NDArray[np.float32]
+
+
+class Places(NamedTuple):
+    """The phases that containers are in, by slot; see `phases.tracking.TrackState`."""
+
+    coded: NDArray[np.int64]
     at: NDArray[np.int64]
     label: NDArray[np.int64]
     child_at: NDArray[np.int64]
@@ -40,7 +112,7 @@ class Standard(NamedTuple):
     mean, scale
         float64 (f,).
     floors
-        float64 (2,): see `kernels.features.levels_of`.
+        float64 (2,): see `levels_of`.
     longest
         Samples the own past goes back.
     """
@@ -62,7 +134,7 @@ class Centres(NamedTuple):
     root_reach, reach
         float64 (k,) and (phases,): infinite for the root where phases are split.
     stay
-        See `kernels.steady.steady_labels`.
+        See `centre_of`.
     parents
         int64 (splits,): the phase that each split divides.
     begins
@@ -82,7 +154,7 @@ class Centres(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: TrackArrays) -> None:
+def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: Standard, tracks: Tracks) -> None:
     """Append the standardised features of the next sample of each, float64 (m, 2); NaN is a gap."""
     levels = np.empty(6)
     for row in range(len(slots)):
@@ -108,30 +180,45 @@ def take_each(slots: NDArray[np.int64], usage: NDArray[np.float64], standard: St
 
 @njit(cache=True, nogil=True)
 def move_each(
-    slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, tracks: TrackArrays
+    slots: NDArray[np.int64], codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places
 ) -> None:
-    """Let each container stay in its phase or change it by its newest code, (m, hidden); as `PhaseCentres.follow`."""
+    """Let each container stay in its phase or change it by its newest code, (m, hidden)."""
     for row in range(len(slots)):
-        k, coded = slots[row], tracks.coded[slots[row]]
-        distances = _distances(codes[row], centres.root)
-        label = centre_of(distances, tracks.at[k], coded > 0, centres.root_reach, centres.stay)
-        tracks.at[k], distance = label, distances[label]
-        for split in range(len(centres.parents)):
-            if label != centres.parents[split]:
-                continue
-            of = slice(centres.begins[split], centres.begins[split + 1])
-            children, distances = centres.children[of], _distances(codes[row], centres.child_centres[of])
-            continues = tracks.child_when[k, split] == coded - 1
-            child = centre_of(distances, tracks.child_at[k, split], continues, centres.reach[children], centres.stay)
-            tracks.child_at[k, split], tracks.child_when[k, split] = child, coded
-            label, distance = children[child], distances[child]
-        tracks.coded[k] = coded + 1
-        confidence = 0.0
-        if distance <= centres.reach[label]:
-            confidence = 1.0 - distance / centres.reach[label] if distance > 0.0 else 1.0
-        else:
-            label = unknown
-        tracks.label[k], tracks.confidence[k] = label, confidence
+        _move(slots[row], codes[row], centres, unknown, places)
+
+
+@njit(cache=True, nogil=True)
+def move_along(
+    codes: NDArray[np.float32], centres: Centres, unknown: int, places: Places, labels: NDArray[np.int64]
+) -> None:
+    """The same for the one container at slot 0 with all its codes, (n, hidden); `labels`, int64 (n,), is OUT."""
+    for row in range(len(codes)):
+        _move(0, codes[row], centres, unknown, places)
+        labels[row] = places.label[0]
+
+
+@njit(cache=True, nogil=True)
+def _move(k: int, code: NDArray[np.float32], centres: Centres, unknown: int, places: Places) -> None:
+    coded = places.coded[k]
+    distances = _distances(code, centres.root)
+    label = centre_of(distances, places.at[k], coded > 0, centres.root_reach, centres.stay)
+    places.at[k], distance = label, distances[label]
+    for split in range(len(centres.parents)):
+        if label != centres.parents[split]:
+            continue
+        of = slice(centres.begins[split], centres.begins[split + 1])
+        children, distances = centres.children[of], _distances(code, centres.child_centres[of])
+        continues = places.child_when[k, split] == coded - 1
+        child = centre_of(distances, places.child_at[k, split], continues, centres.reach[children], centres.stay)
+        places.child_at[k, split], places.child_when[k, split] = child, coded
+        label, distance = children[child], distances[child]
+    places.coded[k] = coded + 1
+    confidence = 0.0
+    if distance <= centres.reach[label]:
+        confidence = 1.0 - distance / centres.reach[label] if distance > 0.0 else 1.0
+    else:
+        label = unknown
+    places.label[k], places.confidence[k] = label, confidence
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
@@ -21,17 +20,13 @@ CONSTANT_COLUMN = 1e-12
 """A spread below this share of the level is rounding, not information: such a column is centred and not scaled."""
 
 
-def gap_free(values: Floats, container_starts: Ints, breaks: Bools | None = None) -> tuple[Ints, Ints]:
-    """Which rows to keep, and the segment borders among the kept ones.
+def gap_free(values: Floats) -> tuple[Ints, Ints]:
+    """Which rows to keep of one container, and the segment borders among the kept ones.
 
     Parameters
     ----------
     values : float (n, n_features)
-        Containers one behind another; a row with anything not finite is a gap.
-    container_starts : int64 (n_containers,)
-        First row of each container, increasing, the first one 0.
-    breaks : bool (n,), optional
-        True where time jumps before a row though no row is missing from the array.
+        A row with anything not finite is a gap.
 
     Returns
     -------
@@ -42,21 +37,13 @@ def gap_free(values: Floats, container_starts: Ints, breaks: Bools | None = None
 
     Examples
     --------
-    >>> values = np.array([[1.0], [2.0], [np.nan], [3.0], [4.0], [5.0]])
-    >>> rows, segments = gap_free(values, np.array([0, 4]))
+    >>> rows, segments = gap_free(np.array([[1.0], [2.0], [np.nan], [3.0]]))
     >>> rows.tolist(), segments.tolist()
-    ([0, 1, 3, 4, 5], [0, 2, 3, 5])
+    ([0, 1, 3], [0, 2, 3])
     """
-    rows = np.flatnonzero(np.isfinite(values).all(axis=1)).astype(np.int64, copy=False)
-    opens = np.zeros(len(values), dtype=bool)
-    opens[container_starts[container_starts < len(values)]] = True
-    if breaks is not None:
-        opens |= breaks
-    # a start or a break may sit on a row that is itself missing: number the stretches, then compare neighbours kept
-    stretch = np.cumsum(opens)[rows]
-    new = np.ones(len(rows), dtype=bool)
-    new[1:] = (np.diff(rows) > 1) | (np.diff(stretch) > 0)
-    return rows, np.append(np.flatnonzero(new), len(rows)).astype(np.int64, copy=False)
+    rows = np.flatnonzero(np.isfinite(values).all(axis=1))
+    begins = np.flatnonzero(np.diff(rows, prepend=-2) > 1)
+    return rows, np.append(begins, len(rows))
 
 
 def window_starts(segments: Ints, lag: int) -> Ints:
@@ -103,29 +90,13 @@ def column_moments(values: Floats) -> tuple[NDArray[np.float64], NDArray[np.floa
     return mean, np.where(spread <= CONSTANT_COLUMN * np.maximum(1.0, np.abs(mean)), 1.0, spread)
 
 
-def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> None:
-    """Fill `out` with ``(values - mean) / scale``; a gap stays NaN.
+def carried_forward(values: NDArray[Any], missing: Bools) -> NDArray[Any]:
+    """A copy in which each missing entry has the value of the last one before it that is not; what precedes all stays.
 
     Parameters
     ----------
-    values : float (n, n_features)
-    mean, scale : float64 (n_features,)
-        Of the training set; scale above 0.
-    out : float (n, n_features), OUT
-        Float32 is rounded once, after the division in float64.
+    values, missing
+        Of one shape, (n,) or (n, columns); each column by itself.
     """
-    out[...] = (values - mean) / scale
-
-
-@njit(cache=True, nogil=True)
-def carry_forward(labels: Ints, missing: Bools) -> None:
-    """Give every missing entry the value of the last one before it that is not; what precedes all of them stays.
-
-    Parameters
-    ----------
-    labels : int64 (n,), IN and OUT
-    missing : bool (n,)
-    """
-    for t in range(1, labels.shape[0]):
-        if missing[t]:
-            labels[t] = labels[t - 1]
+    rows = np.arange(len(values)).reshape(-1, *(1,) * (values.ndim - 1))
+    return np.take_along_axis(values, np.maximum.accumulate(np.where(missing, 0, rows), axis=0), axis=0)

@@ -7,26 +7,30 @@ without a better error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
-from recommender.kernels.crbm_codes import hidden_means_kernel
-from recommender.kernels.crbm_layout import (
-    Floats,
-    Layout,
-    Parameters,
-    layout_of,
-    taps_of,
-    unpack,
-)
+from recommender.kernels.crbm import hidden_means_kernel
+from recommender.kernels.crbm_layout import Floats, Parameters, taps_of
 from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
-from recommender.phases.crbm_checks import check_options, checked_parameters, checked_rows
 from recommender.phases.crbm_training import Trainer, hold_out
+
+HELD_OUT = 0.1
+"""Share of the windows that gives the error by which training stops, and is not trained on. The published package goes
+by the training error."""
+
+INITIAL_SPREAD = 0.2
+"""Weights start normally distributed with this standard deviation, divided by the length of the history."""
+
+MOST_DELAY = 64
+"""Samples: a code that comes later tells nothing of now, and the rows of it are kept for each live container."""
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 STATE = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
 
@@ -51,14 +55,6 @@ class ConditionalRBM:
         `fit` stops here at the latest.
     patience
         `fit` stops after so many epochs in a row without an error below the best one; 0 never stops early.
-    validation_fraction
-        Share of the windows that is held out and gives the error that `patience` looks at; 0 looks at the training
-        error, as the published package does. Whole segments are held out where there are five and some are small
-        enough, else the end of each.
-    shuffle
-        Draw a new order of windows for each epoch.
-    initial_spread
-        Weights start normally distributed with this standard deviation, divided by the length of the history.
     delay
         Rows by which a code comes late. 0: the code of row t is that of the window that ends at t. 1: the window ends
         at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
@@ -106,9 +102,6 @@ class ConditionalRBM:
         hidden_states: Literal["mean", "sampled"] = "mean",
         max_epochs: int = 1000,
         patience: int = 3,
-        validation_fraction: float = 0.1,
-        shuffle: bool = True,
-        initial_spread: float = 0.2,
         delay: int = 0,
         dtype: DTypeLike = "float32",
         seed: int = 0,
@@ -120,9 +113,6 @@ class ConditionalRBM:
         self.hidden_states = hidden_states
         self.max_epochs = max_epochs
         self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.shuffle = shuffle
-        self.initial_spread = initial_spread
         self.delay = delay
         self.dtype = dtype
         self.seed = seed
@@ -156,47 +146,31 @@ class ConditionalRBM:
         NotEnoughData
             No segment is as long as lag + 1 rows.
         Misuse
-            A parameter out of its range, or one with which the weights grew out of bounds.
+            The weights grew out of bounds.
         """
-        data, borders = self._training_data(values, segments)
+        data, borders = _checked_rows(values, segments, self.dtype)
+        if not window_starts(borders, self.lag).size:
+            raise NotEnoughData(
+                f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
+            )
         self._initialise(data.shape[1])
-        train, held_out = hold_out(borders, self.lag, self.validation_fraction, self.seed)
+        train, held_out = hold_out(borders, self.lag, HELD_OUT, self.seed)
         trainer = self._trainer(data, train)
-        best, best_error, since_best = trainer.snapshot(), np.inf, 0
+        best, best_error, since_best = trainer.parameters(), np.inf, 0
         for epoch in range(self.max_epochs):
             error = self._epoch(trainer, epoch)
             if held_out.size:
                 error = float(np.mean(trainer.misses(held_out)))
                 self.validation_errors_ = np.append(self.validation_errors_, error)
             if error < best_error:
-                best, best_error, since_best = trainer.snapshot(), error, 0
+                best, best_error, since_best = trainer.parameters(), error, 0
             else:
                 since_best += 1
             if progress is not None:
                 progress(epoch + 1, self.max_epochs)
             if self.patience and since_best >= self.patience:
                 break
-        self._take(unpack(trainer.layout, best))
-        return self
-
-    def partial_fit(self, values: ArrayLike, segments: ArrayLike, *, epochs: int = 1) -> ConditionalRBM:
-        """Go on from the present parameters for `epochs` passes over all windows: none held out, no early stop.
-
-        An estimator that was never fitted starts from new weights. `errors_` and `n_epochs_` grow.
-
-        Raises
-        ------
-        BadInput, NotEnoughData, Misuse
-            As `fit`.
-        """
-        data, borders = self._training_data(values, segments)
-        if not hasattr(self, "weights_"):
-            self._initialise(data.shape[1])
-        self._check_width(data)
-        trainer = self._trainer(data, self._windows(borders))
-        for _ in range(epochs):
-            self._epoch(trainer, self.n_epochs_)
-        self._take(unpack(trainer.layout, trainer.snapshot()))
+        self._take(best)
         return self
 
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
@@ -219,7 +193,7 @@ class ConditionalRBM:
         Misuse
             Nothing was fitted yet.
         """
-        data, borders = checked_rows(values, segments, self.dtype)
+        data, borders = _checked_rows(values, segments, self.dtype)
         self._check_width(data)
         flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel stores whole lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)
@@ -293,7 +267,7 @@ class ConditionalRBM:
             Something is not numeric, not finite, or the shapes do not fit each other.
         """
         arrays = (weights, visible_history, hidden_history, np.ravel(visible_bias), np.ravel(hidden_bias))
-        parameters = checked_parameters(arrays, lag, delay, dtype)
+        parameters = _checked_parameters(arrays, lag, delay, dtype)
         encoder = cls(len(parameters.W), lag, delay=delay, dtype=dtype)
         encoder._take(parameters)
         encoder._forget_errors()
@@ -302,9 +276,6 @@ class ConditionalRBM:
     @property
     def _exact(self) -> bool:
         return np.dtype(self.dtype) == np.dtype(np.float64)
-
-    def _layout(self, n_visible: int) -> Layout:
-        return layout_of(n_visible, self.n_hidden, self.lag)
 
     def _parameters(self) -> Parameters:
         return Parameters(
@@ -321,7 +292,7 @@ class ConditionalRBM:
 
     def _initialise(self, n_visible: int) -> None:
         rng, history = np.random.default_rng(self.seed), n_visible * self.lag
-        spread = self.initial_spread / history
+        spread = INITIAL_SPREAD / history
         shapes = ((self.n_hidden, n_visible), (n_visible, history), (self.n_hidden, history))
         weights = [rng.normal(0.0, spread, shape).astype(self.dtype) for shape in shapes]
         biases = (np.zeros(n_visible, dtype=self.dtype), np.zeros(self.n_hidden, dtype=self.dtype))
@@ -329,10 +300,8 @@ class ConditionalRBM:
         self._forget_errors()
 
     def _trainer(self, data: Floats, starts: Ints) -> Trainer:
-        layout, sampled = self._layout(data.shape[1]), self.hidden_states == "sampled"
-        trainer = Trainer(data.ravel(), starts, layout, self.cd_steps, self.seed, sampled=sampled, shuffle=self.shuffle)
-        trainer.start_from(self._parameters())
-        return trainer
+        sampled = self.hidden_states == "sampled"
+        return Trainer(data, starts, self._parameters(), self.cd_steps, self.seed, sampled=sampled)
 
     def _epoch(self, trainer: Trainer, epoch: int) -> float:
         error = trainer.epoch(epoch, self.learning_rate)
@@ -345,20 +314,6 @@ class ConditionalRBM:
         self.n_epochs_ += 1
         return error
 
-    def _training_data(self, values: ArrayLike, segments: ArrayLike) -> tuple[Floats, Ints]:
-        check_options(self.__dict__)
-        data, borders = checked_rows(values, segments, self.dtype)
-        self._windows(borders)
-        return data, borders
-
-    def _windows(self, borders: Ints) -> Ints:
-        starts = window_starts(borders, self.lag)
-        if not starts.size:
-            raise NotEnoughData(
-                f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
-            )
-        return starts
-
     def _require_fit(self) -> None:
         if not hasattr(self, "weights_"):
             raise Misuse("this ConditionalRBM has not been fitted. Call fit, or load its state.")
@@ -370,3 +325,42 @@ class ConditionalRBM:
                 f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
                 remedy="Give the features it was fitted on, in the same order.",
             )
+
+
+def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:
+    """Values as C-contiguous `dtype` (n_samples, n_features) and borders as int64, or `BadInput`."""
+    data = np.ascontiguousarray(values, dtype=dtype)
+    if data.ndim != 2 or 0 in data.shape:
+        raise BadInput(f"values has shape {np.shape(values)}", remedy="Give rows of samples and columns of features.")
+    # both extremes are NaN where one value is; without a mask as long as the data there is less memory to touch
+    if not (np.isfinite(data.min()) and np.isfinite(data.max())):
+        row, column = np.argwhere(~np.isfinite(data))[0].tolist()
+        raise BadInput(
+            "a value that is not finite in the encoder's input",
+            remedy="Cut the series into gap-free segments before encoding it.",
+            row=row + 1,
+            column=str(column),
+        )
+    borders = np.asarray(segments)
+    whole = borders.ndim == 1 and borders.size >= 2 and borders.dtype.kind in "iu"
+    if not whole or borders[0] != 0 or borders[-1] != len(data) or (np.diff(borders.astype(np.int64)) < 0).any():
+        raise BadInput(
+            f"segments do not cover the {len(data)} rows",
+            remedy="Give whole numbers that increase from 0 to the number of rows.",
+        )
+    return data, borders.astype(np.int64)
+
+
+def _checked_parameters(arrays: Sequence[NDArray[Any]], lag: int, delay: int, dtype: DTypeLike) -> Parameters:
+    """W, A, B and both biases, copied as `dtype`, or `BadArtifact` where they do not make an encoder."""
+    if np.dtype(dtype) not in FLOATS or lag < 1 or not 0 <= delay <= MOST_DELAY:
+        raise BadArtifact(f"an encoder of {np.dtype(dtype)}, lag {lag}, delay {delay} does not exist. Train it again.")
+    if any(a.dtype.kind not in "fiu" or not np.isfinite(a).all() for a in arrays):
+        raise BadArtifact("the encoder's parameters hold something that is no finite number. Train it again.")
+    n_hidden, n_visible = arrays[0].shape if arrays[0].ndim == 2 else (0, 0)
+    history = n_visible * lag
+    shapes = [(n_hidden, n_visible), (n_visible, history), (n_hidden, history), (n_visible,), (n_hidden,)]
+    if [a.shape for a in arrays] != shapes or n_hidden * n_visible == 0:
+        given = ", ".join(f"{name} {a.shape}" for name, a in zip(Parameters._fields, arrays, strict=True))
+        raise BadArtifact(f"the encoder's shapes do not fit each other at lag {lag}: {given}. Train it again.")
+    return Parameters._make(np.array(a, dtype=dtype, order="C") for a in arrays)

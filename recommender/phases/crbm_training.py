@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.kernels.crbm import miss_kernel, online_kernel
-from recommender.kernels.crbm_layout import Floats, Layout, Parameters, pack, workspace
+from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, unpack, workspace
 from recommender.kernels.windows import Ints, window_starts
 
 SEGMENTS_TO_HOLD_OUT = 5
@@ -31,15 +31,13 @@ def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints
         First rows, increasing in `train`. Whole segments drawn at random are held out where there are
         `SEGMENTS_TO_HOLD_OUT` and some are small enough (at most twice the share asked for is held out), else the end
         of each, with `lag` windows left out before it, so that no row to be reconstructed there was ever trained
-        on. None are where `fraction` is 0 or leaves nothing to train on.
+        on. None are where `fraction` leaves nothing to train on.
     """
     parts: dict[int, Ints] = {}
     for i in range(len(segments) - 1):
         windows = segments[i] + window_starts(np.array([0, segments[i + 1] - segments[i]]), lag)
         if windows.size:
             parts[i] = windows
-    if fraction <= 0:
-        return np.concatenate(list(parts.values())), np.empty(0, dtype=np.int64)
     if len(parts) < SEGMENTS_TO_HOLD_OUT:
         return _hold_out_ends(parts, lag, fraction)
     wanted, held, size = fraction * sum(map(len, parts.values())), list[Ints](), 0
@@ -69,47 +67,48 @@ class Trainer:
 
     Parameters
     ----------
-    values : float (n_samples * n_features,), contiguous
+    values : float (n_samples, n_features), contiguous
     starts
         First rows of the windows.
-    layout
-        Of the workspace.
-    cd_steps, seed, sampled, shuffle
+    parameters
+        To begin with, of the type of `values`.
+    cd_steps, seed, sampled
         As `ConditionalRBM`.
     """
 
     def __init__(
-        self, values: Floats, starts: Ints, layout: Layout, cd_steps: int, seed: int, *, sampled: bool, shuffle: bool
+        self, values: Floats, starts: Ints, parameters: Parameters, cd_steps: int, seed: int, *, sampled: bool
     ) -> None:
-        self.layout = layout
-        self._values, self._starts = values, starts
-        self._cd_steps, self._seed, self._sampled, self._shuffle = cd_steps, seed, sampled, shuffle
-        self._work = workspace(layout, values.dtype)
+        n_hidden, n_visible = parameters.W.shape
+        self._layout = layout_of(n_visible, n_hidden, parameters.B.shape[1] // n_visible)
+        self._values, self._starts = values.ravel(), starts
+        self._cd_steps, self._seed, self._sampled = cd_steps, seed, sampled
+        self._work = workspace(self._layout, values.dtype)
+        pack(parameters, self._layout, self._work)
 
-    def start_from(self, parameters: Parameters) -> None:
-        """Begin with these parameters."""
-        pack(parameters, self.layout, self._work)
-
-    def snapshot(self) -> Floats:
-        """A copy of the workspace up to and with the parameters."""
-        return self._work[: self.layout.parameters_at + self.layout.block].copy()
+    def parameters(self) -> Parameters:
+        """A copy of them as they are now."""
+        return unpack(self._layout, self._work)
 
     def epoch(self, number: int, rate: float) -> float:
-        """One pass over all windows at this rate; returns the training error, each window's before its own update."""
+        """One pass over all windows, in an order of its own, at this rate.
+
+        Returns the training error, each window's before its own update.
+        """
         rng = np.random.default_rng([self._seed, 2, number, 0])
-        order = rng.permutation(self._starts) if self._shuffle else self._starts
-        kernel, step = online_kernel(self.layout, self._exact), self._values.dtype.type(rate)
+        order = rng.permutation(self._starts)
+        kernel, step = online_kernel(self._layout, self._exact), self._values.dtype.type(rate)
         missed = 0.0
         for begin in range(0, len(order), WINDOWS_PER_DRAW):
             part = order[begin : begin + WINDOWS_PER_DRAW]
             draws = self._draws(rng, len(part))
-            missed += kernel(self._values, part, step, self.layout.n_history, self._cd_steps, draws, self._work)
+            missed += kernel(self._values, part, step, self._layout.n_history, self._cd_steps, draws, self._work)
         return missed / len(order)
 
     def misses(self, starts: Ints) -> NDArray[np.float64]:
         """Reconstruction error of each of these windows, float64 (n_windows,)."""
         out = np.empty(len(starts))
-        miss_kernel(self.layout, self._exact)(self._values, starts, self._work, out)
+        miss_kernel(self._layout, self._exact)(self._values, starts, self._work, out)
         return out
 
     @property
@@ -117,6 +116,6 @@ class Trainer:
         return self._values.dtype == np.float64
 
     def _draws(self, rng: np.random.Generator, n_windows: int) -> Floats:
-        width = self._cd_steps * self.layout.n_hidden if self._sampled else 0
+        width = self._cd_steps * self._layout.n_hidden if self._sampled else 0
         uniform = rng.random((n_windows, width), dtype=np.float64)
         return uniform.astype(self._values.dtype)

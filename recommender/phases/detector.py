@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, NotEnoughData
-from recommender.kernels.windows import carry_forward, column_moments, gap_free, standardise
+from recommender.kernels.windows import carried_forward, column_moments, gap_free
 from recommender.phases.crbm import ConditionalRBM
 from recommender.phases.features import CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, feature_matrix
 from recommender.phases.kmeans import PhaseCentres, PhaseCount, choose_k, fit_centres
@@ -88,13 +88,12 @@ class PhaseDetector:
         labels = np.full(len(series), UNKNOWN_PHASE, dtype=np.int64)
         if coded.any():
             labels[coded] = self.centres.follow(codes[coded])
-        carry_forward(labels, ~coded)
-        return PhaseTrace(labels, self.n_phases)
+        return PhaseTrace(carried_forward(labels, ~coded), self.n_phases)
 
     def codes(self, series: UsageSeries) -> tuple[NDArray[np.floating[Any]], BoolArray]:
         """Codes (n, n_hidden), and a bool (n,): True where the code is a window's or the warm-up's."""
-        values = _standardised(feature_matrix(series, self.features), self.mean, self.scale, self.encoder.dtype)
-        rows, segments = gap_free(values, np.zeros(1, dtype=np.int64))
+        values = ((feature_matrix(series, self.features) - self.mean) / self.scale).astype(self.encoder.dtype)
+        rows, segments = gap_free(values)
         codes = np.zeros((len(series), self.encoder.n_hidden), dtype=values.dtype)
         coded = np.zeros(len(series), dtype=bool)
         if len(rows):
@@ -212,12 +211,6 @@ def fit_detector(
     return replace(blind, centres=fit_centres(codes, ages, k, options.seed)), count
 
 
-def _standardised(matrix: FloatArray, mean: FloatArray, scale: FloatArray, dtype: Any) -> NDArray[np.floating[Any]]:
-    values = np.empty(matrix.shape, dtype=dtype)
-    standardise(matrix, mean, scale, values)
-    return values
-
-
 def coming_peaks(usage: FloatArray, cycle_samples: int) -> FloatArray:
     """log2 of the coming cycle's peak against the present level, float64 (n, 2); NaN in gaps and at the end."""
     n = len(usage)
@@ -243,8 +236,8 @@ def _training_windows(
     kept: list[NDArray[np.floating[Any]]] = []
     borders, total = [0], 0
     for i in rng.permutation(len(matrices)):
-        values = _standardised(matrices[i], mean, scale, np.float32)
-        rows, segments = gap_free(values, np.zeros(1, dtype=np.int64))
+        values = ((matrices[i] - mean) / scale).astype(np.float32)
+        rows, segments = gap_free(values)
         for start, stop in pairwise(segments):
             room = min(stop - start, options.windows - total)
             if room > options.lag:

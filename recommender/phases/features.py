@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.kernels.features import usage_features
+from recommender.kernels.track import usage_features
 from recommender.records import CPU, MEMORY, FloatArray, UsageSeries
 
 USAGE_FEATURES = ("cpu.level", "memory.level", "cpu.relative", "memory.relative")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import Misuse, NotEnoughData
-from recommender.kernels.steady import steady_labels
+from recommender.kernels.track import Centres, Places, move_along
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 
 OUTLIER_QUANTILE = 0.999
@@ -77,17 +77,26 @@ class PhaseCentres:
         codes : floating (n, n_hidden)
             Of one container, in time order. A label depends on codes up to its own only.
         """
-        if not len(codes):
-            return np.empty(0, dtype=np.int64)
-        reach = np.full(len(self.root), np.inf) if self.splits else self.reach
-        labels, distances = _steady(codes, self.root, reach, self.stay, np.arange(len(codes)))
-        for split in self.splits:
-            inside = np.flatnonzero(labels == split.parent)
-            if inside.size:
-                parts = np.asarray(split.children)
-                child, distances[inside] = _steady(codes[inside], split.centres, self.reach[parts], self.stay, inside)
-                labels[inside] = parts[child]
-        return np.where(distances <= self.reach[labels], labels, UNKNOWN_PHASE)
+        coded, at, label = np.zeros((3, 1), np.int64)
+        splits = (1, len(self.splits))
+        places = Places(coded, at, label, np.zeros(splits, np.int64), np.full(splits, -2), np.zeros(1))
+        labels = np.empty(len(codes), np.int64)
+        move_along(codes, self.arrays(), UNKNOWN_PHASE, places, labels)
+        return labels
+
+    def arrays(self) -> Centres:
+        """The same as kernels take it."""
+        splits, hidden = self.splits, self.root.shape[1]
+        return Centres(
+            root=self.root,
+            root_reach=np.full(len(self.root), np.inf) if splits else self.reach,
+            reach=self.reach,
+            stay=self.stay,
+            parents=np.array([split.parent for split in splits], np.int64),
+            begins=np.cumsum([0, *(len(split.children) for split in splits)]),
+            children=np.array([child for split in splits for child in split.children], np.int64),
+            child_centres=np.concatenate([np.empty((0, hidden)), *(split.centres for split in splits)]),
+        )
 
     def nearest(self, codes: NDArray[np.floating[Any]]) -> tuple[IntArray, FloatArray]:
         """Phase and distance (Euclidean, in code space) of each code, never unknown."""
@@ -269,25 +278,11 @@ def _elbow(squares: Mapping[int, float]) -> int:
 
 def _nearest(codes: NDArray[np.floating[Any]], centres: FloatArray) -> tuple[IntArray, FloatArray]:
     """Row of the nearest centre and the distance to it, for each code."""
-    squared = _squared_distances(codes, centres)
-    labels = squared.argmin(axis=1)
-    return labels, np.sqrt(squared[np.arange(len(squared)), labels])
-
-
-def _squared_distances(codes: NDArray[np.floating[Any]], centres: FloatArray) -> FloatArray:
     wide = np.asarray(codes, dtype=np.float64)
     squared: FloatArray = (wide**2).sum(axis=1)[:, None] - 2.0 * wide @ centres.T + (centres**2).sum(axis=1)
-    return np.maximum(squared, 0.0)
-
-
-def _steady(
-    codes: NDArray[np.floating[Any]], centres: FloatArray, reach: FloatArray, stay: float, rows: IntArray
-) -> tuple[IntArray, FloatArray]:
-    """Row of the centre a container is at, and its distance; `rows` tells which codes follow one another."""
-    distances = np.sqrt(_squared_distances(codes, centres))
-    labels = np.empty(len(codes), dtype=np.int64)
-    steady_labels(distances, np.diff(rows, prepend=rows[0] - 2) == 1, reach, stay, labels)
-    return labels, distances[np.arange(len(codes)), labels]
+    squared = np.maximum(squared, 0.0)
+    labels = squared.argmin(axis=1)
+    return labels, np.sqrt(squared[np.arange(len(squared)), labels])
 
 
 def _k_means(codes: FloatArray, k: int, seed: int) -> tuple[FloatArray, IntArray]:

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact, Misuse
-from recommender.kernels.track import Centres, Standard, TrackArrays, move_each, take_each
+from recommender.kernels.track import Places, Standard, Tracks, move_each, take_each
 from recommender.phases.detector import PhaseDetector
 from recommender.phases.features import CPU_FLOOR_CORES, LONGEST_PAST, MEMORY_FLOOR_BYTES, USAGE_FEATURES
-from recommender.phases.kmeans import PhaseCentres
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
@@ -79,7 +78,7 @@ class PhaseTracker:
                 "Train one without --features."
             )
         self.detector = detector
-        self._standard, self._centres = _standard(detector), _centres(detector.centres)
+        self._standard, self._centres = _standard(detector), detector.centres.arrays()
         self._window = detector.lag + 1 + detector.encoder.delay
         features, splits = len(detector.features), len(detector.centres.splits)
         self.state = TrackState(
@@ -114,12 +113,12 @@ class PhaseTracker:
             The phase of that sample, `UNKNOWN_PHASE` where none can be told.
         """
         state, lag = self.state, self.detector.lag
-        tracks = state.arrays(TrackArrays)
-        take_each(slots, usage, self._standard, tracks)
+        take_each(slots, usage, self._standard, state.arrays(Tracks))
         position = state.in_row[slots] - 1
         moves = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
         moving = slots[moves]
-        move_each(moving, self._codes(moving, position[moves]), self._centres, UNKNOWN_PHASE, tracks)
+        codes = self._codes(moving, position[moves])
+        move_each(moving, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
         return state.label[slots]
 
     def restore(self, slot: int, remembered: Mapping[str, Any]) -> None:
@@ -170,18 +169,3 @@ def _standard(detector: PhaseDetector) -> Standard:
     made = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
     columns = np.array([made.index(name) for name in detector.features])
     return Standard(columns, detector.mean, detector.scale, FLOORS, LONGEST_PAST)
-
-
-def _centres(centres: PhaseCentres) -> Centres:
-    splits = centres.splits
-    hidden = centres.root.shape[1]
-    return Centres(
-        root=centres.root,
-        root_reach=np.full(len(centres.root), np.inf) if splits else centres.reach,
-        reach=centres.reach,
-        stay=centres.stay,
-        parents=np.array([split.parent for split in splits], np.int64),
-        begins=np.cumsum([0, *(len(split.children) for split in splits)]),
-        children=np.array([child for split in splits for child in split.children], np.int64),
-        child_centres=np.concatenate([np.empty((0, hidden)), *(split.centres for split in splits)]),
-    )

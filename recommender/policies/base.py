@@ -1,14 +1,13 @@
-"""What a policy is, and the registry that finds one by its name."""
+"""What a policy is."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from recommender.errors import Misuse
-from recommender.records import Block, ContainerFacts, FloatArray
+from recommender.records import Block, FloatArray, IntArray
 
 
 class PolicyModel(Protocol):
@@ -34,66 +33,34 @@ class PolicyModel(Protocol):
         """Share of samples that may violate, cpu and memory."""
 
 
-class Session(Protocol):
-    """One container under one policy. It keeps what it has seen, so a series may come in pieces.
+Decided = tuple[FloatArray, Mapping[str, Any]]
+"""float64 (d, 2), cores and bytes allocated from each decision on; and why the last one is what it is: ready for JSON,
+with at least `rule` (what was done, in words), `cpu_cores` and `memory_bytes`."""
 
-    Cutting a series into pieces at decisions changes nothing: the conformance suite holds every policy to that.
+Decides = Callable[[Block, int], Decided]
+"""Takes one container's samples with its decisions, of which there is one at least, and the samples in a cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How much CPU and memory a container gets for the coming cycle.
+
+    Attributes
+    ----------
+    oracle
+        It reads the future it is judged on: a yardstick, not a choice.
+    every_sample
+        It decides at every sample instead of once per cycle (only `ground.truth`).
     """
 
-    def advance(self, block: Block) -> FloatArray:
-        """Take in the next samples and decide where the block says so.
-
-        Returns
-        -------
-        float64 (d, 2)
-            Cores and bytes allocated from each decision of the block on; NaN where there has been no sample yet.
-        """
-
-    def explain(self) -> Mapping[str, Any]:
-        """Why the last decision is what it is, in words and numbers a person can follow.
-
-        Ready for JSON; holds at least `rule` (what was done, in words), `cpu_cores` and `memory_bytes`.
-        """
-
-
-class Policy(Protocol):
-    """How much CPU and memory a container gets for the coming cycle."""
-
     name: str
-    oracle: bool
-    """True when the policy reads the future it is judged on; such a one is a yardstick, not a choice."""
-    every_sample: bool
-    """True when it decides at every sample instead of once per cycle (only `ground.truth`)."""
-
-    def start(self, container: ContainerFacts) -> Session:
-        """A session for a container of which no sample was seen yet."""
+    decide: Decides
+    oracle: bool = False
+    every_sample: bool = False
 
 
-@dataclass(slots=True)
-class Registry:
-    """Policies by name, each with the function that makes one from a model (or from None)."""
-
-    makers: dict[str, Callable[[Any], Policy]] = field(default_factory=dict)
-    needs_model: set[str] = field(default_factory=set)
-
-    def add(self, name: str, make: Callable[[Any], Policy], *, needs_model: bool = False) -> None:
-        self.makers[name] = make
-        if needs_model:
-            self.needs_model.add(name)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.makers)
-
-    def make(self, name: str, model: Any = None) -> Policy:
-        """The policy called `name`; `model` is handed to those that need one."""
-        self.check([name])
-        return self.makers[name](model)
-
-    def check(self, names: Iterable[str], besides: Sequence[str] = ()) -> None:
-        """Refuse an unknown name that is not one of those besides, and say which known one is nearest."""
-        known = dict.fromkeys((*besides, *self.makers))
-        for name in names:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"Did you mean {near[0]!r}? " if near else ""
-                raise Misuse(f"there is no policy {name!r}. {hint}Known: {', '.join(known)}.")
+def labels_of(block: Block, policy: str) -> IntArray:
+    """The phase of each sample, for a policy that cannot do without."""
+    if block.phases is None:
+        raise Misuse(f"{policy} needs a model. Give one with --model, or leave the policy out.")
+    return block.phases.labels

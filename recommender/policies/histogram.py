@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import DAY_S, ESTIMATION
-from recommender.records import CPU, MEMORY, Block, ContainerFacts, FloatArray
+from recommender.policies.base import Decided
+from recommender.records import CPU, MEMORY, Block, FloatArray
 
 WINDOW_S = DAY_S
 """One memory peak is kept in each, by default."""
@@ -48,19 +47,22 @@ def histogram_of(histograms: FloatArray, resource: int) -> kernel.Histogram:
     return views
 
 
-class HistogramPolicy:
+def decide_by_histogram(block: Block, cycle_samples: int) -> Decided:
     """The 90th percentile of a decaying histogram plus 15 %, as the default recommender computes its target.
 
     The memory in force is what this policy allocated (before its first decision: what was declared); the first of a
     run of samples above it is an OOM, which enters the histogram with upstream's bump.
     """
-
-    name = "histogram"
-    oracle = False
-    every_sample = False
-
-    def start(self, container: ContainerFacts) -> HistogramSession:
-        return HistogramSession()
+    session = HistogramSession()
+    allocations = session.advance(block)
+    return allocations, {
+        "rule": "90th percentile of a decaying histogram plus 15 %",
+        "samples": session.samples,
+        "oom_events": int(session.state[kernel.OOM_EVENTS]),
+        "confidence": session.confidence(),
+        "cpu_cores": float(session.state[kernel.IN_FORCE_CPU]),
+        "memory_bytes": float(session.state[kernel.IN_FORCE_MEMORY]),
+    }
 
 
 class HistogramSession:
@@ -74,7 +76,7 @@ class HistogramSession:
         One memory peak is kept in each; None for upstream's default.
     """
 
-    __slots__ = ("cpu", "decided", "histograms", "memory", "state", "window_s")
+    __slots__ = ("cpu", "histograms", "memory", "state", "window_s")
 
     def __init__(self, shared: HistogramSession | None = None, memory_interval_s: float | None = None) -> None:
         self.window_s = WINDOW_S if memory_interval_s is None else float(memory_interval_s)
@@ -85,16 +87,15 @@ class HistogramSession:
             self.histograms, self.cpu, self.memory = shared.histograms, shared.cpu, shared.memory
         self.state = np.zeros(kernel.N_STATE)
         self.state[[kernel.WINDOW_END_S, kernel.IN_FORCE_CPU, kernel.IN_FORCE_MEMORY]] = np.nan
-        self.decided = False
 
     def advance(self, block: Block) -> FloatArray:
+        """Take in the next samples and decide where the block says so: float64 (d, 2), cores and bytes."""
         requests = np.full(block.usage.shape, np.nan) if block.requests is None else block.requests
-        samples = kernel.Samples(
-            np.ascontiguousarray(block.usage), np.ascontiguousarray(requests), block.timestamps, block.decisions
-        )
-        allocations = np.empty((len(block.decisions), 2))
-        kernel.advance(self.histograms, self.window_s, samples, self.decided, self.state, allocations)
-        self.decided = self.decided or len(allocations) > 0
+        usage, allocations = np.ascontiguousarray(block.usage), np.empty((len(block.decisions), 2))
+        kernel.advance(
+            self.histograms, self.window_s, usage, np.ascontiguousarray(requests), block.timestamps, block.decisions,
+            self.state, allocations,
+        )  # fmt: skip
         return allocations
 
     def take(self, usage: FloatArray, first_cell: int, step_s: float) -> None:
@@ -146,13 +147,3 @@ class HistogramSession:
         requests = np.empty((3, 2))
         kernel.estimate(self.histograms, floors, requests)
         return Estimate(*requests)
-
-    def explain(self) -> Mapping[str, Any]:
-        return {
-            "rule": "90th percentile of a decaying histogram plus 15 %",
-            "samples": self.samples,
-            "oom_events": int(self.state[kernel.OOM_EVENTS]),
-            "confidence": self.confidence(),
-            "cpu_cores": float(self.state[kernel.IN_FORCE_CPU]),
-            "memory_bytes": float(self.state[kernel.IN_FORCE_MEMORY]),
-        }

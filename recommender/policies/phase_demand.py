@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recommender.errors import BadArtifact
-from recommender.kernels.phase_plan import LEANS, LEVEL_SAMPLES, LOWEST, STEP, STEPS
-from recommender.kernels.plan_arrays import Expected
+from recommender.kernels.phase_plan import LEANS, LEVEL_SAMPLES, LOWEST, STEP, STEPS, Expected
 from recommender.records import CPU, BoolArray, FloatArray, IntArray
 
 FLOORS = np.array([0.01, 16.0 * 2**20])

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.kernels.guarantee import GAIN
-from recommender.kernels.plan_advice import FOLLOWED, MARGIN
-from recommender.kernels.plan_arrays import BLOCKS, EXPERTS, LATE, LONGER, Expected, PlanArrays, Weights
-from recommender.kernels.plan_steps import MOST_SAVED, decide_each, follow_run, hold_each, observe_each
+from recommender.kernels.phase_plan import BLOCKS, EXPERTS, LATE, LONGER, Expected, PlanArrays, Weights
+from recommender.kernels.plan_steps import (
+    FOLLOWED,
+    GAIN,
+    MARGIN,
+    MOST_SAVED,
+    decide_each,
+    follow_run,
+    hold_each,
+    observe_each,
+)
 from recommender.policies.phase_demand import FLOORS
 from recommender.records import RESOURCES, VIOLATION_TOLERANCE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays

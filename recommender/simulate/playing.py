@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from recommender.judging import ClusterRules, KillRules, ReplayOptions, durations_s, judge, judge_run, standing_limits
-from recommender.kernels.cycles import carry_forward
+from recommender.kernels.windows import carried_forward
 from recommender.records import CPU, MARKS, MEMORY, FloatArray, Played, UsageSeries
 from recommender.simulate.clock import Recommends, Told, Trace, rounds
 from recommender.simulate.in_force import InForce, Kept
@@ -109,7 +109,7 @@ def limits_of(series: UsageSeries, rules: KillRules) -> FloatArray:
 
 def declared_of(series: UsageSeries) -> FloatArray:
     """What was declared at each sample, float64 (n, 2): the latest that is known, or the first one; NaN for none."""
-    declared = np.full((len(series), 2), np.nan) if series.requests is None else series.requests.copy()
-    known = np.where(np.isnan(declared).all(axis=0), 0, (~np.isnan(declared)).argmax(axis=0))
-    carry_forward(declared, declared[known, [CPU, MEMORY]])
-    return declared
+    declared = np.full((len(series), 2), np.nan) if series.requests is None else series.requests
+    declared = carried_forward(declared, np.isnan(declared))
+    first = declared[(~np.isnan(declared)).argmax(axis=0), [CPU, MEMORY]]
+    return np.where(np.isnan(declared), first, declared)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from recommender.engine.classes import Classes
 from recommender.engine.fleet import ClassesAlone, Fleet
 from recommender.engine.options import Options
-from recommender.judging import ClusterRules, ReplayOptions, interval_s
+from recommender.judging import ClusterRules, ReplayOptions, decision_positions, interval_s
 from recommender.model import PhaseModel
-from recommender.policies.schedule import decision_positions
 from recommender.records import Played, UsageSeries
 from recommender.simulate.clock import Trace
 from recommender.simulate.default import Default

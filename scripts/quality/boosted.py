@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from quality.cpu import TARGET, Learned, Phases, Rule, folds, learn
-from recommender.kernels.guarantee import GAIN, held
+from recommender.kernels.plan_steps import GAIN, held
 from recommender.phases.graph import bucket_of
 from recommender.policies.phase_demand import FLOORS
 from recommender.pricing import LATE_SAMPLES

@@ -13,7 +13,7 @@ import numpy as np
 
 from quality.plain_features import StageClusters
 from recommender.judging import interval_s
-from recommender.kernels.plan_arrays import LATEST, LONGER, PLAN
+from recommender.kernels.phase_plan import LATEST, LONGER, PLAN
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.features import USAGE_FEATURES
 from recommender.phases.graph import BUCKETS

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.cluster import KMeans
 
-from recommender.kernels.steady import steady_labels
+from recommender.phases.kmeans import PhaseCentres
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES = 0.01, 16.0 * 2**20
@@ -74,8 +74,4 @@ class StageClusters:
     def label(self, usage: FloatArray) -> IntArray:
         """int64 (n,): the phase of each sample of one run, which does not change for a sample half-way between two."""
         standard = (stage_features(usage) - self.mean) / self.scale
-        distances = np.linalg.norm(standard[:, np.newaxis] - self.centres, axis=2)
-        continues = np.arange(len(usage)) > 0
-        labels = np.empty(len(usage), np.int64)
-        steady_labels(distances, continues, np.full(len(self.centres), np.inf), STAY, labels)
-        return labels
+        return PhaseCentres(self.centres, (), np.full(len(self.centres), np.inf), STAY).follow(standard)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recommender.judging import ReplayOptions, durations_s, interval_s, judge
+from recommender.judging import ReplayOptions, decision_positions, durations_s, interval_s, judge
 from recommender.phases.detector import DetectorOptions
 from recommender.phases.features import USAGE_FEATURES
 from recommender.planning import Planner
-from recommender.policies.schedule import decision_positions
-from recommender.records import Block, ContainerFacts, FloatArray, IntArray, Tally, UsageSeries
+from recommender.records import Block, FloatArray, IntArray, Tally, UsageSeries
 from recommender.replay import Plan
 from recommender.training import CrossFit, TrainingOptions, cross_fit, train
 
@@ -56,9 +55,8 @@ def decide(
         positions = decision_positions(one.present, cycle, options.lag)
         if len(positions):
             plan = plan_for(one)
-            session = plan.policies[0].start(ContainerFacts(one.container, one.step_s, cycle, one.workload, one.node))
             block = Block(one.usage, one.timestamps, positions, plan.phases, one.requests)
-            made.append(Decided(one, positions, session.advance(block)))
+            made.append(Decided(one, positions, plan.policies[0].decide(block, cycle)[0]))
     return made
 
 

@@ -38,7 +38,7 @@ def test_no_more_are_under_way_than_was_said() -> None:
             begun.append(number)
             yield number
 
-    with closing(made_of_each(squared_late, work(), jobs=2, ahead=1)) as made:
+    with closing(made_of_each(squared_late, work(), jobs=2)) as made:
         next(made)
         assert begun == [0, 1]
 
@@ -49,5 +49,5 @@ def test_what_goes_wrong_there_goes_wrong_here() -> None:
 
 
 def test_whoever_has_seen_enough_does_not_wait_for_what_is_under_way() -> None:
-    with closing(made_of_each(time.sleep, [0.0, 600.0], jobs=2, ahead=1)) as made:
+    with closing(made_of_each(time.sleep, [0.0, 600.0], jobs=2)) as made:
         next(made)

@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 from baselines import replay as slow
 from recommender.decisions import decisions_written
 from recommender.errors import Misuse, NotEnoughData
-from recommender.judging import ReplayOptions, judge
-from recommender.policies.base import Policy
+from recommender.judging import ReplayOptions, decision_positions, judge
 from recommender.policies.registry import REGISTRY
-from recommender.policies.schedule import decision_positions
 from recommender.records import FloatArray, PhaseTrace, Played, ReplayResult, RunTally, Tally, UsageSeries
-from recommender.replay import Plan, Planner, replay, replay_container
+from recommender.replay import Plan, replay, replay_container
 from recommender.timelines import saving, suffering
 
 NAN = float("nan")
@@ -48,7 +46,7 @@ def plan_of(series: UsageSeries, names: Sequence[str] = NAMES) -> Plan:
     return Plan([REGISTRY.make(name, Model) for name in names], labels_of(series))
 
 
-def planned(*names: str) -> Planner:
+def planned(*names: str) -> Callable[[UsageSeries], Plan]:
     return partial(plan_of, names=names)
 
 
@@ -307,7 +305,7 @@ def test_a_row_that_one_container_lacks_is_left_out_of_all_with_a_note(tmp_path:
             ReplayOptions(),
             decisions_to=writer,
             rows=("static",),
-            played={"c": {"static": played}},
+            played={"c": {"static": played}, "silent": {}},
         )
     assert result.policies == ("prev.step.max",)
     assert [set(c.tallies) for c in result.containers] == [{"prev.step.max"}] * 2
@@ -321,7 +319,7 @@ def test_nothing_to_judge_is_said() -> None:
     with pytest.raises(NotEnoughData, match="none of the 1 containers has the 5 samples"):
         run(series_of([(1, 1)] * 3))
     with pytest.raises(NotEnoughData, match="declare no request"):
-        replay([series_of([(1, 1)] * 9, requests=None)], planned(), ReplayOptions(), rows=("static",))
+        replay([series_of([(1, 1)] * 9)], planned(), ReplayOptions(), rows=("static",), played={"c": {}})
 
 
 def test_an_interrupted_dry_run_leaves_no_file_behind(tmp_path: Path) -> None:
@@ -338,28 +336,6 @@ def test_an_interrupted_dry_run_leaves_no_file_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.long
-def test_processes_change_nothing_but_the_time() -> None:
-    series = [random_series(seed, 120, f"c{seed}") for seed in range(4)] + [series_of([(1, 1)] * 2, container="short")]
-    alone, together = (
-        replay(series, plan_of, ReplayOptions(cycle_samples=8), jobs=jobs, processes_from=150) for jobs in (1, 2)
-    )
-    assert together.containers == alone.containers
-    assert together.left_out == alone.left_out
-    assert [line.container for line in together.timelines] == [line.container for line in alone.timelines]
-
-
-def test_little_work_starts_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object, **_kwargs: object) -> None:
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr("recommender.processes.ProcessPoolExecutor", refuse)
-    series = [random_series(seed, 50, f"c{seed}") for seed in range(3)]
-    assert len(replay(series, plan_of, ReplayOptions(), jobs=8).containers) == 3
-    with pytest.raises(AssertionError, match="started"):
-        replay(series, plan_of, ReplayOptions(), jobs=8, processes_from=60)
-
-
 def test_a_replay_of_a_replay_is_identical() -> None:
     series = [random_series(seed, 90, f"c{seed}") for seed in range(3)]
     assert run(*series).containers == run(*series).containers
@@ -370,9 +346,8 @@ def test_each_container_is_replayed_by_its_own_plan() -> None:
 
     def plan_for(series: UsageSeries) -> Plan:
         asked.append(series.container)
-        policy: Policy = REGISTRY.make("ground.truth" if series.container == "a" else "prev.step.max")
-        policy.name = "fold"
-        return Plan([policy])
+        policy = REGISTRY.make("ground.truth" if series.container == "a" else "prev.step.max")
+        return Plan([replace(policy, name="fold")])
 
     result = replay(
         [random_series(1, container="a"), random_series(1, container="b")], plan_for, ReplayOptions(cycle_samples=8)
@@ -433,7 +408,6 @@ def test_saving_and_suffering_are_counted_against_the_baseline() -> None:
     [
         (lambda: ReplayOptions(cycle_samples=0), "0 samples"),
         (lambda: ReplayOptions(cycle_s=0.0), "0 seconds"),
-        (lambda: replay([], plan_of, ReplayOptions(), jobs=0), "0 jobs"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(attempt: Callable[[], object], message: str) -> None:

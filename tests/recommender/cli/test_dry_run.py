@@ -159,11 +159,6 @@ def test_the_order_of_rows_and_the_number_of_files_change_nothing(
     assert figures(phasewise("dry-run", tmp_path, *options)) == figures(phasewise("dry-run", runs_csv, *options))
 
 
-def test_more_processes_change_nothing(phasewise: Phasewise, runs_csv: Path, model_folder: Path) -> None:
-    options = ("dry-run", runs_csv, "--model", model_folder, *CYCLE, "--json", "-", "--jobs")
-    assert phasewise(*options, 2).out == phasewise(*options, 1).out
-
-
 @pytest.mark.long
 def test_models_that_are_trained_side_by_side_are_the_same(phasewise: Phasewise, runs_csv: Path) -> None:
     options = ("dry-run", runs_csv, *CYCLE, "--policies", "phase.proactive", "--json", "-", "--jobs")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 import pandas as pd
 import pytest
 
-from recommender.replay import replay
+from recommender.model import load
+from recommender.training import CrossFit
 from tests.fakes.command_line import Ended
 
 Phasewise = Callable[..., Ended]
@@ -111,13 +113,16 @@ def test_another_price_is_another_sum_of_money(option: str, phasewise: Phasewise
 
 
 @pytest.mark.option("phasewise dry-run", "--jobs")
-def test_so_many_processes_are_asked_for(phasewise: Phasewise, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_processes_train(phasewise: Phasewise, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
-    monkeypatch.setattr(
-        "recommender.cli.dry_run.replay", lambda *given, **more: told.append(more["jobs"]) or replay(*given, **more)
-    )
+
+    def trained(source: object, containers: Sequence[str], *more: Any) -> CrossFit:
+        told.append(more[-1])
+        return CrossFit((load("bundled"),), dict.fromkeys(containers, 0))
+
+    monkeypatch.setattr("recommender.cli.dry_run.cross_fit", trained)
     for number in (1, 3):
-        phasewise("dry-run", jobs / "now.csv", "--policies", "prev.step.max", "--jobs", number)
+        phasewise("dry-run", jobs / "now.csv", "--policies", "phase.rules", "--jobs", number)
     assert told == [1, 3]
 
 

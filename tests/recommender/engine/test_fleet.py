@@ -18,7 +18,7 @@ from recommender.engine.member import Member, NewContainer
 from recommender.engine.seen import Samples
 from recommender.engine.tally import Report
 from recommender.errors import BadInput
-from recommender.kernels.plan_arrays import BLOCKS
+from recommender.kernels.phase_plan import BLOCKS
 from recommender.model import PhaseModel
 from recommender.phases.detector import DetectorOptions
 from recommender.policies.class_runs import ClassRuns

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from baselines.histogram import DAY_S, MIB, NaiveHistogram, NaiveVpa
 from recommender.kernels import histogram as kernel
 from recommender.kernels.histogram import CPU_BUCKETS, MEMORY_BUCKETS
-from recommender.policies.histogram import HistogramPolicy, HistogramSession
-from recommender.records import Block, ContainerFacts, FloatArray
+from recommender.policies.histogram import HistogramSession
+from recommender.records import Block, FloatArray
 from tests.examples import at_most
 
 NOON = 1_700_000_000 - 1_700_000_000 % DAY_S + DAY_S // 2
-FACTS = ContainerFacts("c", 60.0, 10)
 
 
 def block(
@@ -32,7 +31,7 @@ def block(
 
 
 def constant(cpu_cores: float, memory_mib: float, samples: int) -> HistogramSession:
-    session = HistogramPolicy().start(FACTS)
+    session = HistogramSession()
     session.advance(block([cpu_cores] * samples, [memory_mib * MIB] * samples))
     return session
 
@@ -95,15 +94,15 @@ def test_two_levels_give_the_level_that_the_percentile_meets(percent_high: int, 
 @pytest.mark.parametrize(("request_mib", "base"), [(100, 248153480), (500, 764046746), (1000, 1470157273)])
 def test_an_oom_bumps_the_request_as_the_golden_table_says(request_mib: int, base: int) -> None:
     """One byte above the request moves the bump by at most two bytes: the same bucket."""
-    session = HistogramPolicy().start(FACTS)
+    session = HistogramSession()
     request = np.array([[1.0, request_mib * MIB]])
     session.advance(block([0.5], [request_mib * MIB + 1.0], requests=request))
     assert session.estimate().target[1] == max(base, 250 * MIB)
-    assert session.explain()["oom_events"] == 1
+    assert session.state[kernel.OOM_EVENTS] == 1
 
 
 def test_no_samples_give_the_floors() -> None:
-    session = HistogramPolicy().start(FACTS)
+    session = HistogramSession()
     assert session.advance(block([], [], decisions=[0])).tolist() == [[0.025, 250 * MIB]]
     assert session.confidence() == 0.0
 
@@ -117,17 +116,17 @@ def test_use_is_read_as_millicores_rounded_up() -> None:
 
 def test_a_window_that_opens_with_zero_keeps_no_later_peak() -> None:
     """So it is upstream: a peak of zero is taken for no peak at all."""
-    session = HistogramPolicy().start(FACTS)
+    session = HistogramSession()
     session.advance(block([0.5, 0.5], [0.0, 4096.0 * MIB]))
     assert session.estimate().target[1] == 250 * MIB
 
 
 def test_the_oom_bump_does_not_run_away_on_its_own_bumps() -> None:
-    session = HistogramPolicy().start(FACTS)
+    session = HistogramSession()
     used = [400.0 * MIB, 600.0 * MIB, 400.0 * MIB, 600.0 * MIB, 400.0 * MIB, 600.0 * MIB]
     requests = np.full((6, 2), 500.0 * MIB)
     session.advance(block([0.5] * 6, used, requests=requests))
-    assert session.explain()["oom_events"] == 3
+    assert session.state[kernel.OOM_EVENTS] == 3
     assert session.state[kernel.OOM_PEAK] == 720 * MIB
 
 
@@ -167,7 +166,7 @@ def test_every_decision_agrees_with_the_slow_twin(
     positions = sorted(p for p in decisions if p < n)
     memory_bytes = [100.0 * MIB * level for level in memory[:n]]
     requests = None if declared_mib is None else np.full((n, 2), float(declared_mib * MIB))
-    session, twin = HistogramPolicy().start(FACTS), NaiveVpa()
+    session, twin = HistogramSession(), NaiveVpa()
     found = session.advance(block(cpu, memory_bytes, step_s=step_s, decisions=[*positions, n], requests=requests))
     expected = []
     twin.memory_in_force = None if declared_mib is None else float(declared_mib * MIB)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from baselines.crbm import PublishedCRBM
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
 from recommender.kernels.windows import window_starts
-from recommender.phases.crbm import ConditionalRBM
+from recommender.phases.crbm import HELD_OUT, ConditionalRBM
 from recommender.phases.crbm_training import hold_out
 from tests.reference.crbm import PlainCRBM
 
@@ -60,12 +60,25 @@ def twin_of(encoder: ConditionalRBM) -> PlainCRBM:
 
 def untrained(n_features: int, **options: Any) -> ConditionalRBM:
     """Starting weights large enough for every term to count."""
-    encoder = ConditionalRBM(initial_spread=3.0, shuffle=False, validation_fraction=0, **options)
-    return encoder.partial_fit(np.zeros((encoder.lag + 1, n_features)), [0, encoder.lag + 1], epochs=0)
+    encoder = ConditionalRBM(**options)
+    encoder._initialise(n_features)
+    for name in NAMES[:3]:
+        setattr(encoder, name, 15 * getattr(encoder, name))
+    return encoder
 
 
-def windows_of(values: np.ndarray, segments: np.ndarray, lag: int) -> list[np.ndarray]:
-    return [values[t : t + lag + 1] for t in window_starts(segments, lag)]
+def train(encoder: ConditionalRBM, values: np.ndarray, segments: np.ndarray, epochs: int = 1) -> None:
+    """So many passes over all windows, none held out."""
+    trainer = encoder._trainer(values.astype(encoder.dtype), window_starts(segments, encoder.lag))
+    for epoch in range(epochs):
+        encoder._epoch(trainer, epoch)
+    encoder._take(trainer.parameters())
+
+
+def windows_of(values: np.ndarray, segments: np.ndarray, lag: int, epoch: int = 0) -> list[np.ndarray]:
+    """In the order in which they are trained on in an epoch of seed 0."""
+    order = np.random.default_rng([0, 2, epoch, 0]).permutation(window_starts(segments, lag))
+    return [values[t : t + lag + 1] for t in order]
 
 
 def test_one_window_one_feature_by_hand() -> None:
@@ -85,7 +98,7 @@ def test_one_window_one_feature_by_hand() -> None:
     h_negative = 1 / (1 + np.exp(-(2 * v_negative + 1)))
     assert encoder.transform(values, [0, 3])[:, 0].tolist() == [0.0, 0.0, pytest.approx(h)]
     encoder.learning_rate = 0.1
-    encoder.partial_fit(values, [0, 3])
+    train(encoder, values, np.array([0, 3]))
     assert encoder.errors_ == pytest.approx([v_negative])
     assert encoder.weights_[0, 0] == pytest.approx(2 - 0.1 * h_negative * v_negative)
     assert encoder.visible_history_[0, 1] == pytest.approx(0.5 - 0.1 * v_negative)
@@ -115,9 +128,9 @@ def test_two_epochs_agree_with_the_slow_twin(options: dict[str, Any]) -> None:
     values, segments = walk(24, 2), np.array([0, 9, 11, 24])
     encoder = untrained(2, n_hidden=3, lag=2, learning_rate=0.05, dtype="float64", **options)
     twin = twin_of(encoder)
-    encoder.partial_fit(values, segments, epochs=2)
-    windows = windows_of(values, segments, 2)
-    errors = [twin.epoch(windows, 0.05, **options) / len(windows) for _ in range(2)]
+    train(encoder, values, segments, 2)
+    windows = [windows_of(values, segments, 2, epoch) for epoch in range(2)]
+    errors = [twin.epoch(of_epoch, 0.05, **options) / len(of_epoch) for of_epoch in windows]
     assert encoder.errors_ == pytest.approx(errors, rel=1e-12)
     for name, slow in zip(NAMES, twin.parameters(), strict=True):
         assert getattr(encoder, name) == pytest.approx(slow, rel=1e-9, abs=1e-12), name
@@ -127,9 +140,11 @@ def test_sampled_states_agree_with_the_slow_twin_on_the_same_draws() -> None:
     values, segments = walk(14, 2), np.array([0, 14])
     encoder = untrained(2, n_hidden=3, lag=2, learning_rate=0.05, dtype="float64", cd_steps=2, hidden_states="sampled")
     twin = twin_of(encoder)
-    encoder.partial_fit(values, segments)
+    train(encoder, values, segments)
     windows = windows_of(values, segments, 2)
-    uniform = np.random.default_rng([0, 2, 0, 0]).random((len(windows), 2, 3))
+    rng = np.random.default_rng([0, 2, 0, 0])
+    rng.permutation(len(windows))
+    uniform = rng.random((len(windows), 2, 3))
     error = twin.epoch(windows, 0.05, cd_steps=2, draws=list(uniform)) / len(windows)
     assert encoder.errors_ == pytest.approx([error], rel=1e-12)
     assert encoder.weights_ == pytest.approx(twin.W, rel=1e-9)
@@ -149,7 +164,7 @@ def test_a_machine_wider_than_a_group_of_columns_agrees_with_the_slow_twin() -> 
     values, segments = walk(20, 19), np.array([0, 20])
     encoder = untrained(19, n_hidden=35, lag=2, learning_rate=0.01, dtype="float64")
     twin = twin_of(encoder)
-    encoder.partial_fit(values, segments)
+    train(encoder, values, segments)
     error = twin.epoch(windows_of(values, segments, 2), 0.01) / 18
     assert encoder.errors_ == pytest.approx([error], rel=1e-12)
     for name, slow in zip(NAMES, twin.parameters(), strict=True):
@@ -163,9 +178,9 @@ def test_float32_codes_and_training_stay_near_float64() -> None:
     fast = untrained(4, dtype="float32")
     twin = twin_of(fast)
     assert np.abs(fast.transform(values, segments) - twin.codes(values, fast.delay)).max() < 1e-6
-    fast.partial_fit(values, segments, epochs=2)
-    windows = windows_of(values, segments, fast.lag)
-    errors = [twin.epoch(windows, fast.learning_rate) / len(windows) for _ in range(2)]
+    train(fast, values, segments, 2)
+    windows = [windows_of(values, segments, fast.lag, epoch) for epoch in range(2)]
+    errors = [twin.epoch(of_epoch, fast.learning_rate) / len(of_epoch) for of_epoch in windows]
     assert fast.errors_ == pytest.approx(errors, rel=1e-5)
     for name, slow in zip(NAMES, twin.parameters(), strict=True):
         assert getattr(fast, name) == pytest.approx(slow, abs=1e-5), name
@@ -177,12 +192,11 @@ def test_online_training_reconstructs_no_worse_than_the_published_algorithm() ->
     values, segments = sample("sample-dlaas.csv", arrays)
     values = values[:100, USED].astype(np.float32)
     segments = np.append(segments[segments < 100], 100)
-    encoder = ConditionalRBM(shuffle=False, validation_fraction=0)
-    encoder.partial_fit(values, segments, epochs=0)
+    encoder = ConditionalRBM()
+    encoder._initialise(len(USED))
     race = PublishedCRBM(encoder.weights_, encoder.visible_history_, encoder.hidden_history_, encoder.learning_rate)
-    encoder.partial_fit(values, segments, epochs=3)
-    windows = windows_of(values, segments, 3)
-    errors = [race.epoch(windows) for _ in range(3)]
+    train(encoder, values, segments, 3)
+    errors = [race.epoch(windows_of(values, segments, 3, epoch)) for epoch in range(3)]
     assert encoder.errors_ == pytest.approx(errors, rel=1e-4)
     assert encoder.errors_[-1] <= errors[-1] * (1 + 1e-5)
     assert encoder.errors_[-1] < encoder.errors_[0]
@@ -217,14 +231,14 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(options: di
 def test_fit_stops_after_patience_epochs_without_a_better_error_and_keeps_the_best() -> None:
     values, segments = walk(40, 2), np.array([0, 40])
     seen: list[tuple[int, int]] = []
-    encoder = ConditionalRBM(
-        3, 2, learning_rate=0.4, max_epochs=60, patience=2, validation_fraction=0.3, shuffle=False, dtype="float64"
-    ).fit(values, segments, progress=lambda done, of: seen.append((done, of)))
+    encoder = ConditionalRBM(3, 2, learning_rate=0.4, max_epochs=60, patience=2, dtype="float64").fit(
+        values, segments, progress=lambda done, of: seen.append((done, of))
+    )
     errors = encoder.validation_errors_
     best = int(np.argmin(errors))
     assert len(errors) == encoder.n_epochs_ == best + 3 < 60
     assert seen == [(n + 1, 60) for n in range(encoder.n_epochs_)]
-    _, held_out = hold_out(segments, 2, 0.3, 0)
+    _, held_out = hold_out(segments, 2, HELD_OUT, 0)
     kept = encoder._trainer(values, held_out).misses(held_out)
     assert kept.mean() == pytest.approx(errors[best], rel=1e-12)
 
@@ -308,16 +322,6 @@ def test_an_encoder_that_was_not_fitted_and_one_fitted_on_other_features_say_so(
         ConditionalRBM().transform(np.zeros((5, 2)), [0, 5])
     with pytest.raises(BadInput, match="3 features where the encoder was fitted on 2"):
         untrained(2).transform(np.zeros((5, 3)), [0, 5])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"lag": 0}, {"cd_steps": 0}, {"learning_rate": np.nan}, {"dtype": "int32"}, {"hidden_states": "odd"}],
-    ids=str,
-)
-def test_a_parameter_out_of_range_is_named(options: dict[str, Any]) -> None:
-    with pytest.raises(Misuse, match=next(iter(options))):
-        ConditionalRBM(**options).fit(np.zeros((9, 2)), [0, 9])
 
 
 def test_a_rate_that_makes_the_weights_grow_without_bound_is_named() -> None:

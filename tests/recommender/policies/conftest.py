@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from recommender.judging import decision_positions
 from recommender.phases.graph import PhaseGraph
 from recommender.policies.phase_demand import DemandModel
-from recommender.policies.schedule import decision_positions
 from recommender.pricing import LabelledRun, fit_demand
-from recommender.records import UNKNOWN_PHASE, Block, ContainerFacts, FloatArray, IntArray, PhaseTrace
+from recommender.records import UNKNOWN_PHASE, Block, FloatArray, IntArray, PhaseTrace
 
 GIB = 2.0**30
 LEVELS = np.array([[0.2, 0.3 * GIB], [1.0, 0.8 * GIB], [3.0, 1.7 * GIB]])
@@ -44,11 +44,6 @@ def model() -> SmallModel:
     ]
     demand, graph = fit_demand(runs, len(LEVELS) + 1, CYCLE_SAMPLES, lag=3)
     return SmallModel(LEVELS, LEVELS * 0.05, demand, graph)
-
-
-@pytest.fixture
-def facts() -> ContainerFacts:
-    return ContainerFacts("c", float(STEP_S), CYCLE_SAMPLES)
 
 
 def timestamps_of(usage: FloatArray) -> IntArray:

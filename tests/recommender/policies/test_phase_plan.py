@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from recommender.errors import BadArtifact
 from recommender.kernels import phase_plan as kernel
-from recommender.kernels.guarantee import GAIN, held
-from recommender.kernels.plan_advice import FOLLOWED, MARGIN, UNTRIED
-from recommender.kernels.plan_arrays import BLOCKS, LONGER
+from recommender.kernels.phase_plan import BLOCKS, LONGER
+from recommender.kernels.plan_steps import FOLLOWED, GAIN, MARGIN, UNTRIED, held
 from recommender.phases.graph import BUCKETS
 from recommender.policies.phase_demand import (
     AS_IT_COMES,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,12 @@ import pytest
 
 from recommender.errors import Misuse
 from recommender.judging import judge
-from recommender.policies.base import Policy, Session
+from recommender.policies.base import Policy
 from recommender.policies.registry import REGISTRY
-from recommender.records import VIOLATION_TOLERANCE, Block, ContainerFacts, FloatArray, PhaseTrace
+from recommender.records import VIOLATION_TOLERANCE, Block, FloatArray, PhaseTrace
 
 Maker = Callable[..., Block]
+CYCLE_SAMPLES = 8
 NAMES = REGISTRY.names()
 ORACLES = ("ground.truth", "current.step.max", "current.step.rules")
 PAST_ONLY = tuple(name for name in NAMES if name not in ORACLES)
@@ -46,22 +46,17 @@ def make_block(policy: Policy, random_block: Maker) -> Maker:
     return make
 
 
-def part(block: Block, start: int, end: int, *, decide_at_end: bool = False) -> Block:
-    """Samples start..end-1 of a block with the decisions among them (and, if asked, the one at `end`)."""
-    inside = (block.decisions >= start) & (block.decisions < end + decide_at_end)
-    assert block.phases is not None
-    return Block(
-        block.usage[start:end],
-        block.timestamps[start:end],
-        block.decisions[inside] - start,
-        PhaseTrace(block.phases.labels[start:end], block.phases.n_phases),
-        None if block.requests is None else block.requests[start:end],
-    )
+def up_to(block: Block, number: int) -> Block:
+    """The samples before a decision, and the decisions up to it."""
+    end = int(block.decisions[number])
+    assert block.phases is not None and block.requests is not None
+    labels = PhaseTrace(block.phases.labels[:end], block.phases.n_phases)
+    decisions = block.decisions[: number + 1]
+    return Block(block.usage[:end], block.timestamps[:end], decisions, labels, block.requests[:end])
 
 
-def in_pieces(session: Session, block: Block, cuts: list[int]) -> FloatArray:
-    pieces = pairwise([0, *cuts, len(block.usage)])
-    return np.concatenate([session.advance(part(block, start, end)) for start, end in pieces])
+def allocated(policy: Policy, block: Block) -> FloatArray:
+    return policy.decide(block, CYCLE_SAMPLES)[0]
 
 
 def blocks(make_block: Maker) -> Iterator[Block]:
@@ -98,26 +93,17 @@ def test_only_the_yardsticks_are_oracles(model: Any) -> None:
     assert {p.name for p in made if p.every_sample} == {"ground.truth"}
 
 
-def test_every_decision_is_two_finite_amounts_of_at_least_zero(
-    policy: Policy, facts: ContainerFacts, make_block: Maker
-) -> None:
+def test_every_decision_is_two_finite_amounts_of_at_least_zero(policy: Policy, make_block: Maker) -> None:
     for block in blocks(make_block):
-        allocations = policy.start(facts).advance(block)
+        allocations = allocated(policy, block)
         assert allocations.shape == (len(block.decisions), 2)
         assert allocations.dtype == np.float64
         assert np.isfinite(allocations).all()
         assert (allocations >= 0).all()
 
 
-def test_a_block_without_decisions_gives_none(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    session = policy.start(facts)
-    block = make_block()
-    assert session.advance(part(block, 0, 3)).shape == (0, 2)
-    assert session.advance(part(block, 3, 3)).shape == (0, 2)
-
-
 @pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
-def test_a_decision_sees_the_past_only(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+def test_a_decision_sees_the_past_only(policy: Policy, make_block: Maker) -> None:
     block = make_block()
     assert block.phases is not None and block.requests is not None
     for number in (0, 3, len(block.decisions) - 1):
@@ -128,99 +114,71 @@ def test_a_decision_sees_the_past_only(policy: Policy, facts: ContainerFacts, ma
             requests=np.where(from_here[:, np.newaxis], block.requests * 3, block.requests),
             phases=PhaseTrace(np.where(from_here, 0, block.phases.labels), block.phases.n_phases),
         )
-        np.testing.assert_array_equal(
-            policy.start(facts).advance(other)[: number + 1], policy.start(facts).advance(block)[: number + 1]
-        )
+        np.testing.assert_array_equal(allocated(policy, other)[: number + 1], allocated(policy, block)[: number + 1])
 
 
 @pytest.mark.parametrize("policy", ORACLES, indirect=True)
-def test_an_oracle_sees_its_own_cycle_only(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+def test_an_oracle_sees_its_own_cycle_only(policy: Policy, make_block: Maker) -> None:
     block = make_block()
     changed = block.usage.copy()
     changed[block.decisions[5] :] *= 9
-    allocations = policy.start(facts).advance(replace(block, usage=changed))
-    np.testing.assert_array_equal(allocations[:5], policy.start(facts).advance(block)[:5])
-
-
-def test_cutting_at_decisions_changes_nothing(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    for block in blocks(make_block):
-        whole = policy.start(facts).advance(block)
-        for cuts in (block.decisions.tolist(), block.decisions[::3].tolist()):
-            np.testing.assert_array_equal(in_pieces(policy.start(facts), block, cuts), whole)
+    allocations = allocated(policy, replace(block, usage=changed))
+    np.testing.assert_array_equal(allocations[:5], allocated(policy, block)[:5])
 
 
 @pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
-def test_who_knows_the_past_only_may_be_cut_anywhere(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    for block in blocks(make_block):
-        whole = policy.start(facts).advance(block)
-        everywhere = list(range(1, len(block.usage)))
-        np.testing.assert_array_equal(in_pieces(policy.start(facts), block, everywhere), whole)
-
-
-@pytest.mark.parametrize("policy", PAST_ONLY, indirect=True)
-def test_a_decision_after_the_last_sample_is_the_one_made_with_more_to_come(
-    policy: Policy, facts: ContainerFacts, make_block: Maker
-) -> None:
+def test_a_decision_after_the_last_sample_is_the_one_made_with_more_to_come(policy: Policy, make_block: Maker) -> None:
     block = make_block()
-    whole = policy.start(facts).advance(block)
+    whole = allocated(policy, block)
     for number in (0, 4):
-        cut = part(block, 0, int(block.decisions[number]), decide_at_end=True)
-        np.testing.assert_array_equal(policy.start(facts).advance(cut), whole[: number + 1])
+        np.testing.assert_array_equal(allocated(policy, up_to(block, number)), whole[: number + 1])
 
 
-def test_the_same_samples_give_the_same_decisions(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    one, other = make_block(0), make_block(5)
-    alone = policy.start(facts).advance(one)
-    first, second = policy.start(facts), policy.start(facts)
-    middle = int(one.decisions[4])
-    begun = first.advance(part(one, 0, middle))
-    second.advance(other)
-    ended = first.advance(part(one, middle, len(one.usage)))
-    np.testing.assert_array_equal(np.concatenate([begun, ended]), alone)
+def test_the_same_samples_give_the_same_decisions(policy: Policy, make_block: Maker) -> None:
+    alone = allocated(policy, make_block(0))
+    allocated(policy, make_block(5))
+    np.testing.assert_array_equal(allocated(policy, make_block(0)), alone)
 
 
-def test_the_samples_handed_in_are_left_as_they_are(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+def test_the_samples_handed_in_are_left_as_they_are(policy: Policy, make_block: Maker) -> None:
     block = make_block()
     assert block.phases is not None and block.requests is not None
     arrays = (block.usage, block.timestamps, block.decisions, block.phases.labels, block.requests)
     before = [array.copy() for array in arrays]
-    allocations = policy.start(facts).advance(block)
+    allocations = allocated(policy, block)
     allocations *= 2
     for array, copy in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
 
-def test_a_gap_of_many_cycles_is_survived(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+def test_a_gap_of_many_cycles_is_survived(policy: Policy, make_block: Maker) -> None:
     block = make_block(n=600, gap=slice(100, 500))
-    assert np.isfinite(policy.start(facts).advance(block)).all()
+    assert np.isfinite(allocated(policy, block)).all()
 
 
-def test_steady_use_is_never_violated_after_the_first_cycle(
-    policy: Policy, facts: ContainerFacts, model: Any, make_block: Maker
-) -> None:
+def test_steady_use_is_never_violated_after_the_first_cycle(policy: Policy, model: Any, make_block: Maker) -> None:
     block = make_block(gap_share=0.0)
     assert block.phases is not None
     usage = np.tile(model.phase_mean[1], (len(block.usage), 1))
     labels = PhaseTrace(np.ones(len(usage), np.int64), block.phases.n_phases)
     steady = replace(block, usage=usage, phases=labels)
-    allocations = policy.start(facts).advance(steady)
+    allocations = allocated(policy, steady)
     tally = judge(usage, steady.decisions[1:], allocations[1:], np.ones(len(usage)), VIOLATION_TOLERANCE)
     assert tally.violations == (0, 0)
 
 
-def test_every_last_decision_can_be_explained_in_json(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
-    session = policy.start(facts)
-    allocations = session.advance(make_block())
-    told = orjson.loads(orjson.dumps(dict(session.explain())))
+def test_every_last_decision_can_be_explained_in_json(policy: Policy, make_block: Maker) -> None:
+    allocations, why = policy.decide(make_block(), CYCLE_SAMPLES)
+    told = orjson.loads(orjson.dumps(dict(why)))
     assert told["rule"]
     assert [told["cpu_cores"], told["memory_bytes"]] == allocations[-1].tolist()
 
 
 @pytest.mark.parametrize("policy", SCALING, indirect=True)
-def test_twice_the_use_gets_twice_the_allocation(policy: Policy, facts: ContainerFacts, make_block: Maker) -> None:
+def test_twice_the_use_gets_twice_the_allocation(policy: Policy, make_block: Maker) -> None:
     block = make_block()
     twice = replace(block, usage=block.usage * 2)
-    np.testing.assert_array_equal(policy.start(facts).advance(twice), policy.start(facts).advance(block) * 2)
+    np.testing.assert_array_equal(allocated(policy, twice), allocated(policy, block) * 2)
 
 
 def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,13 +9,13 @@ from hypothesis import strategies as st
 
 from baselines import replay as slow
 from recommender.errors import Misuse
-from recommender.policies.reactive import statistics_of
+from recommender.judging import decision_positions
+from recommender.policies.ai4dl import statistics_of
 from recommender.policies.registry import REGISTRY
-from recommender.policies.schedule import decision_positions
-from recommender.records import Block, ContainerFacts, FloatArray, PhaseTrace
+from recommender.records import Block, FloatArray, PhaseTrace
 
 GAP = (np.nan, np.nan)
-FACTS = ContainerFacts("c", 15.0, 2)
+CYCLE_SAMPLES = 2
 USAGE = np.array([(1, 10), (1, 10), (3, 30), (5, 10), (2, 20), (4, 20), GAP, GAP, (7, 70), GAP], float)
 """Cycle 2: decisions at 4 (cells 4-5), 6 (a gap, dropped by the dry run) and 8 (cells 8-9)."""
 
@@ -28,8 +26,8 @@ class TwoPhases:
     demand = None
 
 
-def decide(name: str, block: Block, model: Any = TwoPhases) -> list[list[float]]:
-    allocations: list[list[float]] = REGISTRY.make(name, model).start(FACTS).advance(block).tolist()
+def decide(name: str, block: Block, cycle_samples: int = CYCLE_SAMPLES) -> list[list[float]]:
+    allocations: list[list[float]] = REGISTRY.make(name, TwoPhases).decide(block, cycle_samples)[0].tolist()
     return allocations
 
 
@@ -63,8 +61,7 @@ def test_the_first_decision_after_a_gap_reads_the_cycle_before_the_gap() -> None
 
 
 def test_the_first_cycle_is_what_there_was() -> None:
-    session = REGISTRY.make("prev.step.max").start(ContainerFacts("c", 15.0, 40))
-    assert session.advance(block([4])).tolist() == [[5, 30]]
+    assert decide("prev.step.max", block([4]), 40) == [[5, 30]]
 
 
 def test_phase_rules_take_the_phase_right_before_the_cycle() -> None:
@@ -73,10 +70,9 @@ def test_phase_rules_take_the_phase_right_before_the_cycle() -> None:
 
 
 def test_an_unknown_phase_falls_back_to_the_cycle_just_ended_and_is_counted() -> None:
-    session = REGISTRY.make("phase.rules", TwoPhases).start(FACTS)
     labels = [0, 0, 0, -1, 0, 1, 1, 1, 1, 1]
-    assert session.advance(block([4, 6], labels)).tolist() == [[5, 30], [6, 30]]
-    told = session.explain()
+    allocations, told = REGISTRY.make("phase.rules", TwoPhases).decide(block([4, 6], labels), CYCLE_SAMPLES)
+    assert allocations.tolist() == [[5, 30], [6, 30]]
     assert (told["decisions"], told["fallbacks"], told["phase"]) == (2, 1, 1)
 
 
@@ -137,6 +133,6 @@ def test_a_policy_agrees_with_its_slow_twin(
     if not len(positions):
         return
     expected = slow.allocations(name, container)
-    session = REGISTRY.make(name, TwoPhases).start(ContainerFacts("c", 300.0, cycle))
-    found = session.advance(Block(usage, times, np.array([p for p, _ in expected]), PhaseTrace(labels, 2), requests))
+    made = Block(usage, times, np.array([p for p, _ in expected]), PhaseTrace(labels, 2), requests)
+    found = REGISTRY.make(name, TwoPhases).decide(made, cycle)[0]
     np.testing.assert_allclose(found, [GAP if a is None else a for _, a in expected], rtol=1e-12, atol=0)

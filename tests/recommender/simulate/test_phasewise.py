@@ -12,10 +12,9 @@ from recommender import model as models
 from recommender.engine.classes import Classes
 from recommender.engine.keys import Ended
 from recommender.engine.options import Options
-from recommender.judging import ReplayOptions
+from recommender.judging import ReplayOptions, decision_positions
 from recommender.model import PhaseModel
 from recommender.phases.graph import PhaseGraph
-from recommender.policies.schedule import decision_positions
 from recommender.records import CPU, MEMORY, RunFacts
 from recommender.simulate.clock import Round, Told, Trace
 from recommender.simulate.in_force import Kept
