@@ -59,8 +59,8 @@ def command(
         keeper = CertificateKeeper(api, kept, time.time)
         keeper.hold()
         server = Server(app, Serving(address, kept.file))
-        keeper.start()
+        keeper.holding.start()
         try:
             server.run()
         finally:
-            keeper.stop()
+            keeper.holding.stop()

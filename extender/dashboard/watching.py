@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,6 +10,7 @@ from extender.dashboard.history import History
 from extender.dashboard.job import Job, jobs_of
 from extender.dashboard.profile import Profile, read_profile
 from extender.dashboard.refused import read_shown_pod
+from extender.repeating import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey
@@ -24,7 +23,8 @@ from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.records import Sample
 
-log = logging.getLogger(__name__)
+FIRST_S = 0.2
+"""From one try to the next at the start, until everything was listed."""
 
 
 class Seen(NamedTuple):
@@ -52,13 +52,14 @@ class Watching:
     def __init__(
         self, api: Api, recommender: str = "phasewise", period_s: float = 15.0, clock: Callable[[], float] = time.time
     ) -> None:
-        self._api, self._recommender, self._period_s, self._clock = api, recommender, period_s, clock
+        self._api, self._recommender, self._clock = api, recommender, clock
         self._profiles: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
         self._vpas: Reflector[Vpa] = Reflector(api, path_of(VPAS), read_vpa)
         self._pods: Reflector[Pod] = Reflector(api, path_of(PODS), read_shown_pod)
         self._nodes: Reflector[Node] = Reflector(api, path_of(NODES), read_node)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="look", daemon=True)
+        self._looking = Repeating(
+            "look", self._look_if_listed, lambda: period_s if self.seen.now_s else min(period_s, FIRST_S)
+        )
         self.seen = Seen(0.0, {}, {}, {}, {})
         self.history = History()
 
@@ -69,14 +70,12 @@ class Watching:
     def start(self) -> None:
         for watch in self._watches.values():
             watch.start()
-        self._thread.start()
+        self._looking.start()
 
     def stop(self) -> None:
-        self._ended.set()
+        self._looking.stop(1.0)
         for watch in self._watches.values():
             watch.stop()
-        if self._thread.is_alive():
-            self._thread.join(1.0)
 
     def not_ready(self) -> str:
         """Why there is nothing to show yet; empty once there is."""
@@ -113,13 +112,6 @@ class Watching:
             return {}, [f"use is not known: {error}"]
         return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 
-    def _run(self) -> None:
-        while not self._ended.wait(0.0 if not self.seen.now_s else self._period_s):
-            if not all(watch.synced for watch in self._watches.values()):
-                self._ended.wait(0.2)
-                continue
-            try:
-                self.look()
-            except Exception:  # a fault of ours must show, and the next look may be better
-                log.exception("a look failed")
-                self._ended.wait(self._period_s)
+    def _look_if_listed(self) -> None:
+        if all(watch.synced for watch in self._watches.values()):
+            self.look()

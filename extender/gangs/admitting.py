@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from extender.errors import ExtenderError
 from extender.gangs.gang import Gang
 from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
@@ -26,7 +27,7 @@ from recommender.cluster.paths import PODS, path_of
 log = logging.getLogger(__name__)
 
 
-class NotLeading(Exception):
+class NotLeading(ExtenderError):
     """Somebody else may act by now: stop at once."""
 
 
@@ -80,7 +81,7 @@ class Admitter:
 
     def _must_lead(self) -> None:
         if not self._leads():
-            raise NotLeading
+            raise NotLeading("no longer leading: stopped in the middle")
 
 
 def opening(uid: str, node: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.gangs.affinity import Where
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
@@ -64,6 +64,8 @@ class Member:
         The node that the controller wrote on it when it opened its gate; empty for none. It proves nothing.
     checkpointable, completion_index
         It says that it goes on elsewhere from its checkpoint; which of the pods of an Indexed Job it is.
+    refused
+        It waits because the extender refused it nodes.
     reserved_node, admitted_s
         The node that is reserved for it and since when, unix seconds; empty and NaN for none. Not from the pod.
     """
@@ -82,6 +84,7 @@ class Member:
     told_node: str = ""
     checkpointable: bool = False
     completion_index: str = ""
+    refused: bool = field(default=False, compare=False)
     reserved_node: str = ""
     admitted_s: float = math.nan
 

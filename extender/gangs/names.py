@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from extender.pods.pod import PREFIX
 
+COMPONENT = "phasewise-controller"
+"""Who writes the events."""
+
 GATE = f"{PREFIX}gang"
 """The scheduling gate that holds a member back until all may go."""
 

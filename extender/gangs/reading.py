@@ -11,6 +11,7 @@ from extender.gangs.names import RESERVED_NODE
 from extender.pods.gpus import needs_in_gpus, offer_in_gpus
 from extender.pods.groups import group_of
 from extender.pods.pod import PLACEMENT_ANNOTATION
+from extender.pods.reading import refusal_in, refused_by_us
 from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
@@ -23,6 +24,7 @@ def read_member(raw: Fields) -> Member:
     """A pod from its JSON; BadObject where a field has the wrong form."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
     needs = (*needs_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
+    gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
     return Member(
         key=seen.key,
         uid=seen.uid,
@@ -33,11 +35,12 @@ def read_member(raw: Fields) -> Member:
         owner=seen.owner,
         ask=_ask(tuple(sorted(needs)), read_where(spec, seen.node_selector, seen.tolerations)),
         kind=_kind(seen, spec),
-        gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
+        gates=gates,
         native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
         told_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
         checkpointable=seen.annotations.get(CHECKPOINTABLE) == "true",
         completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
+        refused=not (seen.node or gates) and refused_by_us(refusal_in(raw.child("status"))),
     )
 
 

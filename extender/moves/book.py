@@ -16,6 +16,7 @@ from extender.moves.job import MovingJob, read_job
 from extender.moves.record import ANNOTATION, MoveRecord, written
 from extender.pods.pod import PREFIX
 from extender.pods.reading import categories_of
+from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
@@ -97,36 +98,10 @@ class MoveBook:
         self._api = api
         self._profiles = Reflector(api, path_of(PROFILES), read_told)
         self._jobs = Reflector(api, path_of(JOBS), read_job)
+        self.watches = Watches(self._profiles, self._jobs)
         self._ahead: dict[str, tuple[set[str], MovingJob]] = {}
         self._by_uid: dict[str, ObjectKey] = {}
         self._indexed = -1
-
-    def start(self) -> None:
-        """Begin to watch; returns at once."""
-        for watch in self._watches:
-            watch.start()
-
-    def stop(self) -> None:
-        for watch in self._watches:
-            watch.stop()
-
-    @property
-    def _watches(self) -> Sequence[Reflector[ToldProfile] | Reflector[MovingJob]]:
-        return (self._profiles, self._jobs)
-
-    @property
-    def synced(self) -> bool:
-        """Both are known."""
-        return all(watch.synced for watch in self._watches)
-
-    @property
-    def failing(self) -> int:
-        """How many of the watches have no contact now."""
-        return sum(1 for watch in self._watches if watch.problem)
-
-    @property
-    def unreadable(self) -> int:
-        return sum(len(watch.broken) for watch in self._watches)
 
     # -- what is known -------------------------------------------------------------------------------------------------
 

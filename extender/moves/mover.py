@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from extender.gangs.ledger import Ledger, next_of, seats, with_reservations
 from extender.gangs.member import Member, Place
+from extender.gangs.names import COMPONENT
 from extender.moves.board import Known, MovedBy, PlannedMove, Planner
 from extender.moves.book import MoveBook
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
 from extender.moves.job import MovingJob
 from extender.moves.record import Algorithm
-from extender.pods.event import event_on
+from extender.pods.event import Events
 from extender.pods.reservations import Reservation
+from extender.repeating import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.paths import EVENTS, path_of
 from recommender.growth import Category
 
 log = logging.getLogger(__name__)
-
-COMPONENT = "phasewise-controller"
 
 Seen = tuple[Collection[Member], Collection[Place]]
 
@@ -87,14 +85,15 @@ class Mover:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._leads, self._cluster, self._clock = api, leads, cluster, clock
+        self._leads, self._cluster, self._clock = leads, cluster, clock
         self._monotonic = monotonic
         self._options, self._ledger = mover_options or MoverOptions(), ledger
         self._book = MoveBook(api)
         self._gate = MoveGate(api, ledger, leads, self._book, limits, clock) if limits else None
         self._planner, self._told, self._plan_again_s = planner, _Told(), -math.inf
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="moves", daemon=True)
+        self._events = Events(api, COMPONENT, clock)
+        self._looking = Repeating("moves", self._look_if_it_may, lambda: self._options.follow_s)
+        self.watches = self._book.watches
         self.planned = 0
         """Moves planned when last looked."""
         self.refused = 0
@@ -104,34 +103,17 @@ class Mover:
 
     def start(self) -> None:
         """Begin to watch and to plan; returns at once."""
-        self._book.start()
-        self._thread.start()
+        self.watches.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """Plan no more; what is on its way is left to whoever comes next."""
-        self._ended.set()
-        self._thread.join(5.0)
-        self._book.stop()
+        self._looking.stop()
+        self.watches.stop()
 
-    @property
-    def failing(self) -> int:
-        """How many of its watches have no contact."""
-        return self._book.failing
-
-    @property
-    def unreadable(self) -> int:
-        return self._book.unreadable
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._options.follow_s):
-            if not self._book.synced or self._book.failing or not self._leads():
-                continue
-            try:
-                self.look()
-            except (ApiError, BadCredentials) as error:
-                log.warning("%s", error)
-            except Exception:  # a fault of ours must show, and must not end the thread
-                log.exception("unexpected failure")
+    def _look_if_it_may(self) -> None:
+        if self.watches.synced and not self.watches.failing and self._leads():
+            self.look()
 
     def look(self) -> None:
         """Go on with what is on its way; plan, when it is time to, and begin one move at most."""
@@ -191,11 +173,7 @@ class Mover:
         log.info("%s: %s", news.pod, news.text)
         if news.reason in self.counts:
             self.counts[news.reason] += 1
-        event = event_on(news.pod, news.uid, news.reason, news.text, COMPONENT, self._clock(), warning=news.warning)
-        try:
-            self._api.create(path_of(EVENTS, news.pod.namespace), event)
-        except (ApiError, BadCredentials) as error:
-            log.warning("no event on %s: %s", news.pod, error)
+        if not self._events.write(news.pod, news.uid, news.reason, news.text, warning=news.warning):
             return False
         try:
             self._book.tell(news.uid, f"{news.pod.name} {news.text}")

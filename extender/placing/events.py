@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from extender.placing.decisions import Decision
-from extender.pods.event import event_on
+from extender.pods.event import Events
 from extender.pods.pod import EXPLAIN_ANNOTATION
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.paths import EVENTS, path_of
 from recommender.units import format_duration
 
-log = logging.getLogger(__name__)
-
 MOST_WAITING = 1000
-
-
-def event_of(decision: Decision, now_s: float) -> dict[str, Any]:
-    """The event that says what was advised, what came of it, and why."""
-    pod = decision.pod
-    key = ObjectKey(pod.namespace, pod.name)
-    return event_on(key, pod.uid, "PlacementExplained", note_of(decision), "phasewise-extender", now_s)
 
 
 def note_of(decision: Decision) -> str:
@@ -49,7 +36,7 @@ class EventWriter:
     """Writes events on a thread of its own; what it cannot write in time is dropped and counted."""
 
     def __init__(self, api: Api, clock: Callable[[], float]) -> None:
-        self._api, self._clock = api, clock
+        self._events = Events(api, "phasewise-extender", clock)
         self._waiting: queue.Queue[Decision | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
         self.dropped = 0
@@ -76,8 +63,6 @@ class EventWriter:
 
     def _run(self) -> None:
         while (decision := self._waiting.get()) is not None:
-            try:
-                self._api.create(path_of(EVENTS, decision.pod.namespace), event_of(decision, self._clock()))
-            except (ApiError, BadCredentials) as error:
-                self.dropped += 1
-                log.warning("no event on %s: %s", decision.pod, error)
+            pod = decision.pod
+            key = ObjectKey(pod.namespace, pod.name)
+            self.dropped += not self._events.write(key, pod.uid, "PlacementExplained", note_of(decision))

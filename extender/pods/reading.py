@@ -96,8 +96,8 @@ def _job_of(pod: ClusterPod) -> str:
 def _refused_s(status: Fields) -> float:
     """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
     condition = refusal_in(status)
-    said, since_s = condition.text("message"), condition.time_s("lastTransitionTime")
-    return since_s if since_s is not None and any(reason in said for reason in THAT_PASS) else math.nan
+    since_s = condition.time_s("lastTransitionTime")
+    return since_s if since_s is not None and refused_by_us(condition) else math.nan
 
 
 def refusal_in(status: Fields) -> Fields:
@@ -106,6 +106,12 @@ def refusal_in(status: Fields) -> Fields:
         if condition.text("type") == "PodScheduled" and condition.text("status") == "False":
             return condition
     return Fields({})
+
+
+def refused_by_us(condition: Fields) -> bool:
+    """Whether a refusal of ours is among the reasons, one that will not hold for ever."""
+    said = condition.text("message")
+    return any(reason in said for reason in THAT_PASS)
 
 
 def _gpus_of(container: Fields) -> float:

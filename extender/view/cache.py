@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from extender.view.gathering import Gathering
 from extender.view.lag import Dated
 from extender.view.measuring import Measuring
 from extender.view.state import ClusterState
+from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
@@ -51,8 +51,9 @@ class ClusterCache:
             api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
         )
         self._dated = Dated(read_node), Dated(Rereading(self.read_pod, workloads.version))
-        self._first: tuple[Reflector[Any], ...] = (
-            Reflector(api, path_of(NODES), self._dated[0], on_change=self._node_changed),
+        self._nodes = Reflector(api, path_of(NODES), self._dated[0], on_change=self._node_changed)
+        self._first = Watches(
+            self._nodes,
             Reflector(
                 api,
                 path_of(CONFIG_MAPS, controller_namespace),
@@ -67,40 +68,32 @@ class ClusterCache:
         )
         read_watched = Gathering(self._dated[1], lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
+        self._needed = Watches(*self._first, self._pods)
+        self._all = Watches(*self._needed, self._profiles)
         self._measuring = Measuring(api, state)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
-        for reflector in (*self._first, self._profiles):
-            reflector.start()
+        self._first.start()
+        self._profiles.start()
         self._starter.start()
 
     def stop(self) -> None:
         """Stop watching."""
         self._ended.set()
         self._starter.join()
-        for reflector in (*self._first, self._profiles):
-            reflector.stop()
-        self._measuring.stop()
-        if self._pods_started:
-            self._pods.stop()
-
-    _pods_started = False
+        self._all.stop()
+        self._measuring.looking.stop(0.0)
 
     def _start_pods(self) -> None:
-        while not all(reflector.synced for reflector in self._first) or not self._profiles_known:
+        """Once all else is known; where profiles are not there, or may not be read, requests count."""
+        while not self._first.synced or not (self._profiles.synced or self._profiles.problem):
             if self._ended.wait(0.02):
                 return
-        self._pods_started = True
         self._pods.start()
-        self._measuring.start()
-
-    @property
-    def _profiles_known(self) -> bool:
-        """Listed, or not there to be listed: without the resource, or the right to it, requests count."""
-        return self._profiles.synced or bool(self._profiles.problem)
+        self._measuring.looking.start()
 
     @property
     def synced(self) -> bool:
@@ -109,23 +102,19 @@ class ClusterCache:
 
     @property
     def waiting_for(self) -> str:
-        """What has not been listed yet, and why where that is known; empty once all was."""
-        if self.synced:
-            return ""
-        problems = [reflector.problem for reflector in (*self._first, self._pods) if reflector.problem]
-        return f"the cluster is not known yet{': ' + problems[0] if problems else ''}"
+        """Why the cluster is not known yet; empty once it is."""
+        return self._needed.waiting_for
 
     @property
     def failing(self) -> int:
         """How many of the watches have no contact now, the metrics API counted with them: what they are of is known as
         it was."""
-        watches = (*self._first, self._profiles, self._pods)
-        return sum(1 for reflector in watches if reflector.problem) + self._measuring.failing
+        return self._all.failing + self._measuring.failing
 
     @property
     def unreadable(self) -> int:
         """How many objects cannot be read, each of which is left out as if it were not there."""
-        return sum(len(reflector.broken) for reflector in (*self._first, self._profiles, self._pods))
+        return self._all.unreadable
 
     @property
     def newest_s(self) -> float:
@@ -135,7 +124,7 @@ class ClusterCache:
 
     def staleness_s(self) -> float:
         """Seconds since the API server last said anything about nodes or pods, the longer of the two."""
-        return max(self._first[0].staleness_s(), self._pods.staleness_s())
+        return max(self._nodes.staleness_s(), self._pods.staleness_s())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import defaultdict
 
 from extender.pods.learned import PodName
 from extender.pods.pod import Pair
+from extender.repeating import Repeating
 from extender.view.state import ClusterState
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, NotFound
@@ -33,30 +33,13 @@ class Measuring:
 
     def __init__(self, api: Api, state: ClusterState) -> None:
         self._api, self._state = api, state
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="measuring", daemon=True)
+        self._pause_s = SOON_S
+        self.looking = Repeating("measuring", self.look, lambda: self._pause_s)
         self.failing = 0
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ask no more."""
-        self._ended.set()
-
-    def _run(self) -> None:
-        pause_s = SOON_S
-        while not self._ended.wait(pause_s):
-            try:
-                self.look()
-            except Exception:  # a fault of ours must show, and must not end the thread
-                self.failing = 1
-                log.exception("unexpected failure")
-            pause_s = SOON_S if self.failing else EVERY_S
 
     def look(self) -> None:
         """Ask once. Without the metrics API these pods are guessed, as they are before it has seen them."""
+        self._pause_s = EVERY_S
         silent = self._state.silent
         if not silent:
             return
@@ -68,7 +51,7 @@ class Measuring:
         except (ApiError, BadCredentials) as error:
             if not self.failing:
                 log.warning("what pods use is not known: %s", error)
-            self.failing = 1
+            self._pause_s, self.failing = SOON_S, 1
             return
         self.failing = 0
         for problem in report.broken.values():

@@ -11,16 +11,16 @@ import base64
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from extender.errors import BadCertificate
+from extender.repeating import Repeating
 from extender.webhook.certificates import Papers, new_papers
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError, BadCredentials, Conflict
+from recommender.cluster.errors import Conflict
 from recommender.cluster.paths import path_of
 
 log = logging.getLogger(__name__)
@@ -54,20 +54,11 @@ class Kept:
 
 
 class CertificateKeeper:
-    """`hold` is one look; `start` repeats it on a thread of its own."""
+    """`hold` is one look, which `holding` repeats."""
 
     def __init__(self, api: Api, kept: Kept, clock: Callable[[], float], period_s: float = PERIOD_S) -> None:
-        self._api, self._kept, self._clock, self._period_s = api, kept, clock, period_s
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="certificate", daemon=True)
-
-    def start(self) -> CertificateKeeper:
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join(2.0)
+        self._api, self._kept, self._clock = api, kept, clock
+        self.holding = Repeating("certificate", self.hold, lambda: period_s)
 
     def hold(self) -> None:
         """See to it that secret, configuration and file agree, and that the certificate is valid for a while.
@@ -127,10 +118,3 @@ class CertificateKeeper:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
             opened.write(both)
         fresh.replace(file)
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._period_s):
-            try:
-                self.hold()
-            except (ApiError, BadCredentials, BadCertificate) as error:
-                log.warning("certificate: %s", error)

@@ -17,6 +17,7 @@ from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
 from extender.gangs.names import GATE, RESERVED_NODE
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
+from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, ServerFailed
 from tests.extender.gangs.herds import NOON_S, gang, node, pod, reserved
@@ -94,6 +95,7 @@ def controller(api: PlayedApi, *pods: Any, clock: Any = lambda: 100.0) -> Contro
     made = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock, chance=chance)
     made._pods = cast(Any, Shown(*pods))
     made._nodes = cast(Any, Shown(node("n0"), node("n1")))
+    made.watches = Watches(made._pods, made._nodes)
     return made
 
 

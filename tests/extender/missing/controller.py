@@ -54,7 +54,7 @@ def acts_on_nothing(stage: Stage) -> Iterator[Symptom]:
 def sees_no_change(stage: Stage) -> Iterator[Symptom]:
     """A metric says that a watch has no contact, and the log which."""
     with controller(stage) as running:
-        yield lambda: not running.not_ready() and running.failing == 1 and stage.said
+        yield lambda: not running.not_ready() and running.watches.failing == 1 and stage.said
 
 
 @contextlib.contextmanager
