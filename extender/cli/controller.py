@@ -16,10 +16,8 @@ from extender.moves.mover import Mover
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from extender.watches import Watches
-from extender.web.app import App
-from extender.web.pages import create_pages
+from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
-from extender.web.telemetry import Telemetry
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cluster.access.connection import connect

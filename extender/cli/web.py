@@ -10,9 +10,8 @@ import click
 from extender.dashboard.access import Access, Gate
 from extender.dashboard.pages import dashboard
 from extender.dashboard.watching import Watching
-from extender.web.app import App
+from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving, is_loopback
-from extender.web.telemetry import Telemetry
 from recommender import __version__
 from recommender.cli.common import DURATION, say
 from recommender.cluster.access.connection import connect

@@ -20,9 +20,7 @@ from extender.dashboard.drawing import HEIGHT, WIDTH
 from extender.dashboard.fleet import fleet, warnings
 from extender.dashboard.nodes import nodes
 from extender.dashboard.watching import Watching
-from extender.web.app import JSON
-from extender.web.pages import create_pages
-from extender.web.telemetry import Telemetry
+from extender.web.app import JSON, Telemetry, create_pages
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.report.palette import phase_colour
 from recommender.units import format_cpu, format_duration, format_memory

@@ -16,15 +16,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from extender.gangs.admitting import Admitter
 from extender.gangs.decide import ADMITTED, WAITING, Note, Patience, decide
 from extender.gangs.gang import Gang
-from extender.gangs.job_size import path_of_job, size_of_job
-from extender.gangs.ledger import Ledger, handed_over, lasting, seats, with_reservations
-from extender.gangs.member import Member, Place
-from extender.gangs.names import COMPONENT, GATE
+from extender.gangs.ledger import Admitter, Ledger, handed_over, lasting, seats, with_reservations
+from extender.gangs.member import COMPONENT, GATE, Member, Place
 from extender.gangs.plan import Assignment
-from extender.gangs.reading import read_member, read_place
+from extender.gangs.reading import path_of_job, read_member, read_place, size_of_job
 from extender.pods.event import Events
 from extender.repeating import Repeating
 from extender.watches import Watches

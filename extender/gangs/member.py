@@ -6,8 +6,23 @@ import math
 from dataclasses import dataclass, field
 
 from extender.gangs.affinity import Where
+from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node
+
+COMPONENT = "phasewise-controller"
+"""Who writes the events."""
+
+GATE = f"{PREFIX}gang"
+"""The scheduling gate that holds a member back until all may go."""
+
+RESERVED_NODE = f"{PREFIX}gang-node"
+"""Annotation of the controller on a pod whose gate it has opened: the node that was reserved for it. For people; nobody
+acts on it, as whoever may make a pod could write it."""
+
+ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
+"""Owners whose pods run until somebody deletes them: no gang may count on their end."""
+
 
 Needs = tuple[tuple[str, float], ...]
 """(resource, amount), sorted by name; `pods` is one of them."""

@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.gangs.capacity import Floats, FreeCapacity, NodeArrays
 from extender.gangs.member import Member, Place
-from extender.moves.job import MovingJob
-from extender.moves.record import Algorithm
+from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
+from extender.moves.job import Algorithm, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.sharing import Stage
 from recommender.growth import Category

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from extender.moves.board import Rate
-from extender.moves.job import MovingJob, read_job
-from extender.moves.record import ANNOTATION, MoveRecord, written
+from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, written
 from extender.pods.pod import PREFIX
 from extender.pods.reading import categories_of
 from extender.watches import Watches

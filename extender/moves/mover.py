@@ -9,13 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from extender.gangs.ledger import Ledger, next_of, seats, with_reservations
-from extender.gangs.member import Member, Place
-from extender.gangs.names import COMPONENT
+from extender.gangs.member import COMPONENT, Member, Place
 from extender.moves.board import Known, MovedBy, PlannedMove, Planner
 from extender.moves.book import MoveBook
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
-from extender.moves.job import MovingJob
-from extender.moves.record import Algorithm
+from extender.moves.job import Algorithm, MovingJob
 from extender.pods.event import Events
 from extender.pods.reservations import Reservation
 from extender.repeating import Repeating

@@ -17,8 +17,7 @@ import numpy as np
 
 from extender.gangs.member import Ask, Member, Place
 from extender.moves.board import CPU, Board, Known, PlannedMove
-from extender.moves.job import MovingJob
-from extender.moves.record import Algorithm, MoveRecord
+from extender.moves.job import Algorithm, MoveRecord, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing, moves

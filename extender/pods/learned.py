@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Set
 
-from extender.pods.footprint import FORECAST, HISTORY, UNSEEN, Footprint, Known, Use, footprint_of
+from extender.pods.footprint import FORECAST, HISTORY, UNSEEN, Footprint, Known, Sizes, Use, footprint_of
 from extender.pods.pod import SIZE_ANNOTATION, Pair, Pod, Profile
-from extender.pods.sizes import Sizes
 
 NOTHING = Known({}, "")
 

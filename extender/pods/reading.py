@@ -9,11 +9,9 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from extender.pods.curves import Curve, flat, resampled
+from extender.pods.curves import Curve, Grid, flat, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
-from extender.pods.grid import Grid
-from extender.pods.groups import group_of
-from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
+from extender.pods.pod import PREFIX, Container, Node, Pod, Profile, group_of
 from extender.reasons import THAT_PASS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair

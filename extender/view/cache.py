@@ -10,13 +10,11 @@ import numpy as np
 
 from extender.pods.pod import Node, Pod, Profile
 from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.pods.rereading import Rereading
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
-from extender.view.gathering import Gathering
-from extender.view.lag import Dated
 from extender.view.measuring import Measuring
 from extender.view.state import ClusterState
+from extender.view.watched import Dated, Gathering, Rereading
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods import footprint
-from extender.pods.curves import Curve, variance_of
+from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
-from extender.pods.grid import Grid
 from extender.pods.pod import Node, Pair, Pod
 from extender.view.demand_mix import DemandMix
 from extender.view.devices import DeviceTable
-from extender.view.names import NameTable
-from extender.view.snapshot import Floats, Snapshot
+from extender.view.snapshot import Floats, NameTable, Snapshot
 from recommender.records import CPU
 
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8

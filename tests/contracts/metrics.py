@@ -12,7 +12,7 @@ TOLD = re.compile(r'\b(Counter|Gauge|Histogram)\(\s*f?"(?:\{self\._prefix\}|phas
 COUNTED = re.compile(r'\bself\.counter\(\s*"(\w+)"')
 LOOKED_UP = re.compile(r'^ +\("(\w+)", "[^"]+\.", ', re.MULTILINE)
 
-OF_A_SERVER = "extender/web/telemetry.py"
+OF_A_SERVER = "extender/web/app.py"
 SERVERS = {
     "extender": "extender/web/service.py",
     "controller": "extender/cli/controller.py",

@@ -16,8 +16,7 @@ from flask import Flask
 from extender.cli.asking import Asking
 from extender.cli.main import cli
 from extender.errors import NotAnswered
-from extender.web.app import App
-from extender.web.telemetry import Telemetry
+from extender.web.app import App, Telemetry
 from local_cluster.played_http import Reply, played
 from placement_bench.worlds import World, class_json, node_json, pod_json
 from recommender.errors import Misuse

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.protocol.wire import AskedVictims
-from extender.scoring.filter import refused
-from extender.scoring.overload import added_overload
+from extender.scoring.filter import added_overload, refused
 from extender.settings import Limits, Settings
 from placement_bench.worlds import NO_CPU, NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json
 from tests.reference import extender as twins

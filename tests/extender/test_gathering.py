@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.view.gathering import REST_S, Gathering
+from extender.view.watched import REST_S, Gathering
 
 
 class Watch:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, needs_in_gpus
-from extender.scoring.fragmentation import Free, starved, unusable
 from extender.scoring.scorers import SCORERS, fragments, pack
+from extender.scoring.scorers.fragments import Free, starved, unusable
 from extender.view.demand_mix import REMEMBERED, DemandMix, Mix
 from extender.view.devices import DeviceTable
 from placement_bench.worlds import GIB, World, node_json, pod_json

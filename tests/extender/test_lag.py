@@ -7,7 +7,7 @@ import math
 import pytest
 
 from extender.pods.reading import read_node
-from extender.view.lag import Dated
+from extender.view.watched import Dated
 from placement_bench.worlds import Json, node_json
 from recommender.cluster.errors import BadObject
 

@@ -9,7 +9,7 @@ import pytest
 
 from extender.pods.pod import Pod
 from extender.pods.reading import pod_reader
-from extender.pods.rereading import MOST_HELD, Rereading
+from extender.view.watched import MOST_HELD, Rereading
 from placement_bench.worlds import pod_json
 from recommender.cluster.errors import BadObject
 from recommender.cluster.workloads.ownership import Workloads, reader_of

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.pods.curves import LONGEST, added, flat, resampled
-from extender.pods.grid import Grid
+from extender.pods.curves import LONGEST, Grid, added, flat, resampled
 from extender.pods.pod import Pod
 from extender.settings import Settings
 from extender.view.node_table import SPAN

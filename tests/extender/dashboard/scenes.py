@@ -11,8 +11,7 @@ from extender.dashboard.pages import dashboard
 from extender.dashboard.profile import Profile, read_profile
 from extender.dashboard.refused import read_shown_pod
 from extender.dashboard.watching import Seen, Watching
-from extender.web.app import App
-from extender.web.telemetry import Telemetry
+from extender.web.app import App, Telemetry
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node

@@ -10,12 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from extender.gangs.admitting import Admitter, NotLeading, opening
 from extender.gangs.controller import Controller
 from extender.gangs.gang import Gang, gangs_of
-from extender.gangs.ledger import Ledger
-from extender.gangs.member import Member
-from extender.gangs.names import GATE, RESERVED_NODE
+from extender.gangs.ledger import Admitter, Ledger, NotLeading, opening
+from extender.gangs.member import GATE, RESERVED_NODE, Member
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api

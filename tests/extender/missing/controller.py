@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from extender.cli.controller import LEASE
 from extender.gangs.controller import Controller, ControllerOptions
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE
 from local_cluster.simulated.pods import create, template
 from local_cluster.waiting import wait_until
 from recommender.cluster.lease import Candidate, LeaderElection

@@ -23,8 +23,7 @@ from cryptography import x509
 from extender.cli.main import cli
 from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import INCOMPLETE
-from extender.gangs.member import Place
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE, Place
 from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
 from extender.moves.mover import Mover
