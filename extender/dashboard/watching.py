@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from extender.dashboard.history import History
 from extender.dashboard.job import Job, jobs_of
-from extender.dashboard.profile import Profile, read_profile
-from extender.dashboard.refused import read_shown_pod
+from extender.dashboard.profile import Profile, read_profile, read_shown_pod
 from extender.repeating import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError

@@ -8,8 +8,7 @@ from typing import Any
 from extender.dashboard.access import REVIEWS, Gate
 from extender.dashboard.job import Running, jobs_of
 from extender.dashboard.pages import dashboard
-from extender.dashboard.profile import Profile, read_profile
-from extender.dashboard.refused import read_shown_pod
+from extender.dashboard.profile import Profile, read_profile, read_shown_pod
 from extender.dashboard.watching import Seen, Watching
 from extender.web.app import App, Telemetry
 from recommender.cluster.errors import Unreachable
