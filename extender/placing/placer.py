@@ -13,11 +13,10 @@ from extender.placing.decisions import Decision, Decisions
 from extender.placing.preemption import sufficient, worth_evicting
 from extender.placing.reserved import elsewhere, held_for_others
 from extender.pods.pod import Pod
-from extender.protocol.wire import Asked, AskedVictims, Filtered, Scored
+from extender.protocol.wire import Asked, AskedVictims, Filtered, Scored, Victims
 from extender.reasons import CPU_REASON, for_a_time
 from extender.scoring.combine import NEUTRAL, points_of, total_of, weights_for
 from extender.scoring.filter import refused
-from extender.scoring.preempt import Victims
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import SCORERS
 from extender.settings import Settings

@@ -1,26 +1,79 @@
-"""Watches that keep the state what the cluster is: nodes, pods, PhaseProfiles, and the controllers above the pods."""
+"""What keeps the state as the cluster is: watches of nodes, pods, PhaseProfiles and the controllers above the pods; and
+what is measured of pods of which nothing else is known."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from extender.pods.pod import Node, Pod, Profile
+from extender.pods.learned import PodName
+from extender.pods.pod import Node, Pair, Pod, Profile
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
+from extender.repeating import Repeating
 from extender.settings import Settings
-from extender.view.measuring import Measuring
 from extender.view.state import ClusterState
 from extender.view.watched import Dated, Gathering, Rereading
 from extender.watches import Watches
 from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials, NotFound
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
+from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
+
+EVERY_S = 60.0
+"""As often as metrics-server looks by default."""
+
+SOON_S = 5.0
+"""At the start, and after a failure."""
+
+
+class Measuring:
+    """Asks on a thread of its own, and only while there are pods with neither profile nor requests.
+
+    Attributes
+    ----------
+    failing
+        1 while the metrics API is there and does not answer as it should, or we may not ask it.
+    """
+
+    def __init__(self, api: Api, state: ClusterState) -> None:
+        self._api, self._state = api, state
+        self._pause_s = SOON_S
+        self.looking = Repeating("measuring", self.look, lambda: self._pause_s)
+        self.failing = 0
+
+    def look(self) -> None:
+        """Ask once. Without the metrics API these pods are guessed, as they are before it has seen them."""
+        self._pause_s = EVERY_S
+        silent = self._state.silent
+        if not silent:
+            return
+        try:
+            report = read_usage(self._api)
+        except NotFound:
+            self.failing = 0
+            return
+        except (ApiError, BadCredentials) as error:
+            if not self.failing:
+                log.warning("what pods use is not known: %s", error)
+            self._pause_s, self.failing = SOON_S, 1
+            return
+        self.failing = 0
+        for problem in report.broken.values():
+            log.warning("not measured: %s", problem)
+        use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
+        for key, seen in report.samples.items():
+            if (name := (key.namespace, key.pod)) in silent:
+                use[name][key.container] = (seen.cpu_cores, seen.memory_bytes)
+        self._state.put_use(use)
+
 
 log = logging.getLogger(__name__)
 

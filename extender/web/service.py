@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import orjson
 from flask import Flask, Response, request
 
-from extender.placing.decisions import Decisions
-from extender.placing.events import EventWriter
+from extender.placing.decisions import Decisions, EventWriter
 from extender.placing.placer import Placer
 from extender.pods.pod import Pod
 from extender.protocol import wire

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from extender.placing.decisions import Decision, Decisions
-from extender.placing.events import note_of
+from extender.placing.decisions import Decision, Decisions, note_of
 from extender.pods.event import LONGEST_NOTE, Events
 from placement_bench.worlds import NOON_S, World, node_json, pod_json
 from recommender.cluster.objects.metadata import ObjectKey

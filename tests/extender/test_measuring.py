@@ -8,7 +8,7 @@ import pytest
 
 from extender.pods.footprint import FORECAST, GUESS, MEASURED
 from extender.pods.pod import CATEGORIES
-from extender.view.measuring import Measuring
+from extender.view.cache import Measuring
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from recommender.cluster.errors import ApiError, NotFound, ServerFailed
 
