@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from extender.dashboard.access import Access, Gate
-from extender.dashboard.pages import dashboard
+from extender.dashboard.pages import Access, Gate, dashboard
 from extender.dashboard.watching import Watching
 from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving, is_loopback

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from extender.dashboard.drawing import Drawing, draw, draw_progress
-from extender.dashboard.history import History
+from extender.dashboard.drawing import Drawing, History, draw, draw_progress
 from extender.dashboard.job import Job, Running
 from recommender.cluster.vpas.status import published_in
 from recommender.records import CPU, MEMORY, ContainerRecommendation

@@ -1,27 +1,89 @@
-"""The pages by Flask, and the same as JSON at the same paths."""
+"""The pages by Flask, the same as JSON at the same paths, and who may read them."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from flask import Flask, Response, abort, render_template, request
 from jinja2 import PackageLoader
 
-from extender.dashboard.access import Gate
 from extender.dashboard.detail import detail, drawings
 from extender.dashboard.drawing import HEIGHT, WIDTH
 from extender.dashboard.fleet import classes, fleet, warnings
 from extender.dashboard.nodes import nodes
 from extender.dashboard.watching import Watching
 from extender.web.app import JSON, Telemetry, create_pages
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.report.palette import phase_colour
 from recommender.units import format_cpu, format_duration, format_memory
+
+Access = Literal["local", "token", "proxy"]
+
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+MAY = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+WANTED = {"group": "phasewise.dev", "resource": "phaseprofiles", "verb": "list"}
+"""Who may list PhaseProfiles in all namespaces may read what is made of them."""
+
+KEPT_S = 60.0
+"""So long an answer of the API server counts: each page would cost two requests else."""
+
+MOST_KEPT = 1024
+
+
+class Gate:
+    """Asks the API server whose a bearer token is, and whether they may.
+
+    Tokens are kept as their hashes alone, and never logged.
+    """
+
+    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._clock = api, clock
+        self._kept: dict[bytes, tuple[float, str]] = {}
+
+    def refusal(self, authorization: str) -> str:
+        """Why a request with this header is not answered; empty when it is."""
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return "a bearer token is needed"
+        key, now_s = hashlib.sha256(token.strip().encode()).digest(), self._clock()
+        until_s, words = self._kept.get(key, (0.0, ""))
+        if now_s < until_s:
+            return words
+        try:
+            words = self._judge(token.strip())
+        except ApiError as error:
+            return f"the API server could not be asked about the token: {error}"
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = now_s + KEPT_S, words
+        return words
+
+    def _judge(self, token: str) -> str:
+        told = self._api.create(REVIEWS, _body("authentication", "TokenReview", {"token": token})).get("status") or {}
+        if not told.get("authenticated"):
+            return "the token is not valid"
+        user = told.get("user") or {}
+        asked = {
+            "user": user.get("username"), "groups": user.get("groups"), "uid": user.get("uid"),
+            "extra": user.get("extra"), "resourceAttributes": WANTED,
+        }  # fmt: skip
+        body = _body("authorization", "SubjectAccessReview", asked)
+        allowed = (self._api.create(MAY, body).get("status") or {}).get("allowed")
+        return "" if allowed else f"{user.get('username')} may not list phaseprofiles.phasewise.dev in all namespaces"
+
+
+def _body(group: str, kind: str, spec: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": f"{group}.k8s.io/v1", "kind": kind, "spec": spec}
+
 
 Json = dict[str, Any]
 

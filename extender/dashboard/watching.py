@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from extender.dashboard.history import History
+from extender.dashboard.drawing import History
 from extender.dashboard.job import Job, jobs_of
 from extender.dashboard.profile import Profile, read_profile, read_shown_pod
-from extender.repeating import Repeating
+from extender.watches import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey

@@ -23,8 +23,7 @@ from extender.gangs.member import COMPONENT, GATE, Member, Place
 from extender.gangs.plan import Assignment
 from extender.gangs.reading import path_of_job, read_member, read_place, size_of_job
 from extender.pods.event import Events
-from extender.repeating import Repeating
-from extender.watches import Watches
+from extender.watches import Repeating, Watches
 from recommender.cluster.access.backoff import Backoff
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, BadObject

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from extender.gangs.member import Member
-from extender.repeating import Repeating
+from extender.watches import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.paths import PODS, path_of

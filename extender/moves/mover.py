@@ -6,17 +6,17 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from extender.gangs.ledger import Ledger, next_of, seats, with_reservations
 from extender.gangs.member import COMPONENT, Member, Place
-from extender.moves.board import Known, MovedBy, PlannedMove, Planner
+from extender.moves.board import Known, PlannedMove, Planner
 from extender.moves.book import MoveBook
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
-from extender.moves.job import Algorithm, MovingJob
+from extender.moves.job import MovingJob
 from extender.pods.event import Events
 from extender.pods.reservations import Reservation
-from extender.repeating import Repeating
+from extender.watches import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
@@ -44,16 +44,6 @@ class MoverOptions:
     period_s: float = 30.0
     follow_s: float = 2.0
     most_events: int = 50
-
-
-@dataclass(slots=True)
-class _Told:
-    texts: dict[str, str] = field(default_factory=dict)
-
-    def news(self, plans: Collection[News]) -> list[News]:
-        """Those that were not told with these words before; what is planned no more may be told again."""
-        self.texts = {each.uid: self.texts[each.uid] for each in plans if each.uid in self.texts}
-        return [each for each in plans if self.texts.get(each.uid) != each.text]
 
 
 class Mover:
@@ -88,7 +78,8 @@ class Mover:
         self._options, self._ledger = mover_options or MoverOptions(), ledger
         self._book = MoveBook(api)
         self._gate = MoveGate(api, ledger, leads, self._book, limits, clock) if limits else None
-        self._planner, self._told, self._plan_again_s = planner, _Told(), -math.inf
+        self._planner, self._plan_again_s = planner, -math.inf
+        self._told: dict[str, str] = {}
         self._events = Events(api, COMPONENT, clock)
         self._looking = Repeating("moves", self._look_if_it_may, lambda: self._options.follow_s)
         self.watches = self._book.watches
@@ -131,7 +122,7 @@ class Mover:
             reservations = self._ledger.read()
             everybody = [*with_reservations(pods, reservations), *seats(reservations, now_s)]
             categories = at_their_seats(self._book.categories(), reservations)
-            known = Known(categories, moved_by(jobs), self._book.rates(), self._book.runs(), jobs)
+            known = Known(categories, self._book.rates(), self._book.runs(), jobs)
             late_classes = self._book.late_classes()
             planned = self._planner.plan(everybody, places, known, now_s)
             plans = [self._judged(plan, jobs, late_classes) for plan in planned]
@@ -140,11 +131,7 @@ class Mover:
                 self._gate.reserve(begun)
         self.planned = sum(1 for plan in plans if plan.node)
         self.refused = len(plans) - self.planned
-        told = [_news(plan) for plan in plans if plan is not begun]
-        for news in self._told.news(told)[: self._options.most_events]:
-            if not self._say(news):
-                break
-            self._told.texts[news.uid] = news.text
+        self._tell([_news(plan) for plan in plans if plan is not begun])
         if begun is not None and begun.pod.owner is not None and self._gate is not None:
             self._plan_again_s = self._monotonic()
             for news in self._gate.begin(begun, jobs[begun.pod.owner.uid]):
@@ -166,6 +153,15 @@ class Mover:
         room = self._gate.room_in()
         return next((plan for plan in plans if plan.node and room(plan.pod.key.namespace)), None)
 
+    def _tell(self, plans: Collection[News]) -> None:
+        """Those that were not told with these words before; what is planned no more may be told again."""
+        self._told = {each.uid: self._told[each.uid] for each in plans if each.uid in self._told}
+        new = [each for each in plans if self._told.get(each.uid) != each.text]
+        for news in new[: self._options.most_events]:
+            if not self._say(news):
+                break
+            self._told[news.uid] = news.text
+
     def _say(self, news: News) -> bool:
         """By an event, and on the pod's profile, where people look; False when the event could not be written."""
         log.info("%s: %s", news.pod, news.text)
@@ -184,17 +180,6 @@ def at_their_seats(categories: Mapping[str, Category], reservations: Iterable[Re
     """By pod UID, those of jobs on their way where these will be: else the next move would go by what is over."""
     moving = {uid for each in reservations if each.needs for uid in each.nodes}
     return {next_of(uid) if uid in moving else uid: category for uid, category in categories.items()}
-
-
-def moved_by(jobs: Mapping[str, MovingJob]) -> MovedBy:
-    """What the records of Jobs say of their pods."""
-
-    def algorithms(pod: Member) -> Collection[Algorithm]:
-        job = jobs.get(pod.owner.uid) if pod.owner is not None else None
-        records = job.records if job is not None else ()
-        return {each.algorithm for each in records if each.index == pod.completion_index and each.counts}
-
-    return algorithms
 
 
 def _news(plan: PlannedMove) -> News:

@@ -67,7 +67,7 @@ class PhasewisePlanner:
 
 def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
     """What is known of the job of a pod; None where nothing tells what is left of it."""
-    job = known.jobs.get(pod.owner.uid) if pod.owner is not None else None
+    job = known.job_of(pod)
     rate = known.rates.get(pod.uid)
     run = known.classes.get(ObjectKey(job.key.namespace, job.workload)) if job is not None else None
     if job is None or rate is None or run is None:

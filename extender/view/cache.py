@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from extender.pods.learned import PodName
+from extender.pods.footprint import PodName
 from extender.pods.pod import Node, Pair, Pod, Profile
 from extender.pods.reading import pod_reader, profile_reader, read_node
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
-from extender.repeating import Repeating
 from extender.settings import Settings
 from extender.view.state import ClusterState
 from extender.view.watched import Dated, Gathering, Rereading
-from extender.watches import Watches
+from extender.watches import Repeating, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials, NotFound
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of

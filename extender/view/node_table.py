@@ -15,8 +15,7 @@ from extender.pods import footprint
 from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
 from extender.pods.pod import Node, Pair, Pod
-from extender.view.demand_mix import DemandMix
-from extender.view.devices import DeviceTable
+from extender.view.devices import DemandMix, DeviceTable
 from extender.view.snapshot import Floats, NameTable, Snapshot
 from recommender.records import CPU
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TypeVar
 
-from extender.pods.learned import ClassKey, PodName
+from extender.pods.footprint import ClassKey, PodName
 from extender.pods.pod import Pod
 from extender.view.node_table import Entry
 

@@ -10,8 +10,7 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.pods.curves import Grid
-from extender.view.demand_mix import Mix
-from extender.view.devices import Devices
+from extender.view.devices import Devices, Mix
 
 Places = NDArray[np.intp]
 

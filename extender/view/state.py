@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from extender.pods.footprint import Footprint, Use
-from extender.pods.learned import Learned, PodName
+from extender.pods.footprint import Footprint, Learned, PodName, Use
 from extender.pods.pod import Node, Pod, Profile
 from extender.pods.reservations import Reservations
 from extender.settings import Settings

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from extender.errors import BadCertificate
-from extender.repeating import Repeating
+from extender.watches import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict
 from recommender.cluster.paths import path_of

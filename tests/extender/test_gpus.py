@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, needs_in_gpus
 from extender.scoring.scorers import SCORERS, fragments, pack
 from extender.scoring.scorers.fragments import Free, starved, unusable
-from extender.view.demand_mix import REMEMBERED, DemandMix, Mix
-from extender.view.devices import DeviceTable
+from extender.view.devices import REMEMBERED, DemandMix, DeviceTable, Mix
 from placement_bench.worlds import GIB, World, node_json, pod_json
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import requests_of

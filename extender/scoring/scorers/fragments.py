@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from extender.pods.gpus import WHOLE, GpuRequest
 from extender.pods.pod import Pair
-from extender.scoring.request import PlacementRequest
-from extender.scoring.scorers.scorer import Facts, NodeScores
-from extender.view.demand_mix import Mix
-from extender.view.devices import fullest_with_room
+from extender.scoring.request import Facts, NodeScores, PlacementRequest
+from extender.view.devices import Mix, fullest_with_room
 
 Floats = NDArray[np.floating]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from extender.dashboard.access import REVIEWS, Gate
 from extender.dashboard.job import Running, jobs_of
-from extender.dashboard.pages import dashboard
+from extender.dashboard.pages import REVIEWS, Gate, dashboard
 from extender.dashboard.profile import Profile, read_profile, read_shown_pod
 from extender.dashboard.watching import Seen, Watching
 from extender.web.app import App, Telemetry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.dashboard.access import KEPT_S, MAY, REVIEWS, WANTED, Gate
+from extender.dashboard.pages import KEPT_S, MAY, REVIEWS, WANTED, Gate
 from tests.extender.dashboard.scenes import Reviewing
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.dashboard.access import Gate
+from extender.dashboard.pages import Gate
 from extender.dashboard.watching import Seen
 from tests.extender.dashboard import scenes
 from tests.extender.dashboard.scenes import HTML, Reviewing, a_job, client, seen
