@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,8 +102,9 @@ PLAIN = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 Assignment = Mapping[str, str]
 """Pod UID -> node."""
 
-Way = Callable[[Ask, list[str], FreeCapacity, np.ndarray], dict[str, str]]
-"""Nodes for pods that ask for the same, as far as there are any; takes what they need and counts them as used."""
+Way = Callable[[Ask, int, FreeCapacity, np.ndarray], Iterator[int]]
+"""Nodes for so many pods that ask for the same, one after the other, as far as there are any. Whoever asks takes what
+each pod needs, and counts its node as used, before asking for the next."""
 
 
 def plan(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str] = ()) -> Assignment | None:
@@ -116,17 +118,16 @@ def plan(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str]
     there
         The nodes of members that are placed already.
     """
-    way = _spread if _is_spread(members, there) else _pack
-    return _assigned(members, capacity.copy(), there, way) or _assigned(members, capacity.copy(), there, _tight)
+    for way in (_spread if _is_spread(members, there) else _pack, _tight):
+        found = _assigned(members, capacity.copy(), there, way)
+        if len(found) == len(members):
+            return found
+    return None
 
 
 def guess(members: Sequence[Member], capacity: FreeCapacity) -> Assignment:
     """Nodes for as many as fit: for pods that nobody holds back, and to say how many of a gang fit."""
-    capacity = capacity.copy()
-    found: dict[str, str] = {}
-    for ask, uids in _alike(members, capacity):
-        found |= _tight(ask, uids, capacity, np.zeros(len(capacity.node_arrays.places)))
-    return found
+    return _assigned(members, capacity.copy(), (), _tight)
 
 
 def _is_spread(members: Sequence[Member], there: Sequence[str]) -> bool:
@@ -137,72 +138,54 @@ def _is_spread(members: Sequence[Member], there: Sequence[str]) -> bool:
     return len(members) == 1 and not there and all(name in PLAIN for name, _ in members[0].ask.needs)
 
 
-def _assigned(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str], way: Way) -> Assignment | None:
-    used = np.zeros(len(capacity.node_arrays.places))
-    for node in there:
-        if node in capacity.node_arrays.index:
-            used[capacity.node_arrays.index[node]] += 1
+def _assigned(members: Sequence[Member], capacity: FreeCapacity, there: Sequence[str], way: Way) -> Assignment:
+    node_arrays = capacity.node_arrays
+    used = np.zeros(len(node_arrays.places))
+    for name in there:
+        if name in node_arrays.index:
+            used[node_arrays.index[name]] += 1
     found: dict[str, str] = {}
-    for ask, uids in _alike(members, capacity):
-        found |= way(ask, uids, capacity, used)
-    return found if len(found) == len(members) else None
+    for ask, uids in _alike(members, node_arrays):
+        for uid, node in zip(uids, way(ask, len(uids), capacity, used), strict=False):
+            found[uid] = node_arrays.places[node].node.name
+            capacity.take(found[uid], ask.needs)
+            used[node] += 1
+    return found
 
 
-def _alike(members: Sequence[Member], capacity: FreeCapacity) -> list[tuple[Ask, list[str]]]:
+def _alike(members: Sequence[Member], node_arrays: NodeArrays) -> list[tuple[Ask, list[str]]]:
     """(what they ask for, their UIDs): the choosy ones first, then the largest."""
     alike: defaultdict[Ask, list[str]] = defaultdict(list)
     for member in members:
         alike[member.ask].append(member.uid)
-    node_arrays = capacity.node_arrays
     return sorted(
         alike.items(),
         key=lambda item: (int(node_arrays.allowed(item[0].where).sum()), -node_arrays.share(item[0].needs), item[1]),
     )
 
 
-def _put(ask: Ask, uid: str, node: int, capacity: FreeCapacity, used: np.ndarray, found: dict[str, str]) -> None:
-    name = capacity.node_arrays.places[node].node.name
-    capacity.take(name, ask.needs)
-    used[node] += 1
-    found[uid] = name
-
-
-def _pack(ask: Ask, uids: list[str], capacity: FreeCapacity, used: np.ndarray) -> dict[str, str]:
+def _pack(ask: Ask, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
     """The node that takes most of them each time; of equal ones those that hold most of the gang, then the fullest."""
-    found: dict[str, str] = {}
-    left = list(uids)
-    while left:
-        takes = np.minimum(capacity.fitting(ask), len(left))
-        if not takes.any():
-            break
+    while pods and (takes := np.minimum(capacity.fitting(ask), pods)).any():
         node = _best(takes > 0, (-takes, -used, capacity.left()))
-        for uid in left[: takes[node]]:
-            _put(ask, uid, node, capacity, used, found)
-        left = left[takes[node] :]
-    return found
+        yield from repeat(node, int(takes[node]))
+        pods -= int(takes[node])
 
 
-def _spread(ask: Ask, uids: list[str], capacity: FreeCapacity, used: np.ndarray) -> dict[str, str]:
+def _spread(ask: Ask, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
     """One by one to the node that holds fewest of the gang, of these to the emptiest."""
-    found: dict[str, str] = {}
-    for uid in uids:
-        fitting: Integers = capacity.fitting(ask)
+    for _ in range(pods):
+        fitting = capacity.fitting(ask)
         if not fitting.any():
-            break
-        _put(ask, uid, _best(fitting > 0, (used, -capacity.left())), capacity, used, found)
-    return found
+            return
+        yield _best(fitting > 0, (used, -capacity.left()))
 
 
-def _tight(ask: Ask, uids: list[str], capacity: FreeCapacity, used: np.ndarray) -> dict[str, str]:
+def _tight(ask: Ask, pods: int, capacity: FreeCapacity, used: np.ndarray) -> Iterator[int]:
     """The fullest nodes first."""
-    found: dict[str, str] = {}
-    left = list(uids)
     takes = capacity.fitting(ask)
     for node in np.lexsort((np.arange(len(takes)), capacity.left())):
-        for uid in left[: takes[node]]:
-            _put(ask, uid, int(node), capacity, used, found)
-        left = left[takes[node] :]
-    return found
+        yield from repeat(int(node), int(takes[node]))
 
 
 def _best(possible: np.ndarray, keys: tuple[np.ndarray, ...]) -> int:
