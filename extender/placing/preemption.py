@@ -36,7 +36,7 @@ def sufficient(
     there
         Node -> its pods by UID. Of a node where a victim is not known nothing is said, and its victims stay.
     """
-    names = [request.snapshot.names[place] for place in request.places.tolist()]
+    names = [request.snapshot.table.names[place] for place in request.places.tolist()]
     victims = [_known(proposed[node], there[node]) for node in names]
     for seen in (True, False):
         others = [
@@ -64,7 +64,7 @@ def worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limit
         return ""
     snapshot = request.snapshot
     against = request.places[refused(request, limits).anywhere(len(request.places))].tolist()
-    names = {snapshot.names[place]: place for place in against if snapshot.names[place] in there}
+    names = {snapshot.table.names[place]: place for place in against if snapshot.table.names[place] in there}
     examined = sorted(names)[:MOST_EXAMINED]
     if not examined:
         return ""

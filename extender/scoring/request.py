@@ -90,13 +90,13 @@ class PlacementRequest:
     @cached_property
     def peers_on(self) -> Floats:
         """(m,): how many pods of the same job each node holds."""
-        counts = np.zeros(len(self.snapshot.names))
+        counts = np.zeros(len(self.snapshot.table.names))
         counts[list(self.peers)] = list(self.peers.values())
         return counts[self.places]
 
     def here(self, of_nodes: NDArray[Number]) -> NDArray[Number]:
         """(..., m) of (..., n): of the nodes asked about; no copy where these are all."""
-        if self.places is self.snapshot.everywhere:
+        if self.places is self.snapshot.table.everywhere:
             return of_nodes
         return of_nodes.take(self.places, axis=-1)
 

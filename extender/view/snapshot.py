@@ -71,7 +71,7 @@ class Snapshot:
     grid, first_cell
         The cells of `load`; the first is the present one.
     table
-        The nodes by name; `index`, `names`, `everywhere` and `rank` are its own.
+        The nodes by name.
     allocatable, requested, guessed
         (2, n): cpu_cores and memory_bytes. `requested` is what the scheduler counts; `guessed` is what of the load was
         neither learned nor asked for.
@@ -105,23 +105,3 @@ class Snapshot:
     data: Mapping[str, Floats]
     devices: Devices
     mix: Mix | None
-
-    @property
-    def index(self) -> Mapping[str, int]:
-        return self.table.index
-
-    @property
-    def names(self) -> Sequence[str]:
-        return self.table.names
-
-    @property
-    def everywhere(self) -> Integers:
-        return self.table.everywhere
-
-    @property
-    def rank(self) -> Integers:
-        return self.table.rank
-
-    def find(self, names: Sequence[str]) -> tuple[Integers, list[str]]:
-        """As of `NameTable`."""
-        return self.table.find(names)

@@ -114,7 +114,7 @@ class Service:
         for name, words, value in (
             ("ready", "1 while calls are answered.", lambda: not self.not_ready()),
             ("advised", "Placements advised and not yet seen.", lambda: self.state.advised),
-            ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().index)),
+            ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().table.index)),
             ("unknown_nodes", "Times that a node was asked about that is not known.", lambda: placer.unknown_nodes),
             ("unreadable_objects", "Objects that cannot be read, and are left out.", lambda: self.cache.unreadable),
             ("staleness_seconds", "Since the API server last spoke.", self.cache.staleness_s),
@@ -157,7 +157,7 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000)
-        log.info("ready: %d nodes listed", len(self.state.snapshot().index))
+        log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
     def _bound(self, pod: Pod) -> None:
         decision = self.decisions.bound(pod.uid, pod.node)

@@ -44,7 +44,7 @@ def measured(world: World, api: MetricsApi) -> Measuring:
 
 def use_on(world: World, node: str) -> list[float]:
     snapshot = world.state.snapshot()
-    used: list[float] = snapshot.load[:, 0, snapshot.index[node]].tolist()
+    used: list[float] = snapshot.load[:, 0, snapshot.table.index[node]].tolist()
     return used
 
 
