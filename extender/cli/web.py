@@ -62,7 +62,7 @@ def command(
     api = connect(kubeconfig, context, user_agent=f"phasewise-web/{__version__}")
     watching, telemetry = Watching(api, name, period_s), Telemetry("web")
     for told, words, value in (
-        ("watches_failing", "Watches without contact.", lambda: watching.failing),
+        ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),
         ("jobs", "VPAs of ours that are shown.", lambda: len(watching.seen.jobs)),
     ):
         telemetry.watch(told, words, value)

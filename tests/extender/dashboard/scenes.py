@@ -117,7 +117,7 @@ def watching(one: Seen) -> Watching:
     made = Watching.__new__(Watching)
     made.__init__(None)  # type: ignore[misc,arg-type]  # it asks nobody before it is started
     made.seen = one
-    for watch in made._watches.values():
+    for watch in made.watches:
         watch._synced.set()
     made.history.add(one.now_s, (container for job in one.jobs.values() for container in job.containers))
     return made
