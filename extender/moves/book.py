@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from extender.moves.board import Rate
+from extender.moves.board import Known, Rate
 from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, written
 from extender.pods.pod import PREFIX
 from extender.pods.reading import categories_of
@@ -104,18 +104,15 @@ class MoveBook:
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
-    def categories(self) -> dict[str, Category]:
-        """By pod UID."""
+    def known(self) -> Known:
+        """What planners go by."""
         profiles = self._profiles.snapshot().values()
-        return {uid: category for profile in profiles for uid, category in profile.categories.items()}
-
-    def rates(self) -> dict[str, Rate]:
-        """By pod UID."""
-        return {uid: rate for profile in self._profiles.snapshot().values() for uid, rate in profile.rates.items()}
-
-    def runs(self) -> dict[ObjectKey, Sequence[Stage]]:
-        """Of the workload classes of which runs came to an end."""
-        return {_class_of(one.key): one.run for one in self._profiles.snapshot().values() if one.run}
+        return Known(
+            {uid: category for profile in profiles for uid, category in profile.categories.items()},
+            {uid: rate for profile in profiles for uid, rate in profile.rates.items()},
+            {_class_of(profile.key): profile.run for profile in profiles if profile.run},
+            self.jobs(),
+        )
 
     def profile_of(self, uid: str) -> ObjectKey | None:
         """The PhaseProfile that tells the category of a pod."""

@@ -6,11 +6,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from extender.gangs.ledger import Ledger, next_of, seats, with_reservations
 from extender.gangs.member import COMPONENT, Member, Place
-from extender.moves.board import Known, PlannedMove, Planner
+from extender.moves.board import PlannedMove, Planner
 from extender.moves.book import MoveBook
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
 from extender.moves.job import MovingJob
@@ -117,15 +117,15 @@ class Mover:
             self._plan(*seen)
 
     def _plan(self, pods: Collection[Member], places: Collection[Place]) -> None:
-        now_s, jobs = self._clock(), self._book.jobs()
+        now_s = self._clock()
         with self._ledger.turn:
             reservations = self._ledger.read()
             everybody = [*with_reservations(pods, reservations), *seats(reservations, now_s)]
-            categories = at_their_seats(self._book.categories(), reservations)
-            known = Known(categories, self._book.rates(), self._book.runs(), jobs)
+            known = self._book.known()
+            known = replace(known, categories=at_their_seats(known.categories, reservations))
             late_classes = self._book.late_classes()
             planned = self._planner.plan(everybody, places, known, now_s)
-            plans = [self._judged(plan, jobs, late_classes) for plan in planned]
+            plans = [self._judged(plan, known.jobs, late_classes) for plan in planned]
             begun = self._first(plans)
             if begun is not None and self._gate is not None and self._leads():
                 self._gate.reserve(begun)
@@ -134,7 +134,7 @@ class Mover:
         self._tell([_news(plan) for plan in plans if plan is not begun])
         if begun is not None and begun.pod.owner is not None and self._gate is not None:
             self._plan_again_s = self._monotonic()
-            for news in self._gate.begin(begun, jobs[begun.pod.owner.uid]):
+            for news in self._gate.begin(begun, known.jobs[begun.pod.owner.uid]):
                 self._say(news)
 
     def _judged(
