@@ -1,13 +1,4 @@
-"""What can go wrong in the extender, hung below `recommender.errors.PhasewiseError`.
-
-ExtenderError           everything that concerns the extender; `status` is the HTTP status it is answered with
-├── BadRequest          400: a body that is no request of a scheduler; says what is wrong with it
-├── TooLarge            413: a body beyond the limit
-├── TooSlow             408: a body that did not come in time
-├── NotReady            503: the cluster has not been seen yet, or another replica leads
-├── BadCertificate      500: what should be a certificate is none
-└── NotAnswered         what a running extender was asked about is not to be had; says what else to try
-"""
+"""What can go wrong in the extender, hung below `recommender.errors.PhasewiseError`."""
 
 from __future__ import annotations
 
@@ -15,13 +6,13 @@ from recommender.errors import PhasewiseError
 
 
 class ExtenderError(PhasewiseError):
-    """Base of everything that concerns the extender."""
+    """Base of everything that concerns the extender; `status` is the HTTP status it is answered with."""
 
     status = 500
 
 
 class BadRequest(ExtenderError):
-    """A body that is no request of a scheduler."""
+    """A body that is no request of a scheduler; says what is wrong with it."""
 
     status, exit_code = 400, 2
 
@@ -49,4 +40,4 @@ class BadCertificate(ExtenderError):
 
 
 class NotAnswered(ExtenderError):
-    """A running extender could not be asked, or knows nothing of it."""
+    """A running extender could not be asked, or knows nothing of it; says what else to try."""

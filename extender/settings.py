@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from extender.pods.grid import Grid
-from extender.pods.sizes import FFDL, Sizes
+from extender.pods.curves import Grid
+from extender.pods.footprint import FFDL, Sizes
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "complement": 20.0,

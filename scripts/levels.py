@@ -34,7 +34,7 @@ LEVELS = {
         ("door", ("service",)),
     ],
     "extender": [
-        ("floor", ("errors", "reasons")),
+        ("floor", ("errors", "reasons", "watches")),
         ("records", ("pods",)),
         ("wishes", ("settings",)),
         ("view", ("view",)),

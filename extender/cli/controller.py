@@ -15,10 +15,9 @@ from extender.moves.gate import LATE, MOVED, MOVING, MoveLimits
 from extender.moves.mover import Mover
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
-from extender.web.app import App
-from extender.web.pages import create_pages
+from extender.watches import Watches
+from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
-from extender.web.telemetry import Telemetry
 from recommender import __version__
 from recommender.cli.common import DURATION
 from recommender.cluster.access.connection import connect
@@ -127,7 +126,7 @@ def command(
         return elected is None or elected.leads
 
     controller = Controller(api, leads, controller_options, namespace=lease_namespace)
-    waker = Waker(api, leads, retry_s) if retry_s else None
+    waker = Waker(api, leads, controller.refused, retry_s) if retry_s else None
     limits = MoveLimits(moves_at_once, moves_at_once_in_namespace, back_within_s, rest_s) if moves == "act" else None
     planner: Planner = SpeConPlanner()
     if moves_policy == "phasewise":
@@ -147,23 +146,19 @@ def command(
 
 
 def _telemetry(controller: Controller, waker: Waker | None, mover: Mover | None) -> Telemetry:
-    watching = [part for part in (controller, waker, mover) if part is not None]
-
-    def unreadable() -> int:
-        return controller.unreadable + (mover.unreadable if mover else 0)
-
+    watches = Watches(*controller.watches, *(mover.watches if mover else ()))
     telemetry = Telemetry("controller")
     for name, words, value in (
         ("gangs_admitted", "Gangs let in since the start.", lambda: controller.admitted),
         ("gangs_waiting", "Gangs at the gate.", lambda: controller.waiting),
-        ("unreadable_objects", "Objects that cannot be read, and are left out.", unreadable),
+        ("unreadable_objects", "Objects that cannot be read, and are left out.", lambda: watches.unreadable),
         ("pods_woken", "Times a refused pod was tried again.", lambda: waker.woken if waker else 0),
         ("moves_planned", "Training jobs that would be moved.", lambda: mover.planned if mover else 0),
         ("moves_refused", "Training jobs that would be moved if they could.", lambda: mover.refused if mover else 0),
         ("moves_started", "Training jobs moved since the start.", lambda: mover.counts[MOVING] if mover else 0),
         ("moves_done", "Moved jobs that run again.", lambda: mover.counts[MOVED] if mover else 0),
         ("moves_late", "Moved jobs that did not come back in time.", lambda: mover.counts[LATE] if mover else 0),
-        ("watches_failing", "Watches without contact.", lambda: sum(part.failing for part in watching)),
+        ("watches_failing", "Watches without contact.", lambda: watches.failing),
     ):
         telemetry.watch(name, words, value)
     return telemetry

@@ -9,11 +9,13 @@ from typing import Any
 
 import click
 import orjson
+import urllib3
 from rich.console import Console
 from rich.table import Table
+from urllib3.exceptions import HTTPError
 
-from extender.cli.asking import Asking
 from extender.cli.options import scoring_options
+from extender.errors import NotAnswered
 from extender.placing.trial import Trial, dumped, listed
 from extender.reasons import CPU_REASON
 from extender.settings import Settings
@@ -29,6 +31,16 @@ Told = Mapping[str, Any]
 
 NAMED = 4
 """Of nodes that have the same said of them."""
+
+TIMEOUT_S = 10.0
+ELSEWHERE = (
+    "Name it by --server; one that listens in a pod is asked there: kubectl -n ITS-NAMESPACE exec "
+    "deploy/phasewise-scheduler -c extender -- phasewise extender explain NAMESPACE/POD"
+)
+UNKNOWN = (
+    "It judges pods of its scheduler and those with a label or annotation of phasewise.dev, and keeps what it said of "
+    "the last few thousand since its start; of several replicas, the one beside the scheduler that leads keeps it."
+)
 
 
 @click.command(name="explain", context_settings={"show_default": True})
@@ -80,13 +92,56 @@ def command(
     if file:
         told = judged(Path(what), settings, dumps, kubeconfig, context, most)
     elif namespace and pod and "/" not in pod and not dumps:
-        told = Asking(server, authority, certificate, key).explain(namespace, pod, most)
+        told = asked(server, namespace, pod, most, authority=authority, certificate=certificate, key=key)
     else:
         raise Misuse(f"{what}: there is no such file, and a pod is written NAMESPACE/POD.")
     if as_json:
         click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
     else:
         show(told, decided=not file)
+
+
+def asked(
+    server: str,
+    namespace: str,
+    pod: str,
+    nodes: int,
+    *,
+    authority: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+) -> Told:
+    """What a running extender decided on a pod, as `Decision.told` tells it, with so many nodes at most.
+
+    Parameters
+    ----------
+    server
+        Its URL, `http://127.0.0.1:8943`.
+    authority
+        PEM file: its certificate is one of this authority; otherwise the system's are trusted.
+    certificate, key
+        PEM files: what we show where it asks for a client's certificate.
+
+    Raises
+    ------
+    NotAnswered
+        Nobody answers there, or no decision is kept of this pod.
+    """
+    given = {"ca_certs": authority, "cert_file": certificate, "key_file": key}
+    files: dict[str, Any] = {name: str(file) for name, file in given.items() if file is not None}
+    pool = urllib3.PoolManager(**files)
+    url = f"{server.rstrip('/')}/explain/{namespace}/{pod}?nodes={nodes}"
+    try:
+        answer = pool.request("GET", url, timeout=TIMEOUT_S, retries=False, redirect=False)
+        told = orjson.loads(answer.data)
+    except HTTPError as error:
+        raise NotAnswered(f"no extender answers at {server} ({type(error).__name__}). {ELSEWHERE}") from error
+    except orjson.JSONDecodeError as error:
+        raise NotAnswered(f"what answers at {server} is no extender") from error
+    if answer.status != 200 or not isinstance(told, dict) or "nodes" not in told:
+        said = str(told.get("Error") if isinstance(told, dict) else told)[:200]
+        raise NotAnswered(f"{said}. {UNKNOWN}" if answer.status == 404 else f"{server} answers: {said}")
+    return told
 
 
 def judged(

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 import orjson
 
-from extender.pods.grid import Grid
-from extender.pods.sizes import FFDL, Sizes, checked
-from extender.scoring.weights import parse_weights
+from extender.pods.curves import Grid
+from extender.pods.footprint import FFDL, Sizes, checked
+from extender.scoring.combine import parse_weights
 from extender.settings import DEFAULT_WEIGHTS, Limits, Settings
 from recommender.cli.common import DURATION
 from recommender.cluster.errors import BadQuantity

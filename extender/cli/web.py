@@ -10,9 +10,8 @@ import click
 from extender.dashboard.access import Access, Gate
 from extender.dashboard.pages import dashboard
 from extender.dashboard.watching import Watching
-from extender.web.app import App
+from extender.web.app import App, Telemetry
 from extender.web.server import Server, Serving, is_loopback
-from extender.web.telemetry import Telemetry
 from recommender import __version__
 from recommender.cli.common import DURATION, say
 from recommender.cluster.access.connection import connect
@@ -64,7 +63,7 @@ def command(
     api = connect(kubeconfig, context, user_agent=f"phasewise-web/{__version__}")
     watching, telemetry = Watching(api, name, period_s), Telemetry("web")
     for told, words, value in (
-        ("watches_failing", "Watches without contact.", lambda: watching.failing),
+        ("watches_failing", "Watches without contact.", lambda: watching.watches.failing),
         ("jobs", "VPAs of ours that are shown.", lambda: len(watching.seen.jobs)),
     ):
         telemetry.watch(told, words, value)

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import click
 
-from extender.web.app import App
-from extender.web.pages import create_pages
+from extender.web.app import App, Telemetry, create_pages
 from extender.web.server import Server, Serving
-from extender.web.telemetry import Telemetry
-from extender.webhook.certificate_keeper import CertificateKeeper, Kept
+from extender.webhook.certificates import CertificateKeeper, Kept
 from extender.webhook.reviewing import mutating
 from recommender import __version__
 from recommender.cluster.access.connection import connect
@@ -59,8 +57,8 @@ def command(
         keeper = CertificateKeeper(api, kept, time.time)
         keeper.hold()
         server = Server(app, Serving(address, kept.file))
-        keeper.start()
+        keeper.holding.start()
         try:
             server.run()
         finally:
-            keeper.stop()
+            keeper.holding.stop()

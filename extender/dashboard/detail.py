@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from extender.dashboard.drawing import Drawing, draw, draw_progress
-from extender.dashboard.history import History
+from extender.dashboard.drawing import Drawing, History, draw, draw_progress
 from extender.dashboard.job import Job, Running
 from recommender.cluster.vpas.status import published_in
 from recommender.records import CPU, MEMORY, ContainerRecommendation
@@ -25,16 +24,16 @@ def detail(job: Job, history: History, now_s: float) -> Json:
     """All of it but the drawings, as plain data."""
     published, vpa = published_in(job.vpa.status), job.vpa.status
     entries = {str(one.get("containerName")): one for one in _recommended(vpa)}
-    told = job.profile.containers if job.profile is not None else {}
+    told = job.profile.containers
     return {
         "now": now_s,
         "namespace": job.key.namespace,
         "name": job.key.name,
         "mode": job.vpa.update_mode,
         "target": {"kind": job.vpa.target.kind, "name": job.vpa.target.name},
-        "updated": job.profile.status.get("updated", "") if job.profile is not None else "",
-        "model": job.profile.status.get("model", "") if job.profile is not None else "",
-        "move": job.profile.move if job.profile is not None else "",
+        "updated": job.profile.status.get("updated", ""),
+        "model": job.profile.status.get("model", ""),
+        "move": job.profile.move,
         "risks": [words for _, words in job.risks(now_s)],
         "why": {name: list(reasons(one, entries.get(name, {}))) for name, one in told.items()},
         "containers": [_row(one) for one in job.containers[:MOST_CONTAINERS]],
@@ -45,7 +44,7 @@ def detail(job: Job, history: History, now_s: float) -> Json:
 
 def drawings(job: Job, history: History, now_s: float) -> list[tuple[Running, list[Drawing]]]:
     """CPU and memory of the containers that matter most, and below what their training told."""
-    told, made = (job.profile.containers if job.profile is not None else {}), []
+    told, made = job.profile.containers, []
     for one in job.containers[:DRAWN]:
         moments, rows = history.of(one.key)
         entry, age_s = told.get(one.key.container, {}), now_s - one.started_s

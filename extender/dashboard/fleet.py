@@ -1,4 +1,4 @@
-"""The page of all jobs: those at risk first."""
+"""The page of all jobs, those at risk first; and that of workload classes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from extender.dashboard.job import Job
 from extender.dashboard.watching import Seen
+from recommender.cluster.profiles import CLASS_PREFIX
 from recommender.records import CPU, MEMORY
 
 Json = dict[str, Any]
@@ -62,7 +63,7 @@ def _rank(ranked: tuple[Job, list[tuple[int, str]]]) -> tuple[int, int, str]:
 
 def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
     """What the table says of one job."""
-    status: Mapping[str, Any] = job.profile.status if job.profile is not None else {}
+    status = job.profile.status
     sums, saved = job.sums(), job.saved(now_s)
     return {
         "namespace": job.key.namespace,
@@ -74,7 +75,7 @@ def row(job: Job, risks: list[tuple[int, str]], now_s: float) -> Json:
         "memoryBytes": {what: pair[MEMORY] for what, pair in sums.items()},
         "saved": {"cpuCores": saved[CPU], "memoryBytes": saved[MEMORY]},
         "kills": sum(one.killed_s == one.killed_s for one in job.containers),
-        "move": job.profile.move if job.profile is not None else "",
+        "move": job.profile.move,
         "risks": [words for _, words in risks[:MOST_RISKS]],
         "moreRisks": max(0, len(risks) - MOST_RISKS),
     }
@@ -92,4 +93,40 @@ def warnings(seen: Seen) -> Json:
             {"namespace": key.namespace, "name": key.name, "weight": weight, "words": words}
             for weight, words, key in found[: 5 * A_PAGE]
         ],
+    }
+
+
+def classes(seen: Seen) -> Json:
+    """All of them, by name."""
+    rows = [
+        {
+            "namespace": profile.key.namespace,
+            "name": profile.key.name.removeprefix(CLASS_PREFIX),
+            "updated": profile.status.get("updated", ""),
+            "containers": [_container(name, told) for name, told in profile.containers.items()],
+        }
+        for profile in seen.classes.values()
+    ]
+    return {"now": seen.now_s, "classes": sorted(rows, key=lambda one: (one["namespace"], one["name"]))}
+
+
+def _container(name: str, told: Mapping[str, Any]) -> Json:
+    """Runs, peaks, and demand by the age of a run.
+
+    Of n runs k had peaks above some memory: the next one has with a chance of at most (k + 1) / (n + 1)."""
+    demand = told.get("demand") or {}
+    runs, step_s = int(demand.get("runs") or 0), float(demand.get("stepSeconds") or 0.0)
+    cores, memory = demand.get("cpuCores") or [], demand.get("memoryBytes") or []
+    peaks = sorted(told.get("peaksMemoryBytes") or ())
+    return {
+        "name": name,
+        "runs": runs,
+        "stepSeconds": step_s,
+        "longestSeconds": step_s * max(len(cores), len(memory)),
+        "peakCpuCores": max(cores, default=None),
+        "peakMemoryBytes": max([*memory, *peaks], default=None),
+        "chanceAbovePeak": 1.0 / (max(runs, len(peaks)) + 1),
+        "peaksMemoryBytes": peaks,
+        "cpuCores": cores,
+        "memoryBytes": memory,
     }

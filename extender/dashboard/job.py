@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from extender.dashboard.profile import Profile
+from extender.dashboard.profile import UNWRITTEN, Profile
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import Pair
 from recommender.cluster.objects.pods import DEFERRED, RESIZE_PENDING, ContainerState, Pod
@@ -79,10 +79,10 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of a VPA; `profile` is None until the recommender has written one."""
+    """What is known of a VPA; `profile` is `UNWRITTEN` until the recommender has written one."""
 
     vpa: Vpa
-    profile: Profile | None
+    profile: Profile
     containers: tuple[Running, ...]
 
     @property
@@ -120,8 +120,7 @@ class Job:
 
     def conditions(self) -> Iterator[tuple[str, str]]:
         """What VPA and profile say that is no good news: (type, words)."""
-        profile = self.profile.status if self.profile is not None else {}
-        for told in (*(self.vpa.status.get("conditions") or ()), *(profile.get("conditions") or ())):
+        for told in (*(self.vpa.status.get("conditions") or ()), *(self.profile.status.get("conditions") or ())):
             if isinstance(told, Mapping) and told.get("status") == "True" and told.get("type") not in GOOD_NEWS:
                 yield str(told.get("type")), str(told.get("message") or told.get("reason") or "")
 
@@ -130,7 +129,7 @@ class Job:
         found = [risk for one in self.containers for risk in _risks(one, now_s)]
         found += [(3, f"{kind}: {words}") for kind, words in self.conditions() if kind == LOW_CONFIDENCE]
         found += [(4, f"{kind}: {words}") for kind, words in self.conditions() if kind != LOW_CONFIDENCE]
-        if self.profile is None:
+        if self.profile is UNWRITTEN:
             found.append((2, "no PhaseProfile yet: the recommender has not seen it, or does not run"))
         return sorted(set(found), key=lambda risk: (-risk[0], risk[1]))
 
@@ -153,37 +152,46 @@ def jobs_of(
     by_uid = {pod.uid: pod for pod in pods if not pod.finished}
     found = {}
     for vpa in vpas:
-        profile = profiles.get(vpa.key)
-        if profile is not None or recommender in vpa.recommenders:
+        profile = profiles.get(vpa.key, UNWRITTEN)
+        if profile is not UNWRITTEN or recommender in vpa.recommenders:
             found[vpa.key] = Job(vpa, profile, tuple(_running(vpa, profile, by_uid, usage, saved_before)))
     return found
 
 
 def _running(
     vpa: Vpa,
-    profile: Profile | None,
+    profile: Profile,
     pods: Mapping[str, Pod],
     usage: Mapping[ContainerKey, Sample],
     saved_before: SavedBefore,
 ) -> Iterator[Running]:
-    published = published_in(vpa.status)
-    entries_of = profile.containers if profile is not None else {}
+    published, entries_of = published_in(vpa.status), profile.containers
     told: dict[str, list[Mapping[str, Any]]] = {}
-    for entry in (profile.status.get("pods") or ()) if profile is not None else ():
+    for entry in profile.status.get("pods") or ():
         told.setdefault(str(entry.get("uid")), []).append(entry)
     for uid, entries in told.items():
         if (pod := pods.get(uid)) is None:
             continue
         phases = {entry.get("container"): entry.get("phase", -1) for entry in entries}
         progress: Mapping[str, Any] = {name: entry[name] for entry in entries for name in OF_ITS_POD & entry.keys()}
+        saved_s = _moment_s(progress, "checkpointAt")
+        waits = (f"{one.reason}: {one.message}" for one in pod.resizes if one.type == RESIZE_PENDING)
+        deferred = next(waits, "")
         for state in pod.containers:
-            one = published.get(state.name)
-            declared = entries_of.get(state.name, {})
-            yield _container(
-                pod, state, int(phases.get(state.name, -1)), progress,
-                one.target if one is not None else UNTOLD,
+            key = ContainerKey(*pod.key, state.name)
+            sample, one, declared = usage.get(key), published.get(state.name), entries_of.get(state.name, {})
+            killed_s, lost_s = _last_kill(state, key, saved_s, saved_before)
+            yield Running(
+                key, pod.node, int(phases.get(state.name, -1)),
+                UNTOLD if sample is None else (sample.cpu_cores, sample.memory_bytes),
+                state.requests, state.limits,
+                UNTOLD if one is None else one.target,
                 (_amount(declared, "declaredCpuCores"), _amount(declared, "declaredMemoryBytes")),
-                usage, saved_before, any(rail.get("name") == "room" for rail in _rails(declared)),
+                state.restart_count, killed_s, lost_s, deferred,
+                any(rail.get("name") == "room" for rail in _rails(declared)),
+                state.started_s or math.nan,
+                str(progress.get("stage", "")), saved_s,
+                str(progress.get("category", "")), str(progress.get("metric", "")), _amount(progress, "value"),
             )  # fmt: skip
 
 
@@ -207,51 +215,18 @@ def _amount(told: Mapping[str, Any], name: str) -> float:
     return float(told[name]) if isinstance(told.get(name), int | float) else math.nan
 
 
-def _container(
-    pod: Pod,
-    state: ContainerState,
-    phase: int,
-    progress: Mapping[str, Any],
-    target: Pair,
-    declared: Pair,
-    usage: Mapping[ContainerKey, Sample],
-    saved_before: SavedBefore,
-    reverted: bool,
-) -> Running:
-    key = ContainerKey(*pod.key, state.name)
-    sample = usage.get(key)
-    waits = [f"{one.reason}: {one.message}" for one in pod.resizes if one.type == RESIZE_PENDING]
-    saved_s = _moment_s(progress, "checkpointAt")
-    killed_s, lost_s = _last_kill(state, lambda moment_s: max(_at_most(saved_s, moment_s), saved_before(key, moment_s)))
-    return Running(
-        key, pod.node, phase,
-        UNTOLD if sample is None else (sample.cpu_cores, sample.memory_bytes),
-        state.requests, state.limits, target, declared, state.restart_count,
-        killed_s, lost_s,
-        waits[0] if waits else "",
-        reverted,
-        state.started_s or math.nan,
-        str(progress.get("stage", "")), saved_s,
-        str(progress.get("category", "")),
-        str(progress.get("metric", "")),
-        _amount(progress, "value"),
-    )  # fmt: skip
-
-
-def _at_most(saved_s: float, moment_s: float) -> float:
-    return saved_s if saved_s <= moment_s else -math.inf
-
-
-def _last_kill(state: ContainerState, saved_before: Callable[[float], float]) -> tuple[float, float]:
+def _last_kill(
+    state: ContainerState, key: ContainerKey, saved_s: float, saved_before: SavedBefore
+) -> tuple[float, float]:
     """When it was killed for memory, and for how long it had then worked for nothing; NaN, 0 if it was not."""
     ends = (state.terminated, state.last_terminated)
-    kills = [one for one in ends if one is not None and one.reason == KILLED and one.finished_s is not None]
+    kills = [(one.finished_s, one) for one in ends if one and one.reason == KILLED and one.finished_s is not None]
     if not kills:
         return math.nan, 0.0
-    last = max(kills, key=lambda one: one.finished_s or 0.0)
-    finished_s = last.finished_s or math.nan
+    finished_s, last = max(kills, key=lambda kill: kill[0])
     began_s = finished_s if last.started_s is None else last.started_s
-    return finished_s, max(0.0, finished_s - max(began_s, saved_before(finished_s)))
+    kept_s = max(began_s, saved_before(key, finished_s), saved_s if saved_s <= finished_s else -math.inf)
+    return finished_s, max(0.0, finished_s - kept_s)
 
 
 def _risks(one: Running, now_s: float) -> Iterator[tuple[int, str]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 from extender.dashboard.job import Running
-from extender.dashboard.refused import refused
+from extender.dashboard.profile import RefusedPod
 from extender.dashboard.watching import Seen
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
@@ -21,6 +21,7 @@ AHEAD_S = 3600.0
 
 MOST_NODES = 200
 MOST_PEAKS = 3
+MOST_PODS = 50
 
 
 def nodes(seen: Seen) -> Json:
@@ -34,7 +35,7 @@ def nodes(seen: Seen) -> Json:
             by_node.setdefault(pod.node, []).append(pod)
     running: dict[str, list[tuple[Running, Mapping[str, Any]]]] = {}
     for job in seen.jobs.values():
-        told = job.profile.containers if job.profile is not None else {}
+        told = job.profile.containers
         for one in job.containers:
             running.setdefault(one.node, []).append((one, told.get(one.key.container, {})))
     rows = [
@@ -46,12 +47,12 @@ def nodes(seen: Seen) -> Json:
         "now": seen.now_s,
         "count": len(rows),
         "nodes": rows[:MOST_NODES],
-        "refused": refused(seen.pods.values()),
+        "refused": _refused(seen.pods.values()),
         "gangs": list(_gangs(seen.pods)),
         "moves": [
             {"namespace": job.key.namespace, "name": job.key.name, "words": job.profile.move}
             for job in seen.jobs.values()
-            if job.profile is not None and job.profile.move
+            if job.profile.move
         ],
     }
 
@@ -112,6 +113,16 @@ def _gangs(pods: Mapping[ObjectKey, Pod]) -> Iterator[Json]:
     for (namespace, gang), members in groupby(waiting, key=lambda pod: (pod.key.namespace, pod.labels[GANG])):
         listed = list(members)
         yield {"namespace": namespace, "gang": gang, "waiting": len(listed), "since": min(p.created_s for p in listed)}
+
+
+def _refused(pods: Iterable[Pod]) -> list[Json]:
+    """Those that have waited longest first."""
+    waiting = [pod for pod in pods if isinstance(pod, RefusedPod)]
+    waiting.sort(key=lambda pod: (math.isnan(pod.refused_s), pod.refused_s, pod.key))
+    return [
+        {"namespace": pod.key.namespace, "pod": pod.key.name, "since": pod.refused_s, "words": pod.refusal}
+        for pod in waiting[:MOST_PODS]
+    ]
 
 
 def _known(amount: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -13,16 +13,12 @@ from flask import Flask, Response, abort, render_template, request
 from jinja2 import PackageLoader
 
 from extender.dashboard.access import Gate
-from extender.dashboard.bars import LENGTH, bar
-from extender.dashboard.classes import classes
 from extender.dashboard.detail import detail, drawings
 from extender.dashboard.drawing import HEIGHT, WIDTH
-from extender.dashboard.fleet import fleet, warnings
+from extender.dashboard.fleet import classes, fleet, warnings
 from extender.dashboard.nodes import nodes
 from extender.dashboard.watching import Watching
-from extender.web.app import JSON
-from extender.web.pages import create_pages
-from extender.web.telemetry import Telemetry
+from extender.web.app import JSON, Telemetry, create_pages
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.report.palette import PHASE_COLOURS, phase_colour
 from recommender.units import format_cpu, format_duration, format_memory
@@ -39,6 +35,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+BAR = 120.0
 
 
 def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Flask:
@@ -59,7 +56,7 @@ def dashboard(watching: Watching, telemetry: Telemetry, gate: Gate | None) -> Fl
         "clock": _clock,
         "colour": _colour,
     }
-    app.jinja_env.filters |= words
+    app.jinja_env.filters |= {**words, "lengths": lengths}
     app.jinja_env.globals |= words
     style = "".join([_text("recommender.report", "page.css"), _text("extender.dashboard", "page.css"), _colours()])
     script = _text("extender.dashboard", "page.js")
@@ -103,7 +100,7 @@ def _add_pages(app: Flask, watching: Watching) -> None:
     @app.get("/")
     def show_fleet() -> Response:
         words, page = request.args.get("q", "")[:200], request.args.get("page", 1, type=int)
-        return _answer("fleet.html.j2", fleet(watching.seen, words, page), bar=bar, length=LENGTH)
+        return _answer("fleet.html.j2", fleet(watching.seen, words, page))
 
     @app.get("/jobs/<namespace>/<name>")
     def show_job(namespace: str, name: str) -> Response:
@@ -113,7 +110,7 @@ def _add_pages(app: Flask, watching: Watching) -> None:
             abort(404, description=f"no VPA of ours is known as {namespace}/{name}")
         told = detail(job, watching.history, seen.now_s)
         drawn = [] if _as_json() else drawings(job, watching.history, seen.now_s)
-        return _answer("job.html.j2", told, drawn=drawn, bar=bar, length=LENGTH, size=(WIDTH, HEIGHT))
+        return _answer("job.html.j2", told, drawn=drawn, size=(WIDTH, HEIGHT))
 
     @app.get("/classes")
     def show_classes() -> Response:
@@ -152,6 +149,19 @@ def _worded(words: Callable[[float], str]) -> Callable[[float | None], str]:
         return f"−{words(-amount)}" if amount < 0.0 else words(amount)
 
     return told
+
+
+def lengths(amounts: Mapping[str, float]) -> dict[str, float]:
+    """Of use, request, limit and target of one resource, drawn as one bar; the longest is `BAR`.
+
+    Examples
+    --------
+    >>> lengths({"use": 1.0, "request": 2.0, "limit": float("nan"), "target": 1.5})
+    {'use': 60.0, 'request': 120.0, 'target': 90.0}
+    """
+    known = {what: amount for what, amount in amounts.items() if math.isfinite(amount)}
+    largest = max(known.values(), default=0.0) or 1.0
+    return {what: round(BAR * amount / largest, 1) for what, amount in known.items()}
 
 
 def _clock(unix_s: float) -> str:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from extender.dashboard.history import History
+from extender.dashboard.drawing import History
 from extender.dashboard.job import Job, jobs_of
-from extender.dashboard.profile import Profile, read_profile
-from extender.dashboard.refused import read_shown_pod
+from extender.dashboard.profile import Profile, read_profile, read_shown_pod
+from extender.watches import Repeating, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import Node, read_node
 from recommender.cluster.objects.pods import Pod
-from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.paths import NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES
 from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.records import Sample
 
-log = logging.getLogger(__name__)
+FIRST_S = 0.2
+"""From one try to the next at the start, until everything was listed."""
 
 
 class Seen(NamedTuple):
@@ -52,49 +51,43 @@ class Watching:
     def __init__(
         self, api: Api, recommender: str = "phasewise", period_s: float = 15.0, clock: Callable[[], float] = time.time
     ) -> None:
-        self._api, self._recommender, self._period_s, self._clock = api, recommender, period_s, clock
-        self._profiles: Reflector[Profile] = Reflector(api, path_of(PROFILES), read_profile)
-        self._vpas: Reflector[Vpa] = Reflector(api, path_of(VPAS), read_vpa)
-        self._pods: Reflector[Pod] = Reflector(api, path_of(PODS), read_shown_pod)
-        self._nodes: Reflector[Node] = Reflector(api, path_of(NODES), read_node)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="look", daemon=True)
+        self._api, self._recommender, self._clock = api, recommender, clock
+        self._profiles = Reflector(api, path_of(PROFILES), read_profile)
+        self._vpas = Reflector(api, path_of(VPAS), read_vpa)
+        self._pods = Reflector(api, path_of(PODS), read_shown_pod)
+        self._nodes = Reflector(api, path_of(NODES), read_node)
+        self._named: dict[str, Reflector[Any]] = {
+            "PhaseProfiles": self._profiles,
+            "VPAs": self._vpas,
+            "pods": self._pods,
+            "nodes": self._nodes,
+        }
+        self.watches = Watches(*self._named.values())
+        self._looking = Repeating(
+            "look", self._look_if_listed, lambda: period_s if self.seen.now_s else min(period_s, FIRST_S)
+        )
         self.seen = Seen(0.0, {}, {}, {}, {})
         self.history = History()
 
-    @property
-    def _watches(self) -> dict[str, Reflector[Any]]:
-        return {"PhaseProfiles": self._profiles, "VPAs": self._vpas, "pods": self._pods, "nodes": self._nodes}
-
     def start(self) -> None:
-        for watch in self._watches.values():
-            watch.start()
-        self._thread.start()
+        self.watches.start()
+        self._looking.start()
 
     def stop(self) -> None:
-        self._ended.set()
-        for watch in self._watches.values():
-            watch.stop()
-        if self._thread.is_alive():
-            self._thread.join(1.0)
+        self._looking.stop(1.0)
+        self.watches.stop()
 
     def not_ready(self) -> str:
         """Why there is nothing to show yet; empty once there is."""
-        waits = [
-            f"{what} ({watch.problem or 'being listed'})" for what, watch in self._watches.items() if not watch.synced
-        ]
+        unlisted = ((what, watch) for what, watch in self._named.items() if not watch.synced)
+        waits = [f"{what} ({watch.problem or 'being listed'})" for what, watch in unlisted]
         return f"waits for {', '.join(waits)}" if waits else "" if self.seen.now_s else "looks for the first time"
-
-    @property
-    def failing(self) -> int:
-        """Watches without contact."""
-        return sum(bool(watch.problem) for watch in self._watches.values())
 
     def look(self) -> None:
         """Put together what is known now."""
         now_s = self._clock()
         usage, troubles = self._usage()
-        for what, watch in self._watches.items():
+        for what, watch in self._named.items():
             if watch.problem:
                 troubles.append(f"{what}: no contact for {watch.staleness_s():.0f} s: {watch.problem}")
             troubles += [f"{key}: {problem}" for key, problem in watch.broken.items()]
@@ -113,13 +106,6 @@ class Watching:
             return {}, [f"use is not known: {error}"]
         return report.samples, [f"metrics of {pod}: {problem}" for pod, problem in report.broken.items()]
 
-    def _run(self) -> None:
-        while not self._ended.wait(0.0 if not self.seen.now_s else self._period_s):
-            if not all(watch.synced for watch in self._watches.values()):
-                self._ended.wait(0.2)
-                continue
-            try:
-                self.look()
-            except Exception:  # a fault of ours must show, and the next look may be better
-                log.exception("a look failed")
-                self._ended.wait(self._period_s)
+    def _look_if_listed(self) -> None:
+        if self.watches.synced:
+            self.look()

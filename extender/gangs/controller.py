@@ -10,32 +10,27 @@ from __future__ import annotations
 import logging
 import math
 import random
-import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from extender.gangs.admitting import Admitter, NotLeading
 from extender.gangs.decide import ADMITTED, WAITING, Note, Patience, decide
 from extender.gangs.gang import Gang
-from extender.gangs.job_size import path_of_job, size_of_job
-from extender.gangs.ledger import Ledger, handed_over, lasting, seats, with_reservations
-from extender.gangs.member import Member, Place
-from extender.gangs.names import GATE
+from extender.gangs.ledger import Admitter, Ledger, handed_over, lasting, seats, with_reservations
+from extender.gangs.member import COMPONENT, GATE, Member, Place
 from extender.gangs.plan import Assignment
-from extender.gangs.reading import read_member, read_place
-from extender.pods.event import event_on
+from extender.gangs.reading import path_of_job, read_member, read_place, size_of_job
+from extender.pods.event import Events
+from extender.watches import Repeating, Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.access.rate import Backoff
 from recommender.cluster.errors import ApiError, BadCredentials, BadObject
-from recommender.cluster.paths import EVENTS, NODES, PODS, path_of
+from recommender.cluster.paths import NODES, PODS, path_of
 from recommender.cluster.watching.reflector import Reflector
 
 log = logging.getLogger(__name__)
-
-COMPONENT = "phasewise-controller"
 
 RESTS = 3.0
 """Times as long as the last look took."""
@@ -107,10 +102,17 @@ class Controller:
         self._api, self._leads, self._options = api, leads, controller_options or ControllerOptions()
         self._clock, self._monotonic = clock, monotonic
         self._chance = chance or random.Random()  # noqa: S311  # jitter
-        self._changed, self._ended = threading.Event(), threading.Event()
-        self._pods = Reflector(api, path_of(PODS), read_member, on_change=self._wake)
-        self._nodes = Reflector(api, path_of(NODES), read_place, on_change=self._wake)
-        self._thread = threading.Thread(target=self._run, name="gangs", daemon=True)
+        # Changes come in crowds; and in a large cluster looking must not become all that it does.
+        self._looking = Repeating(
+            "gangs",
+            self._look_if_it_may,
+            pause_s=lambda: self._options.period_s,
+            rest_s=lambda: max(self._options.pause_s, RESTS * self._look_s),
+        )
+        self._pods = Reflector(api, path_of(PODS), read_member, on_change=self._changed)
+        self._nodes = Reflector(api, path_of(NODES), read_place, on_change=self._changed)
+        self.watches = Watches(self._pods, self._nodes)
+        self._events = Events(api, COMPONENT, clock)
         self.ledger = Ledger(api, namespace, monotonic)
         """What is reserved; whoever else writes it takes turns."""
         self._admitter = Admitter(api, self.ledger, leads, self._was_opened)
@@ -126,64 +128,34 @@ class Controller:
 
     def start(self) -> Controller:
         """Begin to watch and to act; returns at once."""
-        self._nodes.start()
-        self._pods.start()
-        self._thread.start()
+        self.watches.start()
+        self._looking.start()
         return self
 
     def stop(self) -> None:
         """Act no more; what is being written is finished."""
-        self._ended.set()
-        self._changed.set()
-        self._thread.join(5.0)
-        self._pods.stop()
-        self._nodes.stop()
+        self._looking.stop()
+        self.watches.stop()
 
     def not_ready(self) -> str:
         """Why it cannot act, were it to lead; empty when it can."""
-        if self._synced:
-            return self.ledger.problem
-        problem = self._nodes.problem or self._pods.problem
-        return f"the cluster is not known yet{': ' + problem if problem else ''}"
-
-    @property
-    def _synced(self) -> bool:
-        return self._pods.synced and self._nodes.synced
+        return self.watches.waiting_for or self.ledger.problem
 
     def cluster(self) -> tuple[Collection[Member], Collection[Place]] | None:
         """All pods and nodes as the watches show them; None before they do, and while one of them has no contact."""
-        known = self._synced and not self.failing
+        known = self.watches.synced and not self.watches.failing
         return (self._pods.snapshot().values(), self._nodes.snapshot().values()) if known else None
 
-    @property
-    def failing(self) -> int:
-        """How many of the watches have no contact now: what they are of is known as it was."""
-        return sum(1 for reflector in (self._pods, self._nodes) if reflector.problem)
+    def refused(self) -> Iterable[Member]:
+        """Pods that wait because the extender refused nodes."""
+        return [pod for pod in self._pods.snapshot().values() if pod.refused]
 
-    @property
-    def unreadable(self) -> int:
-        """How many pods and nodes cannot be read, each of which is left out as if it were not there."""
-        return sum(len(reflector.broken) for reflector in (self._pods, self._nodes))
+    def _changed(self, old: Any, new: Any) -> None:
+        self._looking.wake()
 
-    def _wake(self, old: Any, new: Any) -> None:
-        self._changed.set()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._changed.wait(self._options.period_s)
-            # Changes come in crowds; and in a large cluster looking must not become all that it does.
-            self._ended.wait(max(self._options.pause_s, RESTS * self._look_s))
-            self._changed.clear()
-            if self._ended.is_set() or not self._synced or not self._leads():
-                continue
-            try:
-                self.look()
-            except NotLeading:
-                log.warning("no longer leading: stopped in the middle")
-            except (ApiError, BadCredentials) as error:
-                log.warning("%s", error)
-            except Exception:  # a fault of ours must show, and must not end the thread
-                log.exception("unexpected failure")
+    def _look_if_it_may(self) -> None:
+        if self.watches.synced and self._leads():
+            self.look()
 
     def look(self) -> None:
         """Decide once, do it, and say why. Nobody waits for what is said."""
@@ -294,11 +266,7 @@ class Controller:
             log.info("%s: %s", note.gang, note.words)
         words = f"gang {note.gang.name.rpartition('=')[2]}: {note.words}"
         for pod in pods:
-            event = event_on(pod.key, pod.uid, note.reason, words, COMPONENT, self._clock(), warning=warning)
-            try:
-                self._api.create(path_of(EVENTS, pod.key.namespace), event)
-            except (ApiError, BadCredentials) as error:
-                log.warning("no event on %s: %s", pod, error)
+            if not self._events.write(pod.key, pod.uid, note.reason, words, warning=warning):
                 return
 
     def _forget(self, notes: Sequence[Note]) -> None:

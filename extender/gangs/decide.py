@@ -22,11 +22,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from extender.gangs.capacity import FreeCapacity, NodeArrays
 from extender.gangs.gang import Gang, SizeOf, gangs_of, ungated
-from extender.gangs.member import Member, Place
-from extender.gangs.names import ENDLESS_OWNERS, GATE
-from extender.gangs.plan import Assignment, guess, plan
+from extender.gangs.member import ENDLESS_OWNERS, GATE, Member, Place
+from extender.gangs.plan import Assignment, FreeCapacity, NodeArrays, guess, plan
 
 ADMITTED, WAITING, NEVER_FITS, INCOMPLETE, INVALID, UNBOUND, UNGATED = (
     "GangAdmitted",

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from extender.gangs.member import Member
-from extender.gangs.names import GATE
-from extender.pods.groups import GANG_LABEL
+from extender.gangs.member import GATE, Member
+from extender.pods.pod import GANG_LABEL
 
 SizeOf = Callable[[Member], int | None]
 """Asks the job that owns a pod how many there will be; None when that cannot be told."""

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.gangs.affinity import Where
+from extender.pods.pod import PREFIX
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.node import Node
+
+COMPONENT = "phasewise-controller"
+"""Who writes the events."""
+
+GATE = f"{PREFIX}gang"
+"""The scheduling gate that holds a member back until all may go."""
+
+RESERVED_NODE = f"{PREFIX}gang-node"
+"""Annotation of the controller on a pod whose gate it has opened: the node that was reserved for it. For people; nobody
+acts on it, as whoever may make a pod could write it."""
+
+ENDLESS_OWNERS = ("DaemonSet", "Node", "ReplicaSet", "StatefulSet", "ReplicationController")
+"""Owners whose pods run until somebody deletes them: no gang may count on their end."""
+
 
 Needs = tuple[tuple[str, float], ...]
 """(resource, amount), sorted by name; `pods` is one of them."""
@@ -64,6 +79,8 @@ class Member:
         The node that the controller wrote on it when it opened its gate; empty for none. It proves nothing.
     checkpointable, completion_index
         It says that it goes on elsewhere from its checkpoint; which of the pods of an Indexed Job it is.
+    refused
+        It waits because the extender refused it nodes.
     reserved_node, admitted_s
         The node that is reserved for it and since when, unix seconds; empty and NaN for none. Not from the pod.
     """
@@ -82,6 +99,7 @@ class Member:
     told_node: str = ""
     checkpointable: bool = False
     completion_index: str = ""
+    refused: bool = field(default=False, compare=False)
     reserved_node: str = ""
     admitted_s: float = math.nan
 

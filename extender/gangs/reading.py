@@ -1,21 +1,23 @@
-"""Pods and nodes from their JSON, for gangs."""
+"""Pods, nodes and the sizes of jobs from their JSON, for gangs."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from extender.gangs.affinity import read_where
-from extender.gangs.member import Ask, Kind, Member, Place
-from extender.gangs.names import RESERVED_NODE
+from extender.gangs.member import RESERVED_NODE, Ask, Kind, Member, Place
 from extender.pods.gpus import needs_in_gpus, offer_in_gpus
-from extender.pods.groups import group_of
-from extender.pods.pod import PLACEMENT_ANNOTATION
+from extender.pods.pod import PLACEMENT_ANNOTATION, group_of
+from extender.pods.reading import refusal_in, refused_by_us
 from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.pods import CHECKPOINTABLE, COMPLETION_INDEX, Pod
 from recommender.cluster.objects.pods import read_pod as read_cluster_pod
 from recommender.cluster.objects.reading import Fields, reads
 from recommender.cluster.objects.requests import amounts, requests_of
+from recommender.cluster.paths import path_of
 
 
 @reads("Pod")
@@ -23,6 +25,7 @@ def read_member(raw: Fields) -> Member:
     """A pod from its JSON; BadObject where a field has the wrong form."""
     seen, spec = read_cluster_pod(raw.raw), raw.child("spec")
     needs = (*needs_in_gpus(requests_of(spec, raw.child("status")), spec).items(), ("pods", 1.0))
+    gates = tuple(gate.required("name") for gate in spec.children("schedulingGates"))
     return Member(
         key=seen.key,
         uid=seen.uid,
@@ -33,11 +36,12 @@ def read_member(raw: Fields) -> Member:
         owner=seen.owner,
         ask=_ask(tuple(sorted(needs)), read_where(spec, seen.node_selector, seen.tolerations)),
         kind=_kind(seen, spec),
-        gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
+        gates=gates,
         native=spec.child("schedulingGroup").text("podGroupName") or spec.child("workloadRef").text("name"),
         told_node=sys.intern(seen.annotations.get(RESERVED_NODE, "")),
         checkpointable=seen.annotations.get(CHECKPOINTABLE) == "true",
         completion_index=sys.intern(seen.annotations.get(COMPLETION_INDEX, "")),
+        refused=not (seen.node or gates) and refused_by_us(refusal_in(raw.child("status"))),
     )
 
 
@@ -58,3 +62,43 @@ def read_place(raw: Fields) -> Place:
     allocatable = amounts(raw.child("status").child("allocatable"))
     in_gpus = offer_in_gpus(allocatable, metadata.words("labels"), metadata.words("annotations"))
     return Place(node, tuple(sorted(in_gpus.items())))
+
+
+JOBSET = ("jobset.x-k8s.io/v1alpha2", "jobsets")
+KUBEFLOW = "kubeflow.org/v1"
+KUBEFLOW_KINDS = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
+
+
+def path_of_job(member: Member) -> str | None:
+    """Where the job of a pod can be read, by its group's label or its owner; None for pods of no kind that is known."""
+    label, _, name = member.kind.name.partition("=")
+    if label == "jobset.sigs.k8s.io/jobset-name":
+        return path_of(JOBSET, member.key.namespace, name)
+    owner = member.owner
+    if owner is not None and owner.kind == "Job":
+        return path_of(("batch/v1", "jobs"), member.key.namespace, owner.name)
+    if owner is not None and owner.kind in KUBEFLOW_KINDS:
+        return path_of((KUBEFLOW, f"{owner.kind.lower()}s"), member.key.namespace, owner.name)
+    return None
+
+
+@reads("job")
+def size_of_job(raw: Fields) -> int | None:
+    """How many pods of it run at once; None when it does not say. BadObject where it has the wrong form."""
+    spec = raw.child("spec")
+    if "replicatedJobs" in spec:
+        return sum(
+            entry.integer("replicas", 1) * pods_of_job(entry.child("template").child("spec"))
+            for entry in spec.children("replicatedJobs")
+        )
+    if replicas := [name for name in spec.raw if name.endswith("ReplicaSpecs")]:
+        least = spec.child("runPolicy").child("schedulingPolicy").integer("minAvailable")
+        roles: Mapping[str, Any] = spec.child(replicas[0]).raw
+        return least or sum(spec.child(replicas[0]).child(role).integer("replicas", 1) for role in roles)
+    return pods_of_job(spec)
+
+
+def pods_of_job(spec: Fields) -> int:
+    """Of a batch Job: as many as run at once, but no more than are to succeed."""
+    at_once = spec.integer("parallelism", 1)
+    return min(at_once, spec.integer("completions", at_once))

@@ -10,22 +10,15 @@ costs the scheduler a cycle.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from extender.reasons import THAT_PASS
+from extender.gangs.member import Member
+from extender.watches import Repeating
 from recommender.cluster.access.connection import Api
-from recommender.cluster.errors import ApiError, BadCredentials, Conflict, NotFound
-from recommender.cluster.objects.metadata import ObjectKey, read_key
-from recommender.cluster.objects.reading import Fields, reads
+from recommender.cluster.errors import Conflict, NotFound
 from recommender.cluster.paths import PODS, path_of
-from recommender.cluster.watching.reflector import Reflector
-
-log = logging.getLogger(__name__)
 
 ANNOTATION = "retry.phasewise.dev/at"
 """When a pod was woken last, RFC 3339. Not below `phasewise.dev/`: a pod with a word of ours would be one of ours."""
@@ -35,27 +28,6 @@ MOST_AT_ONCE = 5
 """Pods woken in each pause, those that rest longest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A pod that waits because the extender refused nodes."""
-
-    key: ObjectKey
-    uid: str
-
-
-@reads("Pod")
-def read_refused(raw: Fields) -> Refused | None:
-    """A pod from its JSON, None when it does not wait for us; BadObject where a field has the wrong form."""
-    metadata, spec = raw.child("metadata"), raw.child("spec")
-    if spec.text("nodeName") or any(spec.children("schedulingGates")):
-        return None
-    for condition in raw.child("status").children("conditions"):
-        said = condition.text("message")
-        if condition.text("type") == "PodScheduled" and any(reason in said for reason in THAT_PASS):
-            return Refused(read_key(metadata), metadata.required("uid"))
-    return None
-
-
 class Waker:
     """Acts while it leads.
 
@@ -63,6 +35,8 @@ class Waker:
     ----------
     leads
         Asked before every write.
+    refused
+        Tells the pods that wait because the extender refused nodes.
     rest_s
         A pod is left alone for so long after it was seen refused, and after each time it was woken.
     clock, monotonic
@@ -73,6 +47,7 @@ class Waker:
         self,
         api: Api,
         leads: Callable[[], bool],
+        refused: Callable[[], Iterable[Member]],
         rest_s: float,
         *,
         clock: Callable[[], float] = time.time,
@@ -80,40 +55,20 @@ class Waker:
     ) -> None:
         self._api, self._leads, self._rest_s = api, leads, rest_s
         self._clock, self._monotonic = clock, monotonic
-        self._pods = Reflector(api, path_of(PODS), read_refused, field_selector="spec.nodeName=")
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="waking", daemon=True)
+        self._looking = Repeating("waking", lambda: self.look(refused()), lambda: PAUSE_S)
         self._left_s: dict[str, float] = {}
         self.woken = 0
         """How often a pod was woken, since the start."""
 
-    def start(self) -> Waker:
-        """Begin to watch and to act; returns at once."""
-        self._pods.start()
-        self._thread.start()
-        return self
+    def start(self) -> None:
+        """Begin to act; returns at once."""
+        self._looking.start()
 
     def stop(self) -> None:
         """Wake no more."""
-        self._ended.set()
-        self._thread.join(2.0)
-        self._pods.stop()
+        self._looking.stop()
 
-    @property
-    def failing(self) -> int:
-        """1 while its watch has no contact."""
-        return int(bool(self._pods.problem))
-
-    def _run(self) -> None:
-        while not self._ended.wait(PAUSE_S):
-            try:
-                self.look(self._pods.snapshot().values())
-            except (ApiError, BadCredentials) as error:
-                log.warning("not woken: %s", error)
-            except Exception:  # a fault of ours must show, and must not end the thread
-                log.exception("unexpected failure")
-
-    def look(self, waiting: Iterable[Refused]) -> None:
+    def look(self, waiting: Iterable[Member]) -> None:
         """Wake those that have rested; an `ApiError` for what could not be written, which is tried after a rest."""
         now_s = self._monotonic()
         pods = {pod.uid: pod for pod in waiting}
@@ -125,7 +80,7 @@ class Waker:
             self._left_s[uid] = now_s
             self._wake(pods[uid])
 
-    def _wake(self, pod: Refused) -> None:
+    def _wake(self, pod: Member) -> None:
         stamp = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
         words = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: stamp}}}
         try:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from extender.gangs.capacity import Floats, FreeCapacity, NodeArrays
 from extender.gangs.member import Member, Place
-from extender.moves.job import MovingJob
-from extender.moves.record import Algorithm
+from extender.gangs.plan import Floats, FreeCapacity, NodeArrays
+from extender.moves.job import Algorithm, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.sharing import Stage
 from recommender.growth import Category
@@ -24,13 +23,6 @@ CPU = "cpu"
 
 Job = tuple[str, str, str]
 """Namespace, owner's UID (the pod's own where it has none) and completion index."""
-
-MovedBy = Callable[[Member], Collection[Algorithm]]
-"""The algorithms that have moved the job of a pod."""
-
-
-def never_moved(_: Member) -> Collection[Algorithm]:
-    return ()
 
 
 class PlannedMove(NamedTuple):
@@ -70,10 +62,19 @@ class Known:
     """
 
     categories: Mapping[str, Category] = field(default_factory=dict)
-    moved_by: MovedBy = never_moved
     rates: Mapping[str, Rate] = field(default_factory=dict)
     classes: Mapping[ObjectKey, Sequence[Stage]] = field(default_factory=dict)
     jobs: Mapping[str, MovingJob] = field(default_factory=dict)
+
+    def job_of(self, pod: Member) -> MovingJob | None:
+        """Its Job; None where none owns it."""
+        return self.jobs.get(pod.owner.uid) if pod.owner is not None else None
+
+    def moved_by(self, pod: Member) -> Collection[Algorithm]:
+        """The algorithms that have moved the job of a pod."""
+        job = self.job_of(pod)
+        records = job.records if job is not None else ()
+        return {each.algorithm for each in records if each.index == pod.completion_index and each.counts}
 
 
 class Planner(Protocol):

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from extender.moves.board import Rate
-from extender.moves.job import MovingJob, read_job
-from extender.moves.record import ANNOTATION, MoveRecord, written
+from extender.moves.board import Known, Rate
+from extender.moves.job import ANNOTATION, MoveRecord, MovingJob, read_job, written
 from extender.pods.pod import PREFIX
 from extender.pods.reading import categories_of
+from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound
 from recommender.cluster.objects.metadata import ObjectKey, read_key
@@ -97,51 +97,22 @@ class MoveBook:
         self._api = api
         self._profiles = Reflector(api, path_of(PROFILES), read_told)
         self._jobs = Reflector(api, path_of(JOBS), read_job)
+        self.watches = Watches(self._profiles, self._jobs)
         self._ahead: dict[str, tuple[set[str], MovingJob]] = {}
         self._by_uid: dict[str, ObjectKey] = {}
         self._indexed = -1
 
-    def start(self) -> None:
-        """Begin to watch; returns at once."""
-        for watch in self._watches:
-            watch.start()
-
-    def stop(self) -> None:
-        for watch in self._watches:
-            watch.stop()
-
-    @property
-    def _watches(self) -> Sequence[Reflector[ToldProfile] | Reflector[MovingJob]]:
-        return (self._profiles, self._jobs)
-
-    @property
-    def synced(self) -> bool:
-        """Both are known."""
-        return all(watch.synced for watch in self._watches)
-
-    @property
-    def failing(self) -> int:
-        """How many of the watches have no contact now."""
-        return sum(1 for watch in self._watches if watch.problem)
-
-    @property
-    def unreadable(self) -> int:
-        return sum(len(watch.broken) for watch in self._watches)
-
     # -- what is known -------------------------------------------------------------------------------------------------
 
-    def categories(self) -> dict[str, Category]:
-        """By pod UID."""
+    def known(self) -> Known:
+        """What planners go by."""
         profiles = self._profiles.snapshot().values()
-        return {uid: category for profile in profiles for uid, category in profile.categories.items()}
-
-    def rates(self) -> dict[str, Rate]:
-        """By pod UID."""
-        return {uid: rate for profile in self._profiles.snapshot().values() for uid, rate in profile.rates.items()}
-
-    def runs(self) -> dict[ObjectKey, Sequence[Stage]]:
-        """Of the workload classes of which runs came to an end."""
-        return {_class_of(one.key): one.run for one in self._profiles.snapshot().values() if one.run}
+        return Known(
+            {uid: category for profile in profiles for uid, category in profile.categories.items()},
+            {uid: rate for profile in profiles for uid, rate in profile.rates.items()},
+            {_class_of(profile.key): profile.run for profile in profiles if profile.run},
+            self.jobs(),
+        )
 
     def profile_of(self, uid: str) -> ObjectKey | None:
         """The PhaseProfile that tells the category of a pod."""

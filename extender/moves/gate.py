@@ -20,8 +20,7 @@ from extender.gangs.ledger import Ledger
 from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.book import MoveBook
-from extender.moves.job import MovingJob
-from extender.moves.record import MoveRecord, Outcome, added, ended
+from extender.moves.job import MoveRecord, MovingJob, Outcome, added, ended
 from extender.pods.reservations import Reservation
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, NotFound

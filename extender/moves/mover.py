@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from extender.gangs.ledger import Ledger, next_of, seats, with_reservations
-from extender.gangs.member import Member, Place
-from extender.moves.board import Known, MovedBy, PlannedMove, Planner
+from extender.gangs.member import COMPONENT, Member, Place
+from extender.moves.board import PlannedMove, Planner
 from extender.moves.book import MoveBook
 from extender.moves.gate import LATE, MOVED, MOVING, PLANNED, REFUSED, MoveGate, MoveLimits, News
 from extender.moves.job import MovingJob
-from extender.moves.record import Algorithm
-from extender.pods.event import event_on
+from extender.pods.event import Events
 from extender.pods.reservations import Reservation
+from extender.watches import Repeating
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
-from recommender.cluster.paths import EVENTS, path_of
 from recommender.growth import Category
 
 log = logging.getLogger(__name__)
-
-COMPONENT = "phasewise-controller"
 
 Seen = tuple[Collection[Member], Collection[Place]]
 
@@ -48,16 +44,6 @@ class MoverOptions:
     period_s: float = 30.0
     follow_s: float = 2.0
     most_events: int = 50
-
-
-@dataclass(slots=True)
-class _Told:
-    texts: dict[str, str] = field(default_factory=dict)
-
-    def news(self, plans: Collection[News]) -> list[News]:
-        """Those that were not told with these words before; what is planned no more may be told again."""
-        self.texts = {each.uid: self.texts[each.uid] for each in plans if each.uid in self.texts}
-        return [each for each in plans if self.texts.get(each.uid) != each.text]
 
 
 class Mover:
@@ -87,14 +73,16 @@ class Mover:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._leads, self._cluster, self._clock = api, leads, cluster, clock
+        self._leads, self._cluster, self._clock = leads, cluster, clock
         self._monotonic = monotonic
         self._options, self._ledger = mover_options or MoverOptions(), ledger
         self._book = MoveBook(api)
         self._gate = MoveGate(api, ledger, leads, self._book, limits, clock) if limits else None
-        self._planner, self._told, self._plan_again_s = planner, _Told(), -math.inf
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="moves", daemon=True)
+        self._planner, self._plan_again_s = planner, -math.inf
+        self._told: dict[str, str] = {}
+        self._events = Events(api, COMPONENT, clock)
+        self._looking = Repeating("moves", self._look_if_it_may, lambda: self._options.follow_s)
+        self.watches = self._book.watches
         self.planned = 0
         """Moves planned when last looked."""
         self.refused = 0
@@ -104,34 +92,17 @@ class Mover:
 
     def start(self) -> None:
         """Begin to watch and to plan; returns at once."""
-        self._book.start()
-        self._thread.start()
+        self.watches.start()
+        self._looking.start()
 
     def stop(self) -> None:
         """Plan no more; what is on its way is left to whoever comes next."""
-        self._ended.set()
-        self._thread.join(5.0)
-        self._book.stop()
+        self._looking.stop()
+        self.watches.stop()
 
-    @property
-    def failing(self) -> int:
-        """How many of its watches have no contact."""
-        return self._book.failing
-
-    @property
-    def unreadable(self) -> int:
-        return self._book.unreadable
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._options.follow_s):
-            if not self._book.synced or self._book.failing or not self._leads():
-                continue
-            try:
-                self.look()
-            except (ApiError, BadCredentials) as error:
-                log.warning("%s", error)
-            except Exception:  # a fault of ours must show, and must not end the thread
-                log.exception("unexpected failure")
+    def _look_if_it_may(self) -> None:
+        if self.watches.synced and not self.watches.failing and self._leads():
+            self.look()
 
     def look(self) -> None:
         """Go on with what is on its way; plan, when it is time to, and begin one move at most."""
@@ -146,28 +117,24 @@ class Mover:
             self._plan(*seen)
 
     def _plan(self, pods: Collection[Member], places: Collection[Place]) -> None:
-        now_s, jobs = self._clock(), self._book.jobs()
+        now_s = self._clock()
         with self._ledger.turn:
             reservations = self._ledger.read()
             everybody = [*with_reservations(pods, reservations), *seats(reservations, now_s)]
-            categories = at_their_seats(self._book.categories(), reservations)
-            known = Known(categories, moved_by(jobs), self._book.rates(), self._book.runs(), jobs)
+            known = self._book.known()
+            known = replace(known, categories=at_their_seats(known.categories, reservations))
             late_classes = self._book.late_classes()
             planned = self._planner.plan(everybody, places, known, now_s)
-            plans = [self._judged(plan, jobs, late_classes) for plan in planned]
+            plans = [self._judged(plan, known.jobs, late_classes) for plan in planned]
             begun = self._first(plans)
             if begun is not None and self._gate is not None and self._leads():
                 self._gate.reserve(begun)
         self.planned = sum(1 for plan in plans if plan.node)
         self.refused = len(plans) - self.planned
-        told = [_news(plan) for plan in plans if plan is not begun]
-        for news in self._told.news(told)[: self._options.most_events]:
-            if not self._say(news):
-                break
-            self._told.texts[news.uid] = news.text
+        self._tell([_news(plan) for plan in plans if plan is not begun])
         if begun is not None and begun.pod.owner is not None and self._gate is not None:
             self._plan_again_s = self._monotonic()
-            for news in self._gate.begin(begun, jobs[begun.pod.owner.uid]):
+            for news in self._gate.begin(begun, known.jobs[begun.pod.owner.uid]):
                 self._say(news)
 
     def _judged(
@@ -186,16 +153,21 @@ class Mover:
         room = self._gate.room_in()
         return next((plan for plan in plans if plan.node and room(plan.pod.key.namespace)), None)
 
+    def _tell(self, plans: Collection[News]) -> None:
+        """Those that were not told with these words before; what is planned no more may be told again."""
+        self._told = {each.uid: self._told[each.uid] for each in plans if each.uid in self._told}
+        new = [each for each in plans if self._told.get(each.uid) != each.text]
+        for news in new[: self._options.most_events]:
+            if not self._say(news):
+                break
+            self._told[news.uid] = news.text
+
     def _say(self, news: News) -> bool:
         """By an event, and on the pod's profile, where people look; False when the event could not be written."""
         log.info("%s: %s", news.pod, news.text)
         if news.reason in self.counts:
             self.counts[news.reason] += 1
-        event = event_on(news.pod, news.uid, news.reason, news.text, COMPONENT, self._clock(), warning=news.warning)
-        try:
-            self._api.create(path_of(EVENTS, news.pod.namespace), event)
-        except (ApiError, BadCredentials) as error:
-            log.warning("no event on %s: %s", news.pod, error)
+        if not self._events.write(news.pod, news.uid, news.reason, news.text, warning=news.warning):
             return False
         try:
             self._book.tell(news.uid, f"{news.pod.name} {news.text}")
@@ -208,17 +180,6 @@ def at_their_seats(categories: Mapping[str, Category], reservations: Iterable[Re
     """By pod UID, those of jobs on their way where these will be: else the next move would go by what is over."""
     moving = {uid for each in reservations if each.needs for uid in each.nodes}
     return {next_of(uid) if uid in moving else uid: category for uid, category in categories.items()}
-
-
-def moved_by(jobs: Mapping[str, MovingJob]) -> MovedBy:
-    """What the records of Jobs say of their pods."""
-
-    def algorithms(pod: Member) -> Collection[Algorithm]:
-        job = jobs.get(pod.owner.uid) if pod.owner is not None else None
-        records = job.records if job is not None else ()
-        return {each.algorithm for each in records if each.index == pod.completion_index and each.counts}
-
-    return algorithms
 
 
 def _news(plan: PlannedMove) -> News:

@@ -17,8 +17,7 @@ import numpy as np
 
 from extender.gangs.member import Ask, Member, Place
 from extender.moves.board import CPU, Board, Known, PlannedMove
-from extender.moves.job import MovingJob
-from extender.moves.record import Algorithm, MoveRecord
+from extender.moves.job import Algorithm, MoveRecord, MovingJob
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.contention.forecast import RunsOfClass
 from recommender.contention.phasewise import MoveOptions, Sharing, moves
@@ -68,7 +67,7 @@ class PhasewisePlanner:
 
 def foreseen(pod: Member, known: Known, now_s: float) -> Foreseen | None:
     """What is known of the job of a pod; None where nothing tells what is left of it."""
-    job = known.jobs.get(pod.owner.uid) if pod.owner is not None else None
+    job = known.job_of(pod)
     rate = known.rates.get(pod.uid)
     run = known.classes.get(ObjectKey(job.key.namespace, job.workload)) if job is not None else None
     if job is None or rate is None or run is None:

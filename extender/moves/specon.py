@@ -9,7 +9,7 @@ import numpy as np
 
 from extender.gangs.member import Ask, Member, Place
 from extender.moves.board import Board, Job, Known, PlannedMove
-from extender.moves.record import Algorithm
+from extender.moves.job import Algorithm
 from recommender.contention import specon
 from recommender.contention.specon import Watched
 from recommender.growth import Category

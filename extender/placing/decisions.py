@@ -1,18 +1,24 @@
-"""What was decided and why, kept for a while: the last decision of each pod, the oldest given up first."""
+"""What was decided and why, kept for a while: the last decision of each pod, the oldest given up first; and told by an
+event to who asks for it."""
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from extender.pods.pod import Pod
+from extender.pods.event import Events
+from extender.pods.pod import EXPLAIN_ANNOTATION, Pod
 from extender.scoring.scorers import SCORERS, NodeScores
 from extender.view.snapshot import Floats, Integers
+from recommender.cluster.access.connection import Api
+from recommender.cluster.objects.metadata import ObjectKey
+from recommender.units import format_duration
 
 MOST_DECISIONS, MOST_NUMBERS = 5000, 4_000_000
 """Pods remembered, and numbers in all their arrays (32 MB at most)."""
@@ -199,3 +205,58 @@ class Decisions:
             if self._uid_of.get(name) == uid:
                 del self._uid_of[name]
         return decision
+
+
+MOST_WAITING = 1000
+
+
+def note_of(decision: Decision) -> str:
+    """One line: outcome, and what each scorer said of the node it went to."""
+    told = decision.told_of(decision.bound)
+    where = f"{decision.bound}: {decision.outcome}"
+    if decision.waited_s:
+        where += f" after all nodes were refused for {format_duration(round(decision.waited_s))}"
+    if decision.bound != decision.favourite and decision.favourite:
+        where += f" ({decision.favourite} was advised)"
+    if told is None:
+        return where
+    reasons = [
+        f"{name} {told['scorers'][name]['value']:g} ({told['scorers'][name]['why']})" for name in told["scorers"]
+    ]
+    return f"{where}, {told['score']} of 10 among {len(decision.places)} nodes; {'; '.join(reasons)}"
+
+
+class EventWriter:
+    """Writes events on a thread of its own; what it cannot write in time is dropped and counted."""
+
+    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
+        self._events = Events(api, "phasewise-extender", clock)
+        self._waiting: queue.Queue[Decision | None] = queue.Queue(MOST_WAITING)
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self.dropped = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what waits, as far as a second allows."""
+        try:
+            self._waiting.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(1.0)
+
+    def bound(self, decision: Decision) -> None:
+        """A pod went somewhere; an event follows when the pod asks for one."""
+        if decision.pod.words.get(EXPLAIN_ANNOTATION) != "event":
+            return
+        try:
+            self._waiting.put_nowait(decision)
+        except queue.Full:
+            self.dropped += 1
+
+    def _run(self) -> None:
+        while (decision := self._waiting.get()) is not None:
+            pod = decision.pod
+            key = ObjectKey(pod.namespace, pod.name)
+            self.dropped += not self._events.write(key, pod.uid, "PlacementExplained", note_of(decision))

@@ -13,14 +13,12 @@ from extender.placing.decisions import Decision, Decisions
 from extender.placing.preemption import sufficient, worth_evicting
 from extender.placing.reserved import elsewhere, held_for_others
 from extender.pods.pod import Pod
-from extender.protocol.wire import Asked, AskedVictims, Filtered, Scored
+from extender.protocol.wire import Asked, AskedVictims, Filtered, Scored, Victims
 from extender.reasons import CPU_REASON, for_a_time
-from extender.scoring.combine import NEUTRAL, points_of, total_of
+from extender.scoring.combine import NEUTRAL, points_of, total_of, weights_for
 from extender.scoring.filter import refused
-from extender.scoring.preempt import Victims
 from extender.scoring.request import PlacementRequest
 from extender.scoring.scorers import SCORERS
-from extender.scoring.weights import weights_for
 from extender.settings import Settings
 from extender.view.snapshot import Integers
 from extender.view.state import ClusterState, Look
@@ -89,8 +87,8 @@ class Placer:
         self._state.withdraw(pod.uid)
         if not self._state.is_ours(pod):
             snapshot = self._state.snapshot()
-            places, unknown = snapshot.find(asked.names)
-            return Scored(snapshot.names, places, np.full(len(places), NEUTRAL), unknown)
+            places, unknown = snapshot.table.find(asked.names)
+            return Scored(snapshot.table.names, places, np.full(len(places), NEUTRAL), unknown)
         with self._advising:  # two schedulers that ask at once must not be sent to the same node
             request, unknown = self._request_on(pod, asked.names)
             if not len(request.places):
@@ -126,12 +124,12 @@ class Placer:
     def _request_on(self, pod: Pod, names: Sequence[str]) -> tuple[PlacementRequest, list[str]]:
         """What the scorers are asked of the nodes that are known; and the names of the others."""
         look = self._state.look(pod)
-        places, unknown = look.snapshot.find(names)
+        places, unknown = look.snapshot.table.find(names)
         return _request(pod, look, places), unknown
 
     def _overloaded(self, request: PlacementRequest, decision: Decision) -> dict[str, str]:
         """Node -> why the pod must not go there, by the forecast; the numbers behind it go into the decision."""
-        refusals, names = refused(request, self._settings.limits), request.snapshot.names
+        refusals, names = refused(request, self._settings.limits), request.snapshot.table.names
         found: dict[str, str] = {}
         for reason, there in refusals.by_reason.items():
             words = for_a_time(reason, self._settings.limits.patience_s)
@@ -150,18 +148,18 @@ class Placer:
         }
         totals = total_of(said, weights, len(request.places))
         use = (request.use[:, 0] * request.per_unit).max(axis=0)
-        points = points_of(totals, use, request.here(request.snapshot.rank))
+        points = points_of(totals, use, request.here(request.snapshot.table.rank))
         return Decision(
             request.pod,
             self._clock(),
             source=request.footprint.source,
-            nodes=request.snapshot.names,
+            nodes=request.snapshot.table.names,
             places=request.places,
             said=said,
             weights=weights,
             totals=totals,
             scores=points.scores,
-            favourite=request.snapshot.names[request.places[points.favourite]],
+            favourite=request.snapshot.table.names[request.places[points.favourite]],
         )
 
     def _pod(self, raw: Json) -> Pod:

@@ -1,4 +1,5 @@
-"""Whom to evict for a pod: those whom the scheduler proposes, and others where the forecast would refuse it still."""
+"""Whom to evict for a pod: those whom the scheduler proposes, and others where the forecast would refuse it still, so
+that no pod is evicted in vain, and none waits behind pods that it may push out."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from extender.pods.pod import Pod
+from extender.protocol.wire import Victims
 from extender.scoring.filter import refused
-from extender.scoring.preempt import Victims, evictable, relieved
 from extender.scoring.request import PlacementRequest
 from extender.settings import Limits
+from extender.view.snapshot import Floats
 from extender.view.state import ClusterState, Resident
+from recommender.records import MEMORY
 
 MOST_EXAMINED = 100
 """Nodes on which evictions are tried out for a pod that is refused all, by their names."""
@@ -32,7 +36,7 @@ def sufficient(
     there
         Node -> its pods by UID. Of a node where a victim is not known nothing is said, and its victims stay.
     """
-    names = [request.snapshot.names[place] for place in request.places.tolist()]
+    names = [request.snapshot.table.names[place] for place in request.places.tolist()]
     victims = [_known(proposed[node], there[node]) for node in names]
     for seen in (True, False):
         others = [
@@ -60,7 +64,7 @@ def worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limit
         return ""
     snapshot = request.snapshot
     against = request.places[refused(request, limits).anywhere(len(request.places))].tolist()
-    names = {snapshot.names[place]: place for place in against if snapshot.names[place] in there}
+    names = {snapshot.table.names[place]: place for place in against if snapshot.table.names[place] in there}
     examined = sorted(names)[:MOST_EXAMINED]
     if not examined:
         return ""
@@ -73,3 +77,50 @@ def worth_evicting(request: PlacementRequest, state: ClusterState, limits: Limit
 
 def _known(uids: Sequence[str], there: Mapping[str, Resident]) -> list[Resident] | None:
     return [there[uid] for uid in uids] if all(uid in there for uid in uids) else None
+
+
+def evictable(pod: Pod, residents: Mapping[str, Resident], *, seen: bool = True) -> list[Resident]:
+    """Whom of a node the pod may push out for the forecast alone: one of our scheduler, and of lower priority.
+
+    Those of the lowest priority first, and of these the one that needs most memory. Only those seen there, unless told
+    otherwise.
+    """
+    there = [one for one in residents.values() if one.pod.of_our_scheduler and (one.seen or not seen)]
+    there = [one for one in there if one.pod.priority < pod.priority]
+    return sorted(there, key=lambda one: (one.pod.priority, -one.use[MEMORY].max(), one.pod.uid))
+
+
+def relieved(
+    request: PlacementRequest,
+    victims: Sequence[Sequence[Resident] | None],
+    others: Sequence[Sequence[Resident]],
+    limits: Limits,
+) -> list[list[Resident] | None]:
+    """Of each node, who must go besides the victims until it would take the pod; None where it never would.
+
+    Parameters
+    ----------
+    victims
+        Of each node of the request, who goes in any case; None where one of them is not known, and nothing can be said
+        against it.
+    others
+        Who may go besides, in this order.
+    """
+    nodes, cells = len(victims), request.snapshot.grid.cells
+    freed = np.zeros((2, cells, nodes))
+    for node, known in enumerate(victims):
+        freed[:, :, node] = np.inf if known is None else _use(known, cells)
+    besides: list[list[Resident]] = [[] for _ in victims]
+    while True:
+        against = refused(request, limits, freed).anywhere(nodes)
+        left = [node for node in np.flatnonzero(against).tolist() if len(besides[node]) < len(others[node])]
+        if not left:
+            return [None if no else more for no, more in zip(against.tolist(), besides, strict=True)]
+        for node in left:
+            goes = others[node][len(besides[node])]
+            besides[node].append(goes)
+            freed[:, :, node] += goes.use
+
+
+def _use(pods: Sequence[Resident], cells: int) -> Floats:
+    return np.sum([pod.use for pod in pods], axis=0) if pods else np.zeros((2, cells))

@@ -46,9 +46,9 @@ def held_for_others(
         return {}
     snapshot = state.snapshot()
     found = {}
-    for name in sorted(reserved.keys() & set(names) & snapshot.index.keys()):
+    for name in sorted(reserved.keys() & set(names) & snapshot.table.index.keys()):
         held, counted = _members_on(name, pod, reserved[name], state)
-        if _short(snapshot, snapshot.index[name], pod, held, [*counted, *leaving.get(name, ())]):
+        if _short(snapshot, snapshot.table.index[name], pod, held, [*counted, *leaving.get(name, ())]):
             found[name] = HELD
     return found
 

@@ -90,7 +90,7 @@ class Trial:
         """
         raw = _parsed(request, file)
         if isinstance(raw, dict) and raw.get("kind") == "Pod":
-            return Asked(raw, sorted(self.state.snapshot().index), None)
+            return Asked(raw, sorted(self.state.snapshot().table.index), None)
         return read_asked(request)
 
 

@@ -1,17 +1,48 @@
-"""What a container needs by the time since its pod started, on the cells of the grid."""
+"""What a container needs by the time since its pod started, on cells of unix time that are the same for all pods."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.pods.grid import Grid
 from recommender.cluster.objects.requests import MOST_BYTES, MOST_CORES
 from recommender.records import CPU, MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How finely, and how far ahead, load is forecast.
+
+    Attributes
+    ----------
+    step_s
+        Length of a cell. Coarser than the recommender's samples: a placement is judged by minutes.
+    cells
+        Cells ahead, the present one included: an hour by default.
+    """
+
+    step_s: float = 150.0
+    cells: int = 24
+
+    def cell(self, unix_s: float) -> int:
+        """The number of the cell a moment falls into.
+
+        Examples
+        --------
+        >>> Grid().cell(0.0), Grid().cell(149.9), Grid().cell(150.0)
+        (0, 0, 1)
+        """
+        return math.floor(unix_s / self.step_s)
+
+    def cells_of(self, duration_s: float) -> int:
+        """How many of the coming cells a duration covers, at least one, at most all."""
+        return max(1, min(self.cells, math.ceil(duration_s / self.step_s)))
+
 
 Floats = NDArray[np.float64]
 

@@ -1,31 +1,48 @@
-"""An event on a pod, as the API takes it."""
+"""Events on pods, for people."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
+from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.paths import EVENTS, path_of
+
+log = logging.getLogger(__name__)
 
 LONGEST_NOTE = 1000
 """An event's message may have 1024 bytes."""
 
 
-def event_on(
-    pod: ObjectKey, uid: str, reason: str, text: str, component: str, now_s: float, *, warning: bool = False
-) -> dict[str, Any]:
-    """An event on a pod."""
-    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
-        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid},
-        "reason": reason,
-        "message": text[:LONGEST_NOTE],
-        "type": "Warning" if warning else "Normal",
-        "source": {"component": component},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
+class Events:
+    """Written in the name of one program; `clock` tells unix seconds."""
+
+    def __init__(self, api: Api, component: str, clock: Callable[[], float]) -> None:
+        self._api, self._component, self._clock = api, component, clock
+
+    def write(self, pod: ObjectKey, uid: str, reason: str, text: str, *, warning: bool = False) -> bool:
+        """One event on a pod; False when it could not be written."""
+        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        on = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": uid}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
+            "involvedObject": on,
+            "reason": reason,
+            "message": text[:LONGEST_NOTE],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": self._component},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            self._api.create(path_of(EVENTS, pod.namespace), event)
+        except (ApiError, BadCredentials) as error:
+            log.warning("no event on %s: %s", pod, error)
+            return False
+        return True

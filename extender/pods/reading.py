@@ -9,11 +9,9 @@ from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from extender.pods.curves import Curve, flat, resampled
+from extender.pods.curves import Curve, Grid, flat, resampled
 from extender.pods.gpus import gpu_offer, gpu_request
-from extender.pods.grid import Grid
-from extender.pods.groups import group_of
-from extender.pods.pod import PREFIX, Container, Node, Pod, Profile
+from extender.pods.pod import PREFIX, Container, Node, Pod, Profile, group_of
 from extender.reasons import THAT_PASS
 from recommender.cluster.objects.metadata import OwnerRef
 from recommender.cluster.objects.pair import read_pair
@@ -97,8 +95,8 @@ def _job_of(pod: ClusterPod) -> str:
 def _refused_s(status: Fields) -> float:
     """The condition tells of the last attempt, its time of the first that failed: tries in between do not change it."""
     condition = refusal_in(status)
-    said, since_s = condition.text("message"), condition.time_s("lastTransitionTime")
-    return since_s if since_s is not None and any(reason in said for reason in THAT_PASS) else math.nan
+    since_s = condition.time_s("lastTransitionTime")
+    return since_s if since_s is not None and refused_by_us(condition) else math.nan
 
 
 def refusal_in(status: Fields) -> Fields:
@@ -107,6 +105,12 @@ def refusal_in(status: Fields) -> Fields:
         if condition.text("type") == "PodScheduled" and condition.text("status") == "False":
             return condition
     return Fields({})
+
+
+def refused_by_us(condition: Fields) -> bool:
+    """Whether a refusal of ours is among the reasons, one that will not hold for ever."""
+    said = condition.text("message")
+    return any(reason in said for reason in THAT_PASS)
 
 
 def _gpus_of(container: Fields) -> float:

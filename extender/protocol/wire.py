@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from extender.errors import BadRequest
 from extender.scoring.combine import MOST, NEUTRAL
-from extender.scoring.preempt import Victims
 from extender.view.snapshot import Integers
 
 Json = dict[str, Any]
+
+Victims = Mapping[str, Sequence[str]]
+"""Node -> UIDs of the pods to be evicted there."""
 
 
 class Asked(NamedTuple):

@@ -1,11 +1,11 @@
-"""What the scorers judge: this pod, on these nodes, at this moment."""
+"""What the scorers judge: this pod, on these nodes, at this moment; and what they say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,12 +90,41 @@ class PlacementRequest:
     @cached_property
     def peers_on(self) -> Floats:
         """(m,): how many pods of the same job each node holds."""
-        counts = np.zeros(len(self.snapshot.names))
+        counts = np.zeros(len(self.snapshot.table.names))
         counts[list(self.peers)] = list(self.peers.values())
         return counts[self.places]
 
     def here(self, of_nodes: NDArray[Number]) -> NDArray[Number]:
         """(..., m) of (..., n): of the nodes asked about; no copy where these are all."""
-        if self.places is self.snapshot.everywhere:
+        if self.places is self.snapshot.table.everywhere:
             return of_nodes
         return of_nodes.take(self.places, axis=-1)
+
+
+Facts = Mapping[str, float]
+
+
+class NodeScores(NamedTuple):
+    """Of m nodes.
+
+    Attributes
+    ----------
+    values
+        (m,): 0 for the worst that can be, 1 for the best.
+    facts
+        Name -> (m,): what the values follow from, kept for the words.
+    """
+
+    values: Floats
+    facts: Mapping[str, Floats]
+
+
+class Scorer(NamedTuple):
+    """A way of judging nodes.
+
+    `score` gives None when it has nothing to say about the pod, which then is judged by the others alone; `words` says
+    why a node got its value, from the facts of that node.
+    """
+
+    score: Callable[[PlacementRequest], NodeScores | None]
+    words: Callable[[Facts], str]

@@ -1,28 +1,78 @@
-"""Watches that keep the state what the cluster is: nodes, pods, PhaseProfiles, and the controllers above the pods."""
+"""What keeps the state as the cluster is: watches of nodes, pods, PhaseProfiles and the controllers above the pods; and
+what is measured of pods of which nothing else is known."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from extender.pods.pod import Node, Pod, Profile
+from extender.pods.footprint import PodName
+from extender.pods.pod import Node, Pair, Pod, Profile
 from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.pods.rereading import Rereading
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations
 from extender.settings import Settings
-from extender.view.gathering import Gathering
-from extender.view.lag import Dated
-from extender.view.measuring import Measuring
 from extender.view.state import ClusterState
+from extender.view.watched import Dated, Gathering, Rereading
+from extender.watches import Repeating, Watches
 from recommender.cluster.access.connection import Api
+from recommender.cluster.errors import ApiError, BadCredentials, NotFound
 from recommender.cluster.paths import CONFIG_MAPS, NODES, PODS, path_of
 from recommender.cluster.profiles import PROFILES
+from recommender.cluster.usage.metrics_api import read_usage
 from recommender.cluster.watching.reflector import Reflector
 from recommender.cluster.workloads.ownership import WELL_KNOWN, Workloads, reader_of
+
+EVERY_S = 60.0
+"""As often as metrics-server looks by default."""
+
+SOON_S = 5.0
+"""At the start, and after a failure."""
+
+
+class Measuring:
+    """Asks on a thread of its own, and only while there are pods with neither profile nor requests.
+
+    Attributes
+    ----------
+    failing
+        1 while the metrics API is there and does not answer as it should, or we may not ask it.
+    """
+
+    def __init__(self, api: Api, state: ClusterState) -> None:
+        self._api, self._state = api, state
+        self._pause_s = SOON_S
+        self.looking = Repeating("measuring", self.look, lambda: self._pause_s)
+        self.failing = 0
+
+    def look(self) -> None:
+        """Ask once. Without the metrics API these pods are guessed, as they are before it has seen them."""
+        self._pause_s = EVERY_S
+        silent = self._state.silent
+        if not silent:
+            return
+        try:
+            report = read_usage(self._api)
+        except NotFound:
+            self.failing = 0
+            return
+        except (ApiError, BadCredentials) as error:
+            if not self.failing:
+                log.warning("what pods use is not known: %s", error)
+            self._pause_s, self.failing = SOON_S, 1
+            return
+        self.failing = 0
+        for problem in report.broken.values():
+            log.warning("not measured: %s", problem)
+        use: defaultdict[PodName, dict[str, Pair]] = defaultdict(dict)
+        for key, seen in report.samples.items():
+            if (name := (key.namespace, key.pod)) in silent:
+                use[name][key.container] = (seen.cpu_cores, seen.memory_bytes)
+        self._state.put_use(use)
+
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +101,9 @@ class ClusterCache:
             api, path_of(PROFILES), profile_reader(settings.grid), on_change=self._profile_changed
         )
         self._dated = Dated(read_node), Dated(Rereading(self.read_pod, workloads.version))
-        self._first: tuple[Reflector[Any], ...] = (
-            Reflector(api, path_of(NODES), self._dated[0], on_change=self._node_changed),
+        self._nodes = Reflector(api, path_of(NODES), self._dated[0], on_change=self._node_changed)
+        self._first = Watches(
+            self._nodes,
             Reflector(
                 api,
                 path_of(CONFIG_MAPS, controller_namespace),
@@ -67,40 +118,32 @@ class ClusterCache:
         )
         read_watched = Gathering(self._dated[1], lambda: self.synced)
         self._pods = Reflector(api, path_of(PODS), read_watched, on_change=self._pod_changed)
+        self._needed = Watches(*self._first, self._pods)
+        self._all = Watches(*self._needed, self._profiles)
         self._measuring = Measuring(api, state)
         self._ended = threading.Event()
         self._starter = threading.Thread(target=self._start_pods, name="watch pods", daemon=True)
 
     def start(self) -> None:
         """Begin to watch."""
-        for reflector in (*self._first, self._profiles):
-            reflector.start()
+        self._first.start()
+        self._profiles.start()
         self._starter.start()
 
     def stop(self) -> None:
         """Stop watching."""
         self._ended.set()
         self._starter.join()
-        for reflector in (*self._first, self._profiles):
-            reflector.stop()
-        self._measuring.stop()
-        if self._pods_started:
-            self._pods.stop()
-
-    _pods_started = False
+        self._all.stop()
+        self._measuring.looking.stop(0.0)
 
     def _start_pods(self) -> None:
-        while not all(reflector.synced for reflector in self._first) or not self._profiles_known:
+        """Once all else is known; where profiles are not there, or may not be read, requests count."""
+        while not self._first.synced or not (self._profiles.synced or self._profiles.problem):
             if self._ended.wait(0.02):
                 return
-        self._pods_started = True
         self._pods.start()
-        self._measuring.start()
-
-    @property
-    def _profiles_known(self) -> bool:
-        """Listed, or not there to be listed: without the resource, or the right to it, requests count."""
-        return self._profiles.synced or bool(self._profiles.problem)
+        self._measuring.looking.start()
 
     @property
     def synced(self) -> bool:
@@ -109,23 +152,19 @@ class ClusterCache:
 
     @property
     def waiting_for(self) -> str:
-        """What has not been listed yet, and why where that is known; empty once all was."""
-        if self.synced:
-            return ""
-        problems = [reflector.problem for reflector in (*self._first, self._pods) if reflector.problem]
-        return f"the cluster is not known yet{': ' + problems[0] if problems else ''}"
+        """Why the cluster is not known yet; empty once it is."""
+        return self._needed.waiting_for
 
     @property
     def failing(self) -> int:
         """How many of the watches have no contact now, the metrics API counted with them: what they are of is known as
         it was."""
-        watches = (*self._first, self._profiles, self._pods)
-        return sum(1 for reflector in watches if reflector.problem) + self._measuring.failing
+        return self._all.failing + self._measuring.failing
 
     @property
     def unreadable(self) -> int:
         """How many objects cannot be read, each of which is left out as if it were not there."""
-        return sum(len(reflector.broken) for reflector in (*self._first, self._profiles, self._pods))
+        return self._all.unreadable
 
     @property
     def newest_s(self) -> float:
@@ -135,7 +174,7 @@ class ClusterCache:
 
     def staleness_s(self) -> float:
         """Seconds since the API server last said anything about nodes or pods, the longer of the two."""
-        return max(self._first[0].staleness_s(), self._pods.staleness_s())
+        return max(self._nodes.staleness_s(), self._pods.staleness_s())
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is not None:

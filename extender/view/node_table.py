@@ -12,14 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods import footprint
-from extender.pods.curves import Curve, variance_of
+from extender.pods.curves import Curve, Grid, variance_of
 from extender.pods.footprint import Footprint
-from extender.pods.grid import Grid
 from extender.pods.pod import Node, Pair, Pod
-from extender.view.demand_mix import DemandMix
-from extender.view.devices import DeviceTable
-from extender.view.names import NameTable
-from extender.view.snapshot import Floats, Snapshot
+from extender.view.devices import DemandMix, DeviceTable
+from extender.view.snapshot import Floats, NameTable, Snapshot
 from recommender.records import CPU
 
 REQUESTED, GUESSED, CATEGORIES, LEARNED, ROWS = slice(0, 2), slice(2, 4), slice(4, 7), 7, 8
@@ -109,7 +106,6 @@ class _Order:
     allocatable: Floats
     per_unit: Floats
     data: Mapping[str, Floats]
-    undoubted: Floats
 
 
 class NodeTable:
@@ -132,7 +128,7 @@ class NodeTable:
         self._allocatable = np.full((2, FIRST_PLACES), np.nan)
         self._devices = DeviceTable(FIRST_PLACES)
         self._clear(FIRST_PLACES)
-        self._former: _Order | None = None
+        self._names = NameTable(())
         self._order: _Order | None = None
         self._forget_order()
 
@@ -146,7 +142,6 @@ class NodeTable:
 
     def _forget_order(self) -> None:
         self._largest: Pair | None = None
-        self._former = self._order or self._former
         self._order = None
         self._latest = None
 
@@ -262,7 +257,7 @@ class NodeTable:
             requested=counts[REQUESTED],
             guessed=counts[GUESSED],
             load=load,
-            variance=self._variance_from(begins, nodes) if self._doubted else order.undoubted,
+            variance=self._variance[begins : begins + self._doubted, :nodes].astype(np.float32),
             categories=counts[CATEGORIES],
             learned=counts[LEARNED],
             data=order.data,
@@ -270,9 +265,6 @@ class NodeTable:
             mix=self.mix.mix(),
         )
         return self._latest
-
-    def _variance_from(self, begins: int, nodes: int) -> Floats:
-        return self._variance[begins : begins + self._doubted, :nodes].astype(np.float32)
 
     def _ordered(self) -> _Order:
         nodes = len(self._nodes)
@@ -283,17 +275,7 @@ class NodeTable:
         allocatable = self._allocatable[:, :nodes].copy()
         known = np.isfinite(allocatable) & (allocatable > 0)
         per_unit = np.divide(1.0, allocatable, out=np.zeros((2, nodes), dtype=np.float32), where=known)
-        return _Order(
-            table=self._named(),
-            allocatable=allocatable,
-            per_unit=per_unit,
-            data=MappingProxyType(data),
-            undoubted=np.zeros((0, nodes), dtype=np.float32),
-        )
-
-    def _named(self) -> NameTable:
-        """What was made before, where the names are the same."""
         names = tuple(node.name for node in self._nodes)
-        return (
-            self._former.table if self._former is not None and self._former.table.names == names else NameTable(names)
-        )
+        if names != self._names.names:
+            self._names = NameTable(names)
+        return _Order(self._names, allocatable, per_unit, MappingProxyType(data))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from extender.pods.footprint import Footprint, Use
-from extender.pods.learned import Learned, PodName
+from extender.pods.footprint import Footprint, Learned, PodName, Use
 from extender.pods.pod import Node, Pod, Profile
+from extender.pods.reservations import Reservations
 from extender.settings import Settings
 from extender.view.node_table import NO_CATEGORY, Entry, NodeTable
-from extender.view.overlay import Overlay
-from extender.view.placed import Placed
-from extender.view.reservations import Reservations
+from extender.view.placed import Placed, Waiting
 from extender.view.snapshot import Floats, Snapshot
-from extender.view.waiting import Waiting
 
 PROGRESSING = 0
 
@@ -53,7 +51,10 @@ class ClusterState:
         self._lock = threading.RLock()
         self._table = NodeTable(settings.grid, settings.limits.doubted_cells(settings.grid))
         self._table.restart(settings.grid.cell(clock()))
-        self._overlay = Overlay()
+        self._advised: set[str] = set()
+        """Pods that were advised to go to a node, and not yet seen on any."""
+        self._unseen_until_s: OrderedDict[str, float] = OrderedDict()
+        """Of these the ones that no watch has shown waiting: they may be gone without anybody saying so."""
         self._placed = Placed()
         self._learned = Learned(settings.sizes)
         self._snapshot: Snapshot | None = None
@@ -78,36 +79,34 @@ class ClusterState:
             self._snapshot = None
             self._table.drop_node(name)
 
-    def put_pod(self, pod: Pod) -> str | None:
-        """A pod came or changed; the node it had been advised to go to when this is the first time it is seen bound."""
+    def put_pod(self, pod: Pod) -> None:
+        """A pod came or changed."""
         with self._lock:
             self._table.mix.see(pod.uid, pod.requests, pod.gpu)
             if not pod.node and not pod.finished:
                 self.waiting.put(pod)
                 if self._refused_since_advised(pod):
                     self.withdraw(pod.uid)
-                else:
-                    self._overlay.keep(pod.uid)
-                return None
+                self._unseen_until_s.pop(pod.uid, None)
+                return
             self.waiting.drop(pod.uid)
-            advised = self._overlay.drop(pod.uid)
+            self._forget_advice(pod.uid)
             if pod.finished:
                 self._remove(pod.uid)
             else:
                 self._put(pod)
-            return advised
 
     def drop_pod(self, uid: str) -> None:
         """A pod is no more."""
         with self._lock:
             self._table.mix.forget(uid)
             self.waiting.drop(uid)
-            self._overlay.drop(uid)
+            self._forget_advice(uid)
             self._remove(uid)
 
     def _refused_since_advised(self, pod: Pod) -> bool:
         """Whether the scheduler found no node after all, and says so in a version later than it asked about."""
-        if pod.uid not in self._overlay:
+        if pod.uid not in self._advised:
             return False
         asked = self._placed.entries[pod.uid].pod
         later = pod.version.isdigit() and asked.version.isdigit() and int(pod.version) > int(asked.version)
@@ -145,29 +144,35 @@ class ClusterState:
         """A pod is expected to go to a node: it counts there until the watch shows it bound, refused or gone, or until
         it is asked about again. A pod that the watch has not shown yet counts for `hold_s`."""
         with self._lock:
-            if pod.uid in self._placed.entries and pod.uid not in self._overlay:
+            if pod.uid in self._placed.entries and pod.uid not in self._advised:
                 return  # it is bound already; someone asks late
             self._remove(pod.uid)
-            self._overlay.put(pod.uid, node, self._monotonic() + self._settings.hold_s)
-            if self.waiting.of(pod.uid) is not None:
-                self._overlay.keep(pod.uid)
+            self._forget_advice(pod.uid)
+            self._advised.add(pod.uid)
+            if self.waiting.of(pod.uid) is None:
+                self._unseen_until_s[pod.uid] = self._monotonic() + self._settings.hold_s
             self._add(pod, node, self._clock())
 
     def withdraw(self, uid: str) -> None:
         """What was advised to a pod counts no more: it is asked about again, so it was not placed."""
         with self._lock:
-            if self._overlay.drop(uid) is not None:
+            if uid in self._advised:
+                self._forget_advice(uid)
                 self._remove(uid)
+
+    def _forget_advice(self, uid: str) -> None:
+        self._advised.discard(uid)
+        self._unseen_until_s.pop(uid, None)
 
     def advised_to(self, uid: str) -> str:
         """The node that a pod was advised to go to and was not yet seen on; empty for none."""
         with self._lock:
-            return self._placed.entries[uid].node if uid in self._overlay else ""
+            return self._placed.entries[uid].node if uid in self._advised else ""
 
     @property
     def advised(self) -> int:
         """How many placements are advised and not yet seen."""
-        return len(self._overlay)
+        return len(self._advised)
 
     # -- what a call sees ------------------------------------------------------------------------------------------
 
@@ -186,8 +191,8 @@ class ClusterState:
     def snapshot(self) -> Snapshot:
         """The cluster as it is now; the same one until something changes of which an answer could depend."""
         with self._lock:
-            for uid in self._overlay.expired(self._monotonic()):
-                self._remove(uid)
+            while self._unseen_until_s and next(iter(self._unseen_until_s.values())) <= self._monotonic():
+                self.withdraw(next(iter(self._unseen_until_s)))
             cell = self._settings.grid.cell(self._clock())
             if self._table.out_of_sight(cell):
                 self._add_up(cell)
@@ -201,7 +206,7 @@ class ClusterState:
         with self._lock:
             cell, cells = self._settings.grid.cell(self._clock()), self._settings.grid.cells
             return {
-                entry.pod.uid: Resident(entry.pod, entry.use(cell, cells), entry.pod.uid not in self._overlay)
+                entry.pod.uid: Resident(entry.pod, entry.use(cell, cells), entry.pod.uid not in self._advised)
                 for entry in self._placed.on(node)
             }
 

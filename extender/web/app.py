@@ -1,4 +1,5 @@
-"""The ASGI application: what machines post is answered on the event loop, pages for people by Flask on a thread."""
+"""The ASGI application: what machines post is answered on the event loop, pages for people by Flask on a thread; and
+the metrics of both."""
 
 from __future__ import annotations
 
@@ -10,12 +11,69 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
-from flask import Flask
+from flask import Flask, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from werkzeug.exceptions import HTTPException
 from werkzeug.test import EnvironBuilder
-from werkzeug.wrappers import Response
 
 from extender.errors import BadRequest, ExtenderError, NotReady, TooLarge, TooSlow
-from extender.web.telemetry import Telemetry
+
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Telemetry:
+    """The metrics of one server: a scheduler has none of its own for its extenders' time and errors.
+
+    `program` is `extender`, `controller`, `webhook` or `web`, and begins their names.
+    """
+
+    def __init__(self, program: str) -> None:
+        self.registry = CollectorRegistry()
+        self._prefix = f"phasewise_{program}_"
+        self._seconds = Histogram(
+            f"{self._prefix}call_seconds",
+            "Time inside the process, from the read body to the written answer.",
+            ["verb"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._calls = self.counter(
+            "calls", "Calls by verb and HTTP status; of pages those alone that were refused.", "verb", "status"
+        )
+        self._hung_up = self.counter("connections_hung_up", "Connections that we ended, by why.", "reason")
+
+    def counter(self, name: str, help_line: str, *labels: str) -> Counter:
+        """A number that only rises."""
+        return Counter(f"{self._prefix}{name}", help_line, labels, registry=self.registry)
+
+    def watch(self, name: str, help_line: str, value: Callable[[], float]) -> None:
+        """A number that is looked up whenever Prometheus asks."""
+        Gauge(f"{self._prefix}{name}", help_line, registry=self.registry).set_function(value)
+
+    def called(self, verb: str, status: int, duration_s: float) -> None:
+        """A call was answered."""
+        self._calls.labels(verb, str(status)).inc()
+        self._seconds.labels(verb).observe(duration_s)
+
+    def hung_up(self, reason: str) -> None:
+        """A connection was ended because of what its client did."""
+        self._hung_up.labels(reason).inc()
+
+    def page(self) -> bytes:
+        """The metrics as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+class ExtenderTelemetry(Telemetry):
+    """Of the extender, with what came of its advice."""
+
+    def __init__(self) -> None:
+        super().__init__("extender")
+        self.nodes_refused = self.counter("nodes_refused", "Nodes refused by the filter.")
+        self.outcomes = self.counter(
+            "outcomes", "Pods of ours that were bound, by what became of the advice.", "outcome"
+        )
+
 
 log = logging.getLogger(__name__)
 
@@ -153,3 +211,29 @@ class App:
             self._held_bytes -= self._reading.pop(first)
             if not first.expired():
                 first.reschedule(asyncio.get_running_loop().time())
+
+
+def create_pages(name: str, telemetry: Telemetry, not_ready: Callable[[], str]) -> Flask:
+    """A Flask application, to which others may add pages of their own; `not_ready` is as of `App`."""
+    pages = Flask(name, static_folder=None)
+
+    @pages.get("/healthz")
+    def healthz() -> Response:
+        return Response("ok\n", content_type="text/plain")
+
+    @pages.get("/readyz")
+    def readyz() -> Response:
+        problem = not_ready()
+        return Response(f"{problem or 'ok'}\n", 503 if problem else 200, content_type="text/plain")
+
+    @pages.get("/metrics")
+    def metrics() -> Response:
+        return Response(telemetry.page(), content_type=CONTENT_TYPE_LATEST)
+
+    @pages.errorhandler(HTTPException)
+    def fail(error: HTTPException) -> Response:
+        told = Response(error_answer(error.description or error.name), error.code or 500, content_type=JSON)
+        told.headers.extend([(name, text) for name, text in error.get_headers() if name == "Allow"])
+        return told
+
+    return pages

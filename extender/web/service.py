@@ -6,22 +6,58 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from extender.placing.decisions import Decisions
-from extender.placing.events import EventWriter
+import orjson
+from flask import Flask, Response, request
+
+from extender.placing.decisions import Decisions, EventWriter
 from extender.placing.placer import Placer
 from extender.pods.pod import Pod
+from extender.protocol import wire
 from extender.settings import Settings
 from extender.view.cache import ClusterCache
 from extender.view.state import ClusterState
-from extender.web.app import App, BodyLimits
-from extender.web.pages import create_pages
-from extender.web.telemetry import ExtenderTelemetry
-from extender.web.verbs import add_explain, verbs_of
+from extender.web.app import JSON, App, BodyLimits, ExtenderTelemetry, Post, create_pages, error_answer
 from recommender.cluster.access.connection import Api
 from recommender.cluster.lease import LeaderElection
+
+TOLD_NODES = 50
+"""How many nodes `/explain` tells of at most, unless asked for others by `?nodes=`."""
+
+
+def verbs_of(placer: Placer, telemetry: ExtenderTelemetry) -> Mapping[str, Post]:
+    """What answers them, by path."""
+
+    def filter_nodes(body: bytes) -> bytes:
+        asked = wire.read_asked(body)
+        filtered = placer.filter(asked)
+        telemetry.nodes_refused.inc(len(filtered.refused))
+        return wire.filter_answer(asked, filtered)
+
+    def prioritize(body: bytes) -> bytes:
+        return wire.priority_answer(placer.prioritize(wire.read_asked(body)))
+
+    def preempt(body: bytes) -> bytes:
+        asked = wire.read_victims(body)
+        return wire.preemption_answer(asked, placer.preempt(asked))
+
+    return {"/filter": filter_nodes, "/prioritize": prioritize, "/preempt": preempt}
+
+
+def add_explain(pages: Flask, placer: Placer) -> None:
+    """`/explain/NAMESPACE/POD`: the last decision on a pod."""
+
+    @pages.get("/explain/<namespace>/<pod>")
+    def explain(namespace: str, pod: str) -> Response:
+        decision = placer.decisions.find(namespace, pod)
+        if decision is None:
+            return Response(error_answer(f"no decision on {namespace}/{pod} is kept"), 404, content_type=JSON)
+        most = request.args.get("nodes", TOLD_NODES, type=int)
+        told = orjson.dumps(decision.told(max(0, most)), option=orjson.OPT_APPEND_NEWLINE)
+        return Response(told, content_type=JSON)
+
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +114,7 @@ class Service:
         for name, words, value in (
             ("ready", "1 while calls are answered.", lambda: not self.not_ready()),
             ("advised", "Placements advised and not yet seen.", lambda: self.state.advised),
-            ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().index)),
+            ("known_nodes", "Nodes known.", lambda: len(self.state.snapshot().table.index)),
             ("unknown_nodes", "Times that a node was asked about that is not known.", lambda: placer.unknown_nodes),
             ("unreadable_objects", "Objects that cannot be read, and are left out.", lambda: self.cache.unreadable),
             ("staleness_seconds", "Since the API server last spoke.", self.cache.staleness_s),
@@ -121,7 +157,7 @@ class Service:
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000)
-        log.info("ready: %d nodes listed", len(self.state.snapshot().index))
+        log.info("ready: %d nodes listed", len(self.state.snapshot().table.index))
 
     def _bound(self, pod: Pod) -> None:
         decision = self.decisions.bound(pod.uid, pod.node)

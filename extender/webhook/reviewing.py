@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from extender.errors import BadRequest
-from extender.gangs.names import GATE
-from extender.pods.groups import group_of
+from extender.gangs.member import GATE
+from extender.pods.pod import group_of
 from recommender.cluster.objects.reading import BadField, Fields
 
 log = logging.getLogger(__name__)

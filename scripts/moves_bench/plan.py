@@ -13,7 +13,6 @@ from extender.gangs.member import Member, Place
 from extender.gangs.reading import read_member, read_place
 from extender.moves.board import Known, Rate
 from extender.moves.job import MovingJob
-from extender.moves.mover import moved_by
 from extender.moves.phasewise import PhasewisePlanner
 from extender.moves.specon import SpeConPlanner
 from recommender.cluster.objects.metadata import ObjectKey
@@ -53,7 +52,7 @@ def measure(policy: str, nodes: int, pods: int, seed: int) -> Planned:
     categories = {pod.uid: words[chance.randrange(3)] for pod in members if chance.random() < TRAINING}
     jobs = {f"job-{number}": _job(number) for number in range(pods)}
     rates = {uid: Rate(1.0, -3600.0 * chance.random()) for uid in categories}
-    known = Known(categories, moved_by(jobs), rates, {job.key: RUN for job in jobs.values()}, jobs)
+    known = Known(categories, rates, {job.key: RUN for job in jobs.values()}, jobs)
     gc.collect()
     rounds_s, moves, planner = [], 0, POLICIES[policy]()
     for number in range(ROUNDS):

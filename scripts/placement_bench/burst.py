@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import requests
 
-from extender.pods.curves import resampled
-from extender.pods.grid import Grid
+from extender.pods.curves import Grid, resampled
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.arrivals import in_groups
 from placement_bench.pace import Pace

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from extender.pods.grid import Grid
+from extender.pods.curves import Grid
 
 GIB = 2.0**30
 NODE = (16.0, 64.0 * GIB)

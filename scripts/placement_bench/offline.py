@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from extender.pods.grid import Grid
+from extender.pods.curves import Grid
 from extender.settings import Limits, Settings
 from local_cluster.waiting import NotInTime
 from placement_bench.arrivals import Arrival

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import requests
 
-from extender.pods.grid import Grid
+from extender.pods.curves import Grid
 from placement_bench.burst import REAL_TIME
 from placement_bench.choices import NODE, Held, Pair, sums_of
 from placement_bench.place import Json, Place, pod

@@ -163,7 +163,7 @@ class World:
 
     @property
     def names(self) -> list[str]:
-        return sorted(self.state.snapshot().index)
+        return sorted(self.state.snapshot().table.index)
 
     def filter(self, pod: Json, names: Sequence[str] | None = None) -> dict[str, str]:
         return dict(self.placer.filter(Asked(pod, list(names or self.names), None)).refused)
@@ -185,5 +185,5 @@ class World:
         """What the scorers judge of a pod."""
         read = self.read_pod(pod)
         look = self.state.look(read)
-        places = np.array([look.snapshot.index[name] for name in names or self.names])
+        places = np.array([look.snapshot.table.index[name] for name in names or self.names])
         return PlacementRequest(read, look.footprint, look.snapshot, places, look.peers)

@@ -122,10 +122,8 @@ def main(server: str, port: int) -> None:
 def serve_as_ours(port: int) -> None:
     """The application and the server of ours, with nothing behind them."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from extender.web.app import App  # noqa: PLC0415  the others need nothing of the project
-    from extender.web.pages import create_pages  # noqa: PLC0415
+    from extender.web.app import App, Telemetry, create_pages  # noqa: PLC0415
     from extender.web.server import Server, Serving  # noqa: PLC0415
-    from extender.web.telemetry import Telemetry  # noqa: PLC0415
 
     class Everything(dict[str, Any]):
         def get(self, path: str, _: object = None) -> Any:

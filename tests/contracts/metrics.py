@@ -12,7 +12,7 @@ TOLD = re.compile(r'\b(Counter|_counter|Gauge|_gauge|Histogram|_seconds)\(\s*f?"
 COUNTED = re.compile(r'\bself\.counter\(\s*"(\w+)"')
 LOOKED_UP = re.compile(r'^ +\("(\w+)", "[^"]+\.", ', re.MULTILINE)
 
-OF_A_SERVER = "extender/web/telemetry.py"
+OF_A_SERVER = "extender/web/app.py"
 SERVERS = {
     "extender": "extender/web/service.py",
     "controller": "extender/cli/controller.py",

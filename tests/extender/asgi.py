@@ -13,11 +13,9 @@ from urllib.parse import unquote
 
 import orjson
 
-from extender.web.app import App, BodyLimits
-from extender.web.pages import create_pages
+from extender.web.app import App, BodyLimits, ExtenderTelemetry, create_pages
 from extender.web.server import Server, Serving
-from extender.web.telemetry import ExtenderTelemetry
-from extender.web.verbs import add_explain, verbs_of
+from extender.web.service import add_explain, verbs_of
 from local_cluster.waiting import wait_until
 from placement_bench.worlds import World
 

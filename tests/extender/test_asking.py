@@ -13,11 +13,10 @@ import trustme
 from click.testing import CliRunner, Result
 from flask import Flask
 
-from extender.cli.asking import Asking
+from extender.cli.explain import asked
 from extender.cli.main import cli
 from extender.errors import NotAnswered
-from extender.web.app import App
-from extender.web.telemetry import Telemetry
+from extender.web.app import App, Telemetry
 from local_cluster.played_http import Reply, played
 from placement_bench.worlds import World, class_json, node_json, pod_json
 from recommender.errors import Misuse
@@ -64,19 +63,19 @@ def test_it_tells_that_a_pod_waits_and_for_what(extender: str) -> None:
 def test_json_is_that_of_the_server(extender: str) -> None:
     told = explain("team/first", "--server", extender, "--json").output
     assert '"outcome": "bound where advised"' in told
-    assert Asking(extender).explain("team", "first", 2)["advised"] == "n0"
+    assert asked(extender, "team", "first", 2)["advised"] == "n0"
 
 
 def test_what_it_does_not_know_it_says_with_what_else_to_try(extender: str) -> None:
     with pytest.raises(NotAnswered, match=r"no decision on team/who is kept\. It judges pods of its scheduler"):
-        Asking(extender).explain("team", "who", 5)
+        asked(extender, "team", "who", 5)
 
 
 def test_nobody_there_is_said_with_how_to_ask_inside_the_pod() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(NotAnswered, match=r"no extender answers at .* -c extender -- phasewise extender explain"):
-        Asking(f"http://127.0.0.1:{port}").explain("team", "first", 5)
+        asked(f"http://127.0.0.1:{port}", "team", "first", 5)
 
 
 def test_something_else_that_answers_is_no_extender() -> None:
@@ -84,7 +83,7 @@ def test_something_else_that_answers_is_no_extender() -> None:
     other.add_url_rule("/<path:path>", view_func=lambda path: "<html>", endpoint="all")
     app = App(other, {}, Telemetry("extender"), lambda: "")
     with serving(app) as server, pytest.raises(NotAnswered, match="is no extender"):
-        Asking(f"http://127.0.0.1:{server.port}").explain("team", "first", 5)
+        asked(f"http://127.0.0.1:{server.port}", "team", "first", 5)
 
 
 @pytest.mark.parametrize("what", ["no-such-file.json", "team/", "/pod", "a/b/c"])

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.scoring.combine import points_of, total_of
+from extender.scoring.combine import parse_weights, points_of, total_of, weights_for
 from extender.scoring.scorers import NodeScores
-from extender.scoring.weights import parse_weights, weights_for
 from extender.settings import DEFAULT_WEIGHTS
 from recommender.errors import Misuse
 from tests.reference import extender as reference

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.protocol.wire import AskedVictims
-from extender.scoring.filter import refused
-from extender.scoring.overload import added_overload
+from extender.scoring.filter import added_overload, refused
 from extender.settings import Limits, Settings
 from placement_bench.worlds import NO_CPU, NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json
 from tests.reference import extender as twins
@@ -173,8 +172,8 @@ def test_how_uncertain_load_is_goes_with_the_pods_as_the_load_does() -> None:
             plain.state._enter(entry)
     found, wanted = made.state.snapshot(), plain.state.snapshot()
     for name in ("a", "c"):
-        held = found.variance[:, found.index[name]]
-        assert held == pytest.approx(wanted.variance[:, wanted.index[name]], abs=1e-6)
+        held = found.variance[:, found.table.index[name]]
+        assert held == pytest.approx(wanted.variance[:, wanted.table.index[name]], abs=1e-6)
     assert found.variance.shape == (4, 2), "ten minutes ahead"
     assert world(Limits()).state.snapshot().variance.shape == (0, 1), "it is nobody's business"
 

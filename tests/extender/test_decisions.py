@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from extender.placing.decisions import Decision, Decisions
-from extender.placing.events import event_of, note_of
-from extender.pods.event import LONGEST_NOTE
+from collections.abc import Mapping
+from typing import Any, cast
+
+from extender.placing.decisions import Decision, Decisions, note_of
+from extender.pods.event import LONGEST_NOTE, Events
 from placement_bench.worlds import NOON_S, World, node_json, pod_json
+from recommender.cluster.objects.metadata import ObjectKey
 
 
 def world_of(nodes: int = 3) -> World:
@@ -74,9 +77,17 @@ def test_the_event_says_in_one_line_why() -> None:
     world.put(pod_json("p", node=advised))
     note = note_of(decided(world, "p"))
     assert note.startswith(f"{advised}: bound where advised, 10 of 10 among 3 nodes; complement 1 (peaks at")
-    event = event_of(decided(world, "p"), NOON_S)
-    assert event["involvedObject"]["uid"] == "uid-p"
-    assert len(event["message"]) <= LONGEST_NOTE
     other = next(name for name in world.names if name != advised)
     decided(world, "p").bound = other
     assert f"{other}: outvoted by the scheduler's own scores ({advised} was advised)" in note_of(decided(world, "p"))
+
+
+def test_an_event_is_on_the_pod_and_no_longer_than_may_be() -> None:
+    class Api:
+        def create(self, path: str, event: Mapping[str, Any]) -> None:
+            assert path == "/api/v1/namespaces/team/events"
+            assert (event["involvedObject"]["uid"], event["source"]) == ("uid-p", {"component": "ours"})
+            assert len(event["message"]) == LONGEST_NOTE
+
+    events = Events(cast(Any, Api()), "ours", lambda: NOON_S)
+    assert events.write(ObjectKey("team", "p"), "uid-p", "Why", "x" * 2000)

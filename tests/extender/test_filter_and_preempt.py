@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.placing.events import note_of
+from extender.placing.decisions import note_of
 from extender.protocol.wire import Asked, AskedVictims, Filtered, filter_answer
 from extender.settings import Limits, Settings
 from placement_bench.worlds import NO_MEMORY, World, class_json, node_json, pod_json

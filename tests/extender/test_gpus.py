@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.pods.gpus import HAMI_ANNOTATION, GpuOffer, GpuRequest, gpu_offer, gpu_request, needs_in_gpus
-from extender.scoring.fragmentation import Free, starved, unusable
 from extender.scoring.scorers import SCORERS, fragments, pack
-from extender.view.demand_mix import REMEMBERED, DemandMix, Mix
-from extender.view.devices import DeviceTable
+from extender.scoring.scorers.fragments import Free, starved, unusable
+from extender.view.devices import REMEMBERED, DemandMix, DeviceTable, Mix
 from placement_bench.worlds import GIB, World, node_json, pod_json
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import requests_of
@@ -98,7 +97,7 @@ def test_only_what_some_node_offers_is_kept_and_what_a_node_brings_is_counted_fo
     snapshot = world.state.snapshot()
     there = snapshot.devices.extended
     assert there.keys() == {GPU, "example.com/r7"}
-    assert there["example.com/r7"].requested[snapshot.index["b"]] == 1.0
+    assert there["example.com/r7"].requested[snapshot.table.index["b"]] == 1.0
     world.state.drop_pod("uid-p")
     assert not world.state.snapshot().devices.extended["example.com/r7"].requested.any()
 
@@ -123,9 +122,9 @@ def test_it_is_all_the_same_after_nodes_came_went_and_all_was_added_up_anew() ->
     world.clock.now_s += 2 * 3600.0
     after = world.state.snapshot()
     for number in (1, 3, 97, 99):
-        free = [each.devices.gpu_free[:, each.index[f"n{number}"]].tolist() for each in (before, after)]
+        free = [each.devices.gpu_free[:, each.table.index[f"n{number}"]].tolist() for each in (before, after)]
         assert free == [[1000 if number % 3 else 0, 1000]] * 2
-        assert after.devices.extended[GPU].requested[after.index[f"n{number}"]] == (number % 3 == 0)
+        assert after.devices.extended[GPU].requested[after.table.index[f"n{number}"]] == (number % 3 == 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.sampled_from([HALF, ONE, TWO])), max_size=40))

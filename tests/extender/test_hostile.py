@@ -13,10 +13,8 @@ from extender.errors import TooSlow
 from extender.pods.reading import read_node
 from extender.protocol.wire import Asked, AskedVictims
 from extender.settings import Limits, Settings
-from extender.view.lag import AHEAD_S, Dated
-from extender.web.app import App, BodyLimits
-from extender.web.pages import create_pages
-from extender.web.telemetry import Telemetry
+from extender.view.watched import AHEAD_S, Dated
+from extender.web.app import App, BodyLimits, Telemetry, create_pages
 from placement_bench.worlds import NO_MEMORY, NOON_S, RESTLESS, World, class_json, node_json, pod_json, profile_json
 from tests.extender.asgi import Client, app_over
 

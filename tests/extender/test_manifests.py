@@ -16,9 +16,9 @@ from kubernetes.client.exceptions import ConflictException
 
 from extender.cli.controller import LEASE as CONTROLLER_LEASE
 from extender.cli.main import cli
-from extender.gangs.names import GATE, RESERVED_NODE
+from extender.gangs.member import GATE, RESERVED_NODE
 from extender.gangs.waking import ANNOTATION as RETRY
-from extender.pods.groups import GANG_LABEL, GROUPS
+from extender.pods.pod import GANG_LABEL, GROUPS
 from extender.pods.reservations import CONFIG_MAP
 from extender.web.app import BodyLimits
 from extender.web.server import Serving

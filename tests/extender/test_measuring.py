@@ -8,7 +8,7 @@ import pytest
 
 from extender.pods.footprint import FORECAST, GUESS, MEASURED
 from extender.pods.pod import CATEGORIES
-from extender.view.measuring import Measuring
+from extender.view.cache import Measuring
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
 from recommender.cluster.errors import ApiError, NotFound, ServerFailed
 
@@ -44,7 +44,7 @@ def measured(world: World, api: MetricsApi) -> Measuring:
 
 def use_on(world: World, node: str) -> list[float]:
     snapshot = world.state.snapshot()
-    used: list[float] = snapshot.load[:, 0, snapshot.index[node]].tolist()
+    used: list[float] = snapshot.load[:, 0, snapshot.table.index[node]].tolist()
     return used
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE
 from local_cluster.cluster import Cluster
 from local_cluster.simulated.pods import create, read, template
 from local_cluster.versions import kubernetes_version

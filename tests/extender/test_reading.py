@@ -7,11 +7,10 @@ import math
 import pytest
 
 from extender.gangs.reading import read_member
-from extender.pods.footprint import GUESS, HISTORY, REQUESTS, SIZE
-from extender.pods.grid import Grid
-from extender.pods.groups import GROUPS
+from extender.pods.curves import Grid
+from extender.pods.footprint import FFDL, GUESS, HISTORY, REQUESTS, SIZE, Sizes, checked
+from extender.pods.pod import GROUPS
 from extender.pods.reading import pod_reader, profile_reader, read_node
-from extender.pods.sizes import FFDL, Sizes, checked
 from placement_bench.worlds import GIB, Json, World, class_json, node_json, pod_json
 from recommender.cluster.errors import BadObject
 from recommender.errors import Misuse

@@ -213,7 +213,7 @@ def test_complement_says_what_its_slow_twin_says(seed: int) -> None:
     request = world.request(pod_json("new", workload="k0"), list(sizes))
     scores = complement.score(request)
     assert scores is not None
-    loads = [request.snapshot.load[:, :, request.snapshot.index[node]].T.tolist() for node in sizes]
+    loads = [request.snapshot.load[:, :, request.snapshot.table.index[node]].T.tolist() for node in sizes]
     wanted = reference.complement(loads, request.demand.T.tolist(), list(sizes.values()))
     assert scores.values == pytest.approx(wanted, abs=1e-4)
 

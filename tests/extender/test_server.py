@@ -15,10 +15,8 @@ import pytest
 import trustme
 
 from extender.web import server as server_module
-from extender.web.app import ASIDE_BYTES, App, BodyLimits
-from extender.web.pages import create_pages
+from extender.web.app import ASIDE_BYTES, App, BodyLimits, Telemetry, create_pages
 from extender.web.server import Corked, Server, Serving
-from extender.web.telemetry import Telemetry
 from local_cluster.waiting import wait_until
 from recommender.errors import Misuse
 from tests.extender.asgi import serving

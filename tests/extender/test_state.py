@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extender.pods.curves import LONGEST, added, flat, resampled
-from extender.pods.grid import Grid
+from extender.pods.curves import LONGEST, Grid, added, flat, resampled
 from extender.pods.pod import Pod
 from extender.settings import Settings
 from extender.view.node_table import SPAN
@@ -22,7 +21,7 @@ from tests.reference import extender as reference
 
 def cpu_on(world: World, node: str) -> list[float]:
     snapshot = world.state.snapshot()
-    cores: list[float] = snapshot.load[0, :, snapshot.index[node]].tolist()
+    cores: list[float] = snapshot.load[0, :, snapshot.table.index[node]].tolist()
     return cores
 
 
@@ -204,7 +203,7 @@ def test_a_profile_that_comes_changes_and_goes_is_followed() -> None:
     assert cpu_on(world.put(class_json("k", [5.0], [1.0])), "a")[0] == 5.0
     world.put(profile_json("vpa", {"uid-p": "converged"}))
     snapshot = world.state.snapshot()
-    assert snapshot.categories[:, snapshot.index["a"]].tolist() == [0, 0, 1]
+    assert snapshot.categories[:, snapshot.table.index["a"]].tolist() == [0, 0, 1]
     world.state.drop_profile(world.read_profile(profile_json("vpa", {})))
     world.state.drop_profile(world.read_profile(profile))
     assert cpu_on(world, "a")[0] == 1.0
@@ -223,8 +222,8 @@ def test_a_snapshot_does_not_change_once_made() -> None:
     before = world.state.snapshot()
     assert world.state.snapshot() is before
     world.put(pod_json("q", node="a"), node_json("b"))
-    assert before.load[0, 0, before.index["a"]] == 1.0
-    assert "b" not in before.index
+    assert before.load[0, 0, before.table.index["a"]] == 1.0
+    assert "b" not in before.table.index
     assert world.state.snapshot() is not before
 
 
@@ -258,8 +257,8 @@ def test_sums_kept_over_a_thousand_changes_are_those_of_adding_up_anew(seed: int
         if not number % 7:
             world.state.snapshot()  # the next one is made from this one and from what has changed
     snapshot = world.state.snapshot()
-    assert len(snapshot.index) > 64, "the arrays have grown"
-    for node, place in snapshot.index.items():
+    assert len(snapshot.table.index) > 64, "the arrays have grown"
+    for node, place in snapshot.table.index.items():
         wanted = reference.load_of(node, list(residents.values()), snapshot.first_cell, grid.cells)
         assert np.allclose(snapshot.load[:, :, place].T, wanted, rtol=1e-5, atol=1e-3), node
 
@@ -298,9 +297,12 @@ def test_a_node_that_goes_leaves_no_gap_and_the_others_keep_what_is_theirs() -> 
     world.put(pod_json("p", node="b", cpu="1"), pod_json("q", node="c", cpu="3"))
     world.state.drop_node("a")
     snapshot = world.state.snapshot()
-    assert sorted(snapshot.index.values()) == [0, 1]
-    assert [snapshot.names[place] for place in snapshot.index.values()] == list(snapshot.index)
-    assert {name: snapshot.allocatable[0, place] for name, place in snapshot.index.items()} == {"b": 2.0, "c": 4.0}
+    assert sorted(snapshot.table.index.values()) == [0, 1]
+    assert [snapshot.table.names[place] for place in snapshot.table.index.values()] == list(snapshot.table.index)
+    assert {name: snapshot.allocatable[0, place] for name, place in snapshot.table.index.items()} == {
+        "b": 2.0,
+        "c": 4.0,
+    }
     assert (cpu_on(world, "b")[0], cpu_on(world, "c")[0]) == (1.0, 3.0)
     world.put(node_json("a"))
     assert cpu_on(world, "a")[0] == 0.0
@@ -309,3 +311,26 @@ def test_a_node_that_goes_leaves_no_gap_and_the_others_keep_what_is_theirs() -> 
 def test_the_default_hold_outlasts_a_burst() -> None:
     assert Settings().hold_s >= 5.0
     assert Grid().cell(NOON_S) * 150.0 == NOON_S
+
+
+def test_nodes_are_found_by_name_and_all_of_them_are_everywhere() -> None:
+    snapshot = World(None, node_json("a"), node_json("b"), node_json("c")).state.snapshot()
+    places, unknown = snapshot.table.find(["c", "new", "a"])
+    assert ({snapshot.table.names[place] for place in places}, len(places), unknown) == ({"c", "a"}, 2, ["new"])
+    assert snapshot.table.find(["c", "a", "b"])[0] is snapshot.table.everywhere
+    assert snapshot.table.find([])[0].size == 0
+
+
+def test_a_node_that_says_again_what_it_said_or_changes_its_size_leaves_the_names_as_they_are() -> None:
+    world = World(None, node_json("a"), node_json("b"))
+    before = world.state.snapshot()
+    world.put(node_json("a"))
+    assert world.state.snapshot().table.names is before.table.names
+    world.put(node_json("a", cpu="4"), node_json("b", cpu="2"))
+    after = world.state.snapshot()
+    assert after.table.names is before.table.names
+    assert after.table.index is before.table.index
+    assert after.allocatable[0].tolist() == [4.0, 2.0]
+    assert before.allocatable[0].tolist() == [8.0, 8.0]
+    world.put(node_json("c"))
+    assert world.state.snapshot().table.names is not before.table.names

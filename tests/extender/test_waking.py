@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from extender.gangs.waking import ANNOTATION, MOST_AT_ONCE, Refused, Waker, read_refused
+from extender.gangs.member import Member
+from extender.gangs.reading import read_member
+from extender.gangs.waking import ANNOTATION, MOST_AT_ONCE, Waker
 from extender.reasons import MEMORY_REASON
 from placement_bench.worlds import Clock, Json, pod_json
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import NotFound, ServerFailed
-from recommender.cluster.objects.metadata import ObjectKey
 
 SAID = f"0/2 nodes are available: 1 Insufficient cpu, 1 {MEMORY_REASON}. preemption: none."
 
@@ -33,16 +34,16 @@ class PlayedApi:
         self.bodies.append(body)
 
 
-def refused(name: str) -> Refused:
-    return Refused(ObjectKey("team", name), f"uid-{name}")
+def refused(name: str) -> Member:
+    return read_member(waiting(SAID, name))
 
 
 def waker(api: PlayedApi, clock: Clock, leads: bool = True) -> Waker:
-    return Waker(cast(Api, api), lambda: leads, 30.0, clock=clock, monotonic=clock)
+    return Waker(cast(Api, api), lambda: leads, lambda: (), 30.0, clock=clock, monotonic=clock)
 
 
-def waiting(message: str, **more: Any) -> Json:
-    pod = pod_json("p", **more)
+def waiting(message: str, name: str = "p", **more: Any) -> Json:
+    pod = pod_json(name, **more)
     pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
     return pod
 
@@ -107,4 +108,4 @@ def test_without_leading_nobody_is_woken() -> None:
     ],
 )
 def test_it_concerns_pods_that_the_extender_keeps_waiting(pod: Json, waits: bool) -> None:
-    assert (read_refused(pod) is not None) == waits
+    assert read_member(pod).refused == waits

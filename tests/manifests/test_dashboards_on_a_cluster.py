@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.web.telemetry import ExtenderTelemetry
-from extender.web.telemetry import Telemetry as ServerTelemetry
+from extender.web.app import ExtenderTelemetry
+from extender.web.app import Telemetry as ServerTelemetry
 from local_cluster.observing import Prometheus
 from local_cluster.played_http import Reply, played
 from recommender import model as models

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from extender.pods.grid import Grid
+from extender.pods.curves import Grid
 from local_cluster.cluster import Cluster
 from local_cluster.recording_extender import Call
 from local_cluster.rig import clusters_folder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from extender.scoring.request import Facts, NodeScores, Scorer
 from extender.scoring.scorers import complement, data, fragments, pack, specon, spread
-from extender.scoring.scorers.scorer import Facts, NodeScores, Scorer
 
 SCORERS: Mapping[str, Scorer] = {
     name: Scorer(module.score, module.words)

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.pods.pod import PLACEMENT_ANNOTATION
-from extender.scoring.request import PlacementRequest
-from extender.scoring.scorers.scorer import Facts, NodeScores
+from extender.scoring.request import Facts, NodeScores, PlacementRequest
 from recommender.records import CPU, MEMORY
 
 SPARED = 0.8

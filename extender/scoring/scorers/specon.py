@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.scoring.request import PlacementRequest
-from extender.scoring.scorers.scorer import Facts, NodeScores
+from extender.scoring.request import Facts, NodeScores, PlacementRequest
 from recommender.contention.specon import WEIGHTS
 
 SPAN = 100.0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from extender.scoring.request import PlacementRequest
-from extender.scoring.scorers.scorer import Facts, NodeScores
+from extender.scoring.request import Facts, NodeScores, PlacementRequest
 
 
 def score(request: PlacementRequest) -> NodeScores | None:

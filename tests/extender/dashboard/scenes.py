@@ -8,11 +8,9 @@ from typing import Any
 from extender.dashboard.access import REVIEWS, Gate
 from extender.dashboard.job import Running, jobs_of
 from extender.dashboard.pages import dashboard
-from extender.dashboard.profile import Profile, read_profile
-from extender.dashboard.refused import read_shown_pod
+from extender.dashboard.profile import Profile, read_profile, read_shown_pod
 from extender.dashboard.watching import Seen, Watching
-from extender.web.app import App
-from extender.web.telemetry import Telemetry
+from extender.web.app import App, Telemetry
 from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.node import read_node
@@ -120,7 +118,7 @@ def watching(one: Seen) -> Watching:
     made = Watching.__new__(Watching)
     made.__init__(None)  # type: ignore[misc,arg-type]  # it asks nobody before it is started
     made.seen = one
-    for watch in made._watches.values():
+    for watch in made.watches:
         watch._synced.set()
     made.history.add(one.now_s, (container for job in one.jobs.values() for container in job.containers))
     return made

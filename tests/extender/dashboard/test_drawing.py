@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from extender.dashboard.drawing import HEIGHT, WIDTH, draw, draw_progress
-from extender.dashboard.history import PHASE, History
-from extender.dashboard.history import WIDTH as COLUMNS
+from extender.dashboard.drawing import HEIGHT, PHASE, WIDTH, History, draw, draw_progress
+from extender.dashboard.drawing import NUMBERS as COLUMNS
 from recommender.records import CPU, MEMORY
 from tests.extender.dashboard.scenes import NOON_S, a_job, only, profile
 

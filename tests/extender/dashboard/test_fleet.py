@@ -8,10 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.dashboard.bars import bar
-from extender.dashboard.classes import classes
-from extender.dashboard.fleet import A_PAGE, fleet, warnings
+from extender.dashboard.fleet import A_PAGE, classes, fleet, warnings
 from extender.dashboard.nodes import nodes
+from extender.dashboard.pages import lengths
 from recommender.cluster.objects.metadata import ObjectKey
 from tests.extender.dashboard import scenes
 from tests.extender.dashboard.scenes import GIB, NOON, a_job, seen
@@ -174,9 +173,9 @@ def test_a_class_tells_its_peaks_and_the_chance_that_the_next_run_is_above() -> 
 
 
 def test_a_bar_is_as_long_as_the_largest_and_has_no_part_of_what_is_not_known() -> None:
-    drawn = bar({"use": 0.5, "request": 1.0, "limit": 2.0, "target": math.nan})
-    assert (drawn.use, drawn.request, drawn.limit, drawn.target) == (30.0, 60.0, 120.0, None)
-    assert bar(dict.fromkeys(("use", "request", "limit", "target"), 0.0)).limit == 0.0
+    drawn = lengths({"use": 0.5, "request": 1.0, "limit": 2.0, "target": math.nan})
+    assert drawn == {"use": 30.0, "request": 60.0, "limit": 120.0}
+    assert lengths(dict.fromkeys(("use", "request", "limit", "target"), 0.0))["limit"] == 0.0
 
 
 def test_all_of_it_is_json_whatever_is_not_known() -> None:

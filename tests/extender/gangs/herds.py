@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from extender.gangs.decide import GangDecision, Patience, decide
-from extender.gangs.member import Member, Place
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE, Member, Place
 from extender.gangs.reading import read_member, read_place
 
 Json = dict[str, Any]

@@ -10,13 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from extender.gangs.admitting import Admitter, NotLeading, opening
 from extender.gangs.controller import Controller
 from extender.gangs.gang import Gang, gangs_of
-from extender.gangs.ledger import Ledger
-from extender.gangs.member import Member
-from extender.gangs.names import GATE, RESERVED_NODE
+from extender.gangs.ledger import Admitter, Ledger, NotLeading, opening
+from extender.gangs.member import GATE, RESERVED_NODE, Member
 from extender.pods.reservations import CONFIG_MAP, Reservation, read_reservations, written
+from extender.watches import Watches
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, ServerFailed
 from tests.extender.gangs.herds import NOON_S, gang, node, pod, reserved
@@ -94,6 +93,7 @@ def controller(api: PlayedApi, *pods: Any, clock: Any = lambda: 100.0) -> Contro
     made = Controller(cast(Api, api), lambda: True, clock=lambda: NOON_S, monotonic=clock, chance=chance)
     made._pods = cast(Any, Shown(*pods))
     made._nodes = cast(Any, Shown(node("n0"), node("n1")))
+    made.watches = Watches(made._pods, made._nodes)
     return made
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.gangs.decide import WITHOUT_GATE
-from extender.gangs.member import Member
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE, Member
 from tests.extender.gangs.herds import NOON_S, Play, decided, gang, node, nodes, pod, reserved, said
 
 FIVE = nodes(5)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from extender.gangs.gang import gangs_of
-from extender.gangs.job_size import path_of_job, size_of_job
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE
+from extender.gangs.reading import path_of_job, size_of_job
 from recommender.cluster.errors import BadObject
 from recommender.cluster.objects.reading import Fields
 from recommender.cluster.objects.requests import requests_of

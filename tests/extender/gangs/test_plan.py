@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.gangs.capacity import FreeCapacity, NodeArrays
-from extender.gangs.plan import guess, plan
+from extender.gangs.plan import FreeCapacity, NodeArrays, guess, plan
 from tests.extender.gangs.herds import gang, node, nodes, pod
 
 

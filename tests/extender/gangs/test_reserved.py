@@ -11,11 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extender.pods.reservations import Reservation, read_reservations, written
+from extender.pods.reservations import Reservation, Reservations, read_reservations, written
 from extender.protocol.wire import AskedVictims
 from extender.reasons import ELSEWHERE, HELD
 from extender.settings import Limits, Settings
-from extender.view.reservations import Reservations
 from placement_bench.worlds import NO_MEMORY, NOON_S, Clock, World, class_json, node_json, pod_json
 from recommender.cluster.errors import BadObject
 

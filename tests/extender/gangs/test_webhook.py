@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from extender.errors import BadCertificate, BadRequest
-from extender.gangs.names import GATE
-from extender.pods.groups import GROUPS
-from extender.webhook.certificate_keeper import CertificateKeeper, Kept
-from extender.webhook.certificates import VALID_S, Papers, new_papers
+from extender.gangs.member import GATE
+from extender.pods.pod import GROUPS
+from extender.webhook.certificates import VALID_S, CertificateKeeper, Kept, Papers, new_papers
 from extender.webhook.reviewing import mutating, reviewed
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Conflict

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from extender.cli.controller import LEASE
 from extender.gangs.controller import Controller, ControllerOptions
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE
 from local_cluster.simulated.pods import create, template
 from local_cluster.waiting import wait_until
 from recommender.cluster.lease import LeaderElection
@@ -54,7 +54,7 @@ def acts_on_nothing(stage: Stage) -> Iterator[Symptom]:
 def sees_no_change(stage: Stage) -> Iterator[Symptom]:
     """A metric says that a watch has no contact, and the log which."""
     with controller(stage) as running:
-        yield lambda: not running.not_ready() and running.failing == 1 and stage.said
+        yield lambda: not running.not_ready() and running.watches.failing == 1 and stage.said
 
 
 @contextlib.contextmanager

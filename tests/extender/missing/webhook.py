@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kubernetes.client.exceptions import ApiException
 
-from extender.webhook.certificate_keeper import CertificateKeeper, Kept
+from extender.webhook.certificates import CertificateKeeper, Kept
 from recommender.cluster.errors import Forbidden
 from tests.extender.missing.stage import Stage, Symptom
 

@@ -14,8 +14,7 @@ from extender.gangs.member import Member
 from extender.moves.board import PlannedMove
 from extender.moves.book import BARRED, MoveBook, read_told
 from extender.moves.gate import MoveGate, MoveLimits, News
-from extender.moves.job import read_job
-from extender.moves.record import ANNOTATION, Algorithm, MoveRecord, Outcome, written
+from extender.moves.job import ANNOTATION, Algorithm, MoveRecord, Outcome, read_job, written
 from extender.pods.reservations import read_reservations
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import (

@@ -9,10 +9,9 @@ from extender.gangs.ledger import Ledger
 from extender.moves.board import Planner
 from extender.moves.book import read_told
 from extender.moves.gate import MoveLimits
-from extender.moves.job import read_job
+from extender.moves.job import Algorithm, read_job
 from extender.moves.mover import Mover, MoverOptions
 from extender.moves.phasewise import PhasewisePlanner
-from extender.moves.record import Algorithm
 from extender.moves.specon import SpeConPlanner
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, ServerFailed

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from extender.gangs.member import Member
 from extender.moves.board import Known, PlannedMove, Rate
 from extender.moves.book import read_told
-from extender.moves.job import read_job
+from extender.moves.job import ANNOTATION, MOST_RECORDS, Algorithm, MoveRecord, Outcome, read_job, read_records, written
 from extender.moves.phasewise import PhasewisePlanner, cost_s
-from extender.moves.record import ANNOTATION, MOST_RECORDS, Algorithm, MoveRecord, Outcome, read_records, written
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.reading import BadField
 from recommender.contention.forecast import stages_of

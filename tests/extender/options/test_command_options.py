@@ -23,8 +23,7 @@ from cryptography import x509
 from extender.cli.main import cli
 from extender.gangs.controller import Controller, ControllerOptions
 from extender.gangs.decide import INCOMPLETE
-from extender.gangs.member import Place
-from extender.gangs.names import GATE
+from extender.gangs.member import GATE, Place
 from extender.moves.board import Planner
 from extender.moves.gate import MoveLimits
 from extender.moves.mover import Mover
@@ -255,11 +254,11 @@ def rest_s(stage: Stage) -> None:
 
 
 def is_faster(stage: Stage, than_qps: float, *options: str) -> bool:
-    """Whether the first five requests come sooner than so many a second could."""
+    """Whether the first four requests come sooner than so many a second could."""
     began_s = time.monotonic()
 
     def probe(_: Server, api: PlayedApi) -> bool:
-        wait_until(lambda: len(api.asked) >= 5, "five requests", every_s=0.02)
+        wait_until(lambda: len(api.asked) >= 4, "four requests", every_s=0.02)
         return len(api.asked) > 1 + than_qps * (time.monotonic() - began_s)
 
     return bool(stage.run(probe, *options))

@@ -1,20 +1,105 @@
-"""Pods read once while they wait: what the watch says of their binding is what reading them again would have said."""
+"""What watches bring: read a few events at a time, no pod twice, and dated by the newest change."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from extender.pods.pod import Pod
-from extender.pods.reading import pod_reader
-from extender.pods.rereading import MOST_HELD, Rereading
-from placement_bench.worlds import pod_json
+from extender.pods.reading import pod_reader, read_node
+from extender.view.watched import MOST_HELD, REST_S, Dated, Gathering, Rereading
+from placement_bench.worlds import Json, node_json, pod_json
 from recommender.cluster.errors import BadObject
 from recommender.cluster.workloads.ownership import Workloads, reader_of
 
-Json = dict[str, Any]
+
+class Watch:
+    """Events at these moments; the thread takes each as soon as it is there and the one before it is done."""
+
+    def __init__(self, *, watching: bool = True) -> None:
+        self.now_s, self.rests, self.read_s = 100.0, 0, list[float]()
+        self._gathering = Gathering(self._read, lambda: watching, clock=lambda: self.now_s, sleep=self._rest)
+
+    def _read(self, event: float) -> float:
+        if event < 0:
+            raise ValueError(event)
+        self.now_s += 0.0002
+        self.read_s.append(self.now_s)
+        return event
+
+    def _rest(self, duration_s: float) -> None:
+        self.rests += 1
+        self.now_s += duration_s
+
+    def take(self, *moments_s: float) -> list[float]:
+        """How long each event waited until it was read."""
+        for moment_s in moments_s:
+            self.now_s = max(self.now_s, 100.0 + moment_s)
+            assert self._gathering(moment_s) == moment_s
+        return [at_s - 100.0 - moment_s for at_s, moment_s in zip(self.read_s, moments_s, strict=True)]
+
+
+def test_events_that_come_alone_are_read_at_once() -> None:
+    watch = Watch()
+    assert max(watch.take(1.0, 2.0, 2.05, 3.0)) < 0.001
+    assert watch.rests == 0
+
+
+def test_of_many_a_few_are_read_at_a_time_and_none_waits_for_longer_than_a_rest() -> None:
+    """One every 6 ms: a rest for every fourth or so."""
+    watch = Watch()
+    waited_s = watch.take(*(0.006 * number for number in range(100)))
+    assert max(waited_s) <= REST_S + 0.002
+    assert 20 <= watch.rests <= 30
+
+
+def test_what_was_there_already_and_what_is_listed_is_read_without_a_rest() -> None:
+    flood = Watch()
+    assert len(flood.take(*[1.0] * 1000)) == 1000
+    listed = Watch(watching=False)
+    listed.take(*(0.006 * number for number in range(100)))
+    assert (flood.rests, listed.rests) == (0, 0)
+
+
+def test_what_cannot_be_read_is_told_as_before() -> None:
+    watch = Watch()
+    with pytest.raises(ValueError, match="-1"):
+        watch.take(-1.0)
+    watch.now_s += 0.01
+    watch._gathering(1.0)
+    assert watch.rests == 1, "an event all the same"
+
+
+NOON_S = 1_800_000_000.0
+NOON, BEFORE, AFTER = "2027-01-15T08:00:00Z", "2027-01-15T07:59:00Z", "2027-01-15T08:00:05Z"
+
+
+def changed(at: str, *more: str, **node: str) -> Json:
+    raw = node_json("a", **node)
+    raw["metadata"] |= {"creationTimestamp": at, "managedFields": [{"time": each} for each in more]}
+    return raw
+
+
+def test_it_is_when_somebody_wrote_last_or_made_it_and_an_older_object_changes_nothing() -> None:
+    dated = Dated(read_node, lambda: NOON_S)
+    assert math.isnan(dated.newest_s)
+    assert dated(changed(NOON)).name == "a"
+    assert dated.newest_s == NOON_S
+    dated(changed(BEFORE, NOON, AFTER))
+    assert dated.newest_s == NOON_S + 5
+    dated(changed(BEFORE))
+    assert dated.newest_s == NOON_S + 5
+
+
+def test_what_cannot_be_read_does_not_count() -> None:
+    dated = Dated(read_node, lambda: NOON_S)
+    dated(changed(NOON))
+    with pytest.raises(BadObject):
+        dated(changed(AFTER, cpu="eight"))
+    assert dated.newest_s == NOON_S
 
 
 class Desk:
