@@ -12,6 +12,7 @@ import numpy as np
 from kubernetes import client
 from rich.table import Table
 
+import benches
 from harm_bench.output import pair
 from harm_bench.playing import Who
 from harm_bench.simulated.pods import Kind, UpdateMode
@@ -133,9 +134,8 @@ def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], N
 
 def table(watches: dict[Who, Watch], minutes: float) -> Table:
     """A row for each workload: the default's counts and ours."""
-    made = Table(title=f"real control plane, {minutes:g} minutes: default / ours", title_justify="left")
-    for words in ("kind", "declares", "mode", *COUNTED):
-        made.add_column(words)
+    title = f"real control plane, {minutes:g} minutes: default / ours"
+    made = benches.table(title, "kind", "declares", "mode", *COUNTED, words=3)
     for setup in SETUPS:
         default, ours = (watches[who].counts[setup.name] for who in WHO)
         worse = {what for what in COUNTED[:-1] if ours[what] > default[what]}

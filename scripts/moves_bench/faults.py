@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from kubernetes.client import BatchV1Api
 
+from benches import tell
 from local_cluster.cluster import Cluster
 from local_cluster.moving import SCHEDULER, extender_with_scheduler, mover_account, start_controller
 from local_cluster.processes import Server
@@ -99,7 +100,7 @@ def run(bench: Bench, moves: int, seed: int) -> Counted:
         while counted.moves < moves:
             converged = min(CONVERGED, moves - counted.moves)
             _Wave(bench, namespace, controller, wave, converged, chance, counted).play()
-            bench.tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
+            tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
             wave += 1
     return counted
 

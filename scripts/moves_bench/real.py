@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kubernetes.client import BatchV1Api
 
+from benches import tell
 from local_cluster import autoscaling
 from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.cluster import Cluster, lent_or_own
@@ -31,8 +32,6 @@ LESSONS = 2
 """Runs of each class that the recommender has seen before the first seed."""
 GIVE_UP_S = 2400.0
 OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m", "--progress-interval", "10s")
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -94,20 +93,17 @@ class Bench:
     cluster: Cluster
     nodes: Sequence[RealNode]
     checkpoints: Path
-    tell: Tell
 
 
 @contextmanager
-def real_nodes(
-    tell: Tell, logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES
-) -> Iterator[Bench]:
+def real_nodes(logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES) -> Iterator[Bench]:
     """A cluster with real nodes that have so many cores each for pods, by default three and half of one."""
     checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
     tell("starting the cluster")
     try:
         with lent_or_own(None, f"moves-{os.getpid()}", logs_to) as cluster:
             nodes = [cluster.real_node(f"worker-{place}", cpu_cores=cpu_cores) for place in range(number)]
-            yield Bench(cluster, nodes, checkpoints, tell)
+            yield Bench(cluster, nodes, checkpoints)
             tell("taking all down")
     finally:
         shutil.rmtree(checkpoints)
@@ -193,7 +189,7 @@ def _run(
             told_s = now_s
             done = sum(each.ended_s == each.ended_s for each in ran.values())
             moved = sum(len(each.moves) for each in ran.values())
-            bench.tell(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
+            tell(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
         time.sleep(LOOK_EVERY_S)
     return list(ran.values())
 

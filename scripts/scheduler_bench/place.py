@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 import requests
@@ -112,7 +111,8 @@ class Answering:
         return [first, *first.children(recursive=True)]
 
 
-class Memory(NamedTuple):
+@dataclass(frozen=True)
+class Memory:
     """Of several processes together: `pss_mib` counts what they share once, `rss_mib` once for each."""
 
     pss_mib: float

@@ -25,6 +25,7 @@ from kubernetes.client import (
 )
 from rich.console import Console
 
+from benches import write_json
 from local_cluster.cluster import Cluster
 from local_cluster.real_node.cgroups import trees
 from local_cluster.real_node.node import what_is_missing
@@ -234,7 +235,7 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     told = Console(width=150, record=True, file=io.StringIO())
     told.print(output.table(rows, facts))
     assert "5 s │ 1 / 1 / 0 │ 2 s (3 s) │ 1.0" in re.sub(" +", " ", told.export_text())
-    output.write_json(tmp_path / "r.json", facts, rows)
+    write_json(tmp_path / "r.json", {**facts, "rows": rows})
     assert [row["key"] for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]] == ["static", "ours"]
     plots.draw(rows, tmp_path / "r.png", 1.8, 3.4 * GIB)
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")

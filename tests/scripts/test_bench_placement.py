@@ -13,6 +13,7 @@ import orjson
 import pytest
 from rich.console import Console
 
+from benches import write_json
 from extender.pods.grid import Grid
 from local_cluster.cluster import Cluster
 from local_cluster.recording_extender import Call
@@ -274,7 +275,8 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     assert "15.0 ± 5.0 │ 1.00" in text
     assert "0.5 s (1 s) │ 15 s" in text
     assert "1 of 1 │ 0 of 1 │ 0 │ 1.50 s" in text
-    output.write_json(tmp_path / "r.json", {"date": "today"}, [], results(), lines, gangs)
+    plays = [output.play(result) for result in results()]
+    write_json(tmp_path / "r.json", {"plays": plays, "jobs": lines, "gangs": gangs})
     read = orjson.loads((tmp_path / "r.json").read_bytes())
     assert [play["who"] for play in read["plays"]] == [LEAST.title] * 2 + [OURS.title] * 2
     plots.draw(plots.shown(results(), GROUPS, 2), 3.0, tmp_path / "r.png")
