@@ -14,12 +14,10 @@ from local_cluster.cluster import Cluster
 from local_cluster.real_node.node import RealNode
 from local_cluster.waiting import wait_until
 from node_bench.interpreter import Interpreter
-from node_bench.objects import job, job_name, vpa
-from node_bench.plan import Plan
+from node_bench.objects import Plan, job, job_name, vpa
 from node_bench.sampling import Sample, Sampler
 from node_bench.setters import OnStage, Row
-from node_bench.stages import StageFollower
-from node_bench.watch import JobRun, PodWatch
+from node_bench.watch import JobRun, PodWatch, StageFollower
 
 TELL_EVERY_S = 10.0
 APART_S = 1.0

@@ -12,7 +12,7 @@ from benches import tell
 from local_cluster.cluster import Cluster, lent_or_own
 from node_bench.batch import Place, Seen, run_batch
 from node_bench.interpreter import Interpreter
-from node_bench.plan import Plan
+from node_bench.objects import Plan
 from node_bench.setters import LESSONS, OF_OURS, OnStage, Row, setting_requests
 
 NODE = "bench"

@@ -17,12 +17,11 @@ import numpy as np
 from extender.pods.grid import Grid
 from extender.settings import Limits, Settings
 from local_cluster.waiting import NotInTime
-from placement_bench.arrivals import Arrival
 from placement_bench.jobs import Plan, Result
 from placement_bench.load import Run, overload
 from placement_bench.pace import CYCLE_S, LONGEST_WAIT_S, Pace
 from placement_bench.played import PATIENCE_S, Played, Shape, seen_use
-from placement_bench.recordings import demand_of_classes
+from placement_bench.recordings import Arrival, demand_of_classes
 from placement_bench.schedulers import CAUTIOUS, CPU_OVERLOADS, CURRENT, LEAST, MOST, RANDOM, Who
 from placement_bench.scorers import Pair
 from placement_bench.worlds import NOON_S, World, node_json, pod_json

@@ -19,8 +19,7 @@ from local_cluster.scheduling import start_scheduler
 from local_cluster.waiting import wait_until
 from scale_bench.objects import AT_A_TIME
 from scheduler_bench import objects
-from scheduler_bench.machine import Others
-from scheduler_bench.place import MIB, SCHEDULER, Answering, Place
+from scheduler_bench.place import MIB, SCHEDULER, Answering, Others, Place
 
 NAMESPACE = "bursts"
 KINDS = ("none", "flask", "bare", "bare-scores", "served", "scores", "ours", "tuned", "installed")

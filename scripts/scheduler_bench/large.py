@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from benches import tell
 from scheduler_bench import calls, objects
-from scheduler_bench.filling import fill, prepare, waiting
+from scheduler_bench.objects import fill, prepare, waiting
 from scheduler_bench.place import Memory, Place
 from scheduler_bench.slow import KINDS, slow_clients
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -18,11 +20,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.job import thread_environment
-from training.machine import machine_facts
 from training.plan import Run
 from training.sampler import Meter, TreeMeter, new_meter
 
@@ -267,3 +269,39 @@ def record_all(
                 future.cancel()
             raise
     return outcomes
+
+
+LIBRARIES = ("torch", "jax", "jaxlib", "scikit-learn", "scipy", "numpy", "pandas", "pyarrow", "psutil")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return the facts of this machine and this Python that a reader of a recording needs."""
+    return {
+        "machine": {
+            "cpu": _processor(),
+            "cores": os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+            "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
+        },
+        "python": platform.python_version(),
+        "libraries": _versions(),
+    }

@@ -33,10 +33,8 @@ from local_cluster.rig import clusters_folder
 from local_cluster.waiting import wait_until
 from node_bench import interpreter, output, plots
 from node_bench.batch import Seen
-from node_bench.figures import figures, fit, timeline
-from node_bench.objects import CLASS, vpa
-from node_bench.plan import draw
-from node_bench.rises import Rises, rises
+from node_bench.figures import Rises, figures, fit, rises, timeline
+from node_bench.objects import CLASS, draw, vpa
 from node_bench.rows import NODE
 from node_bench.sampling import Sample
 from node_bench.setters import SCRIPTED, named

@@ -20,7 +20,6 @@ from local_cluster.recording_extender import Call
 from local_cluster.rig import clusters_folder
 from local_cluster.waiting import NotInTime, wait_until
 from placement_bench import output, plots
-from placement_bench.arrivals import Arrival, in_groups, scattered
 from placement_bench.burst import Burst, demand_on, judged
 from placement_bench.choices import MOST_NODES, Choice, Tally, below_capacity, tally_of, without_histories
 from placement_bench.gangs import Gangs, Repetition
@@ -30,7 +29,17 @@ from placement_bench.load import Run, load, overload
 from placement_bench.offline import RETRY_S, Floor, by_current_use, by_requests, judge_of, play_offline, run_offline
 from placement_bench.pace import Pace
 from placement_bench.played import Played, Shape
-from placement_bench.recordings import PLAY, TEACH, Recording, curve_of, demand_of_classes, recordings
+from placement_bench.recordings import (
+    PLAY,
+    TEACH,
+    Arrival,
+    Recording,
+    curve_of,
+    demand_of_classes,
+    in_groups,
+    recordings,
+    scattered,
+)
 from placement_bench.scenes import InProcess
 from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Who, ours_profile
 from placement_bench.scorers import AtRandom, ByCurrentUse

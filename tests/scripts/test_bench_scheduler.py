@@ -23,10 +23,9 @@ from local_cluster.rig import clusters_folder
 from local_cluster.waiting import wait_until
 from scheduler_bench import objects, output, stub
 from scheduler_bench.binding import KINDS, Round, classes_of_bursts
-from scheduler_bench.caller import Caller
-from scheduler_bench.calls import Times
-from scheduler_bench.filling import fill, waiting
+from scheduler_bench.calls import Caller, Times
 from scheduler_bench.large import Held
+from scheduler_bench.objects import fill, waiting
 from scheduler_bench.place import Memory, Place
 from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
