@@ -203,7 +203,7 @@ def _create(place: Place, pods: int, round_number: int) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
     def create(number: int) -> None:
-        place.wire.send("POST", path, objects.pod(f"burst-{round_number}-{number}", _number(number)))
+        place.api.create(path, objects.pod(f"burst-{round_number}-{number}", _number(number)))
 
     with ThreadPoolExecutor(AT_A_TIME) as workers:
         for _ in workers.map(create, range(pods)):

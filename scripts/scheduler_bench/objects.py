@@ -15,7 +15,7 @@ from typing import Any
 from rich.progress import Progress
 
 from local_cluster.waiting import wait_until
-from scale_bench.objects import AT_A_TIME, MERGE
+from scale_bench.objects import AT_A_TIME
 from scheduler_bench.place import Place
 
 Json = dict[str, Any]
@@ -111,7 +111,7 @@ PROFILES = "/apis/phasewise.dev/v1alpha1/namespaces/{}/phaseprofiles"
 def prepare(place: Place, namespaces: Iterable[str], classes: Iterable[tuple[str, int]]) -> None:
     """The namespaces, and in them the workload classes that are known; afterwards nobody but the API server acts."""
     names = list(namespaces)
-    _all(lambda name: place.wire.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}}), names)
+    _all(lambda name: place.api.create("/api/v1/namespaces", {"metadata": {"name": name}}), names)
     account = place.cluster.core.read_namespaced_service_account
     for name in names:
         wait_until(lambda name=name: account("default", name), f"the account of {name}", every_s=0.02)
@@ -126,9 +126,9 @@ def fill(place: Place, progress: Progress, nodes: range, pods: range, all_nodes:
     def bound(number: int) -> None:
         at = node_name(number % all_nodes)
         body = pod(f"{workload_of(number)}-{number}", number, node=at)
-        place.wire.send("POST", f"/api/v1/namespaces/{namespace_of(number)}/pods", body)
+        place.api.create(f"/api/v1/namespaces/{namespace_of(number)}/pods", body)
 
-    _told(progress, "nodes", nodes, lambda number: place.wire.send("POST", "/api/v1/nodes", node(number)))
+    _told(progress, "nodes", nodes, lambda number: place.api.create("/api/v1/nodes", node(number)))
     _told(progress, "pods", pods, bound)
 
 
@@ -138,7 +138,7 @@ def waiting(place: Place, progress: Progress, numbers: range) -> list[Json]:
 
     def create(number: int) -> None:
         path = f"/api/v1/namespaces/{namespace_of(number)}/pods"
-        told = place.wire.send("POST", path, pod(f"waiting-{number}", number))
+        told = place.api.create(path, pod(f"waiting-{number}", number))
         del told["metadata"]["managedFields"]
         made.append({part: said for part, said in told.items() if part not in ("kind", "apiVersion")})
 
@@ -149,8 +149,8 @@ def waiting(place: Place, progress: Progress, numbers: range) -> list[Json]:
 def _learn(place: Place, namespace: str, number: int) -> None:
     profile, status = learned(namespace, number)
     path = PROFILES.format(namespace)
-    place.wire.send("POST", path, profile)
-    place.wire.send("PATCH", f"{path}/{profile['metadata']['name']}/status", status, MERGE)
+    place.api.create(path, profile)
+    place.api.patch(f"{path}/{profile['metadata']['name']}/status", status)
 
 
 def _told(progress: Progress, what: str, numbers: range, make: Callable[[int], object]) -> None:

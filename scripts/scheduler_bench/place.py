@@ -16,7 +16,8 @@ import requests
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server, ServerFailed
 from local_cluster.waiting import wait_until
-from scale_bench.objects import Wire
+from recommender.cluster.access.connection import Api
+from scale_bench.objects import fast_api
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).with_name("stub.py")
@@ -30,14 +31,14 @@ class Place:
     """A cluster, and a faster way to its API than its client library."""
 
     cluster: Cluster
-    wire: Wire
+    api: Api
 
     @classmethod
     def on(cls, cluster: Cluster) -> Place:
         """On a cluster that is up: our resources are made known, and the account of our role is there."""
         manifests = ROOT / "manifests"
         cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
-        return cls(cluster, Wire(cluster))
+        return cls(cluster, fast_api(cluster))
 
     @contextmanager
     def extender(self) -> Iterator[Answering]:
