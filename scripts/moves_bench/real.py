@@ -17,11 +17,11 @@ from kubernetes.client import BatchV1Api
 
 from benches import tell
 from local_cluster import autoscaling
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.cluster import Cluster, lent_or_own
 from local_cluster.moving import extender_with_scheduler, mover_account, start_controller
 from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import install, start_recommender
+from local_cluster.vpa_objects import create
 from moves_bench.jobs import KINDS, Coming, drawn, job, vpa
 from node_bench.interpreter import Interpreter
 
@@ -149,10 +149,7 @@ def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
     if row.moves:
         stack.enter_context(extender_with_scheduler(cluster))
     if row.shares:
-        updater = autoscaling.start_updater(
-            cluster, interval_s=5.0, update_within_bounds_after_s=12 * 3600.0, min_replicas=1,
-            in_place_skips_disruption_budget=False,
-        )  # fmt: skip
+        updater = autoscaling.start_updater(cluster, interval_s=5.0, **autoscaling.AS_UPSTREAM | {"min_replicas": 1})
         stack.callback(updater.stop)
     recommender = start_recommender(cluster, install(cluster), *OUR_OPTIONS, name=f"recommender-{row.key}")
     stack.callback(recommender.stop)
@@ -180,8 +177,7 @@ def _run(
             each = left.pop(0)
             ran[each.name].came_s = time.monotonic() - began_s
             if row.moves or row.shares:
-                body = vpa(each.name, row.shares)
-                cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
+                create(cluster, namespace, vpa(each.name, row.shares))
             made = job(each, bench.nodes[0], interpreter, checkpoints, longer, moves=bool(row.moves))
             batch.create_namespaced_job(namespace, made)
         _look(cluster, namespace, ran, time.monotonic() - began_s)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from kubernetes.client import ApiException, BatchV1Api
 
 from benches import tell
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.cluster import Cluster
 from local_cluster.real_node.node import RealNode
+from local_cluster.vpa_objects import create
 from local_cluster.waiting import wait_until
 from node_bench.interpreter import Interpreter
 from node_bench.objects import Plan, job, job_name, vpa
@@ -76,8 +76,7 @@ def run_batch(place: Place, namespace: str, row: Row, plans: Sequence[Plan], on_
 
 def _submit(place: Place, namespace: str, row: Row, number: int, plan: Plan) -> None:
     if row.vpas == "made":
-        body = vpa(job_name(number), row.recommender)
-        place.cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
+        create(place.cluster, namespace, vpa(job_name(number), row.recommender))
     made = job(place.node, place.interpreter, number, plan)
     BatchV1Api(place.cluster.client()).create_namespaced_job(namespace, made)
 

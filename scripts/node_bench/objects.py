@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION
+from local_cluster import vpa_objects
 from local_cluster.real_node.node import RealNode
 from local_cluster.real_node.training import with_host_python
 from node_bench.interpreter import Interpreter
@@ -42,19 +42,8 @@ def job(node: RealNode, interpreter: Interpreter, number: int, plan: Plan) -> Js
 
 def vpa(name: str, recommender: str | None) -> Json:
     """The VPA of a Job. `recommender` None leaves it to the default one."""
-    spec: Json = {
-        "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": name},
-        "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1},
-        "resourcePolicy": {"containerPolicies": [{"containerName": "*", "controlledValues": "RequestsOnly"}]},
-    }
-    if recommender is not None:
-        spec["recommenders"] = [{"name": recommender}]
-    return {
-        "apiVersion": f"{API_GROUP}/{API_VERSION}",
-        "kind": "VerticalPodAutoscaler",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
+    return vpa_objects.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
 
 
 EPOCHS = (3, 5)

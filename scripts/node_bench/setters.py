@@ -14,7 +14,6 @@ from local_cluster.recommender import MANIFESTS, install, start_recommender
 from local_cluster.vpa_objects import recommend
 
 UPDATER_EVERY_S = 5.0
-HALF_A_DAY_S = 12 * 3600.0
 DEFAULT_ROUND_EVERY_S = 10.0
 AUTO = "phasewise.dev/auto"
 OUR_OPTIONS, RESIZING = ("--interval", "5s", "--step", "5s", "--cycle", "1m"), "--resize-waiting"
@@ -123,13 +122,7 @@ def setting_requests(cluster: Cluster, namespace: str, row: Row) -> Iterator[OnS
 @contextmanager
 def _updater(cluster: Cluster) -> Iterator[None]:
     """The real updater, as upstream sets it up but for how often it looks."""
-    server = autoscaling.start_updater(
-        cluster,
-        interval_s=UPDATER_EVERY_S,
-        update_within_bounds_after_s=HALF_A_DAY_S,
-        min_replicas=2,
-        in_place_skips_disruption_budget=False,
-    )
+    server = autoscaling.start_updater(cluster, interval_s=UPDATER_EVERY_S, **autoscaling.AS_UPSTREAM)
     try:
         yield
     finally:

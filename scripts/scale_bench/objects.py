@@ -15,6 +15,7 @@ from typing import Any
 
 from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.rig import Rig
+from local_cluster.vpa_objects import vpa
 from local_cluster.waiting import wait_until
 from recommender.cluster.access.connection import Api, connect
 
@@ -64,7 +65,7 @@ def fast_api(rig: Rig) -> Api:
 def populate(rig: Rig, size: Size) -> int:
     """Create everything, and return the mean size of a pod in bytes of JSON. Controllers and scheduler stay paused."""
     api = fast_api(rig)
-    namespaces = sorted({namespace_of(vpa) for vpa in range(size.vpas)})
+    namespaces = sorted({namespace_of(number) for number in range(size.vpas)})
     with ThreadPoolExecutor(AT_A_TIME) as workers:
         _done(workers.map(lambda name: api.create("/api/v1/namespaces", _named(name)), namespaces))
         for name in namespaces:
@@ -72,8 +73,8 @@ def populate(rig: Rig, size: Size) -> int:
         for controller in ("kube-controller-manager", "kube-scheduler"):
             rig.servers[controller].pause()
         _done(workers.map(lambda node: api.create("/api/v1/nodes", _node(node)), range(NODES)))
-        uids = dict(workers.map(lambda vpa: _workload(api, vpa), range(size.vpas)))
-        _done(workers.map(lambda vpa: _vpa(api, vpa), range(size.vpas)))
+        uids = dict(workers.map(lambda number: _workload(api, number), range(size.vpas)))
+        _done(workers.map(lambda number: _vpa(api, number), range(size.vpas)))
         sizes = list(
             workers.map(lambda named: _pod(api, *named[1], uids[named[1][1]], named[0]), enumerate(size.pods()))
         )
@@ -106,16 +107,9 @@ def _workload(api: Api, vpa: int) -> tuple[str, str]:
     return name, api.create(path, {**_named(name), "spec": spec})["metadata"]["uid"]
 
 
-def _vpa(api: Api, vpa: int) -> None:
-    name = workload_of(vpa)
-    spec = {
-        "targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name},
-        "recommenders": [{"name": "phasewise"}],
-        "updatePolicy": {"updateMode": "Off"},
-    }
-    path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{namespace_of(vpa)}/{AUTOSCALERS}"
-    api.create(path, {"apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": "VerticalPodAutoscaler",
-                             **_named(name), "spec": spec})  # fmt: skip
+def _vpa(api: Api, number: int) -> None:
+    path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{namespace_of(number)}/{AUTOSCALERS}"
+    api.create(path, vpa("StatefulSet", workload_of(number), update_mode="Off"))
 
 
 def _pod(api: Api, namespace: str, workload: str, number: int, uid: str, at: int) -> int:
