@@ -34,7 +34,6 @@ class JobFailed(Exception):
 class Seen:
     """What was seen of a batch; `moments` are those at which samples were taken, if there was something to sample."""
 
-    namespace: str
     runs: list[JobRun]
     samples: list[Sample]
     moments: list[float]
@@ -71,11 +70,11 @@ def run_batch(place: Place, namespace: str, row: Row, plans: Sequence[Plan], on_
             _submit(place, namespace, row, number, plan)
             time.sleep(APART_S)
         _wait(place, namespace, watch, row.key)
-        return Seen(namespace, watch.runs, sampler.samples, sampler.moments)
+        return Seen(watch.runs, sampler.samples, sampler.moments)
 
 
 def _submit(place: Place, namespace: str, row: Row, number: int, plan: Plan) -> None:
-    if row.vpas == "made":
+    if row.vpas:
         create(place.cluster, namespace, vpa(job_name(number), row.recommender))
     made = job(place.node, place.interpreter, number, plan)
     BatchV1Api(place.cluster.client()).create_namespaced_job(namespace, made)

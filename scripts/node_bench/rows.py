@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from benches import tell
@@ -31,7 +30,7 @@ def a_node(
     tell("starting the cluster")
     with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
         node = cluster.real_node(NODE, cpu_cores=NODE_CORES, memory_bytes=NODE_BYTES)
-        if any(row.vpas != "none" for row in rows):
+        if any(row.vpas for row in rows):
             cluster.metrics_server()
             cluster.vpa_admission_controller()
         yield Place(cluster, node, interpreter)
@@ -41,7 +40,7 @@ def a_node(
 def run_rows(
     place: Place, rows: Sequence[Row], plans: Sequence[Plan], lessons: Sequence[Plan]
 ) -> Iterator[tuple[Row, Seen]]:
-    """Run the batch once for each row; yields what was seen as soon as the row is done, that of lessons too."""
+    """Run the batch once for each row; yields what was seen as soon as the row is done."""
     for row in rows:
         if row.key not in OF_OURS:
             with _setting(place, row) as (namespace, on_stage):
@@ -61,8 +60,7 @@ def _rows_of_ours(
             first += len(plans)
         if row := rows.get("ours"):
             if remaining := lessons[first - 1 :]:
-                learns = replace(LESSONS, vpas=row.vpas)
-                yield learns, run_batch(place, namespace, learns, remaining, on_stage, first)
+                run_batch(place, namespace, LESSONS, remaining, on_stage, first)
                 first += len(remaining)
             yield row, run_batch(place, namespace, row, plans, on_stage, first)
 
@@ -73,7 +71,7 @@ def _setting(place: Place, row: Row) -> Iterator[tuple[str, OnStage]]:
 
     The namespace is gone before the next row; after a failure the whole cluster goes anyway.
     """
-    namespace = place.cluster.namespace("bench", row.labels)
+    namespace = place.cluster.namespace("bench")
     with setting_requests(place.cluster, namespace, row) as on_stage:
         yield namespace, on_stage
     place.cluster.kubectl("delete", "namespace", namespace, "--timeout=120s")
