@@ -16,6 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+"""A script finds what lies beside it; what lies above `scripts/` it finds from here on."""
+
 STOPPED = 130
 """The exit code of one that was told to end."""
 
