@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from local_cluster import vpa_objects
+from local_cluster import vpa_objects, workloads
 from local_cluster.moving import SCHEDULER
 from local_cluster.real_node.kubelet import LABEL
 from local_cluster.real_node.node import RealNode
@@ -85,12 +85,7 @@ def job(
     if moves:
         spec |= {"schedulerName": SCHEDULER, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
         annotations["phasewise.dev/checkpointable"] = "true"
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": coming.name},
-        "spec": {"template": {"metadata": metadata, "spec": spec}, "podFailurePolicy": SURVIVES, "backoffLimit": 0},
-    }
+    return workloads.job(coming.name, {"metadata": metadata, "spec": spec}, podFailurePolicy=SURVIVES, backoffLimit=0)
 
 
 def vpa(name: str, shares: str) -> Json:

@@ -21,6 +21,7 @@ from local_cluster.cluster import Cluster, lent_or_own
 from local_cluster.moving import extender_with_scheduler, mover_account, start_controller
 from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import install, start_recommender
+from local_cluster.simulated.nodes import listed
 from local_cluster.vpa_objects import create
 from moves_bench.jobs import KINDS, Coming, drawn, job, vpa
 from node_bench.interpreter import Interpreter
@@ -192,8 +193,7 @@ def _run(
 
 def _look(cluster: Cluster, namespace: str, ran: dict[str, Ran], now_s: float) -> None:
     """Note who runs where, who has ended, and what Jobs say of their moves."""
-    answer = cluster.core.list_namespaced_pod(namespace, _preload_content=False)
-    for pod in json.loads(answer.data)["items"]:
+    for pod in listed(cluster.core.list_namespaced_pod, namespace):
         each = ran.get(pod["metadata"]["labels"].get("batch.kubernetes.io/job-name", ""))
         if each is not None and pod["status"].get("phase") == "Running":
             node = pod["spec"]["nodeName"]

@@ -7,7 +7,6 @@ second from then on. When jobs end that run together is then foretold, and measu
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy as np
 
 from benches import tell
 from local_cluster.real_node.cgroups import Cgroup
+from local_cluster.simulated.nodes import listed
 from moves_bench.jobs import Coming, training_pod
 from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
@@ -237,8 +237,7 @@ def _run(
 
 
 def _ask_who_is_over(bench: Bench, namespace: str, batch: Mapping[str, Watched]) -> None:
-    answer = bench.cluster.core.list_namespaced_pod(namespace, _preload_content=False)
-    for pod in json.loads(answer.data)["items"]:
+    for pod in listed(bench.cluster.core.list_namespaced_pod, namespace):
         name, phase = pod["metadata"]["name"], pod["status"].get("phase")
         if phase == "Failed":
             raise RuntimeError(f"{name} failed; see its pod")

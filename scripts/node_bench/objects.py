@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from local_cluster import vpa_objects
+from local_cluster import vpa_objects, workloads
 from local_cluster.real_node.node import RealNode
 from local_cluster.real_node.training import with_host_python
 from node_bench.interpreter import Interpreter
@@ -30,14 +30,7 @@ def job(node: RealNode, interpreter: Interpreter, number: int, plan: Plan) -> Js
     """A Job for the node. It has requests and no limits, so only the node's own limits hold it."""
     command = [interpreter.path, "-m", "node_bench.job", "--workload", interpreter.workload, *plan.arguments()]
     pod = node.pod("", command, cpu=DECLARED["cpu"], memory=DECLARED["memory"], restart="OnFailure")
-    template = {"metadata": {"labels": pod["metadata"]["labels"]}}
-    template["spec"] = with_host_python(pod, interpreter.prefixes)["spec"]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": job_name(number)},
-        "spec": {"backoffLimit": TRIES, "template": template},
-    }
+    return workloads.job(job_name(number), with_host_python(pod, interpreter.prefixes), backoffLimit=TRIES)
 
 
 def vpa(name: str, recommender: str | None) -> Json:

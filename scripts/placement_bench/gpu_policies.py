@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.protocol.wire import Asked
 from extender.settings import Settings
 from placement_bench.gpu_fleet import Fleet, Placement
 from placement_bench.gpu_trace import WHOLE, Integers, Kinds
@@ -32,17 +31,11 @@ class Ours:
     def place(self, kind: int, pod: int, fitting: Integers) -> Placement | None:
         raw, names = self._pod(kind, pod), [self._names[node] for node in fitting.tolist()]
         self._world.put(raw)
-        refused = self._world.placer.filter(Asked(raw, names, None)).refused
-        left = [name for name in names if name not in refused] if refused else names
-        if not left:
+        if not (node := self._world.place(raw, names)):
             return None
-        if len(left) > 1:
-            self._world.placer.prioritize(Asked(raw, left, None))
-        decision = self._world.decisions.of(raw["metadata"]["uid"])
-        assert decision is not None  # noqa: S101  it was asked about just now
-        raw["spec"]["nodeName"], raw["status"]["phase"] = decision.favourite, "Running"
+        raw["spec"]["nodeName"], raw["status"]["phase"] = node, "Running"
         self._world.put(raw)
-        return self._fleet.take(self._place_of[decision.favourite], kind)
+        return self._fleet.take(self._place_of[node], kind)
 
     def ended(self, kind: int, pod: int, placement: Placement) -> None:
         self._world.state.drop_pod(f"uid-{pod}")

@@ -115,12 +115,7 @@ class _Ours:
         self._set_clock(floor)
         pod, names = self._pod(floor, job), {_name(node): node for node in nodes}
         self._world.put(pod)  # as the watch shows it, so that it is known how long it waits
-        refused = self._world.filter(pod, list(names))
-        left = [name for name in names if name not in refused]
-        if len(left) < 2:
-            return names[left[0]] if left else None
-        scores = self._world.prioritize(pod, left)
-        return names[max(left, key=lambda name: scores[name])]
+        return names.get(self._world.place(pod, list(names)))
 
     def bound(self, floor: Floor, job: Arrival, node: int) -> None:
         self._set_clock(floor)

@@ -16,6 +16,7 @@ import urllib3
 from local_cluster.installing import installed_environment, installed_profile
 from local_cluster.processes import AS_SHIPPED, Server
 from local_cluster.scheduling import start_scheduler
+from local_cluster.simulated.nodes import listed
 from local_cluster.waiting import wait_until
 from scale_bench.objects import AT_A_TIME
 from scheduler_bench import objects
@@ -213,8 +214,4 @@ def _create(place: Place, pods: int, round_number: int) -> None:
 def _clear(place: Place) -> None:
     pods = place.cluster.core
     pods.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
-    wait_until(
-        lambda: not orjson.loads(pods.list_namespaced_pod(NAMESPACE, limit=1, _preload_content=False).data)["items"],
-        "the pods to go",
-        timeout_s=120,
-    )
+    wait_until(lambda: not listed(pods.list_namespaced_pod, NAMESPACE, limit=1), "the pods to go", timeout_s=120)
