@@ -24,6 +24,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recommender.files import write_bytes_aside, written_aside
 from training.job import thread_environment
 from training.plan import Run
 from training.sampler import Meter, TreeMeter, new_meter
@@ -227,19 +228,12 @@ class Recorder:
             "meter": source,
             "run": asdict(run.scaled(self.scale)),
         }
-        _write_aside(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
-
-
-def _write_aside(path: Path, content: bytes) -> None:
-    aside = path.with_suffix(path.suffix + ".part")
-    aside.write_bytes(content)
-    aside.replace(path)
+        write_bytes_aside(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
 
 
 def _write_samples(path: Path, samples: list[dict[str, Any]]) -> None:
-    aside = path.with_suffix(".parquet.part")
-    pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
-    aside.replace(path)
+    with written_aside(path) as aside:
+        pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
 
 
 def record_all(
@@ -250,7 +244,7 @@ def record_all(
     On Ctrl-C the running jobs are ended, nothing half-written is left, and KeyboardInterrupt goes on.
     """
     facts = {"jobs_at_a_time": parallel, **machine_facts()}
-    _write_aside(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+    write_bytes_aside(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
     outcomes: list[Outcome] = []
 
     def one(run: Run) -> None:
