@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from harm_bench.playing import START_S, TICK_S, Play, Who
-from harm_bench.simulated.pods import UpdateMode
-from harm_bench.simulated.tally import Tally
-from harm_bench.usage import HOUR_S
+from harm_bench.playing import HOUR_S, START_S, TICK_S, Play, Who
+from harm_bench.simulated.pods import Tally, UpdateMode
 from harm_bench.worlds import WORLDS, Cell, World, cells_of, workload_of
 from recommender.records import CPU, MEMORY, RESOURCES
 

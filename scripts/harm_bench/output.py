@@ -1,14 +1,13 @@
-"""The table that bench_harm prints, and its file."""
+"""The tables that bench_harm prints."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.table import Table
 
+import benches
 from harm_bench.outcome import Compared, figures_of, total
 
 COUNTS = {"evictions": "evicted", "kills": "killed", "restarts": "restarted", "failed_jobs": "jobs failed"}
@@ -22,11 +21,8 @@ SHARES = {
 
 def table(compared: Sequence[Compared], facts: dict[str, Any]) -> Table:
     """A row for each world and mode: the default's figure and ours; red where ours is worse in a cell."""
-    made = Table(title=f"default / ours; {facts['date']}, {facts['machine']}", title_justify="left")
-    made.add_column("world")
-    made.add_column("mode")
-    for words in (*COUNTS.values(), "updated", *SHARES.values(), "cells worse"):
-        made.add_column(words, justify="right")
+    heads = ("world", "mode", *COUNTS.values(), "updated", *SHARES.values(), "cells worse")
+    made = benches.table(f"default / ours; {facts['date']}, {facts['machine']}", *heads, words=2)
     last = None
     for world, mode in dict.fromkeys((one.world.name, one.cell.mode) for one in compared):
         cells = [one for one in compared if (one.world.name, one.cell.mode) == (world, mode)]
@@ -64,12 +60,6 @@ def worse_cells(compared: Sequence[Compared]) -> list[str]:
         for one in compared
         if (worse := list(one.worse()))
     ]
-
-
-def write_json(file: Path, facts: dict[str, Any], compared: Sequence[Compared], real: Sequence[Any]) -> None:
-    """All figures of each cell, and of the workloads on the real control plane."""
-    told = {**facts, "cells": [one.as_json() for one in compared], "real": real}
-    file.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
 
 
 def _both(cells: Sequence[Compared]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,16 +12,17 @@ import numpy as np
 from kubernetes import client
 from rich.table import Table
 
+import benches
 from harm_bench.output import pair
 from harm_bench.playing import Who
 from harm_bench.simulated.pods import Kind, UpdateMode
 from harm_bench.worlds import Declares
-from local_cluster.autoscaling import API_GROUP, API_VERSION, start_updater
+from local_cluster.autoscaling import AS_UPSTREAM, start_updater
 from local_cluster.autoscaling import start_recommender as start_default
 from local_cluster.cluster import Cluster
 from local_cluster.recommender import install, start_recommender
 from local_cluster.simulated.usage import Usage, share_usage, usage_annotations
-from local_cluster.vpa_objects import recommendation
+from local_cluster.vpa_objects import recommendation, vpa
 from local_cluster.waiting import wait_until
 from local_cluster.workloads import pod_spec
 
@@ -32,7 +33,6 @@ INTERVAL_S, METRICS_S = 30.0, 10.0
 Were they quicker still, the default would recommend before it had a sample, for more pods than it otherwise does."""
 
 OURS = ("--interval", f"{METRICS_S:g}s", "--step", f"{METRICS_S:g}s", "--cycle", "5m", "--no-auto")
-TWELVE_HOURS_S = 43_200.0
 LOOK_S = 5.0
 WHO: tuple[Who, ...] = ("default", "ours")
 LOADING = Usage(np.array([0.3, 0.3]), np.array([2048.0, 600.0]) * 2**20, step_s=60.0, averaged_over_s=METRICS_S)
@@ -107,10 +107,7 @@ def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], N
     cluster.metrics_server()
     cluster.vpa_resources()
     cluster.vpa_admission_controller()
-    start_updater(
-        cluster, interval_s=INTERVAL_S, update_within_bounds_after_s=TWELVE_HOURS_S, min_replicas=2,
-        in_place_skips_disruption_budget=False,
-    )  # fmt: skip
+    start_updater(cluster, interval_s=INTERVAL_S, **AS_UPSTREAM)
     start_default(cluster, interval_s=INTERVAL_S)
     start_recommender(cluster, install(cluster), *OURS)
     watches: dict[Who, Watch] = {who: Watch(cluster, cluster.namespace(f"harm-{who}")) for who in WHO}
@@ -133,9 +130,8 @@ def play_for_real(cluster: Cluster, minutes: float, at_each: Callable[[float], N
 
 def table(watches: dict[Who, Watch], minutes: float) -> Table:
     """A row for each workload: the default's counts and ours."""
-    made = Table(title=f"real control plane, {minutes:g} minutes: default / ours", title_justify="left")
-    for words in ("kind", "declares", "mode", *COUNTED):
-        made.add_column(words)
+    title = f"real control plane, {minutes:g} minutes: default / ours"
+    made = benches.table(title, "kind", "declares", "mode", *COUNTED, words=3)
     for setup in SETUPS:
         default, ours = (watches[who].counts[setup.name] for who in WHO)
         worse = {what for what in COUNTED[:-1] if ours[what] > default[what]}
@@ -162,13 +158,9 @@ def _objects(setup: Setup, namespace: str, selector: dict[str, str], who: Who) -
     content |= {"serviceName": "none"} if setup.kind == "StatefulSet" else {}
     metadata = {"name": setup.name, "namespace": namespace}
     yield {"apiVersion": version, "kind": setup.kind, "metadata": metadata, "spec": content}
-    policy: Json = {"updateMode": setup.mode, **({"minReplicas": 1} if job else {})}
-    target = {"apiVersion": version, "kind": setup.kind, "name": setup.name}
-    named = {} if who == "default" else {"recommenders": [{"name": "phasewise"}]}
-    yield {
-        "apiVersion": f"{API_GROUP}/{API_VERSION}", "kind": "VerticalPodAutoscaler", "metadata": metadata,
-        "spec": {"targetRef": target, "updatePolicy": policy, **named},
-    }  # fmt: skip
+    recommender = None if who == "default" else "phasewise"
+    made = vpa(setup.kind, setup.name, update_mode=setup.mode, recommender=recommender, min_replicas=1 if job else None)
+    yield made | {"metadata": metadata}
 
 
 def _setup_of(pod: str) -> str:

@@ -47,8 +47,6 @@ def cluster() -> None:
 @cluster.command()
 @click.option("--nodes", default=3, show_default=True, help="Simulated nodes.")
 @click.option("--real-node", is_flag=True, help="A node with real containers (root, containerd).")
-@click.option("--node-cpu", type=float, help="Cores the real node is limited to. [default: all]")
-@click.option("--node-memory", help="Memory the real node is limited to, such as 3400Mi. [default: all]")
 @click.option("--vpa", is_flag=True, help="VPA updater and admission controller, and what they need.")
 @click.option("--default-recommender", is_flag=True, help="The VPA's own recommender.")
 @click.option("--metrics-server", is_flag=True, help="metrics.k8s.io; comes with --vpa.")
@@ -57,8 +55,6 @@ def cluster() -> None:
 def up(
     nodes: int,
     real_node: bool,
-    node_cpu: float | None,
-    node_memory: str | None,
     vpa: bool,
     default_recommender: bool,
     metrics_server: bool,
@@ -80,8 +76,7 @@ def up(
         if nodes:
             step(f"{nodes} simulated nodes", lambda: made.start_nodes(nodes))
         if real_node:
-            memory_bytes = parsed_bytes(node_memory) if node_memory else None
-            step("real node", lambda: made.real_node(cpu_cores=node_cpu, memory_bytes=memory_bytes))
+            step("real node", made.real_node)
         if metrics_server or vpa or default_recommender:
             step("metrics-server", made.metrics_server)
         if prometheus:
@@ -164,18 +159,6 @@ def step(words: str, act: Callable[[], object]) -> None:
     with stderr.status(f"Starting {words}"):
         act()
     stderr.print(f"[green]started[/] {words}")
-
-
-def parsed_bytes(text: str) -> int:
-    """A Kubernetes quantity (`3400Mi`) in bytes."""
-    from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 - slow to import, rarely needed
-
-    try:
-        return int(parse_quantity(text))
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{text} is not a quantity such as 3400Mi or 2G", param_hint="--node-memory"
-        ) from error
 
 
 def print_facts(facts: dict[str, str]) -> None:

@@ -38,6 +38,14 @@ def apply_resources(rig: Rig) -> None:
     _applied_to.add(rig)
 
 
+AS_UPSTREAM: Mapping[str, Any] = {
+    "update_within_bounds_after_s": 12 * 3600.0,
+    "min_replicas": 2,
+    "in_place_skips_disruption_budget": False,
+}
+"""What the updater is told upstream, but for how often it looks."""
+
+
 def start_updater(
     rig: Rig,
     *,

@@ -10,6 +10,8 @@ from pathlib import Path
 from local_cluster.cluster import Cluster
 from local_cluster.installing import MANIFESTS, ROOT, documents
 from local_cluster.processes import Server
+from local_cluster.recommender import address_of
+from local_cluster.rig import LOOPBACK
 from local_cluster.rights import Account, roles_in
 from local_cluster.scheduling import start_scheduler
 
@@ -31,22 +33,28 @@ def mover_account(cluster: Cluster) -> Account:
 
 def start_controller(cluster: Cluster, account: Path, *options: str, name: str = "controller") -> Server:
     """`phasewise controller` under the account of a kubeconfig."""
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, "-m", "extender", "controller", "--kubeconfig", account, "--address", address, *options]
+    return _start(cluster, name, "controller", "--kubeconfig", account, *options)
+
+
+def start_extender(cluster: Cluster, *options: str, name: str = "extender") -> Server:
+    """The extender under the account of its manifests, which must be there; returns once it knows the cluster."""
+    account = cluster.service_account("kube-system", "phasewise-extender")
+    return _start(cluster, name, "extender", "serve", "--kubeconfig", account, *options)
+
+
+def _start(cluster: Cluster, name: str, *command: str | Path) -> Server:
+    address = f"{LOOPBACK}:{cluster.ports.free()}"
+    whole = [sys.executable, "-m", "extender", *command, "--address", address]
     ready = cluster.answers(f"http://{address}/readyz")
-    return cluster.start(name, command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    return cluster.start(name, whole, ready=ready, environment={"PYTHONPATH": str(ROOT)})
 
 
 @contextmanager
 def extender_with_scheduler(cluster: Cluster) -> Iterator[None]:
     """The extender, and a scheduler called `phasewise` that asks it."""
     cluster.apply(MANIFESTS / "crd" / "phaseprofiles.yaml", MANIFESTS / "extender" / "rbac.yaml")
-    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
-    address = f"127.0.0.1:{cluster.ports.free()}"
-    command = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig, "--address", address]
-    ready = cluster.answers(f"http://{address}/readyz")
-    server = cluster.start("gang-extender", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
-    scheduler = start_scheduler(cluster, SCHEDULER, extender=f"http://{address}", verbs=VERBS, weight=20)
+    server = start_extender(cluster, name="gang-extender")
+    scheduler = start_scheduler(cluster, SCHEDULER, extender=f"http://{address_of(server)}", verbs=VERBS, weight=20)
     try:
         yield
     finally:

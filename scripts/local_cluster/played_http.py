@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 
@@ -20,6 +22,7 @@ class Asked:
     path: str
     parameters: Mapping[str, str]
     headers: Mapping[str, str]
+    body: bytes = b""
 
     @property
     def query(self) -> str:
@@ -59,8 +62,13 @@ class Played:
 
 
 @contextmanager
-def played(answer: Callable[[Asked], Reply], tls: ssl.SSLContext | None = None) -> Iterator[Played]:
-    """Serve on loopback for as long as the block lasts."""
+def played(
+    answer: Callable[[Asked], Reply | None], tls: ssl.SSLContext | None = None, port: int = 0
+) -> Iterator[Played]:
+    """Serve on loopback for as long as the block lasts; connections that are open then end with it.
+
+    Where the answer is None the connection ends without one. Otherwise they stay open, as a real server's do.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -68,15 +76,19 @@ def played(answer: Callable[[Asked], Reply], tls: ssl.SSLContext | None = None) 
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
-            self._answer(parts.path, parts.query)
+            self._answer(parts.path, parts.query, b"")
 
         def do_POST(self) -> None:
-            self._answer(urlsplit(self.path).path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(urlsplit(self.path).path, body.decode(), body)
 
-        def _answer(self, path: str, parameters: str) -> None:
-            asked = Asked(self.command, path, dict(parse_qsl(parameters)), dict(self.headers))
+        def _answer(self, path: str, parameters: str, body: bytes) -> None:
+            asked = Asked(self.command, path, dict(parse_qsl(parameters)), dict(self.headers), body)
             served.asked.append(asked)
             reply = answer(asked)
+            if reply is None:
+                self.close_connection = True
+                return
             self.send_response(reply.status)
             for name, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
                 self.send_header(name, value)
@@ -89,11 +101,26 @@ def played(answer: Callable[[Asked], Reply], tls: ssl.SSLContext | None = None) 
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        connections: ClassVar[set[Any]] = set()
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            self.connections.add(request)
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            self.connections.discard(request)
+            super().shutdown_request(request)
+
+        def server_close(self) -> None:
+            super().server_close()
+            for connection in list(self.connections):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which then closes it
 
         def handle_error(self, *_: object) -> None:
             """A client that leaves early is part of the play."""
 
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", port), Handler) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         served = Played(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}")

@@ -54,8 +54,9 @@ def start_recommender(
 
 
 def address_of(server: Server) -> str:
-    """Where a started recommender answers: its metrics and probes."""
-    return server.command[server.command.index("--address") + 1]
+    """Where a started recommender, extender or part of the VPA answers: its metrics and probes."""
+    words = " ".join(server.command).replace("--address=", "--address ").split()
+    return words[words.index("--address") + 1]
 
 
 def metric(server: Server, sample_name: str, **labels: str) -> float:

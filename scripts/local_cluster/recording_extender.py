@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from local_cluster.played_http import Asked, Reply, played
 
 Json = dict[str, Any]
 
@@ -81,79 +80,37 @@ class RecordingExtender:
         self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
         self.calls: list[Call] = []
         self.answers = Answers()
-        self._certificate = certificate
-        self._server: _Server | None = None
+        self._tls: ssl.SSLContext | None = None
+        if certificate:
+            own, key, authority = certificate
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority))
+            self._tls.verify_mode = ssl.CERT_REQUIRED
+            self._tls.load_cert_chain(own, key)
+        self._serves = False
+        self._serving = ExitStack()
 
     def start(self) -> RecordingExtender:
-        self._server = _Server(("127.0.0.1", self.port), self)
-        if self._certificate:
-            certificate, key, authority = self._certificate
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority))
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_cert_chain(certificate, key)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self._serves = True
+        self._serving.enter_context(played(self._answer, self._tls, self.port))
         return self
 
     def stop(self) -> None:
         """Close the port and every open connection, as the end of its process would."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+        self._serves = False
+        self._serving.close()
 
-    def hangs(self, call: Call) -> bool:
-        return self._server is not None and call.verb in self.answers.hangs
+    def _hangs(self, call: Call) -> bool:
+        return self._serves and call.verb in self.answers.hangs
+
+    def _answer(self, asked: Asked) -> Reply | None:
+        call = Call(asked.path.strip("/"), json.loads(asked.body))
+        self.calls.append(call)
+        if self._hangs(call):
+            while self._hangs(call):
+                time.sleep(0.02)
+            return None  # who asked has given up long since
+        return Reply(body=json.dumps(self.answers.of(call)).encode())
 
     def calls_for(self, pod: str, verb: str | None = None) -> list[Call]:
         """What was asked about a pod, in order."""
         return [call for call in self.calls if call.pod == pod and verb in (None, call.verb)]
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def __init__(self, address: tuple[str, int], extender: RecordingExtender) -> None:
-        self.extender = extender
-        self._open: set[Any] = set()
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._open.discard(request)
-        super().shutdown_request(request)
-
-    def server_close(self) -> None:
-        super().server_close()
-        for request in list(self._open):
-            with contextlib.suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)  # wakes its thread, which then closes it
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # headers and body leave in two writes; together with a late ACK that costs 40 ms
-    server: _Server
-
-    def do_POST(self) -> None:  # the name that http.server looks for
-        extender = self.server.extender
-        call = Call(self.path.strip("/"), json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        extender.calls.append(call)
-        if extender.hangs(call):
-            while extender.hangs(call):
-                time.sleep(0.02)
-            self.close_connection = True  # who asked has given up long since
-            return
-        answer = json.dumps(extender.answers.of(call)).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the calls are kept."""

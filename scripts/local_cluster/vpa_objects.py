@@ -13,45 +13,53 @@ Json = dict[str, Any]
 OURS = "phasewise"
 
 
-def create_vpa(
-    rig: Rig,
-    namespace: str,
-    deployment: str,
+def vpa(
+    kind: str,
+    name: str,
     *,
     update_mode: str = "InPlaceOrRecreate",
     recommender: str | None = OURS,
+    min_replicas: int | None = None,
     container_policy: Json | None = None,
-) -> None:
-    """Create a VPA for a Deployment, under the Deployment's name.
+) -> Json:
+    """A VPA for a workload, under the workload's name.
 
     Parameters
     ----------
     recommender
         Name of the recommender that may write into it; None for the default one.
+    min_replicas
+        Fewer pods than these the updater leaves alone; None for what it is told itself.
     container_policy
-        What holds for its container `main` (`{"controlledValues": "RequestsOnly"}`).
+        What holds for one of its containers (`{"containerName": "main", "controlledValues": "RequestsOnly"}`).
     """
     spec: Json = {
-        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment},
-        "updatePolicy": {"updateMode": update_mode},
+        "targetRef": {"apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "kind": kind, "name": name},
+        "updatePolicy": {"updateMode": update_mode, **({"minReplicas": min_replicas} if min_replicas else {})},
     }
     if recommender is not None:
         spec["recommenders"] = [{"name": recommender}]
     if container_policy is not None:
-        spec["resourcePolicy"] = {"containerPolicies": [{"containerName": "main", **container_policy}]}
-    body = {
-        "apiVersion": f"{API_GROUP}/{API_VERSION}",
-        "kind": "VerticalPodAutoscaler",
-        "metadata": {"name": deployment},
-        "spec": spec,
-    }
+        spec["resourcePolicy"] = {"containerPolicies": [container_policy]}
+    version = f"{API_GROUP}/{API_VERSION}"
+    return {"apiVersion": version, "kind": "VerticalPodAutoscaler", "metadata": {"name": name}, "spec": spec}
+
+
+def create_vpa(rig: Rig, namespace: str, deployment: str, *, container_policy: Json | None = None, **more: Any) -> None:
+    """Create a VPA for a Deployment; `container_policy` is for its container `main`, `more` as for `vpa`."""
+    policy = None if container_policy is None else {"containerName": "main", **container_policy}
+    create(rig, namespace, vpa("Deployment", deployment, container_policy=policy, **more))
+
+
+def create(rig: Rig, namespace: str, body: Json) -> None:
+    """Create a VPA."""
     rig.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
 
 
 def recommend(
     rig: Rig,
     namespace: str,
-    vpa: str,
+    name: str,
     target: Mapping[str, str],
     *,
     lower: Mapping[str, str] | None = None,
@@ -74,13 +82,13 @@ def recommend(
         "recommendation": {"containerRecommendations": [recommendation]},
     }
     patched: Json = rig.custom.patch_namespaced_custom_object_status(
-        API_GROUP, API_VERSION, namespace, AUTOSCALERS, vpa, {"status": status}
+        API_GROUP, API_VERSION, namespace, AUTOSCALERS, name, {"status": status}
     )
     return patched
 
 
-def recommendation(rig: Rig, namespace: str, vpa: str) -> Json:
+def recommendation(rig: Rig, namespace: str, name: str) -> Json:
     """The recommendation for container `main` that a VPA holds; empty while there is none."""
-    found = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, vpa)
+    found = rig.custom.get_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, name)
     containers = found.get("status", {}).get("recommendation", {}).get("containerRecommendations", [])
     return next((container for container in containers if container["containerName"] == "main"), {})

@@ -36,6 +36,13 @@ def pod_spec(
     return {"nodeSelector": dict(selector), "terminationGracePeriodSeconds": 1, "containers": [container], **more}
 
 
+def job(name: str, pod: Json, **spec: Any) -> Json:
+    """A Job of one pod, of which metadata but the name and spec are the template; `spec` goes into the Job's own."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key != "name"}
+    template = {"metadata": metadata, "spec": pod["spec"]}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template, **spec}}
+
+
 def create_pod(rig: Rig, namespace: str, name: str, spec: Json) -> str:
     """Create a pod and return its uid."""
     return str(rig.core.create_namespaced_pod(namespace, {"metadata": {"name": name}, "spec": spec}).metadata.uid)

@@ -18,10 +18,13 @@ from typing import Any
 import numpy as np
 from kubernetes.client import BatchV1Api
 
+from benches import tell
+from local_cluster import workloads
 from local_cluster.cluster import Cluster
 from local_cluster.moving import SCHEDULER, extender_with_scheduler, mover_account, start_controller
 from local_cluster.processes import Server
 from local_cluster.real_node.kubelet import LABEL
+from local_cluster.simulated.nodes import listed
 from local_cluster.waiting import wait_until
 from moves_bench.jobs import SURVIVES
 from moves_bench.real import Bench
@@ -99,7 +102,7 @@ def run(bench: Bench, moves: int, seed: int) -> Counted:
         while counted.moves < moves:
             converged = min(CONVERGED, moves - counted.moves)
             _Wave(bench, namespace, controller, wave, converged, chance, counted).play()
-            bench.tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
+            tell(f"wave {wave}: {counted.moves} of {moves} moves; {dict(counted.faults)}; {_harm(counted)}")
             wave += 1
     return counted
 
@@ -200,15 +203,10 @@ class _Wave:
         }
         spec["containers"][0]["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
         metadata = {"labels": {"job": name}, "annotations": {"phasewise.dev/checkpointable": "true"}}
-        return {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name},
-            "spec": {"template": {"metadata": metadata, "spec": spec}, "podFailurePolicy": SURVIVES, "backoffLimit": 0},
-        }
+        return workloads.job(name, {"metadata": metadata, "spec": spec}, podFailurePolicy=SURVIVES, backoffLimit=0)
 
     def _running(self) -> dict[str, Json]:
-        pods = json.loads(self._cluster.core.list_namespaced_pod(self._namespace, _preload_content=False).data)["items"]
+        pods = listed(self._cluster.core.list_namespaced_pod, self._namespace)
         return {
             pod["metadata"]["labels"]["job"]: pod["metadata"]
             for pod in pods

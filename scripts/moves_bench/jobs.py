@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION
+from local_cluster import vpa_objects, workloads
 from local_cluster.moving import SCHEDULER
 from local_cluster.real_node.kubelet import LABEL
 from local_cluster.real_node.node import RealNode
@@ -85,28 +85,13 @@ def job(
     if moves:
         spec |= {"schedulerName": SCHEDULER, "schedulingGates": [{"name": "phasewise.dev/gang"}]}
         annotations["phasewise.dev/checkpointable"] = "true"
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": coming.name},
-        "spec": {"template": {"metadata": metadata, "spec": spec}, "podFailurePolicy": SURVIVES, "backoffLimit": 0},
-    }
+    return workloads.job(coming.name, {"metadata": metadata, "spec": spec}, podFailurePolicy=SURVIVES, backoffLimit=0)
 
 
 def vpa(name: str, shares: str) -> Json:
     """The VPA of a Job: of its CPU alone, in place; `shares` is how it divides its node with the others, or empty."""
-    return {
-        "apiVersion": f"{API_GROUP}/{API_VERSION}",
-        "kind": "VerticalPodAutoscaler",
-        "metadata": {"name": name, "annotations": {"phasewise.dev/shares": shares} if shares else {}},
-        "spec": {
-            "recommenders": [{"name": "phasewise"}],
-            "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": name},
-            "updatePolicy": {"updateMode": "InPlaceOrRecreate" if shares else "Off", "minReplicas": 1},
-            "resourcePolicy": {
-                "containerPolicies": [
-                    {"containerName": "*", "controlledResources": ["cpu"], "controlledValues": "RequestsOnly"}
-                ]
-            },
-        },
-    }
+    policy = {"containerName": "*", "controlledResources": ["cpu"], "controlledValues": "RequestsOnly"}
+    mode = "InPlaceOrRecreate" if shares else "Off"
+    made = vpa_objects.vpa("Job", name, update_mode=mode, min_replicas=1, container_policy=policy)
+    made["metadata"]["annotations"] = {"phasewise.dev/shares": shares} if shares else {}
+    return made

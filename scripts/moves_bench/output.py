@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from matplotlib import rc_context
 from rich.table import Table
 
+import benches
 from moves_bench.jobs import KINDS
 from moves_bench.real import NODES, ROWS, Ran
 from moves_bench.validate import Compared, Watched
@@ -27,17 +26,8 @@ PANEL_INCHES = 1.5
 
 def table(batches: Batches) -> Table:
     """Each policy with its seeds; shares are of the default scheduler's on the same jobs."""
-    made = Table(title="jobs on three real nodes of half a core", title_justify="left")
-    made.add_column("who")
-    for column in (
-        "mean completion",
-        "of default, by seed",
-        "makespan of default",
-        "slower by > 10 %",
-        "moves",
-        "late",
-    ):
-        made.add_column(column, justify="right")
+    heads = ("mean completion", "of default, by seed", "makespan of default", "slower by > 10 %", "moves", "late")
+    made = benches.table("jobs on three real nodes of half a core", "who", *heads)
     default = batches.get("default", {})
     for key, seeds in batches.items():
         mean_s = np.mean([[each.takes_s for each in ran] for ran in seeds.values()])
@@ -72,11 +62,8 @@ def _last(ran: Sequence[Ran]) -> float:
 
 def write_json(path: Path, facts: Mapping[str, Any], batches: Batches) -> None:
     """All jobs with their stays and moves."""
-    rows = {
-        key: {str(seed): [asdict(each) for each in ran] for seed, ran in seeds.items()}
-        for key, seeds in batches.items()
-    }
-    path.write_bytes(orjson.dumps({**facts, "rows": rows}, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    rows = {key: {str(seed): ran for seed, ran in seeds.items()} for key, seeds in batches.items()}
+    benches.write_json(path, {**facts, "rows": rows})
 
 
 def validation(rows: Sequence[Compared], alone_s: Mapping[str, Sequence[float]]) -> list[str]:
@@ -111,8 +98,7 @@ def write_validation(
     path: Path, facts: Mapping[str, Any], batches: Sequence[Sequence[Watched]], rows: Sequence[Compared]
 ) -> None:
     """Who used how much CPU time by when, and the table."""
-    told = {**facts, "batches": batches, "compared": [row._asdict() for row in rows]}
-    path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    benches.write_json(path, {**facts, "batches": batches, "compared": [row._asdict() for row in rows]})
 
 
 def draw(path: Path, batches: Batches) -> None:

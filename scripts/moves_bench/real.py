@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 from kubernetes.client import BatchV1Api
 
+from benches import tell
 from local_cluster import autoscaling
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
 from local_cluster.cluster import Cluster, lent_or_own
 from local_cluster.moving import extender_with_scheduler, mover_account, start_controller
 from local_cluster.real_node.node import RealNode
 from local_cluster.recommender import install, start_recommender
+from local_cluster.simulated.nodes import listed
+from local_cluster.vpa_objects import create
 from moves_bench.jobs import KINDS, Coming, drawn, job, vpa
 from node_bench.interpreter import Interpreter
 
@@ -31,8 +33,6 @@ LESSONS = 2
 """Runs of each class that the recommender has seen before the first seed."""
 GIVE_UP_S = 2400.0
 OUR_OPTIONS = ("--interval", "5s", "--step", "5s", "--cycle", "1m", "--progress-interval", "10s")
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,17 @@ class Bench:
     cluster: Cluster
     nodes: Sequence[RealNode]
     checkpoints: Path
-    tell: Tell
 
 
 @contextmanager
-def real_nodes(
-    tell: Tell, logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES
-) -> Iterator[Bench]:
+def real_nodes(logs_to: Path | None = None, number: int = NODES, cpu_cores: float = NODE_CORES) -> Iterator[Bench]:
     """A cluster with real nodes that have so many cores each for pods, by default three and half of one."""
     checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-"))
     tell("starting the cluster")
     try:
         with lent_or_own(None, f"moves-{os.getpid()}", logs_to) as cluster:
             nodes = [cluster.real_node(f"worker-{place}", cpu_cores=cpu_cores) for place in range(number)]
-            yield Bench(cluster, nodes, checkpoints, tell)
+            yield Bench(cluster, nodes, checkpoints)
             tell("taking all down")
     finally:
         shutil.rmtree(checkpoints)
@@ -153,10 +150,7 @@ def _start(cluster: Cluster, row: Row, stack: ExitStack) -> None:
     if row.moves:
         stack.enter_context(extender_with_scheduler(cluster))
     if row.shares:
-        updater = autoscaling.start_updater(
-            cluster, interval_s=5.0, update_within_bounds_after_s=12 * 3600.0, min_replicas=1,
-            in_place_skips_disruption_budget=False,
-        )  # fmt: skip
+        updater = autoscaling.start_updater(cluster, interval_s=5.0, **autoscaling.AS_UPSTREAM | {"min_replicas": 1})
         stack.callback(updater.stop)
     recommender = start_recommender(cluster, install(cluster), *OUR_OPTIONS, name=f"recommender-{row.key}")
     stack.callback(recommender.stop)
@@ -184,8 +178,7 @@ def _run(
             each = left.pop(0)
             ran[each.name].came_s = time.monotonic() - began_s
             if row.moves or row.shares:
-                body = vpa(each.name, row.shares)
-                cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
+                create(cluster, namespace, vpa(each.name, row.shares))
             made = job(each, bench.nodes[0], interpreter, checkpoints, longer, moves=bool(row.moves))
             batch.create_namespaced_job(namespace, made)
         _look(cluster, namespace, ran, time.monotonic() - began_s)
@@ -193,15 +186,14 @@ def _run(
             told_s = now_s
             done = sum(each.ended_s == each.ended_s for each in ran.values())
             moved = sum(len(each.moves) for each in ran.values())
-            bench.tell(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
+            tell(f"{row.key}, {what}: {now_s:4.0f} s, {done} of {len(ran)} done, {moved} moves")
         time.sleep(LOOK_EVERY_S)
     return list(ran.values())
 
 
 def _look(cluster: Cluster, namespace: str, ran: dict[str, Ran], now_s: float) -> None:
     """Note who runs where, who has ended, and what Jobs say of their moves."""
-    answer = cluster.core.list_namespaced_pod(namespace, _preload_content=False)
-    for pod in json.loads(answer.data)["items"]:
+    for pod in listed(cluster.core.list_namespaced_pod, namespace):
         each = ran.get(pod["metadata"]["labels"].get("batch.kubernetes.io/job-name", ""))
         if each is not None and pod["status"].get("phase") == "Running":
             node = pod["spec"]["nodeName"]

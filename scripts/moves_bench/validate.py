@@ -7,7 +7,6 @@ second from then on. When jobs end that run together is then foretold, and measu
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benches import tell
 from local_cluster.real_node.cgroups import Cgroup
+from local_cluster.simulated.nodes import listed
 from moves_bench.jobs import Coming, training_pod
 from moves_bench.real import Bench
 from node_bench.interpreter import Interpreter
@@ -203,7 +204,7 @@ def run(bench: Bench, interpreter: Interpreter, longer: float) -> Iterator[list[
     namespace = bench.cluster.namespace("validate")
     for comes_s in BATCHES:
         batch = _run(bench, namespace, interpreter, comes_s, longer)
-        bench.tell(f"{title(batch)}: {', '.join(f'{job.takes_s:.1f} s, CPU {job.cpu_s:.1f} s' for job in batch)}")
+        tell(f"{title(batch)}: {', '.join(f'{job.takes_s:.1f} s, CPU {job.cpu_s:.1f} s' for job in batch)}")
         yield batch
 
 
@@ -236,8 +237,7 @@ def _run(
 
 
 def _ask_who_is_over(bench: Bench, namespace: str, batch: Mapping[str, Watched]) -> None:
-    answer = bench.cluster.core.list_namespaced_pod(namespace, _preload_content=False)
-    for pod in json.loads(answer.data)["items"]:
+    for pod in listed(bench.cluster.core.list_namespaced_pod, namespace):
         name, phase = pod["metadata"]["name"], pod["status"].get("phase")
         if phase == "Failed":
             raise RuntimeError(f"{name} failed; see its pod")

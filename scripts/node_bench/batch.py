@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubernetes.client import ApiException, BatchV1Api
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION, AUTOSCALERS
+from benches import tell
 from local_cluster.cluster import Cluster
 from local_cluster.real_node.node import RealNode
+from local_cluster.vpa_objects import create
 from local_cluster.waiting import wait_until
 from node_bench.interpreter import Interpreter
-from node_bench.objects import job, job_name, vpa
-from node_bench.plan import Plan
+from node_bench.objects import Plan, job, job_name, vpa
 from node_bench.sampling import Sample, Sampler
 from node_bench.setters import OnStage, Row
-from node_bench.stages import StageFollower
-from node_bench.watch import JobRun, PodWatch
+from node_bench.watch import JobRun, PodWatch, StageFollower
 
-Tell = Callable[[str], None]
 TELL_EVERY_S = 10.0
 APART_S = 1.0
 """Between one submission and the next."""
@@ -36,7 +34,6 @@ class JobFailed(Exception):
 class Seen:
     """What was seen of a batch; `moments` are those at which samples were taken, if there was something to sample."""
 
-    namespace: str
     runs: list[JobRun]
     samples: list[Sample]
     moments: list[float]
@@ -51,9 +48,7 @@ class Place:
     interpreter: Interpreter
 
 
-def run_batch(
-    place: Place, namespace: str, row: Row, plans: Sequence[Plan], on_stage: OnStage, tell: Tell, first: int = 1
-) -> Seen:
+def run_batch(place: Place, namespace: str, row: Row, plans: Sequence[Plan], on_stage: OnStage, first: int = 1) -> Seen:
     """Submit the jobs one after the other, each with its VPA where the row makes them, and wait until all are done.
 
     Parameters
@@ -74,19 +69,18 @@ def run_batch(
             watch.expect(job_name(number))
             _submit(place, namespace, row, number, plan)
             time.sleep(APART_S)
-        _wait(place, namespace, watch, tell)
-        return Seen(namespace, watch.runs, sampler.samples, sampler.moments)
+        _wait(place, namespace, watch, row.key)
+        return Seen(watch.runs, sampler.samples, sampler.moments)
 
 
 def _submit(place: Place, namespace: str, row: Row, number: int, plan: Plan) -> None:
-    if row.vpas == "made":
-        body = vpa(job_name(number), row.recommender)
-        place.cluster.custom.create_namespaced_custom_object(API_GROUP, API_VERSION, namespace, AUTOSCALERS, body)
+    if row.vpas:
+        create(place.cluster, namespace, vpa(job_name(number), row.recommender))
     made = job(place.node, place.interpreter, number, plan)
     BatchV1Api(place.cluster.client()).create_namespaced_job(namespace, made)
 
 
-def _wait(place: Place, namespace: str, watch: PodWatch, tell: Tell) -> None:
+def _wait(place: Place, namespace: str, watch: PodWatch, key: str) -> None:
     told_s = began_s = watch.runs[0].submitted_s
 
     def done_or_failed() -> bool:
@@ -94,7 +88,7 @@ def _wait(place: Place, namespace: str, watch: PodWatch, tell: Tell) -> None:
         now_s = time.time()
         if now_s - told_s >= TELL_EVERY_S:
             told_s = now_s
-            tell(f"{now_s - began_s:4.0f} s: {_words(watch)}")
+            tell(f"{key}: {now_s - began_s:4.0f} s: {_words(watch)}")
         return all(run.done for run in watch.runs) or any(run.failed_in for run in watch.runs)
 
     jobs = len(watch.runs)

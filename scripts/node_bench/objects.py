@@ -1,14 +1,16 @@
-"""The Kubernetes objects of the bench: a Job of one pod as declared, and its VPA."""
+"""The jobs of the bench, runs of one class drawn from a seed, and their Kubernetes objects: Jobs as declared, VPAs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from local_cluster.autoscaling import API_GROUP, API_VERSION
+import numpy as np
+
+from local_cluster import vpa_objects, workloads
 from local_cluster.real_node.node import RealNode
 from local_cluster.real_node.training import with_host_python
 from node_bench.interpreter import Interpreter
-from node_bench.plan import Plan
 
 Json = dict[str, Any]
 
@@ -28,28 +30,64 @@ def job(node: RealNode, interpreter: Interpreter, number: int, plan: Plan) -> Js
     """A Job for the node. It has requests and no limits, so only the node's own limits hold it."""
     command = [interpreter.path, "-m", "node_bench.job", "--workload", interpreter.workload, *plan.arguments()]
     pod = node.pod("", command, cpu=DECLARED["cpu"], memory=DECLARED["memory"], restart="OnFailure")
-    template = {"metadata": {"labels": pod["metadata"]["labels"]}}
-    template["spec"] = with_host_python(pod, interpreter.prefixes)["spec"]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": job_name(number)},
-        "spec": {"backoffLimit": TRIES, "template": template},
-    }
+    return workloads.job(job_name(number), with_host_python(pod, interpreter.prefixes), backoffLimit=TRIES)
 
 
 def vpa(name: str, recommender: str | None) -> Json:
     """The VPA of a Job. `recommender` None leaves it to the default one."""
-    spec: Json = {
-        "targetRef": {"apiVersion": "batch/v1", "kind": "Job", "name": name},
-        "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1},
-        "resourcePolicy": {"containerPolicies": [{"containerName": "*", "controlledValues": "RequestsOnly"}]},
-    }
-    if recommender is not None:
-        spec["recommenders"] = [{"name": recommender}]
-    return {
-        "apiVersion": f"{API_GROUP}/{API_VERSION}",
-        "kind": "VerticalPodAutoscaler",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    policy = {"containerName": "*", "controlledValues": "RequestsOnly"}
+    return vpa_objects.vpa("Job", name, recommender=recommender, min_replicas=1, container_policy=policy)
+
+
+EPOCHS = (3, 5)
+VARIATION = 0.15
+QUICK_SCALE = 0.25
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training job: everything that decides what it does.
+
+    Attributes
+    ----------
+    number
+        Its place in the queue, from 1.
+    size
+        Rows of its data set against a middling job's; memory and work on the CPU follow.
+    pace
+        How long its waits (storage, accelerator) are against a middling job's.
+    scale
+        1 for a job of about a minute; less makes data, work and waits smaller.
+    waits, work
+        So many times as long are the stages that wait, and those that compute, with the same data.
+    """
+
+    number: int
+    seed: int
+    size: float
+    epochs: int
+    pace: float
+    scale: float = 1.0
+    waits: int = 1
+    work: int = 1
+
+    def arguments(self) -> list[str]:
+        """The options of `python -m node_bench.job` for it."""
+        sizes = {"seed": self.seed, "size": self.size, "epochs": self.epochs, "pace": self.pace, "scale": self.scale}
+        sizes |= {"waits": self.waits, "work": self.work}
+        return [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+
+
+def draw(count: int, seed: int, scale: float = 1.0, waits: int = 1, work: int = 1) -> list[Plan]:
+    """The first `count` jobs of a batch; the same seed gives the same batch.
+
+    A scale below 1 is for trying things out: two epochs are enough there.
+    """
+    plans = []
+    for number in range(1, count + 1):
+        chance = np.random.default_rng([seed, number])
+        size, pace = (round(float(factor), 3) for factor in chance.uniform(1 - VARIATION, 1 + VARIATION, 2))
+        epochs = int(chance.integers(EPOCHS[0], EPOCHS[1] + 1))
+        own = int(chance.integers(1, 2**20))
+        plans.append(Plan(number, own, size, epochs if scale == 1.0 else 2, pace, scale, waits, work))
+    return plans

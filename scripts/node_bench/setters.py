@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from local_cluster import autoscaling
 from local_cluster.cluster import Cluster
@@ -14,9 +13,7 @@ from local_cluster.recommender import MANIFESTS, install, start_recommender
 from local_cluster.vpa_objects import recommend
 
 UPDATER_EVERY_S = 5.0
-HALF_A_DAY_S = 12 * 3600.0
 DEFAULT_ROUND_EVERY_S = 10.0
-AUTO = "phasewise.dev/auto"
 OUR_OPTIONS, RESIZING = ("--interval", "5s", "--step", "5s", "--cycle", "1m"), "--resize-waiting"
 """What ours is started with, the last one unless pods that wait are left as they are."""
 
@@ -29,8 +26,6 @@ SCRIPTED: Mapping[str, Mapping[str, str]] = {
     "export": {"cpu": "600m", "memory": "750Mi"},
 }
 """What somebody who knows the job would guess that each stage needs."""
-
-Whence = Literal["made", "auto", "none"]
 
 OnStage = Callable[[str, str], None]
 """Called with a job's name and the stage that it begins."""
@@ -45,8 +40,7 @@ class Row:
     title
         What stands in the table.
     vpas
-        Whence every Job has a VPA: made with it by the bench, made by our recommender for the label of the namespace,
-        or not at all.
+        Whether every Job has a VPA.
     recommender
         The recommender that the VPAs name; None for the default one.
     leaves_waiting
@@ -55,20 +49,15 @@ class Row:
 
     key: str
     title: str
-    vpas: Whence = "made"
+    vpas: bool = True
     recommender: str | None = None
     leaves_waiting: bool = False
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Those of the row's namespace."""
-        return {AUTO: "true"} if self.vpas == "auto" else {}
 
 
 ROWS: Mapping[str, Row] = {
     row.key: row
     for row in (
-        Row("static", "nobody (static, as declared)", vpas="none"),
+        Row("static", "nobody (static, as declared)", vpas=False),
         Row("default", f"the default VPA (round every {DEFAULT_ROUND_EVERY_S:g} s)"),
         Row("script", "a script, at each stage's beginning", recommender="script"),
         Row("unseen", "ours, class never seen", recommender="phasewise"),
@@ -80,15 +69,13 @@ LESSONS = Row("lessons", "ours, while it learns the class", recommender="phasewi
 """No row of the table: the jobs that ours sees before its own."""
 
 
-def named(keys: str, *, auto: bool = False, leaves_waiting: bool = False) -> list[Row]:
+def named(keys: str, *, leaves_waiting: bool = False) -> list[Row]:
     """The rows of a comma list of keys, in the order of the table.
 
     Parameters
     ----------
-    auto
-        Let our recommender make the VPAs of its rows.
     leaves_waiting
-        Let it leave pods as they are that have no node yet.
+        Let our recommender leave pods as they are that have no node yet.
 
     Raises
     ------
@@ -99,45 +86,27 @@ def named(keys: str, *, auto: bool = False, leaves_waiting: bool = False) -> lis
     if unknown := [key for key in chosen if key not in ROWS]:
         raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
     rows = [row for row in ROWS.values() if row.key in chosen]
-    vpas: Whence = "auto" if auto else "made"
-    return [replace(row, vpas=vpas, leaves_waiting=leaves_waiting) if row.key in OF_OURS else row for row in rows]
+    return [replace(row, leaves_waiting=leaves_waiting) if row.key in OF_OURS else row for row in rows]
 
 
 @contextmanager
 def setting_requests(cluster: Cluster, namespace: str, row: Row) -> Iterator[OnStage]:
     """Let the one whom the row is about set the requests; yields what wants to hear of the stages."""
-    if row.vpas == "none":
+    if not row.vpas:
         yield lambda job, stage: None
         return
-    with _updater(cluster):
+    with ExitStack() as stack:
+        updater = autoscaling.start_updater(cluster, interval_s=UPDATER_EVERY_S, **autoscaling.AS_UPSTREAM)
+        stack.callback(updater.stop)
         if row.key == "script":
             yield _Script(cluster, namespace)
             return
-        server = _start_ours(cluster, row) if row.key in OF_OURS else _start_default(cluster)
-        try:
-            yield lambda job, stage: None
-        finally:
-            server.stop()
-
-
-@contextmanager
-def _updater(cluster: Cluster) -> Iterator[None]:
-    """The real updater, as upstream sets it up but for how often it looks."""
-    server = autoscaling.start_updater(
-        cluster,
-        interval_s=UPDATER_EVERY_S,
-        update_within_bounds_after_s=HALF_A_DAY_S,
-        min_replicas=2,
-        in_place_skips_disruption_budget=False,
-    )
-    try:
-        yield
-    finally:
-        server.stop()
-
-
-def _start_default(cluster: Cluster) -> autoscaling.Server:
-    return autoscaling.start_recommender(cluster, interval_s=DEFAULT_ROUND_EVERY_S)
+        if row.key in OF_OURS:
+            recommender = _start_ours(cluster, row)
+        else:
+            recommender = autoscaling.start_recommender(cluster, interval_s=DEFAULT_ROUND_EVERY_S)
+        stack.callback(recommender.stop)
+        yield lambda job, stage: None
 
 
 def _start_ours(cluster: Cluster, row: Row) -> Server:

@@ -1,4 +1,4 @@
-"""What happens to the pods of a batch, by a watch: who runs, with which requests, and how often it began again."""
+"""What happens to the pods of a batch: who runs with which requests, how often it began again, and in which stage."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kubernetes import watch as kubernetes_watch
 from kubernetes.client import ApiException, V1ContainerStatus, V1Pod
@@ -194,3 +195,34 @@ def note(run: JobRun, pod: V1Pod, status: V1ContainerStatus | None, *, gone: boo
         run.containers.add(status.container_id)
     if (gone or pod.metadata.deletion_timestamp) and run.containers and not run.done:
         run.evictions.add(pod.metadata.uid)
+
+
+MARK = "stage="
+TRIES = 3
+
+
+class StageFollower:
+    """Calls `told(job, stage)` when a container says that a stage begins; one thread for each container."""
+
+    def __init__(self, rig: Rig, namespace: str, told: Callable[[str, str], None]) -> None:
+        self._rig = rig
+        self._namespace = namespace
+        self._told = told
+
+    def follow(self, container: Running) -> None:
+        """Follow a container until it ends; returns at once."""
+        threading.Thread(target=self._read, args=(container,), name=f"log of {container.pod}", daemon=True).start()
+
+    def _read(self, container: Running) -> None:
+        read, told = self._rig.core.read_namespaced_pod_log, 0
+        for _ in range(TRIES):
+            try:
+                lines = kubernetes_watch.Watch().stream(read, container.pod, self._namespace, follow=True)
+                stages = (line.removeprefix(MARK).strip() for line in lines if line.startswith(MARK))
+                for stage in islice(stages, told, None):
+                    told += 1
+                    self._told(container.job, stage)
+            except (ApiException, HTTPError) as error:
+                _log.info("the log of %s broke off: %s", container.pod, error)
+            else:
+                return

@@ -10,11 +10,10 @@ import requests
 
 from extender.pods.curves import Grid, resampled
 from local_cluster.simulated.nodes import SimulatedNodes
-from placement_bench.arrivals import in_groups
 from placement_bench.pace import Pace
 from placement_bench.place import Place, pod
 from placement_bench.played import Shape
-from placement_bench.recordings import demand_of_classes
+from placement_bench.recordings import demand_of_classes, in_groups
 from placement_bench.schedulers import LEAST, OURS, Who, start_asking, start_extender, start_plain
 from placement_bench.watching import Bound, wait_for
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from itertools import groupby
 
 import yaml
 
+from local_cluster.moving import start_controller
 from local_cluster.processes import Server
-from local_cluster.rig import LOOPBACK
 from local_cluster.simulated.nodes import SimulatedNodes
 from placement_bench.pace import Pace
 from placement_bench.place import ROOT, Place, pod
@@ -98,11 +97,7 @@ def with_gangs(place: Place, nodes: SimulatedNodes, count: int, tell: Callable[[
 def _start_controller(place: Place) -> Server:
     documents = yaml.safe_load_all((ROOT / "manifests" / "extender" / "controller.yaml").read_text())
     place.cluster.apply(*(each for each in documents if each["kind"] != "Deployment"))
-    kubeconfig = place.cluster.service_account("kube-system", "phasewise-controller")
-    address = f"{LOOPBACK}:{place.cluster.ports.free()}"
-    command = [sys.executable, "-m", "extender", "controller", "--kubeconfig", kubeconfig, "--address", address]
-    ready = place.cluster.answers(f"http://{address}/readyz")
-    return place.cluster.start("controller", command, ready=ready, environment={"PYTHONPATH": str(ROOT)})
+    return start_controller(place.cluster, place.cluster.service_account("kube-system", "phasewise-controller"))
 
 
 def _members(who: Who, nodes: SimulatedNodes, number: int, *, gated: bool) -> list[dict[str, object]]:

@@ -1,17 +1,54 @@
-"""Who chooses the node in the GPU rows: models of the scheduler's own strategies, and references of the field."""
+"""Who chooses the node in the GPU rows: models of the scheduler's strategies, references of the field, and ours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.settings import Settings
 from placement_bench.gpu_fleet import Fleet, Placement
-from placement_bench.gpu_ours import Ours
 from placement_bench.gpu_trace import WHOLE, Integers, Kinds
+from placement_bench.worlds import World, node_json, pod_json
+
+GPU_NAME, SHARE_NAME = "nvidia.com/gpu", "nvidia.com/gpucores"
+
+
+class Ours:
+    """Nothing is known of the pods but what they ask for; a share of a GPU is asked for in per cent."""
+
+    def __init__(self, fleet: Fleet, seed: int) -> None:
+        self._fleet, self._world = fleet, World(Settings())
+        self._names = [f"node-{node:04}" for node in range(len(fleet.cpu_milli))]
+        self._place_of = {name: node for node, name in enumerate(self._names)}
+        for name, (cpu_milli, memory_mib, gpus) in zip(self._names, fleet.size.T.astype(int).tolist(), strict=True):
+            extended = {GPU_NAME: str(gpus // WHOLE)}
+            self._world.put(node_json(name, f"{cpu_milli}m", f"{memory_mib}Mi", extended=extended))
+
+    def place(self, kind: int, pod: int, fitting: Integers) -> Placement | None:
+        raw, names = self._pod(kind, pod), [self._names[node] for node in fitting.tolist()]
+        self._world.put(raw)
+        if not (node := self._world.place(raw, names)):
+            return None
+        raw["spec"]["nodeName"], raw["status"]["phase"] = node, "Running"
+        self._world.put(raw)
+        return self._fleet.take(self._place_of[node], kind)
+
+    def ended(self, kind: int, pod: int, placement: Placement) -> None:
+        self._world.state.drop_pod(f"uid-{pod}")
+
+    def _pod(self, kind: int, pod: int) -> dict[str, Any]:
+        kinds, asked = self._fleet.kinds, dict[str, str]()
+        if kinds.gpus[kind]:
+            asked[GPU_NAME] = str(kinds.gpus[kind])
+        if 0 < kinds.gpu_milli[kind] < WHOLE:
+            asked[SHARE_NAME] = str(kinds.gpu_milli[kind] // 10)
+        cpu, memory = f"{kinds.cpu_milli[kind]}m", f"{kinds.memory_mib[kind]}Mi"
+        return pod_json(str(pod), cpu=cpu, memory=memory, extended=asked)
+
 
 Floats = NDArray[np.float64]
 Score = Callable[[Fleet, int], Floats]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from local_cluster.simulated.nodes import SimulatedNodes
-from placement_bench.arrivals import Arrival, in_groups, scattered
 from placement_bench.load import Overload, overload
 from placement_bench.pace import Pace
 from placement_bench.place import Place
 from placement_bench.played import CurrentUse, Lane, Played, Shape, play
+from placement_bench.recordings import Arrival, in_groups, scattered
 from placement_bench.schedulers import (
     CAUTIOUS,
     CPU_OVERLOADS,
@@ -31,7 +33,8 @@ from placement_bench.schedulers import (
     start_plain,
 )
 from placement_bench.scorers import AtRandom, ByCurrentUse
-from placement_bench.waking import woken
+from recommender.cluster.errors import ApiError
+from recommender.cluster.paths import PODS, path_of
 
 OTHERS = (LEAST, MOST, CURRENT, RANDOM)
 LIMITED = (WAITS, STRICT)
@@ -229,3 +232,33 @@ def fewer_nodes(lines: Sequence[Line]) -> list[str]:
                 words = f"{who.title} on {least.nodes} nodes overloads no more than {best.who.title} on {most}"
                 told.append(f"{pattern}: {words} ({least.cpu_core_s:.1f} and {best.cpu_core_s:.1f} core-s)")
     return told
+
+
+EVERY_S = 1.0
+"""As often as the bench's schedulers try a pod again at most. The controller's 30 s would be an hour of the jobs."""
+ANNOTATION = "placement-bench/woken"
+
+
+@contextmanager
+def woken(place: Place, namespaces: Sequence[str]) -> Iterator[None]:
+    """Touch the pods of these namespaces that were found not to fit, again and again, until the block ends."""
+    ended = threading.Event()
+
+    def wake() -> None:
+        number = 0
+        while not ended.wait(EVERY_S):
+            number += 1
+            for namespace in namespaces:
+                for name, pod in place.watch.pods(namespace).items():
+                    if pod.unschedulable and not pod.node:
+                        with contextlib.suppress(ApiError):  # it is gone by now
+                            body = {"metadata": {"annotations": {ANNOTATION: str(number)}}}
+                            place.api.patch(path_of(PODS, namespace, name), body)
+
+    thread = threading.Thread(target=wake, name="wake", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

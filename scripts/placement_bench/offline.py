@@ -17,12 +17,11 @@ import numpy as np
 from extender.pods.curves import Grid
 from extender.settings import Limits, Settings
 from local_cluster.waiting import NotInTime
-from placement_bench.arrivals import Arrival
 from placement_bench.jobs import Plan, Result
 from placement_bench.load import Run, overload
 from placement_bench.pace import CYCLE_S, LONGEST_WAIT_S, Pace
 from placement_bench.played import PATIENCE_S, Played, Shape, seen_use
-from placement_bench.recordings import demand_of_classes
+from placement_bench.recordings import Arrival, demand_of_classes
 from placement_bench.schedulers import CAUTIOUS, CPU_OVERLOADS, CURRENT, LEAST, MOST, RANDOM, Who
 from placement_bench.scorers import Pair
 from placement_bench.worlds import NOON_S, World, node_json, pod_json
@@ -116,12 +115,7 @@ class _Ours:
         self._set_clock(floor)
         pod, names = self._pod(floor, job), {_name(node): node for node in nodes}
         self._world.put(pod)  # as the watch shows it, so that it is known how long it waits
-        refused = self._world.filter(pod, list(names))
-        left = [name for name in names if name not in refused]
-        if len(left) < 2:
-            return names[left[0]] if left else None
-        scores = self._world.prioritize(pod, left)
-        return names[max(left, key=lambda name: scores[name])]
+        return names.get(self._world.place(pod, list(names)))
 
     def bound(self, floor: Floor, job: Arrival, node: int) -> None:
         self._set_clock(floor)

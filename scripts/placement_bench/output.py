@@ -1,54 +1,47 @@
-"""The bench's tables and its JSON."""
+"""The bench's tables, and its plays in the JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from rich.table import Table
 
+from benches import Columns, table, table_of
 from placement_bench.burst import Burst
 from placement_bench.choices import Tally
 from placement_bench.gangs import Gangs
 from placement_bench.gpu_runs import AT_CAPACITY, Gpus, by_policy
 from placement_bench.jobs import Line, Result
 
+PLACED_BY = "placed by"
+
+OF_A_BURST: Columns = {
+    "overloads a node though another would have spared it": lambda of: f"{of.avoidable} ({of.avoidable / of.pods:.1%})",
+    "overloads a node": lambda of: f"{of.overloaded} ({of.overloaded / of.pods:.1%})",
+    "nodes over capacity in the end": lambda of: f"{of.nodes_over}",
+    "went where advised": lambda of: "" if of.agreed is None else f"{of.agreed}",
+    "first to last binding": lambda of: f"{of.took_s:.1f} s",
+}
+
 
 def burst_table(bursts: Sequence[Burst], title: str) -> Table:
     """Row A."""
-    table = _table(title, "overloads a node though another would have spared it", "overloads a node",
-                   "nodes over capacity in the end", "went where advised", "first to last binding")  # fmt: skip
-    for burst in bursts:
-        table.add_row(
-            burst.who.title,
-            f"{burst.avoidable} ({burst.avoidable / burst.pods:.1%})",
-            f"{burst.overloaded} ({burst.overloaded / burst.pods:.1%})",
-            f"{burst.nodes_over}",
-            "" if burst.agreed is None else f"{burst.agreed}",
-            f"{burst.took_s:.1f} s",
-        )
-    return table
+    return table_of(title, PLACED_BY, {burst.who.title: burst for burst in bursts}, OF_A_BURST)
 
 
 def jobs_table(lines: Sequence[Line], title: str) -> Table:
     """Row B."""
-    table = Table(title=title, title_justify="left")
-    for column in ("jobs come", "nodes"):
-        table.add_column(column)
-    table.add_column("placed by")
-    for column in ("CPU above capacity, core-s (± over seeds)", "of the best other's", "OOMs", "nodes busy",
-                   "wait (longest)", "all done after"):  # fmt: skip
-        table.add_column(column, justify="right")
+    heads = ("CPU above capacity, core-s (± over seeds)", "of the best other's", "OOMs", "nodes busy", "wait (longest)")
+    made = table(title, "jobs come", "nodes", PLACED_BY, *heads, "all done after", words=3)
     before = None
     for line in lines:
         same = before is not None and (line.pattern, line.nodes) == (before.pattern, before.nodes)
         if not same and before is not None:
-            table.add_section()
-        table.add_row(
+            made.add_section()
+        made.add_row(
             "" if same else line.pattern,
             "" if same else str(line.nodes),
             line.who.title,
@@ -60,17 +53,17 @@ def jobs_table(lines: Sequence[Line], title: str) -> Table:
             f"{line.makespan_s:.0f} s",
         )
         before = line
-    return table
+    return made
 
 
 def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
     """Row C."""
-    table = _table(title, "both finished", "deadlocks", "gangs bound in part", "both bound after, median (longest)",
-                   "a gang's first to last binding, longest")  # fmt: skip
+    heads = ("both finished", "deadlocks", "gangs bound in part", "both bound after, median (longest)")
+    made = table(title, PLACED_BY, *heads, "a gang's first to last binding, longest")
     for row in rows:
         took = [each.took_s for each in row.repetitions if each.finished == 2]
         count = len(row.repetitions)
-        table.add_row(
+        made.add_row(
             row.who.title,
             f"{len(took)} of {count}",
             f"{row.deadlocks} of {count}",
@@ -78,73 +71,42 @@ def gangs_table(rows: Sequence[Gangs], title: str) -> Table:
             f"{np.median(took):.2f} s ({max(took):.2f} s)" if took else "never",
             f"{max(each.spread_s for each in row.repetitions):.2f} s" if took else "",
         )
-    return table
+    return made
 
 
 def gpus_table(rows: Sequence[Gpus], title: str) -> Table:
     """Row E."""
     asked = [f"GPUs allocated, {share:.0%} asked for" for share in AT_CAPACITY]
-    table = _table(title, *asked, "when nothing fits", "waited > 15 min", "mean wait")
+    made = table(title, PLACED_BY, *asked, "when nothing fits", "waited > 15 min", "mean wait")
     for name, runs in by_policy(rows).items():
         shares = np.array([[*run.filled.when_asked, run.filled.in_the_end] for run in runs])
         spread = shares.std(axis=0)
-        table.add_row(
+        made.add_row(
             name,
             *(f"{mean:.1%} ± {around:.1%}" for mean, around in zip(shares.mean(axis=0), spread, strict=True)),
             f"{sum(run.waited.long for run in runs) / sum(run.waited.pods for run in runs):.1%}",
             f"{np.mean([run.waited.mean_s for run in runs]) / 60.0:.0f} min",
         )
-    return table
+    return made
+
+
+OF_CHOICES: Columns = {
+    "lowest peak, of those 5 points apart": lambda of: _share(of.lowest, of.apart),
+    "else smallest S": lambda of: _share(of.smallest, of.alike),
+}
 
 
 def choices_table(tallies: Sequence[Tally], title: str) -> Table:
     """Row D."""
-    table = Table(title=title, title_justify="left")
-    for column in ("clusters", "lowest peak, of those 5 points apart", "else smallest S"):
-        table.add_column(column, justify="left" if column == "clusters" else "right")
-    for tally in tallies:
-        table.add_row(tally.title, _share(tally.lowest, tally.apart), _share(tally.smallest, tally.alike))
-    return table
+    return table_of(title, "clusters", {tally.title: tally for tally in tallies}, OF_CHOICES)
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({part / whole:.0%})" if whole else ""
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("placed by")
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
-def write_json(
-    path: Path,
-    facts: Mapping[str, Any],
-    bursts: Sequence[Burst],
-    results: Sequence[Result],
-    lines: Sequence[Line],
-    gangs: Sequence[Gangs],
-    offline: Sequence[Line] = (),
-    choices: Sequence[Tally] = (),
-    gpus: Sequence[Gpus] = (),
-) -> None:
-    """All figures, and where and when every job ran (but for those without servers), for programs."""
-    content = {
-        **facts,
-        "burst": [asdict(burst) for burst in bursts],
-        "jobs": [asdict(line) for line in lines],
-        "offline": [asdict(line) for line in offline],
-        "plays": [_play(result) for result in results],
-        "gangs": [asdict(row) for row in gangs],
-        "gpus": [asdict(row) for row in gpus],
-        "choices": [asdict(tally) for tally in choices],
-    }
-    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
-
-
-def _play(result: Result) -> dict[str, Any]:
+def play(result: Result) -> dict[str, Any]:
+    """Where and when every job ran, for programs."""
     runs = result.played.runs
     return {
         "pattern": result.pattern,

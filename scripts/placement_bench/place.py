@@ -15,9 +15,10 @@ from local_cluster.simulated.nodes import SimulatedNodes
 from local_cluster.simulated.pods import template
 from placement_bench.recordings import demand_of_classes
 from placement_bench.watching import BENCH_LABEL, PodWatch, all_gone, wait_for
-from recommender.cluster.access.connection import Api, connect
+from recommender.cluster.access.connection import Api
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.profiles import PROFILES
+from scale_bench.objects import fast_api
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOAD_LABEL = "phasewise.dev/workload"
@@ -96,7 +97,7 @@ def a_place(lent: Cluster | None = None, logs_to: Path | None = None) -> Iterato
     with lent_or_own(lent, f"bench-{os.getpid()}", logs_to) as cluster:
         manifests = ROOT / "manifests"
         cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
-        api = connect(cluster.kubeconfig("admin"), user_agent="bench_placement", qps=5000, burst=5000)
+        api = fast_api(cluster)
         watch = PodWatch(api).start()
         try:
             with ThreadPoolExecutor(AT_A_TIME) as pool:

@@ -11,11 +11,10 @@ from itertools import groupby
 import numpy as np
 
 from local_cluster.simulated.nodes import SimulatedNodes
-from placement_bench.arrivals import Arrival
 from placement_bench.load import Run
 from placement_bench.pace import Pace
 from placement_bench.place import Place, pod
-from placement_bench.recordings import Recording
+from placement_bench.recordings import Arrival, Recording
 from placement_bench.schedulers import Who
 from placement_bench.scorers import Pair
 from placement_bench.watching import wait_for

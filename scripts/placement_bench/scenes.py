@@ -46,9 +46,7 @@ class InProcess:
     def place(self, name: str, nodes: int, workload: str, requests: Pair) -> int:
         asks = pod_json(name, cpu=f"{requests[0]}", memory=f"{requests[1]:.0f}", workload=workload)
         names = self._names[:nodes]
-        refused = self._world.filter(asks, names)
-        scores = self._world.prioritize(asks, [name for name in names if name not in refused])
-        node = max(scores, key=lambda each: scores[each])
+        node = self._world.place(asks, names)
         self._put(name, node, workload, requests)
         return names.index(node)
 

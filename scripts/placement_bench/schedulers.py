@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from local_cluster import moving
 from local_cluster.processes import Server
+from local_cluster.recommender import address_of
 from local_cluster.recording_extender import Answers, RecordingExtender
-from local_cluster.rig import LOOPBACK
 from local_cluster.scheduling import start_scheduler
 from placement_bench.pace import Pace
 from placement_bench.place import ROOT, Place
@@ -102,26 +101,14 @@ def start_extender(place: Place, who: Who, pace: Pace, *options: str) -> str:
 
     One that runs with the same options goes on; one with others is ended.
     """
-    cluster, name = place.cluster, f"extender-{who.scheduler}"
-    wanted = [
-        "--scheduler-name",
-        who.scheduler,
-        "--horizon",
-        f"{pace.horizon_s}",
-        "--cycle",
-        f"{pace.cycle_s}",
-        *options,
-    ]
-    if running := cluster.servers.get(name):
-        if running.command[-len(wanted) :] == wanted:
-            return f"http://{running.command[running.command.index('--address') + 1]}"
-        cluster.dismiss(name)
-    kubeconfig = cluster.service_account("kube-system", "phasewise-extender")
-    address = f"{LOOPBACK}:{cluster.ports.free()}"
-    command: list[str | Path] = [sys.executable, "-m", "extender", "extender", "serve", "--kubeconfig", kubeconfig]
-    ready = cluster.answers(f"http://{address}/readyz")
-    cluster.start(name, [*command, "--address", address, *wanted], ready=ready, environment={"PYTHONPATH": str(ROOT)})
-    return f"http://{address}"
+    name = f"extender-{who.scheduler}"
+    times = ("--horizon", f"{pace.horizon_s}", "--cycle", f"{pace.cycle_s}")
+    wanted = ["--scheduler-name", who.scheduler, *times, *options]
+    running = place.cluster.servers.get(name)
+    if running is not None and running.command[running.command.index(wanted[0]) : -2] != wanted:
+        place.cluster.dismiss(name)
+        running = None
+    return f"http://{address_of(running or moving.start_extender(place.cluster, *wanted, name=name))}"
 
 
 def start_asking(place: Place, who: Who, url: str) -> Server:

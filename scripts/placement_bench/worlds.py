@@ -172,12 +172,15 @@ class World:
         asked = list(names or self.names)
         return scores_by_name(self.placer.prioritize(Asked(pod, asked, None)))
 
-    def place(self, pod: Json) -> str:
-        """Ask as a scheduler does, and say where the pod is advised to go."""
-        refused = self.filter(pod)
-        left = [name for name in self.names if name not in refused]
+    def place(self, pod: Json, names: Sequence[str] | None = None) -> str:
+        """Ask as a scheduler does, and say where the pod is advised to go; empty where every node refuses it."""
+        asked = list(names or self.names)
+        refused = self.placer.filter(Asked(pod, asked, None)).refused
+        left = [name for name in asked if name not in refused]
+        if not left:
+            return ""
         if len(left) > 1:
-            self.prioritize(pod, left)
+            self.placer.prioritize(Asked(pod, left, None))
         decision = self.decisions.of(pod["metadata"]["uid"])
         return decision.favourite if decision is not None else ""
 

@@ -12,10 +12,12 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import adjusted_mutual_info_score
 
 from quality.cpu import Label, Phases, Row, decided, fixed, folds
-from quality.plain_features import stage_features
+from quality.plain_features import StageClusters, stage_features
 from recommender.records import IntArray, UsageSeries
 
 TREES, LEAST_OF_A_LEAF = 200, 5
+PHASES_OF_A_CLASS, PHASES_OF_ALL = 6, 24
+"""Plain features are looked through for so many, within a class and over all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,29 @@ def agreement(
                 found.setdefault(one.workload, []).append((told.of(one), label(one)))
     within = [_shared(pairs) for pairs in found.values()]
     return _shared([pair for pairs in found.values() for pair in pairs]), float(np.mean(within))
+
+
+def agreement_of_features(series: Sequence[UsageSeries], told: ToldStages, seed: int) -> dict[str, float]:
+    """The same of k-means on plain features within each class and over all, on runs that were not fitted on.
+
+    Within a class every other run is fitted on; over all, every other container.
+    """
+    runs = [
+        (str(one.workload), one.usage[one.present], told.of(one))
+        for one in sorted(series, key=lambda one: one.container)
+    ]
+    of_all = StageClusters.fit([usage for _, usage, _ in runs[::2]], PHASES_OF_ALL, seed)
+    within = []
+    for name in sorted({name for name, _, _ in runs}):
+        own = [(usage, stages) for of, usage, stages in runs if of == name]
+        clusters = StageClusters.fit([usage for usage, _ in own[::2]], PHASES_OF_A_CLASS, seed)
+        within.append(_shared([(stages, clusters.label(usage)) for usage, stages in own[1::2]]))
+    return {
+        "plain features of every other run, over all": _shared(
+            [(stages, of_all.label(usage)) for _, usage, stages in runs[1::2]]
+        ),
+        "plain features of every other run, of its class alone": float(np.mean(within)),
+    }
 
 
 def _shared(pairs: Sequence[tuple[IntArray, IntArray]]) -> float:

@@ -8,14 +8,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import as_file, files
 
 import numpy as np
 import orjson
 
+from local_cluster import played_http
 from local_cluster.observing.metrics_server import GROUP, VERSION, register
-from local_cluster.rig import LOOPBACK, Rig
+from local_cluster.played_http import Asked, Reply
+from local_cluster.rig import Rig
 from local_cluster.waiting import wait_until
 from recommender.records import CPU, MEMORY, FloatArray
 from recommender.sources.files import open_source
@@ -79,33 +80,16 @@ class Played:
 def metrics_api(rig: Rig, played: Played) -> Iterator[None]:
     """Serve it behind the API server for as long as the block lasts."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            body = played.answer(time.time()) if path == f"{PREFIX}/pods" else _resources(path)
-            self.send_response(200 if body else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Silent."""
+    def answer(asked: Asked) -> Reply:
+        body = played.answer(time.time()) if asked.path == f"{PREFIX}/pods" else _resources(asked.path)
+        return Reply(200 if body else 404, body)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(rig.authority.folder / "serving.crt", rig.authority.folder / "serving.key")
-    with ThreadingHTTPServer((LOOPBACK, 0), Handler) as server:
-        server.daemon_threads = True
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
-        register(rig, server.server_port)
+    with played_http.played(answer, context) as served:
+        register(rig, served.port)
         wait_until(lambda: rig.custom.list_cluster_custom_object(GROUP, VERSION, "pods"), "usage to be served")
-        try:
-            yield
-        finally:
-            server.shutdown()
+        yield
 
 
 def _resources(path: str) -> bytes:

@@ -16,11 +16,11 @@ import urllib3
 from local_cluster.installing import installed_environment, installed_profile
 from local_cluster.processes import AS_SHIPPED, Server
 from local_cluster.scheduling import start_scheduler
+from local_cluster.simulated.nodes import listed
 from local_cluster.waiting import wait_until
 from scale_bench.objects import AT_A_TIME
 from scheduler_bench import objects
-from scheduler_bench.machine import Others
-from scheduler_bench.place import MIB, SCHEDULER, Answering, Place
+from scheduler_bench.place import MIB, SCHEDULER, Answering, Others, Place
 
 NAMESPACE = "bursts"
 KINDS = ("none", "flask", "bare", "bare-scores", "served", "scores", "ours", "tuned", "installed")
@@ -204,7 +204,7 @@ def _create(place: Place, pods: int, round_number: int) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
     def create(number: int) -> None:
-        place.wire.send("POST", path, objects.pod(f"burst-{round_number}-{number}", _number(number)))
+        place.api.create(path, objects.pod(f"burst-{round_number}-{number}", _number(number)))
 
     with ThreadPoolExecutor(AT_A_TIME) as workers:
         for _ in workers.map(create, range(pods)):
@@ -214,8 +214,4 @@ def _create(place: Place, pods: int, round_number: int) -> None:
 def _clear(place: Place) -> None:
     pods = place.cluster.core
     pods.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
-    wait_until(
-        lambda: not orjson.loads(pods.list_namespaced_pod(NAMESPACE, limit=1, _preload_content=False).data)["items"],
-        "the pods to go",
-        timeout_s=120,
-    )
+    wait_until(lambda: not listed(pods.list_namespaced_pod, NAMESPACE, limit=1), "the pods to go", timeout_s=120)

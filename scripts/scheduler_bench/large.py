@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.progress import Progress
 
+from benches import tell
 from scheduler_bench import calls, objects
-from scheduler_bench.filling import fill, prepare, waiting
+from scheduler_bench.objects import fill, prepare, waiting
 from scheduler_bench.place import Memory, Place
 from scheduler_bench.slow import KINDS, slow_clients
 
@@ -44,7 +45,6 @@ def grow(
     slow: int,
     seed: int,
     progress: Progress,
-    tell: Callable[[str], None],
 ) -> Iterator[tuple[Held, list[calls.Times]]]:
     """Make the cluster as large as each of `sizes` (nodes), and measure the service on it, started anew.
 

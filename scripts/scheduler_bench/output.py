@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 
+import benches
 from scheduler_bench.binding import KINDS, OURS, Round
 from scheduler_bench.calls import Times
 from scheduler_bench.large import Held
@@ -73,11 +72,9 @@ def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
     middle = medians(rounds)
     asked = f"{facts['share_percent']} % of them asked about" if facts["share_percent"] else "asked about as by default"
     title = f"pods bound per second, {facts['nodes']} nodes, {asked}, bursts of {facts['pods']}; median of the rounds"
-    made = Table(title=title, title_justify="left")
     shares = [kind for kind in KINDS if kind not in OURS and kind in middle]
     numbers = ("pods/s", "rounds", *(f"of {TITLES[kind]}" for kind in shares), "others' cores")
-    for column in ("extender", *numbers):
-        made.add_column(column, justify="left" if column == "extender" else "right")
+    made = benches.table(title, "extender", *numbers)
     for kind, rate in middle.items():
         own = [each for each in rounds if each.kind == kind]
         made.add_row(
@@ -91,9 +88,9 @@ def _binding(rounds: Sequence[Round], facts: Mapping[str, Any]) -> Table:
 
 
 def _cpu(rounds: Sequence[Round]) -> Table:
-    made = Table(title="CPU of a pod, ms, and the scheduler's memory; medians of the rounds", title_justify="left")
-    for column in ("extender", "its own", "scheduler's", "API server's and etcd's", "together", "resident, MiB"):
-        made.add_column(column, justify="left" if column == "extender" else "right")
+    title = "CPU of a pod, ms, and the scheduler's memory; medians of the rounds"
+    parts_of = ("its own", "scheduler's", "API server's and etcd's", "together", "resident, MiB")
+    made = benches.table(title, "extender", *parts_of)
     for kind in medians(rounds):
         own = [each for each in rounds if each.kind == kind]
         parts = [(each.extender_cpu_ms, each.scheduler_cpu_ms, each.server_cpu_ms) for each in own]
@@ -104,21 +101,9 @@ def _cpu(rounds: Sequence[Round]) -> Table:
 
 
 def _calls(times: Sequence[Times]) -> Table:
-    made = Table(title="a call, milliseconds; the constant has the size of the answer", title_justify="left")
-    for column in (
-        "node names",
-        "slow clients",
-        "server",
-        "verb",
-        "calls",
-        "p50",
-        "p90",
-        "p99",
-        "most",
-        "goal p99",
-        "others' cores",
-    ):
-        made.add_column(column, justify="left" if column in ("server", "verb") else "right")
+    title = "a call, milliseconds; the constant has the size of the answer"
+    heads = ("calls", "p50", "p90", "p99", "most", "goal p99", "others' cores")
+    made = benches.table(title, "node names", "slow clients", "server", "verb", *heads, words=4)
     for one in times:
         goals = P99_BESIDE_SLOW_MS if one.slow_clients else P99_MS
         goal = goals.get(one.names) if one.server == "ours" else None
@@ -137,9 +122,8 @@ def _calls(times: Sequence[Times]) -> Table:
 
 
 def _memory(held: Sequence[Held]) -> Table:
-    made = Table(title="memory of the whole service, MiB (PSS of all its processes)", title_justify="left")
-    for column in ("nodes", "pods", "synced after", "once synced", "after the calls", "RSS, sum", "goal"):
-        made.add_column(column, justify="right")
+    heads = ("nodes", "pods", "synced after", "once synced", "after the calls", "RSS, sum", "goal")
+    made = benches.table("memory of the whole service, MiB (PSS of all its processes)", *heads, words=0)
     for one in held:
         goal = f"{PSS_MIB:.0f}" if (one.nodes, one.pods) == (5_000, 50_000) else ""
         made.add_row(
@@ -151,9 +135,7 @@ def _memory(held: Sequence[Held]) -> Table:
 
 def _perf(perf: Sequence[Perf], facts: Mapping[str, Any]) -> Table:
     title = f"scheduler_perf, {facts['nodes']} nodes, {facts['pods']} pods; medians of the rounds"
-    made = Table(title=title, title_justify="left")
-    for column in ("case", "extender", "pods/s", "rounds", "an attempt, ms: p50", "p90", "p99"):
-        made.add_column(column, justify="left" if column in ("case", "extender") else "right")
+    made = benches.table(title, "case", "extender", "pods/s", "rounds", "an attempt, ms: p50", "p90", "p99", words=2)
     for case, kind in dict.fromkeys((each.case, each.kind) for each in sorted(perf, key=lambda one: one.case)):
         own = [each for each in perf if (each.case, each.kind) == (case, kind)]
         middle = (
@@ -182,9 +164,9 @@ def write_json(
     content = {
         **facts,
         "goals": goals,
-        "binding": {"median_pods_per_s": medians(rounds), "rounds": [asdict(each) for each in rounds]},
-        "calls": [asdict(each) for each in times],
-        "perf": [asdict(each) for each in perf],
-        "memory": [{**asdict(each), "synced": each.synced._asdict(), "used": each.used._asdict()} for each in held],
+        "binding": {"median_pods_per_s": medians(rounds), "rounds": rounds},
+        "calls": times,
+        "perf": perf,
+        "memory": held,
     }
-    file.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    benches.write_json(file, content)

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import yaml
 
 from local_cluster import building, servers
 from local_cluster.installing import configuration, documents
+from local_cluster.processes import Ports
 from local_cluster.rig import LOOPBACK
 from scheduler_bench.place import ROOT, STUB
 
@@ -81,7 +81,7 @@ def run_perf(kind: str, nodes: int, pods: int) -> list[Perf]:
     """
     perf, cluster = building.build_one(servers.scheduler_perf()), building.build_all()
     with tempfile.TemporaryDirectory(prefix="scheduler-perf-") as made:
-        folder, port = Path(made), _free_port()
+        folder, port = Path(made), Ports().free()
         given = cases(perf.manifests("scheduler-perf", TEMPLATES), nodes, pods, batched=kind != "unbatched")
         (folder / "scheduler.yaml").write_text(yaml.safe_dump(scheduler_configuration(kind, port)))
         (folder / "cases.yaml").write_text(yaml.safe_dump(given))
@@ -194,9 +194,3 @@ def _extender(kind: str, port: int, cluster: building.Binaries) -> list[str]:
     crd = [str(cluster["kubectl"]), "apply", "-f", str(ROOT / "manifests" / "crd" / "phaseprofiles.yaml")]
     both = f"{shlex.join(crd)} && exec {shlex.join(serve)}"
     return [f"-ready=http://{LOOPBACK}:{port}/readyz", "sh", "-c", both]
-
-
-def _free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port

@@ -1,14 +1,14 @@
-"""Where it is measured: a cluster, plain requests to it, and the servers that are compared."""
+"""Where it is measured: a cluster, plain requests to it, the servers compared, and who else used the machine."""
 
 from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 import requests
@@ -16,7 +16,8 @@ import requests
 from local_cluster.cluster import Cluster
 from local_cluster.processes import Server, ServerFailed
 from local_cluster.waiting import wait_until
-from scale_bench.objects import Wire
+from recommender.cluster.access.connection import Api
+from scale_bench.objects import fast_api
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).with_name("stub.py")
@@ -30,14 +31,14 @@ class Place:
     """A cluster, and a faster way to its API than its client library."""
 
     cluster: Cluster
-    wire: Wire
+    api: Api
 
     @classmethod
     def on(cls, cluster: Cluster) -> Place:
         """On a cluster that is up: our resources are made known, and the account of our role is there."""
         manifests = ROOT / "manifests"
         cluster.apply(manifests / "crd" / "phaseprofiles.yaml", manifests / "extender" / "rbac.yaml")
-        return cls(cluster, Wire(cluster))
+        return cls(cluster, fast_api(cluster))
 
     @contextmanager
     def extender(self) -> Iterator[Answering]:
@@ -112,8 +113,45 @@ class Answering:
         return [first, *first.children(recursive=True)]
 
 
-class Memory(NamedTuple):
+@dataclass(frozen=True)
+class Memory:
     """Of several processes together: `pss_mib` counts what they share once, `rss_mib` once for each."""
 
     pss_mib: float
     rss_mib: float
+
+
+IDLE = ("idle", "iowait", "steal", "guest", "guest_nice")
+"""What of the machine's time is nobody's work, or counted elsewhere already."""
+
+
+class Others:
+    """The cores that processes of others used since it was made; ours are this one and those it has started.
+
+    The servers must not end in between: what they used would be taken for that of others.
+    """
+
+    def __init__(self) -> None:
+        self._busy_s, self._own_s, self._began_s = _busy_s(), _own_s(), time.monotonic()
+
+    @property
+    def cores(self) -> float:
+        """In the mean from then to now."""
+        used_s = (_busy_s() - self._busy_s) - (_own_s() - self._own_s)
+        return max(0.0, used_s / (time.monotonic() - self._began_s))
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - sum(getattr(times, kind, 0.0) for kind in IDLE))
+
+
+def _own_s() -> float:
+    first = psutil.Process()
+    used_s = 0.0
+    for process in (first, *first.children(recursive=True)):
+        try:
+            used_s += sum(process.cpu_times()[:2])
+        except psutil.NoSuchProcess:
+            continue
+    return used_s

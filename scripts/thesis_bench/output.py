@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
+from dataclasses import fields
 from statistics import fmean, stdev
 from typing import Any
 
-import orjson
 from rich.table import Table
 from scipy.stats import t as student
 
+from benches import table
 from thesis_bench.playing import BASELINE, Result, Task
 from thesis_bench.settings import LAST, ROWS, Setting
 
@@ -42,24 +41,22 @@ def tables(played: Played) -> list[Table]:
         if settings:
             on = f"{min(len(plays) for _, plays in settings)} seeds, 95 % intervals"
             kinds = (_sensitivity,) if row.endswith("sensitivity") else (_compared, _who_wins)
-            made += [table(settings, f"{settings[0][0].system}: {on}") for table in kinds]
+            made += [kind(settings, f"{settings[0][0].system}: {on}") for kind in kinds]
     return made
 
 
 def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
-    table = Table(title=title)
-    for heading in (
-        "setting", "who", "mean s", "mean", "thesis", "against theirs", "makespan s", "makespan", "thesis",
-        "best job", "thesis", "worst job", "faster", "> 10 % slower", "than mean", "moves",
-    ):  # fmt: skip
-        table.add_column(heading, justify="left" if heading in ("setting", "who") else "right")
+    made = table(
+        title, "setting", "who", "mean s", "mean", "thesis", "against theirs", "makespan s", "makespan", "thesis",
+        "best job", "thesis", "worst job", "faster", "> 10 % slower", "than mean", "moves", words=2,
+    )  # fmt: skip
     for setting, plays in settings:
         told = setting.told
         for who in plays[0]:
             results = [play[who] for play in plays]
             base, theirs = who == BASELINE, who == setting.system
             over = [100.0 * (play[who].mean - play[setting.system].mean) for play in plays]
-            table.add_row(
+            made.add_row(
                 setting.name if base else "",
                 who,
                 f"{_mean(results, 'mean_s', 1.0):.1f}" + (f" ({told.mean_s:g})" if base and told.mean_s else ""),
@@ -78,22 +75,19 @@ def _compared(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]]
                 f"{_mean(results, 'slower_than_mean'):.1f} %",
                 f"{_mean(results, 'moves', 1.0):.1f}",
             )
-        table.add_section()
-    return table
+        made.add_section()
+    return made
 
 
 def _who_wins(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
     """Which share of the jobs end earlier, and what those win and the others lose."""
-    table = Table(title=f"{title}; who wins and who loses")
-    for heading in ("setting", "who", "faster", "thesis", "win", "thesis", "lose", "thesis"):
-        table.add_column(heading, justify="left" if heading in ("setting", "who") else "right")
-    for heading in ("worst job", "thesis", "first job", "last job", "thesis"):
-        table.add_column(heading, justify="right")
+    heads = ("faster", "thesis", "win", "thesis", "lose", "thesis", "worst job", "thesis", "first job", "last job")
+    made = table(f"{title}; who wins and who loses", "setting", "who", *heads, "thesis", words=2)
     for setting, plays in settings:
         told = setting.told
         for who in list(plays[0])[1:]:
             results, theirs = [play[who] for play in plays], who == setting.system
-            table.add_row(
+            made.add_row(
                 setting.name if theirs else "",
                 who,
                 f"{_mean(results, 'faster'):.0f} %",
@@ -108,23 +102,18 @@ def _who_wins(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]]
                 f"{_mean(results, 'last'):+.1f} %",
                 _told(told.last) if theirs else "",
             )
-        table.add_section()
-    return table
+        made.add_section()
+    return made
 
 
 def _sensitivity(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]]]], title: str) -> Table:
     """Alpha and interval: of FlowCon the job that comes last (table 6.2), of SpeCon the mean of all, and the first."""
-    table = Table(title=f"{title}; alpha and interval")
     system = settings[0][0].system
     judged, *further = ("last",) if system == "FlowCon" else ("mean", "first")
     words = {"last": LAST, "mean": "mean completion", "first": "first job"}
-    for heading in ("setting", "alpha", "interval"):
-        table.add_column(heading, justify="left" if heading == "setting" else "right")
-    for name in (judged, *further, "makespan"):
-        table.add_column(words.get(name, name), justify="right")
-        table.add_column("thesis", justify="right")
-    table.add_column("ours", justify="right")
-    table.add_column("ours: makespan", justify="right")
+    heads = [head for name in (judged, *further, "makespan") for head in (words.get(name, name), "thesis")]
+    title += "; alpha and interval"
+    made = table(title, "setting", "alpha", "interval", *heads, "ours", "ours: makespan")
     for setting, plays in settings:
         theirs, ours = [play[system] for play in plays], [play["phasewise"] for play in plays]
         beside = [
@@ -133,8 +122,8 @@ def _sensitivity(settings: Sequence[tuple[Setting, Sequence[Mapping[str, Result]
             for cell in (percent(theirs, name), _told(getattr(setting.told, name)))
         ]
         alpha, interval_s = f"{setting.alpha:g}", f"{setting.interval_s:g} s"
-        table.add_row(setting.name, alpha, interval_s, *beside, percent(ours, judged), percent(ours, "makespan"))
-    return table
+        made.add_row(setting.name, alpha, interval_s, *beside, percent(ours, judged), percent(ours, "makespan"))
+    return made
 
 
 def percent(results: Sequence[Result], name: str) -> str:
@@ -154,24 +143,12 @@ def _mean(results: Sequence[Result], name: str, scale: float = 100.0) -> float:
     return scale * fmean(getattr(result, name) for result in results)
 
 
-def write_json(to: Path, facts: Mapping[str, Any], played: Played) -> None:
+def as_json(played: Played) -> list[dict[str, Any]]:
     """Means and intervals, and each play."""
     settings = []
     for (row, number), plays in sorted(played.items()):
         setting = ROWS[row][number]
-        summary = {
-            who: {
-                field.name: dict(
-                    zip(
-                        ("mean", "half_interval"),
-                        interval([getattr(play[who], field.name) for play in plays]),
-                        strict=True,
-                    )
-                )
-                for field in fields(Result)
-            }
-            for who in plays[0]
-        }
+        summary = {who: {field.name: _summary(plays, who, field.name) for field in fields(Result)} for who in plays[0]}
         settings.append(
             {
                 "row": row,
@@ -180,10 +157,15 @@ def write_json(to: Path, facts: Mapping[str, Any], played: Played) -> None:
                 "interval_s": setting.interval_s,
                 "thesis_percent": setting.told._asdict(),
                 "summary": summary,
-                "plays": [{who: asdict(result) for who, result in play.items()} for play in plays],
+                "plays": plays,
             }
         )
-    to.write_bytes(orjson.dumps({**facts, "settings": settings}, option=orjson.OPT_INDENT_2))
+    return settings
+
+
+def _summary(plays: Sequence[Mapping[str, Result]], who: str, name: str) -> dict[str, float]:
+    mean, half_interval = interval([getattr(play[who], name) for play in plays])
+    return {"mean": mean, "half_interval": half_interval}
 
 
 def gathered(done: Sequence[tuple[Task, Mapping[str, Result]]]) -> Played:

@@ -13,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recommender.files import write_bytes_aside, written_aside
 from training.plan import Run, workload_named
 
 PARTS = ("fit", "replay")
@@ -168,9 +169,7 @@ def pack(recordings: Sequence[Recording], made_on: dict[str, Any], output: Path)
         tables = [normal_form(recording) for recording in recordings if recording.run.part == part]
         if not tables:
             raise PackError(f"no recorded run belongs to the part {part!r}; record more runs first")
-        aside = output / f"{part}.parquet.part"
-        pq.write_table(pa.concat_tables(tables), aside, compression="zstd", compression_level=15, row_group_size=64_000)
-        aside.replace(output / f"{part}.parquet")
-    aside = output / "origin.json.part"
-    aside.write_bytes(orjson.dumps(origin(recordings, made_on), option=orjson.OPT_INDENT_2))
-    aside.replace(output / "origin.json")
+        whole, level = pa.concat_tables(tables), {"compression": "zstd", "compression_level": 15}
+        with written_aside(output / f"{part}.parquet") as aside:
+            pq.write_table(whole, aside, row_group_size=64_000, **level)
+    write_bytes_aside(output / "origin.json", orjson.dumps(origin(recordings, made_on), option=orjson.OPT_INDENT_2))

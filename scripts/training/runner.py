@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -18,11 +20,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import orjson
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recommender.files import write_bytes_aside, written_aside
 from training.job import thread_environment
-from training.machine import machine_facts
 from training.plan import Run
 from training.sampler import Meter, TreeMeter, new_meter
 
@@ -225,19 +228,12 @@ class Recorder:
             "meter": source,
             "run": asdict(run.scaled(self.scale)),
         }
-        _write_aside(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
-
-
-def _write_aside(path: Path, content: bytes) -> None:
-    aside = path.with_suffix(path.suffix + ".part")
-    aside.write_bytes(content)
-    aside.replace(path)
+        write_bytes_aside(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
 
 
 def _write_samples(path: Path, samples: list[dict[str, Any]]) -> None:
-    aside = path.with_suffix(".parquet.part")
-    pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
-    aside.replace(path)
+    with written_aside(path) as aside:
+        pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
 
 
 def record_all(
@@ -248,7 +244,7 @@ def record_all(
     On Ctrl-C the running jobs are ended, nothing half-written is left, and KeyboardInterrupt goes on.
     """
     facts = {"jobs_at_a_time": parallel, **machine_facts()}
-    _write_aside(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+    write_bytes_aside(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
     outcomes: list[Outcome] = []
 
     def one(run: Run) -> None:
@@ -267,3 +263,39 @@ def record_all(
                 future.cancel()
             raise
     return outcomes
+
+
+LIBRARIES = ("torch", "jax", "jaxlib", "scikit-learn", "scipy", "numpy", "pandas", "pyarrow", "psutil")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return the facts of this machine and this Python that a reader of a recording needs."""
+    return {
+        "machine": {
+            "cpu": _processor(),
+            "cores": os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+            "kernel": f"{platform.system()} {platform.release().split('-')[0]}",
+        },
+        "python": platform.python_version(),
+        "libraries": _versions(),
+    }

@@ -9,10 +9,14 @@ from typing import Protocol
 
 import psutil
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+from local_cluster.real_node.cgroups import Cgroup, trees, unified
+
 GROUP = "phasewise-recorder"
-NANOSECONDS = 1e9
-MICROSECONDS = 1e6
+SOURCES = {
+    False: "cgroup v1: cpuacct.usage, memory.usage_in_bytes - total_inactive_file",
+    True: "cgroup v2: cpu.stat usage_usec, memory.current - inactive_file",
+}
+"""What is read, by whether the machine has version 2."""
 
 
 class Meter(Protocol):
@@ -33,14 +37,6 @@ class Meter(Protocol):
         """End what is left of the job and remove what the meter made."""
 
 
-def _stat_field(path: Path, name: str) -> int:
-    for line in path.read_text(encoding="ascii").splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    raise KeyError(f"{path} has no field {name}")
-
-
 def _remove_group(folder: Path) -> None:
     """End the processes of a control group and remove it."""
     for _ in range(50):
@@ -56,79 +52,51 @@ def _remove_group(folder: Path) -> None:
             return
 
 
-def _own_group(parent: Path, name: str) -> Path:
-    """Make a group that no other recorder uses; those left by a recorder that was killed are ended first."""
-    parent.mkdir(exist_ok=True)
-    for folder in parent.iterdir():
-        owner = folder.name.rpartition("-")[2]
-        if folder.is_dir() and owner.isdigit() and not psutil.pid_exists(int(owner)):
+class CgroupMeter:
+    """A control group of the job's own, of version 1 or 2, read as the kubelet reads those of containers."""
+
+    def __init__(self, name: str) -> None:
+        there = trees()
+        parents = list(dict.fromkeys(there["memory" if unified() else name] / GROUP for name in ("cpuacct", "memory")))
+        for parent in parents:
+            parent.mkdir(exist_ok=True)
+            _remove_left_behind(parent)
+        if unified():
+            for folder in (parents[0].parent, parents[0]):
+                (folder / "cgroup.subtree_control").write_text("+cpu +memory", encoding="ascii")
+        own = f"{name}-{os.getpid()}"
+        self._folders = [parent / own for parent in parents]
+        for folder in self._folders:
             _remove_group(folder)
-    group = parent / f"{name}-{os.getpid()}"
-    _remove_group(group)
-    group.mkdir()
-    return group
-
-
-class CgroupV1Meter:
-    """Control groups of version 1: `cpuacct.usage` (nanoseconds) and usage less inactive file pages."""
-
-    source = "cgroup v1: cpuacct.usage, memory.usage_in_bytes - total_inactive_file"
-
-    def __init__(self, name: str, root: Path = CGROUP_ROOT) -> None:
-        for controller in ("cpuacct", "memory"):
-            if not (root / controller / "cgroup.procs").exists():
-                raise FileNotFoundError(f"no control group controller {controller} of version 1")
-        self._cpu = _own_group(root / "cpuacct" / GROUP, name)
-        self._memory = _own_group(root / "memory" / GROUP, name)
-
-    def cpu_seconds(self) -> float:
-        """Return CPU seconds used since the job began, ended children included."""
-        return int((self._cpu / "cpuacct.usage").read_text(encoding="ascii")) / NANOSECONDS
-
-    def memory_bytes(self) -> int:
-        """Return the working set now, as the kubelet computes it."""
-        usage = int((self._memory / "memory.usage_in_bytes").read_text(encoding="ascii"))
-        return max(0, usage - _stat_field(self._memory / "memory.stat", "total_inactive_file"))
-
-    def entry_files(self) -> list[Path]:
-        """Return the files a process writes its number to in order to be measured."""
-        return [self._cpu / "cgroup.procs", self._memory / "cgroup.procs"]
-
-    def close(self) -> None:
-        """End what is left of the job and remove its groups."""
-        for folder in (self._cpu, self._memory):
-            _remove_group(folder)
-
-
-class CgroupV2Meter:
-    """A control group of version 2: `cpu.stat` (microseconds) and `memory.current` less inactive file pages."""
-
-    source = "cgroup v2: cpu.stat usage_usec, memory.current - inactive_file"
-
-    def __init__(self, name: str, root: Path = CGROUP_ROOT) -> None:
-        parent = root / GROUP
-        parent.mkdir(exist_ok=True)
-        for folder in (root, parent):
-            (folder / "cgroup.subtree_control").write_text("+cpu +memory", encoding="ascii")
-        self._folder = _own_group(parent, name)
+            folder.mkdir()
+        self._group = Cgroup(f"{GROUP}/{own}")
+        self.source = SOURCES[unified()]
         self.memory_bytes()
 
     def cpu_seconds(self) -> float:
         """Return CPU seconds used since the job began, ended children included."""
-        return _stat_field(self._folder / "cpu.stat", "usage_usec") / MICROSECONDS
+        return self._group.cpu_usage_s
 
     def memory_bytes(self) -> int:
         """Return the working set now, as the kubelet computes it."""
-        usage = int((self._folder / "memory.current").read_text(encoding="ascii"))
-        return max(0, usage - _stat_field(self._folder / "memory.stat", "inactive_file"))
+        return self._group.working_set_bytes
 
     def entry_files(self) -> list[Path]:
-        """Return the file a process writes its number to in order to be measured."""
-        return [self._folder / "cgroup.procs"]
+        """Return the files a process writes its number to in order to be measured."""
+        return [folder / "cgroup.procs" for folder in self._folders]
 
     def close(self) -> None:
-        """End what is left of the job and remove its group."""
-        _remove_group(self._folder)
+        """End what is left of the job and remove its groups."""
+        for folder in self._folders:
+            _remove_group(folder)
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """End and remove the groups of recorders that were killed."""
+    for folder in parent.iterdir():
+        owner = folder.name.rpartition("-")[2]
+        if folder.is_dir() and owner.isdigit() and not psutil.pid_exists(int(owner)):
+            _remove_group(folder)
 
 
 class TreeMeter:
@@ -203,16 +171,13 @@ def _cpu_seconds_of(process: psutil.Process) -> float:
             first = Path(f"/proc/{process.pid}/task/{thread.id}/schedstat").read_text(encoding="ascii").split()[0]
         except OSError:
             continue
-        run_time_s += int(first) / NANOSECONDS
+        run_time_s += int(first) / 1e9
     return float(max(times.user + times.system, run_time_s) + times.children_user + times.children_system)
 
 
 def new_meter(name: str) -> Meter:
     """Return the finest meter this machine allows: a control group of the job's own, else its process tree."""
-    for kind in (CgroupV1Meter, CgroupV2Meter):
-        try:
-            meter: Meter = kind(name)
-        except (OSError, KeyError):
-            continue
-        return meter
-    return TreeMeter()
+    try:
+        return CgroupMeter(name)
+    except (OSError, KeyError, StopIteration):
+        return TreeMeter()

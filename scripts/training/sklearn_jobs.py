@@ -60,38 +60,31 @@ def _export(job: Job, model: Any) -> None:
 
 
 def forest(job: Job) -> None:
-    """Grow a random forest a few trees at a time; every epoch ends with an evaluation."""
+    """Grow a random forest a few trees at a time."""
     run = job.run
-    values, labels, held_values, held_labels = _tabular(job)
     model = RandomForestClassifier(0, max_depth=14, warm_start=True, n_jobs=run.threads, random_state=run.seed)
-    for epoch in range(run.epochs):
-        job.stage("train")
-        for _ in range(run.steps):
-            model.n_estimators += 2
-            model.fit(values, labels)
-            job.stepped(float(log_loss(held_labels[:500], model.predict_proba(held_values[:500]))))
-        job.stage("evaluate")
-        for strength in np.linspace(1.0, 0.7, FOREST_CHECKS):
-            model.predict_proba(held_values * strength)
-        _checkpoint(job, model, epoch)
-    _export(job, model)
+    _grow(job, model, "n_estimators", 2, np.linspace(1.0, 0.7, FOREST_CHECKS))
 
 
 def boosting(job: Job) -> None:
-    """Boost trees a few rounds at a time; every epoch ends with an evaluation."""
-    run = job.run
-    values, labels, held_values, held_labels = _tabular(job)
+    """Boost trees a few rounds at a time."""
     model = HistGradientBoostingClassifier(
-        max_iter=1, warm_start=True, early_stopping=False, random_state=run.seed, max_leaf_nodes=15
+        max_iter=1, warm_start=True, early_stopping=False, random_state=job.run.seed, max_leaf_nodes=15
     )
-    for epoch in range(run.epochs):
+    _grow(job, model, "max_iter", 1, np.linspace(1.0, 0.65, BOOSTING_CHECKS))
+
+
+def _grow(job: Job, model: Any, size: str, by: int, strengths: np.ndarray) -> None:
+    """Each step makes the model larger by so much; every epoch ends with an evaluation at these strengths."""
+    values, labels, held_values, held_labels = _tabular(job)
+    for epoch in range(job.run.epochs):
         job.stage("train")
-        for _ in range(run.steps):
-            model.max_iter += 1
+        for _ in range(job.run.steps):
+            model.set_params(**{size: getattr(model, size) + by})
             model.fit(values, labels)
             job.stepped(float(log_loss(held_labels[:500], model.predict_proba(held_values[:500]))))
         job.stage("evaluate")
-        for strength in np.linspace(1.0, 0.65, BOOSTING_CHECKS):
+        for strength in strengths:
             model.predict_proba(held_values * strength)
         _checkpoint(job, model, epoch)
     _export(job, model)

@@ -11,11 +11,9 @@ import orjson
 import pytest
 
 from harm_bench.outcome import Compared, Lived
-from harm_bench.playing import START_S, Play
-from harm_bench.recommenders import Ours
+from harm_bench.playing import START_S, Ours, Play
 from harm_bench.simulated.kubelet import Kill
-from harm_bench.simulated.pods import Resize
-from harm_bench.simulated.tally import Tally
+from harm_bench.simulated.pods import Resize, Tally
 from harm_bench.worlds import MODES, WORLDS, Cell, cells_of, workload_of
 from local_cluster.cluster import Cluster
 from recommender.cluster.objects.metadata import ObjectKey

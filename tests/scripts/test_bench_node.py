@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import orjson
-import pandas as pd
 import pytest
 from kubernetes.client import (
     V1ContainerState,
@@ -25,6 +24,7 @@ from kubernetes.client import (
 )
 from rich.console import Console
 
+from benches import write_json
 from local_cluster.cluster import Cluster
 from local_cluster.real_node.cgroups import trees
 from local_cluster.real_node.node import what_is_missing
@@ -32,10 +32,8 @@ from local_cluster.rig import clusters_folder
 from local_cluster.waiting import wait_until
 from node_bench import interpreter, output, plots
 from node_bench.batch import Seen
-from node_bench.figures import figures, fit, timeline
-from node_bench.objects import CLASS, vpa
-from node_bench.plan import draw
-from node_bench.rises import Rises, rises
+from node_bench.figures import Rises, figures, fit, rises, timeline
+from node_bench.objects import CLASS, draw, vpa
 from node_bench.rows import NODE
 from node_bench.sampling import Sample
 from node_bench.setters import SCRIPTED, named
@@ -88,7 +86,6 @@ def test_the_jobs_are_runs_of_one_class_and_every_vpa_resizes_requests_in_place(
 
 def test_rows_come_in_the_tables_order_and_one_that_does_not_exist_is_refused() -> None:
     assert [row.key for row in named("ours,static")] == ["static", "ours"]
-    assert [row.vpas for row in named("static,script,ours", auto=True)] == ["none", "made", "auto"]
     assert [row.leaves_waiting for row in named("static,ours", leaves_waiting=True)] == [False, True]
     with pytest.raises(ValueError, match="no row best; there are static, default, script, unseen, ours"):
         named("static,best")
@@ -175,7 +172,7 @@ def a_batch() -> Seen:
         Sample(103.0, "train-001", "p1", 1.0, 1 * GIB, 0.9, 1.2 * GIB),
         Sample(103.0, "train-002", "p2", 0.5, 0.5 * GIB, 0.5, 1.2 * GIB),
     ]
-    return Seen("bench-1", [first, second], samples, [102.0, 103.0, 104.0])
+    return Seen([first, second], samples, [102.0, 103.0, 104.0])
 
 
 def test_the_figures_of_a_batch() -> None:
@@ -234,14 +231,10 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     told = Console(width=150, record=True, file=io.StringIO())
     told.print(output.table(rows, facts))
     assert "5 s │ 1 / 1 / 0 │ 2 s (3 s) │ 1.0" in re.sub(" +", " ", told.export_text())
-    output.write_json(tmp_path / "r.json", facts, rows)
+    write_json(tmp_path / "r.json", {**facts, "rows": rows})
     assert [row["key"] for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]] == ["static", "ours"]
     plots.draw(rows, tmp_path / "r.png", 1.8, 3.4 * GIB)
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
-    assert output.write_recording(tmp_path / "r.parquet", [seen], "real-1") == 2
-    frame = pd.read_parquet(tmp_path / "r.parquet")
-    assert {"timestamp", "namespace", "pod", "container", "cpu_cores", "memory_bytes", "workload"} <= set(frame)
-    assert list(frame.cpu_request_cores) == [0.9, 0.9, 0.5]
 
 
 # -- a small batch on a real node --------------------------------------------------------------------------------------
@@ -260,7 +253,7 @@ def groups_of(process: subprocess.Popen[str]) -> list[Path]:
 
 @on_a_real_node
 def test_a_small_batch_runs_through_with_all_who_set_requests(lent: Cluster, tmp_path: Path) -> None:
-    files = ("--json", tmp_path / "r.json", "--plot", tmp_path / "r.png", "--record", tmp_path / "r.parquet")
+    files = ("--json", tmp_path / "r.json", "--plot", tmp_path / "r.png")
     done = invoke(NAME, *QUICK, "--rows", "default,script,ours", "--taught", 1, *files, lent=lent)
     assert done.exit_code == 0, done.output
     rows = {row["key"]: row for row in orjson.loads((tmp_path / "r.json").read_bytes())["rows"]}
@@ -270,7 +263,6 @@ def test_a_small_batch_runs_through_with_all_who_set_requests(lent: Cluster, tmp
         assert [job["stages"][-1][1] for job in row["jobs"]] == ["end", "end"]
         assert 0 < row["cpu"]["used"] < row["cpu"]["requested"]
     assert rows["script"]["memory"]["slack_ratio"] != rows["default"]["memory"]["slack_ratio"]
-    assert len(pd.read_parquet(tmp_path / "r.parquet").pod.unique()) == 7  # three batches of two, and a lesson
 
 
 @on_a_real_node

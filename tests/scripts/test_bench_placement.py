@@ -13,13 +13,13 @@ import orjson
 import pytest
 from rich.console import Console
 
+from benches import write_json
 from extender.pods.curves import Grid
 from local_cluster.cluster import Cluster
 from local_cluster.recording_extender import Call
 from local_cluster.rig import clusters_folder
 from local_cluster.waiting import NotInTime, wait_until
 from placement_bench import output, plots
-from placement_bench.arrivals import Arrival, in_groups, scattered
 from placement_bench.burst import Burst, demand_on, judged
 from placement_bench.choices import MOST_NODES, Choice, Tally, below_capacity, tally_of, without_histories
 from placement_bench.gangs import Gangs, Repetition
@@ -29,7 +29,17 @@ from placement_bench.load import Run, load, overload
 from placement_bench.offline import RETRY_S, Floor, by_current_use, by_requests, judge_of, play_offline, run_offline
 from placement_bench.pace import Pace
 from placement_bench.played import Played, Shape
-from placement_bench.recordings import PLAY, TEACH, Recording, curve_of, demand_of_classes, recordings
+from placement_bench.recordings import (
+    PLAY,
+    TEACH,
+    Arrival,
+    Recording,
+    curve_of,
+    demand_of_classes,
+    in_groups,
+    recordings,
+    scattered,
+)
 from placement_bench.scenes import InProcess
 from placement_bench.schedulers import CAUTIOUS, CURRENT, LEAST, MOST, OURS, RANDOM, STRICT, Who, ours_profile
 from placement_bench.scorers import AtRandom, ByCurrentUse
@@ -274,7 +284,8 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     assert "15.0 ± 5.0 │ 1.00" in text
     assert "0.5 s (1 s) │ 15 s" in text
     assert "1 of 1 │ 0 of 1 │ 0 │ 1.50 s" in text
-    output.write_json(tmp_path / "r.json", {"date": "today"}, [], results(), lines, gangs)
+    plays = [output.play(result) for result in results()]
+    write_json(tmp_path / "r.json", {"plays": plays, "jobs": lines, "gangs": gangs})
     read = orjson.loads((tmp_path / "r.json").read_bytes())
     assert [play["who"] for play in read["plays"]] == [LEAST.title] * 2 + [OURS.title] * 2
     plots.draw(plots.shown(results(), GROUPS, 2), 3.0, tmp_path / "r.png")

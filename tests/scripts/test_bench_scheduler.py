@@ -23,10 +23,9 @@ from local_cluster.rig import clusters_folder
 from local_cluster.waiting import wait_until
 from scheduler_bench import objects, output, stub
 from scheduler_bench.binding import KINDS, Round, classes_of_bursts
-from scheduler_bench.caller import Caller
-from scheduler_bench.calls import Times
-from scheduler_bench.filling import fill, waiting
+from scheduler_bench.calls import Caller, Times
 from scheduler_bench.large import Held
+from scheduler_bench.objects import fill, waiting
 from scheduler_bench.place import Memory, Place
 from tests.scripts.benches import invoke, servers_of, stopped_at_the_keyboard
 
@@ -82,19 +81,19 @@ class Recorded:
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
 
-    def send(self, method: str, path: str, body: Any, kind: str = "") -> Any:
-        self.sent.append((f"{method} {path}", body))
+    def create(self, path: str, body: Any) -> Any:
+        self.sent.append((path, body))
         return {**body, "metadata": {**body["metadata"], "uid": "u", "managedFields": [{}]}}
 
 
 def test_pods_are_bound_evenly_and_those_that_wait_are_told_as_a_scheduler_tells_them() -> None:
-    wire = Recorded()
-    place = Place(None, wire)  # type: ignore[arg-type]
+    api = Recorded()
+    place = Place(None, api)  # type: ignore[arg-type]
     with Progress(console=Console(file=io.StringIO())) as progress:
         fill(place, progress, range(4), range(12), 4)
         pods = waiting(place, progress, range(100, 103))
-    assert Counter(request for request, _ in wire.sent)["POST /api/v1/nodes"] == 4
-    nodes = Counter(body["spec"].get("nodeName") for _, body in wire.sent if "spec" in body)
+    assert Counter(request for request, _ in api.sent)["/api/v1/nodes"] == 4
+    nodes = Counter(body["spec"].get("nodeName") for _, body in api.sent if "spec" in body)
     assert nodes == {**{objects.node_name(number): 3 for number in range(4)}, None: 3}
     assert len(pods) == 3
     assert all(pod["metadata"]["uid"] and "managedFields" not in pod["metadata"] for pod in pods)

@@ -146,7 +146,7 @@ def test_the_jobs_of_one_policy_do_not_go_on_from_what_those_of_another_have_kep
     monkeypatch.setattr(real, "BatchV1Api", lambda _: keep)
     monkeypatch.setattr(real, "LOOK_EVERY_S", 0.0)
     cluster = Answers([], [told("a", succeeded=1)])
-    bench = real.Bench(cluster, [NODE], tmp_path, lambda _: None)  # type: ignore[arg-type]
+    bench = real.Bench(cluster, [NODE], tmp_path)  # type: ignore[arg-type]
     for namespace in ("default-1", "shares-2"):
         real._run(bench, ROWS["default"], TORCH, namespace, [Coming("a", "small", 1, 0.0)], 1.0, "seed 0")
     volumes = [volume for body in made for volume in body["spec"]["template"]["spec"]["volumes"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from tests.scripts.benches import SCRIPTS, invoke
 from training import pack, runner
 from training.plan import WORKLOADS, Run, planned_runs, workload_named
 from training.runner import SAMPLE_SCHEMA, Outcome, Recorder, record_all
-from training.sampler import CgroupV1Meter, CgroupV2Meter, Meter, TreeMeter
+from training.sampler import CgroupMeter, Meter, TreeMeter
 
 NAME = "record_training"
 MIB = 2**20
@@ -72,12 +73,9 @@ FAILS = "import sys; print('no such data set'); sys.exit(7)"
 
 def _meters() -> list[type]:
     kinds: list[type] = [TreeMeter]
-    for kind in (CgroupV1Meter, CgroupV2Meter):
-        try:
-            kind("probe").close()
-        except (OSError, KeyError):
-            continue
-        kinds.append(kind)
+    with contextlib.suppress(OSError, KeyError):
+        CgroupMeter("probe").close()
+        kinds.append(CgroupMeter)
     return kinds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harm_bench.simulated import controllers, kubelet, resizing
+from harm_bench.simulated import controllers, kubelet
 from harm_bench.simulated.kubelet import Kill
 from harm_bench.simulated.pods import Workload
 from harm_bench.simulated.updater import INTERVAL_S, Updater
@@ -46,7 +46,7 @@ class Cluster:
             controllers.reconcile(workload, tally, self.now_s)
             for pod in workload.live:
                 self.kills += kubelet.run(workload, pod, tally, self.now_s, self.tick_s)
-                resizing.resize(workload, pod, tally, self.now_s)
+                kubelet.resize(workload, pod, tally, self.now_s)
             if (self.now_s + UPDATER_PHASE_S) % INTERVAL_S < self.tick_s:
                 self.updater.loop(workload, tally, self.now_s)
                 controllers.reconcile(workload, tally, self.now_s)

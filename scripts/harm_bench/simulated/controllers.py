@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from harm_bench.simulated.admission import resources_for
-from harm_bench.simulated.pods import Container, Pod, Workload
-from harm_bench.simulated.resizing import fits
-from harm_bench.simulated.tally import Tally
+from harm_bench.simulated.kubelet import fits
+from harm_bench.simulated.pods import Container, Pod, Tally, Workload
 
 START_S = 10.0
 """From the making of a pod to the start of its containers."""

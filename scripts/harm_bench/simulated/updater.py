@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from harm_bench.simulated.admission import in_force, resources_for
 from harm_bench.simulated.controllers import evict
-from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Workload
-from harm_bench.simulated.resizing import ask
-from harm_bench.simulated.tally import Tally
+from harm_bench.simulated.kubelet import ask
+from harm_bench.simulated.pods import Autoscaler, Pod, Resources, Tally, Workload
 from recommender.records import CPU, MEMORY, Amounts
 
 INTERVAL_S = 60.0

@@ -77,8 +77,8 @@ class SimulatedNodes:
     def pods(self) -> list[tuple[str, str]]:
         """Namespace and name of every pod bound to one of these nodes."""
         names = set(self.names)
-        listed = _listed(self.rig.core.list_pod_for_all_namespaces, field_selector="spec.nodeName!=")
-        metadata = (pod["metadata"] for pod in listed if pod["spec"]["nodeName"] in names)
+        bound = listed(self.rig.core.list_pod_for_all_namespaces, field_selector="spec.nodeName!=")
+        metadata = (pod["metadata"] for pod in bound if pod["spec"]["nodeName"] in names)
         return [(one["namespace"], one["name"]) for one in metadata]
 
     def remove(self) -> None:
@@ -86,7 +86,7 @@ class SimulatedNodes:
         self.rig.core.delete_collection_node(label_selector=f"{GROUP_LABEL}={self.group}")
         selector = f"{GROUP_LABEL}={self.group}"
         wait_until(
-            lambda: not _listed(self.rig.core.list_node, label_selector=selector), f"the nodes of {self.group} to go"
+            lambda: not listed(self.rig.core.list_node, label_selector=selector), f"the nodes of {self.group} to go"
         )
         at_a_time(lambda pod: _force_delete(self.rig, *pod), self.pods())
 
@@ -191,7 +191,7 @@ def _conditions() -> list[dict[str, str]]:
 
 def _usable(rig: Rig, group: str) -> int:
     """How many nodes are Ready and have lost the taint that keeps pods away until then."""
-    nodes = _listed(rig.core.list_node, label_selector=f"{GROUP_LABEL}={group}")
+    nodes = listed(rig.core.list_node, label_selector=f"{GROUP_LABEL}={group}")
     return sum(
         any(
             condition["type"] == "Ready" and condition["status"] == "True"
@@ -202,9 +202,9 @@ def _usable(rig: Rig, group: str) -> int:
     )
 
 
-def _listed(listing: Callable[..., Any], **arguments: Any) -> list[dict[str, Any]]:
+def listed(listing: Callable[..., Any], *where: str, **arguments: Any) -> list[dict[str, Any]]:
     """The items of a listing as plain dicts; with hundreds of them the client's own objects cost seconds."""
-    answer = listing(_preload_content=False, **arguments)
+    answer = listing(*where, _preload_content=False, **arguments)
     items: list[dict[str, Any]] = json.loads(answer.data)["items"]
     return items
 

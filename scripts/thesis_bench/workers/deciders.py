@@ -3,29 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recommender.contention import phasewise, specon
 from recommender.contention.fair_queue import StayWorld
 from recommender.contention.flowcon import FlowCon, FlowConOptions, Measured
 from recommender.contention.forecast import RunsOfClass
-from recommender.contention.phasewise import MoveOptions, Sharing
-from recommender.contention.sharing import Stage, left_of
+from recommender.contention.phasewise import MoveOptions, Sharing, order_of
+from recommender.contention.sharing import Stage, finish_times, left_of
 from recommender.contention.specon import Move, Watched
 from recommender.growth import Category, Growth, GrowthOptions, slows_down
 from recommender.readings import Reading
-from thesis_bench.workers.default_scheduler import choose
 from thesis_bench.workers.jobs import Run, TrainingJob
-from thesis_bench.workers.placing import added_s
 from thesis_bench.workers.play import Play
 
-MEMORY_MIB = 65_536
+CPU_MILLI, MEMORY_MIB = 100, 200
+"""What a pod that requests nothing counts as for the default scheduler. Source of this and of its points, which are
+whole: kubernetes/kubernetes, `pkg/scheduler/framework/plugins/noderesources` (least_allocated, balanced_allocation) and
+`pkg/scheduler/util/pod_resources.go`. Later versions leave the balance of pods without requests out."""
+
+
+def points(pods: int, allocatable_milli: int, allocatable_mib: int) -> int:
+    """What a node gets that would then hold so many pods.
+
+    Examples
+    --------
+    Of 16 cores and 64 GiB a node with its fourth pod gets as much as one with its fifth and its sixth:
+
+    >>> [points(pods, 16_000, 65_536) for pods in range(1, 8)]
+    [198, 197, 197, 196, 196, 196, 194]
+    """
+    cpu, memory = min(1.0, CPU_MILLI * pods / allocatable_milli), min(1.0, MEMORY_MIB * pods / allocatable_mib)
+    free_cpu = max(0, allocatable_milli - CPU_MILLI * pods) * 100 // allocatable_milli
+    free_memory = max(0, allocatable_mib - MEMORY_MIB * pods) * 100 // allocatable_mib
+    return (free_cpu + free_memory) // 2 + int((1.0 - abs(cpu - memory) / 2.0) * 100)
+
+
+def choose(held: Sequence[int], ties: Sequence[int], allocatable_milli: int, allocatable_mib: int) -> int:
+    """The node of most points; among equals the first of `ties`, where the scheduler itself would draw."""
+    scored = [points(pods + 1, allocatable_milli, allocatable_mib) for pods in held]
+    best = max(scored)
+    return next(node for node in ties or range(len(held)) if scored[node] == best)
+
+
+WORKER_MIB = 65_536
 """Of a worker, for a scheduler that looks at pods which request none of it."""
 
 
 def place_as_default(play: Play, job: TrainingJob, held: list[int]) -> int:
-    return choose(held, job.ties, round(1000 * play.workers[0].cores), MEMORY_MIB)
+    return choose(held, job.ties, round(1000 * play.workers[0].cores), WORKER_MIB)
 
 
 def held(play: Play) -> list[int]:
@@ -209,3 +236,32 @@ class Phasewise:
             here = [job for job in placed if job.worker == number]
             for name, weight in phasewise.weights(here, worker.cores, play.now_s).items():
                 by_name[name].weight = weight
+
+
+LATE_COUNTS = 3.0
+"""A second after it is due counts so much more than one before."""
+
+
+def added_s(new: Sharing, jobs: Sequence[Sharing], capacity_cores: Sequence[float], now_s: float) -> list[float]:
+    """What a new job adds on each worker to the time until completion, summed over the jobs there: best where least.
+
+    Seconds after a job is due count `LATE_COUNTS` times more, so that a job which would be alone where everybody stays
+    finds a worker that leaves it nearly so. Workers serve by `order_of`.
+
+    Examples
+    --------
+    One worker is idle, the other has ten seconds of work left before that is due:
+
+    >>> ten = [Stage(10.0, 1.0)]
+    >>> added_s(Sharing("new", 1, ten, due_s=20.0), [Sharing("old", 0, ten, due_s=10.0)], [1.0, 1.0], 0.0)
+    [20.0, 10.0]
+    """
+
+    def counted_s(there: Sequence[Sharing], worker: int) -> float:
+        left, delays_s = [job.left for job in there], [job.delay_s for job in there]
+        ends_s = finish_times(capacity_cores[worker], left, delays_s, order_of(there))
+        late_s = [max(0.0, now_s + end_s - job.due_s) for job, end_s in zip(there, ends_s, strict=True)]
+        return sum(ends_s) + LATE_COUNTS * sum(late_s)
+
+    held = [[job for job in jobs if job.worker == worker] for worker in range(len(capacity_cores))]
+    return [counted_s([*there, new], worker) - counted_s(there, worker) for worker, there in enumerate(held)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recommender.contention import phasewise, sharing, specon
 from recommender.contention.sharing import Stage, after, fair_shares, finish_times
 from tests.reference.workers import naive_finish_times
-from thesis_bench.workers import default_scheduler, play
+from thesis_bench.workers import deciders, play
 
 CORES = st.floats(0.1, 16.0)
 CLAIMS = st.lists(st.tuples(st.floats(0.0, 20.0), st.floats(0.1, 10.0)), min_size=1, max_size=8)
@@ -66,5 +66,5 @@ def test_a_job_that_never_ends_keeps_nobody_waiting_for_an_answer(never: Stage) 
 
 
 def test_examples_of_the_docstrings() -> None:
-    for module in (sharing, phasewise, specon, default_scheduler, play):
+    for module in (sharing, phasewise, specon, deciders, play):
         assert doctest.testmod(module).failed == 0

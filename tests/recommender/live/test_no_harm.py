@@ -16,8 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pytest
 
-from harm_bench.playing import START_S, Play, Who
-from harm_bench.recommenders import Ours
+from harm_bench.playing import START_S, Ours, Play, Who
 from harm_bench.simulated import kubelet
 from harm_bench.simulated.metrics import Distort, clock_ahead, negative, silent
 from harm_bench.simulated.pods import (
@@ -26,14 +25,28 @@ from harm_bench.simulated.pods import (
     ContainerSpec,
     Policy,
     Resources,
+    Tally,
     UpdateMode,
     Use,
     Window,
     Workload,
 )
-from harm_bench.simulated.tally import Tally
-from harm_bench.usage import HOUR_S, MINUTE_S, noisy, periodic, phases, steady, step, wave
-from harm_bench.worlds import LONG_TRAINING, WORLDS, Cell, World, between, workload_of
+from harm_bench.worlds import (
+    HOUR_S,
+    LONG_TRAINING,
+    MINUTE_S,
+    WORLDS,
+    Cell,
+    World,
+    between,
+    noisy,
+    periodic,
+    phases,
+    steady,
+    step,
+    wave,
+    workload_of,
+)
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.records import CPU, MEMORY, Amounts
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harm_bench.simulated.admission import resources_for
 from harm_bench.simulated.metrics import Metrics, clock_ahead, negative, silent
 from harm_bench.simulated.pods import NONE, Autoscaler, Node, Policy, Resources, Window
-from harm_bench.usage import noisy, phases, steady, wave
+from harm_bench.worlds import noisy, phases, steady, wave
 from recommender.records import CPU, MEMORY, Amounts
 from tests.scripts.harm_bench.worked import (
     GIB,

@@ -9,7 +9,7 @@ from harm_bench.simulated.default import DefaultRecommender, labels_of
 from harm_bench.simulated.kubelet import Kill
 from harm_bench.simulated.metrics import Metrics
 from harm_bench.simulated.pods import Kind, Workload
-from harm_bench.usage import steady
+from harm_bench.worlds import steady
 from tests.scripts.harm_bench.worked import GIB, MIB, MIDNIGHT_S, workload
 
 MINUTE_S = 60.0

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from harm_bench.simulated.cluster import Cluster
-from harm_bench.simulated.pods import NONE, Autoscaler, ContainerSpec, Policy, Resources, UpdateMode, Use, Workload
-from harm_bench.simulated.tally import Tally
-from harm_bench.usage import steady
+from harm_bench.simulated.pods import (
+    NONE,
+    Autoscaler,
+    ContainerSpec,
+    Policy,
+    Resources,
+    Tally,
+    UpdateMode,
+    Use,
+    Workload,
+)
+from harm_bench.worlds import steady
 from recommender.records import Amounts, ContainerRecommendation
 
 GIB, MIB = 2.0**30, 2.0**20

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.metrics import adjusted_mutual_info_score
 
 from quality.plain_features import STAY, WEIGHTS, StageClusters, stage_features
+from quality.told_stages import ToldStages, agreement_of_features
 from recommender.records import FloatArray
+from recommender.sources.files import open_source
 
 RECORDINGS = Path(__file__).parents[3] / "recommender" / "data" / "recordings"
 MIB = 2.0**20
@@ -62,12 +62,7 @@ def test_a_sample_half_way_between_two_phases_changes_nothing() -> None:
 
 
 def test_phases_within_a_class_share_more_with_told_stages_than_half_of_what_can_be_shared() -> None:
-    table = pd.read_parquet(RECORDINGS / "fit.parquet")
-    shared = []
-    for _, of_class in table.groupby("workload"):
-        runs = [run.sort_values("timestamp") for _, run in of_class.groupby("container")]
-        usages = [run[["cpu_cores", "memory_bytes"]].to_numpy(np.float64) for run in runs]
-        clusters = StageClusters.fit(usages[::2], 6)
-        found = np.concatenate([clusters.label(usage) for usage in usages[1::2]])
-        shared.append(adjusted_mutual_info_score(np.concatenate([run["stage"] for run in runs[1::2]]), found))
-    assert np.mean(shared) > 0.45
+    with open_source([RECORDINGS / "fit.parquet"]) as source:
+        runs = list(source)
+    told = ToldStages.read([RECORDINGS / "fit.parquet"], "stage")
+    assert agreement_of_features(runs, told, 0)["plain features of every other run, of its class alone"] > 0.45
