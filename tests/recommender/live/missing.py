@@ -176,19 +176,12 @@ def renew_checkpoint(stage: Stage) -> Try:
     return write_checkpoint(stage)
 
 
-def name_of_another(stage: Stage) -> Try:
-    """A checkpoint of another container has the name that ours would have: it is read before it is left alone."""
-    raw = checkpoint(stage, container="another")
-    stage.cluster.custom.create_namespaced_custom_object(VPA_GROUP, "v1", stage.namespace, CHECKPOINTS, raw)
-    return write_checkpoint(stage)
-
-
-def checkpoint(stage: Stage, container: str = "main") -> Json:
+def checkpoint(stage: Stage) -> Json:
     return {
         "apiVersion": f"{VPA_GROUP}/v1",
         "kind": "VerticalPodAutoscalerCheckpoint",
         "metadata": {"name": f"{stage.name}-main", "namespace": stage.namespace},
-        "spec": {"vpaObjectName": stage.name, "containerName": container},
+        "spec": {"vpaObjectName": stage.name, "containerName": "main"},
         "status": {"version": "v3", "lastUpdateTime": "2020-01-01T00:00:00Z"},
     }
 

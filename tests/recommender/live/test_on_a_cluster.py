@@ -121,7 +121,6 @@ def test_a_workload_that_names_another_recommender_is_left_alone(cluster: Cluste
 
 SELDOM = {
     ("get", "autoscaling.k8s.io", "verticalpodautoscalers"): "read again when somebody else wrote meanwhile",
-    ("get", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "whose a checkpoint is that has our name",
     ("delete", "autoscaling.k8s.io", "verticalpodautoscalercheckpoints"): "the history of a VPA that is gone",
     ("get", "", "pods/log"): "how the training of a pod that asks for it comes along",
     ("get", "*", "*/scale"): "targets of kinds that are not watched",
