@@ -64,8 +64,9 @@ class Watching:
         }
         self.watches = Watches(*self._named.values())
         self._looking = Repeating(
-            "look", self._look_if_listed, lambda: period_s if self.seen.now_s else min(period_s, FIRST_S)
+            "look", self._look_if_listed, lambda: period_s if self._listed else min(period_s, FIRST_S)
         )
+        self._listed = False
         self.seen = Seen(0.0, {}, {}, {}, {})
         self.history = History()
 
@@ -108,4 +109,5 @@ class Watching:
 
     def _look_if_listed(self) -> None:
         if self.watches.synced:
+            self._listed = True
             self.look()

@@ -50,7 +50,15 @@ class Measuring:
 
     def look(self) -> None:
         """Ask once. Without the metrics API these pods are guessed, as they are before it has seen them."""
-        self._pause_s = EVERY_S
+        try:
+            self._ask()
+        except Exception:
+            self.failing = 1
+            raise
+        finally:
+            self._pause_s = SOON_S if self.failing else EVERY_S
+
+    def _ask(self) -> None:
         silent = self._state.silent
         if not silent:
             return
@@ -62,7 +70,7 @@ class Measuring:
         except (ApiError, BadCredentials) as error:
             if not self.failing:
                 log.warning("what pods use is not known: %s", error)
-            self._pause_s, self.failing = SOON_S, 1
+            self.failing = 1
             return
         self.failing = 0
         for problem in report.broken.values():

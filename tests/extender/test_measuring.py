@@ -10,7 +10,7 @@ from extender.pods.footprint import FORECAST, GUESS, MEASURED
 from extender.pods.pod import CATEGORIES
 from extender.view.cache import Measuring
 from placement_bench.worlds import World, class_json, node_json, pod_json, profile_json
-from recommender.cluster.errors import ApiError, NotFound, ServerFailed
+from recommender.cluster.errors import NotFound, ServerFailed
 
 SILENT: dict[str, Any] = {"cpu": None, "memory": None}
 
@@ -20,7 +20,7 @@ class MetricsApi:
 
     def __init__(self) -> None:
         self.use: dict[str, tuple[str, str]] = {}
-        self.problem: ApiError | None = None
+        self.problem: Exception | None = None
         self.asked = 0
 
     def get(self, path: str, timeout_s: float) -> dict[str, Any]:
@@ -104,6 +104,10 @@ def test_a_metrics_api_that_is_not_there_is_no_failure_and_one_that_fails_is_sho
     api.problem = None
     measuring.look()
     assert measuring.failing == 0
+    api.problem = RuntimeError("a fault of ours")
+    with pytest.raises(RuntimeError):
+        measuring.look()
+    assert measuring.failing == 1
 
 
 def test_a_running_pod_of_an_unseen_class_is_judged_by_what_its_profile_forecasts() -> None:

@@ -58,7 +58,7 @@ def usage_of(answer: dict[str, Any]) -> UsageReport:
         raw = items.pop()
         try:
             samples.update(_as_usual(raw))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             try:
                 samples.update(_read_pod(raw))
             except BadObject as error:

@@ -78,6 +78,16 @@ def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
     assert usage_of({"items": None}) == UsageReport({}, {})
 
 
+@pytest.mark.parametrize(
+    "usage", [{"cpu": "9" * 400 + "n", "memory": "1Ki"}, {"cpu": "5n", "memory": "9" * 400 + "Ki"}]
+)
+def test_a_use_that_no_number_holds_spoils_its_own_pod_alone(cpu: str, memory: str) -> None:
+    endless = pod_metrics([{"name": "a", "usage": {"cpu": cpu, "memory": memory}}], name="endless")
+    report = usage_of({"items": [endless, pod_metrics([{"name": "a", "usage": {"cpu": "5n", "memory": "1Ki"}}])]})
+    assert ContainerKey("n", "p", "a") in report.samples
+    assert "n/endless" in report.broken or not math.isfinite(sum(report.samples[ContainerKey("n", "endless", "a")][1:]))
+
+
 def test_use_without_its_moment_is_told_and_not_passed_over() -> None:
     timeless = pod_metrics([{"name": "a", "usage": {"cpu": "1n", "memory": "1Ki"}}], timestamp=None)
     assert usage_of({"items": [timeless]}) == UsageReport({}, {"n/p": "PodMetrics n/p: timestamp is missing"})
