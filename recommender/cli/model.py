@@ -91,7 +91,7 @@ def _next_phases(model: PhaseModel, phase: int) -> str:
     """The two that followed most often, with their share."""
     if model.graph is None:
         return ""
-    followed = model.graph.tables().followed.sum(axis=0)[phase, : model.detector.n_phases]
+    followed = model.graph.tables.followed.sum(axis=0)[phase, : model.detector.n_phases]
     likeliest = [int(number) for number in np.argsort(-followed, kind="stable")[:2] if followed[number]]
     return ", ".join(f"{number} ({followed[number] / followed.sum():.0%})" for number in likeliest)
 

@@ -33,6 +33,9 @@ BUCKETS = 8
 SOON_STEPS = 2
 """However late a change may be in force: a phase that is to last for so many steps and one more is there to stay."""
 
+LONGEST_STEPS = 10_000.0
+"""Further is not foretold how long a phase lasts: one that nobody saw end would last for thousands of years."""
+
 LEANS_HAZARD, LEANS_FOLLOWERS = 5.0, 2.0
 """A context counts as much as its parent with so many observations of its own."""
 
@@ -93,6 +96,23 @@ class Tables(NamedTuple):
     left: FloatArray
     followed: FloatArray
 
+    @classmethod
+    def empty(cls, phases: int) -> Tables:
+        shape = (phases + 1, phases, BUCKETS)
+        return cls(np.zeros(shape), np.zeros(shape), np.zeros((phases + 1, phases, phases)))
+
+    def add(self, context: Context, following: Mapping[int, int], samples: int) -> None:
+        """Add visits to one context, that together had so many samples."""
+        before, phase, bucket = context.place
+        visits, unknown = sum(following.values()), following.get(ENDED, 0) + following.get(CUT, 0)
+        # Whoever is in a bucket was in all those before it; nothing is known of what followed a last sample.
+        self.exposed[before, phase, :bucket] += visits * 2.0 ** np.arange(bucket)
+        self.exposed[before, phase, bucket] += samples - visits * (2.0**bucket - 1.0) - unknown
+        self.left[before, phase, bucket] += visits - unknown
+        for phase_after, times in following.items():
+            if phase_after >= 0:
+                self.followed[before, phase, phase_after] += times
+
 
 class Foresight(NamedTuple):
     """What is expected, by (phase before, phase, bucket of dwell).
@@ -127,7 +147,7 @@ class PhaseGraph:
     def __init__(self, n_phases: int) -> None:
         self.n_phases = n_phases
         self.contexts: defaultdict[Context, Visits] = defaultdict(Visits)
-        self._tables: Tables | None = None
+        self.tables = Tables.empty(n_phases)
 
     @classmethod
     def fit(cls, sequences: Iterable[Sequence[Run]], n_phases: int = 0) -> PhaseGraph:
@@ -158,16 +178,19 @@ class PhaseGraph:
             self.add(Context.of(so_far), {following[at]: 1}, samples)
 
     def learn_visit(self, before: int, phase: int, dwell_steps: int, following: int) -> None:
-        """Count one visit that ended, of a container of which only the phase before is known (0: none, else + 1)."""
+        """Count one visit that ended in the tables alone: those who decide live look nothing else up.
+
+        Of the container only the phase before is known (0: none, else + 1).
+        """
         phases = (phase, before - 1) if before else (phase,)
-        self.add(Context(phases, (half_bucket_of(dwell_steps),)), {following: 1}, dwell_steps)
+        self.tables.add(Context(phases, (half_bucket_of(dwell_steps),)), {following: 1}, dwell_steps)
 
     def add(self, context: Context, following: Mapping[int, int], samples: int) -> None:
         """Count visits to one context."""
         visits = self.contexts[context]
         visits.following.update(following)
         visits.samples += samples
-        self._tables = None
+        self.tables.add(context, following, samples)
 
     def within(self, most_contexts: int) -> PhaseGraph:
         """The same counts in no more contexts than these, where that can be: what is furthest back is forgotten."""
@@ -195,24 +218,6 @@ class PhaseGraph:
                 first[context.phases[0]] += visits.following.total()
         return first
 
-    def tables(self) -> Tables:
-        """The counts as decisions look them up, kept until they change."""
-        if self._tables is None:
-            shape = (self.n_phases + 1, self.n_phases, BUCKETS)
-            exposed, left, followed = np.zeros(shape), np.zeros(shape), np.zeros((*shape[:2], self.n_phases))
-            for context, visits in self.contexts.items():
-                before, phase, bucket = context.place
-                counted = visits.following.total()
-                # Whoever is in a bucket was in all those before it; nothing is known of what followed a last sample.
-                exposed[before, phase, :bucket] += counted * 2.0 ** np.arange(bucket)
-                exposed[before, phase, bucket] += visits.samples - counted * (2.0**bucket - 1.0) - visits.unknown
-                left[before, phase, bucket] += counted - visits.unknown
-                for following, times in visits.following.items():
-                    if following >= 0:
-                        followed[before, phase, following] += times
-            self._tables = Tables(exposed, left, followed)
-        return self._tables
-
     def hazard(self, everyone: PhaseGraph | None = None) -> FloatArray:
         """Chance that a visit ends with the next step, each context leaning on shorter ones.
 
@@ -221,7 +226,7 @@ class PhaseGraph:
         everyone
             All classes, on whose hazard the shorter contexts of one class lean; None leans on the mean over all.
         """
-        exposed, left, _ = self.tables()
+        exposed, left, _ = self.tables
         if everyone is not None:
             return _shrunk(left, exposed, _shrunk(left.sum(axis=0), exposed.sum(axis=0), everyone.hazard()))
         overall = (left.sum() + 1.0) / (exposed.sum() + 20.0)
@@ -231,7 +236,7 @@ class PhaseGraph:
 
     def followers(self, everyone: PhaseGraph | None = None) -> FloatArray:
         """Chance of each next phase, by the phase before and the one that ends; never the same again."""
-        followed = self.tables().followed
+        followed = self.tables.followed
         first_order = followed.sum(axis=0)
         if everyone is not None:
             return _mixed(followed, _mixed(first_order, everyone.followers()))
@@ -293,11 +298,11 @@ def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:
 def _remaining(hazard: FloatArray) -> FloatArray:
     """float64 (1 + phases, phases, BUCKETS): expected further steps; of those in bucket b one in 2**b leads on."""
     stays = 1.0 - hazard
-    remaining = stays / hazard
+    remaining = np.minimum(stays / hazard, LONGEST_STEPS)
     for bucket in range(BUCKETS - 2, -1, -1):
         ages, here = 0.5**bucket, stays[..., bucket]
         remaining[..., bucket] = here * (1.0 + ages * remaining[..., bucket + 1]) / (1.0 - here * (1.0 - ages))
-    return remaining
+    return np.minimum(remaining, LONGEST_STEPS)
 
 
 def _shrunk(happened: FloatArray, tried: FloatArray, prior: FloatArray | float) -> FloatArray:

@@ -38,8 +38,9 @@ def tradeoffs_for_page(summary: Summary) -> list[str]:
     for resource in (CPU, MEMORY):
         with rc_context(SETTINGS):
             figure = new_figure(4.4, WIDE * 0.65)
-            _scatter(figure.add_subplot(), summary, resource)
-            figure.legend(loc="outside lower center", ncols=3, fontsize=8.5)
+            axes = figure.add_subplot()
+            _scatter(axes, summary, resource)
+            figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
         told = [f"{row.name}: slack {x:.2f}, {percent(y)} violations" for row, x, y in _placed(summary, resource)]
         words = f"{_TITLES[resource]}, slack against violations. {'; '.join(told)}"
         elements.append(page_element(figure, f"tradeoff-{resource}", words, colours))

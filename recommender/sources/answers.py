@@ -106,7 +106,7 @@ def _series(file: Path, number: int, entry: Any) -> AnswerSeries:
         ) from error
     mend = "Mend the query (a division by zero?) or cut such samples with `... < Inf`."
     for bad, problem, remedy in (
-        (np.isnan(values) & (texts != "NaN").to_numpy(), "is not a number", _ASK_AGAIN),
+        (np.isnan(values) & (texts.notna() & (texts != "NaN")).to_numpy(), "is not a number", _ASK_AGAIN),
         (np.isinf(values), "is not a finite number", mend),
     ):
         if bad.any():

@@ -129,7 +129,11 @@ def is_gzip(file: Path) -> bool:
 
 def opened(file: Path) -> pa.NativeFile:
     """What a file holds, unpacked where it is gzipped; reading from a damaged one raises an OSError."""
-    return pa.input_stream(str(file), compression="gzip" if is_gzip(file) else None)
+    compression = "gzip" if is_gzip(file) else None
+    try:
+        return pa.input_stream(str(file), compression=compression)
+    except UnicodeEncodeError as error:
+        raise BadInput("its name is no UTF-8", remedy="Rename the file.", file=repr(str(file))) from error
 
 
 def damaged(file: Path) -> BadInput:

@@ -78,9 +78,7 @@ def test_one_broken_pod_is_named_and_the_others_are_read() -> None:
     assert usage_of({"items": None}) == UsageReport({}, {})
 
 
-@pytest.mark.parametrize(
-    "usage", [{"cpu": "9" * 400 + "n", "memory": "1Ki"}, {"cpu": "5n", "memory": "9" * 400 + "Ki"}]
-)
+@pytest.mark.parametrize(("cpu", "memory"), [("9" * 400 + "n", "1Ki"), ("5n", "9" * 400 + "Ki")])
 def test_a_use_that_no_number_holds_spoils_its_own_pod_alone(cpu: str, memory: str) -> None:
     endless = pod_metrics([{"name": "a", "usage": {"cpu": cpu, "memory": memory}}], name="endless")
     report = usage_of({"items": [endless, pod_metrics([{"name": "a", "usage": {"cpu": "5n", "memory": "1Ki"}}])]})

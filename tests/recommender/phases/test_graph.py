@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recommender.errors import BadArtifact, BadInput
 from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
 from recommender.phases import graph_io
-from recommender.phases.graph import BUCKETS, Context, PhaseGraph, bucket_of, half_bucket_of
+from recommender.phases.graph import BUCKETS, LONGEST_STEPS, Context, PhaseGraph, bucket_of, half_bucket_of
 from recommender.phases.runs import Run, runs_of
 from recommender.records import FloatArray
 from recommender.sources.sequences import read_sequences
@@ -50,7 +50,7 @@ def test_the_tables_hold_every_sample_once_as_the_slow_twin_counts_them(runs: li
     graph = PhaseGraph(4)
     for one in runs:
         graph.learn(one, ended=ended)
-    exposed, left, followed = graph.tables()
+    exposed, left, followed = graph.tables
     counted = slow.visits(runs)
     for context in np.ndindex(*exposed.shape):
         assert (exposed[context], left[context]) == counted.get(context, (0.0, 0.0)), context
@@ -64,7 +64,7 @@ def test_what_is_furthest_back_is_forgotten_first_and_the_tables_stay(runs: list
     shortest = graph.within(0)
     assert all(len(context.phases) <= 2 and len(context.dwells) == 1 for context in shortest.contexts)
     assert (shortest.containers, shortest.starts()) == (graph.containers, graph.starts())
-    for before, after in zip(graph.tables(), shortest.tables(), strict=True):
+    for before, after in zip(graph.tables, shortest.tables, strict=True):
         np.testing.assert_array_equal(before, after)
     assert graph.within(len(graph.contexts)) is graph
 
@@ -74,8 +74,8 @@ def test_a_visit_seen_live_is_counted_as_one_of_a_recording() -> None:
     recorded.learn([(0, 9), (2, 4), (1, 1)])
     live.learn_visit(0, 0, 9, 2)
     live.learn_visit(1, 2, 4, 1)
-    np.testing.assert_array_equal(live.tables().left, recorded.tables().left)
-    np.testing.assert_array_equal(live.tables().followed, recorded.tables().followed)
+    np.testing.assert_array_equal(live.tables.left, recorded.tables.left)
+    np.testing.assert_array_equal(live.tables.followed, recorded.tables.followed)
 
 
 @at_most(40)
@@ -133,6 +133,15 @@ def test_the_rest_of_a_phase_that_ends_by_chance_is_the_same_at_any_age() -> Non
     for length in np.random.default_rng(4).geometric(0.2, 20_000):
         graph.learn([(0, int(length)), (1, 1)])
     assert graph.foresight(1, 1).remaining_steps[0, 0, :4] == pytest.approx(np.full(4, 4.0), rel=0.1)
+
+
+def test_a_phase_that_nobody_saw_end_is_not_foretold_to_last_for_thousands_of_years() -> None:
+    graph = PhaseGraph(6)
+    for _ in range(20):
+        graph.learn([(4, 3), (0, 2880)], ended=False)
+    for _ in range(60):
+        graph.learn([(1, 20), (0, 10), (2, 20)])
+    assert graph.foresight(1, 1).remaining_steps.max() <= LONGEST_STEPS
 
 
 def test_a_class_leans_on_all_until_it_has_runs_of_its_own() -> None:

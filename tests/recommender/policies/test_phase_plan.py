@@ -345,7 +345,7 @@ def test_a_price_is_learned_on_runs_kept_out_and_a_stricter_target_has_a_higher_
         LabelledRun(f"run{n}", usage_of(generator.lognormal(0, 0.5, 120)), np.zeros(120, np.int64)) for n in range(6)
     ]
     demand, graph = fit_demand(runs, 2, cycle_samples=20, lag=3)
-    assert graph.tables().exposed.sum() == 6 * 119
+    assert graph.tables.exposed.sum() == 6 * 119
     assert (np.diff(demand.violations[:, :, [0, -1]], axis=2) < 0).all(), "a dearer violation happens less"
     loose, strict = (demand.price(AS_IT_COMES, (share, share)) for share in (0.2, 0.05))
     assert (strict >= loose).all() and (strict > loose).any()

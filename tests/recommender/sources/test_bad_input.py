@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from recommender.errors import BadInput, Misuse
+from recommender.sources.answers import read_answer
 from recommender.sources.files import ReadOptions, open_source
 from recommender.sources.mapping import parse_map
 from tests.recommender.sources.writing import HEADER, START_S, csv_text, plain_rows, write, write_parquet
@@ -343,3 +346,17 @@ def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path) -> None:
         open_source([file])
     assert (caught.value.row, caught.value.column) == (1, "cpu_cores")
     assert "list<" in caught.value.problem
+
+
+def test_a_file_whose_name_is_no_utf8_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "caf\udce9.csv"
+    file.write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,1,1\n")
+    with pytest.raises(BadInput, match="no UTF-8"):
+        open_source([file])
+
+
+def test_a_sample_of_a_saved_answer_that_is_null_is_a_gap(tmp_path: Path) -> None:
+    series = {"metric": {"container": "a"}, "values": [[0, "1"], [15, None], [30, "NaN"]]}
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))
+    assert [np.isnan(one.values).tolist() for one in read_answer(file)] == [[False, True, True]]
