@@ -59,6 +59,28 @@ def test_a_class_whose_phase_always_ends_is_raised_for_before_it_does() -> None:
     assert "raised ahead of it" in said
 
 
+def test_what_comes_next_is_told_by_the_class_that_decides() -> None:
+    made = foresight()
+    table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
+    taught(made, table)
+    made.state.reset(0)
+    lives(made, table, [CALM] * 30, [1.0] * 30)
+    chances, remaining_steps = made.coming(0, table)
+    assert (chances.argmax(), chances.shape) == (BUSY, (MODEL.detector.n_phases + 1,))
+    assert chances[BUSY] > 0.9 > made.coming(0, EVERYBODY)[0][BUSY]
+    assert 2 < remaining_steps < 30, "it was forty every time; the age inside a bucket is not known"
+
+
+def test_a_change_is_foretold_where_of_the_known_phases_the_likeliest_came() -> None:
+    made, unknown, rare = foresight(), -1, 2
+    table = made.table_of(("ns", "train", "main"), NOTHING_RUNS)
+    lives(made, table, ([CALM] * 3 + [unknown]) * 40 + ([CALM] * 3 + [BUSY] * 3) * 20, [1.0] * 280)
+    made.foretold.clear()
+    made.state.reset(0)
+    lives(made, table, [CALM] * 3 + [BUSY] * 3 + [CALM] * 3 + [unknown] + [CALM] * 3 + [rare], [1.0] * 14)
+    assert made.foretold == [True, True, False], "what leads to the unknown phase, and out of it, counts as neither"
+
+
 def test_what_one_class_showed_is_nothing_to_another() -> None:
     made = foresight()
     taught(made, made.table_of("taught", NOTHING_RUNS))
