@@ -123,7 +123,8 @@ class PhaseForesight:
             table, following = int(tables[at]), int(now[at])
             before, phase, dwell = (int(part[slots[at]]) for part in (state.before, state.phase, state.dwell))
             if unknown not in (phase, following):
-                self.foretold.append(following == self._seen[table].followers[before, phase, :unknown].argmax())
+                likeliest = int(self._seen[table].followers[before, phase, :unknown].argmax())
+                self.foretold.append(following == likeliest)
             if table != EVERYBODY:
                 self._visits[table].learn_visit(before, phase, dwell, following)
                 self._news[table] += 1
