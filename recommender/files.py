@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,15 @@ def write_bytes_aside(path: str | Path, data: bytes) -> None:
     """Make `path` hold exactly `data`; whoever reads it meanwhile sees the old content or the new, never a part."""
     with written_aside(path) as aside:
         aside.write_bytes(data)
+
+
+def write_or_print(path: str | Path, data: bytes) -> None:
+    """The same; `-` is standard output."""
+    if str(path) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        write_bytes_aside(path, data)
 
 
 def _is_special(path: Path) -> bool:

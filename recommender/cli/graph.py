@@ -12,7 +12,7 @@ from rich.table import Table
 
 from recommender.cli.common import say
 from recommender.errors import BadArtifact, Misuse
-from recommender.files import write_bytes_aside
+from recommender.files import write_bytes_aside, write_or_print
 from recommender.phases import graph_io
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_answers import Answers
@@ -183,8 +183,4 @@ def _load(path: Path) -> PhaseGraph:
 
 
 def _write_json(result: Any, path: str) -> None:
-    data = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    if path == "-":
-        click.echo(data, nl=False)
-    else:
-        write_bytes_aside(path, data)
+    write_or_print(path, orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

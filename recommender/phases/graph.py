@@ -253,18 +253,16 @@ class PhaseGraph:
         everyone
             All classes, which this one leans on.
         """
-        hazard, followers = self.hazard(everyone), self.followers(everyone)
-        occupancy = np.empty((*hazard.shape, self.n_phases))
-        occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
-        return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
+        return _foreseen(self.hazard(everyone), self.followers(everyone), lead_steps, ahead_steps)
 
     def to_provide_for(self, lead_steps: int, ahead_steps: int, everyone: PhaseGraph | None = None) -> Foresight:
         """The same for a plan: a change may be in force at once, so the present phase counts by its chance to go on.
 
         So an allocation is raised before a phase comes, and lowered when the present one is about to end.
         """
-        seen = self.foresight(lead_steps, ahead_steps, everyone)
-        goes_on = 1.0 - _ends(self.hazard(everyone), min(lead_steps, SOON_STEPS) + 1)
+        hazard = self.hazard(everyone)
+        seen = _foreseen(hazard, self.followers(everyone), lead_steps, ahead_steps)
+        goes_on = 1.0 - _ends(hazard, min(lead_steps, SOON_STEPS) + 1)
         for phase in range(self.n_phases):
             here = seen.occupancy[:, phase, :, phase]
             np.maximum(here, goes_on[:, phase], out=here)
@@ -286,6 +284,23 @@ def half_bucket_of(dwell_steps: int) -> int:
     [0, 2, 3, 4, 4, 5, 14, 15]
     """
     return min(int(2.0 * math.log2(dwell_steps)), 2 * BUCKETS - 1)
+
+
+def least_steps(half_bucket: int) -> int:
+    """The shortest dwell of a half bucket.
+
+    Examples
+    --------
+    >>> [half_bucket_of(least_steps(half_bucket)) for half_bucket in (0, 2, 3, 14, 15)]
+    [0, 2, 3, 14, 15]
+    """
+    return math.ceil(math.pow(2.0, half_bucket / 2))
+
+
+def _foreseen(hazard: FloatArray, followers: FloatArray, lead_steps: int, ahead_steps: int) -> Foresight:
+    occupancy = np.empty((*hazard.shape, hazard.shape[1]))
+    occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
+    return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
 
 def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:

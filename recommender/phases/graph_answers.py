@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import BUCKETS, CUT, LEANS_FOLLOWERS, Context, PhaseGraph
+from recommender.phases.graph import BUCKETS, CUT, LEANS_FOLLOWERS, Context, PhaseGraph, least_steps
 from recommender.phases.runs import Run, checked_runs
 from recommender.records import FloatArray
 
@@ -100,8 +100,9 @@ class Answers:
         words = [f"phase {phase}", _back(history, 1), f"{_dwell(context, 0)} of it", _back(history, 2)]
         words.append(f"{_dwell(context, 1)} of the one before" if len(history) > 1 else words[-1])
         known = [self._counts.get(level, np.zeros(self.graph.n_phases + 1)).copy() for level in _levels(context)]
-        for counts in known:
-            counts[phase : phase + 1 if phase < self.graph.n_phases else phase] = 0.0
+        if phase < self.graph.n_phases:  # another one comes
+            for counts in known:
+                counts[phase] = 0.0
         steps = [Step(*one, LEANS_FOLLOWERS) for one in zip(["any phase", *words], known, strict=True)]
         own = [np.zeros(self.graph.n_phases + 1) for _ in range(2)]
         for at in range(1, len(history)):
@@ -185,7 +186,7 @@ def _back(history: Sequence[Run], back: int) -> str:
 
 
 def _dwell(context: Context, back: int) -> str:
-    first, following = (math.ceil(2.0 ** ((context.dwells[back] + more) / 2)) for more in (0, 1))
+    first, following = least_steps(context.dwells[back]), least_steps(context.dwells[back] + 1)
     if context.dwells[back] == 2 * BUCKETS - 1:
         return f"{first} samples and more"
     return f"{first} to {following - 1} samples" if following - 1 > first else f"{first} samples"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from recommender.errors import BadArtifact
-from recommender.phases.graph import CUT, ENDED, PHASES_KEPT, Context, PhaseGraph, half_bucket_of
+from recommender.phases.graph import CUT, ENDED, PHASES_KEPT, Context, PhaseGraph, half_bucket_of, least_steps
 from recommender.phases.runs import MAX_PHASE
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def name_of(context: Context) -> str:
     >>> name_of(Context.of([(2, 1), (1, 4), (3, 5), (0, 21)]))
     '1 3:4 0:16'
     """
-    least = [f":{math.ceil(2.0 ** (dwell / 2))}" for dwell in context.dwells]
+    least = [f":{least_steps(dwell)}" for dwell in context.dwells]
     least += [""] * (len(context.phases) - len(least))
     return " ".join(f"{phase}{steps}" for phase, steps in reversed([*zip(context.phases, least, strict=True)]))
 
@@ -88,7 +87,7 @@ def _add_context(graph: PhaseGraph, name: str, entry: object) -> None:
         following[phase] = _count(times, f"{place}.next.{target}", 1)
     if not following:
         raise _bad(f"{place}.next", "is empty")
-    least = sum(following.values()) * math.ceil(2.0 ** (context.dwells[0] / 2))
+    least = sum(following.values()) * least_steps(context.dwells[0])
     graph.add(context, following, _count(fields["samples"], f"{place}.samples", least))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from recommender.files import write_bytes_aside, written_aside
+from recommender.files import write_or_print, written_aside
 from recommender.records import CPU, MEMORY, ReplayResult
 from recommender.report.summary import Outcome, Usage, outcome_of, outcomes_of
 
@@ -54,12 +53,7 @@ def to_json(result: ReplayResult) -> bytes:
 
 def write_json(result: ReplayResult, path: str | Path) -> None:
     """Write `to_json` to a file, or for `-` to standard output."""
-    data = to_json(result)
-    if str(path) == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        write_bytes_aside(path, data)
+    write_or_print(path, to_json(result))
 
 
 def write_csv(result: ReplayResult, path: str | Path) -> None:

@@ -220,7 +220,7 @@ def test_pods_that_have_no_node_yet_are_given_what_stands(stage: Stage) -> None:
 
 @pytest.mark.option("phasewise recommender", "--update-worker-count")
 def test_so_many_statuses_are_written_at_a_time(stage: Stage) -> None:
-    vpas = [a_vpa(f"vpa-{number}") for number in range(12)]
+    vpas = [a_vpa(f"vpa-{number}") for number in range(48)]
 
     def at_once(running: Running) -> int:
         running.asks("PATCH", "/verticalpodautoscalers/", times=len(vpas))
