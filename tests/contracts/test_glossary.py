@@ -29,8 +29,8 @@ def classes() -> Counter[str]:
     )
 
 
-def test_no_word_stands_there_twice() -> None:
-    assert len(ROWS) == GLOSSARY.count("\n| ") - 2 * GLOSSARY.count("| word |"), "a row that could not be read"
+def test_no_term_is_listed_twice() -> None:
+    assert len(ROWS) == GLOSSARY.count("\n| ") - 2 * GLOSSARY.count("| term |"), "a row that could not be read"
     words = [word for word, _, _ in ROWS]
     assert sorted(set(words)) == sorted(words)
 
