@@ -17,7 +17,7 @@ from recommender.errors import Misuse
 
 
 @contextmanager
-def written_aside(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it takes the place of `path`, on any failure it is removed.
 
     The temporary name ends like the real one, so that writers which choose their format by the ending still do. A
@@ -48,14 +48,14 @@ def written_aside(path: str | Path) -> Iterator[Path]:
 
 
 def check_target(path: str | Path) -> None:
-    """Raise now what `written_aside` would after the work: Misuse, where nothing can be written to `path`."""
+    """Raise now what `atomic_write` would after the work: Misuse, where nothing can be written to `path`."""
     if not _is_special(Path(path)):
         _created(Path(path).resolve()).unlink()
 
 
-def write_bytes_aside(path: str | Path, data: bytes) -> None:
+def atomic_write_bytes(path: str | Path, data: bytes) -> None:
     """Make `path` hold exactly `data`; whoever reads it meanwhile sees the old content or the new, never a part."""
-    with written_aside(path) as aside:
+    with atomic_write(path) as aside:
         aside.write_bytes(data)
 
 
@@ -65,7 +65,7 @@ def write_or_print(path: str | Path, data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        write_bytes_aside(path, data)
+        atomic_write_bytes(path, data)
 
 
 def _is_special(path: Path) -> bool:

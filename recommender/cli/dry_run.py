@@ -31,7 +31,7 @@ from recommender.cli.common import DURATION, STEP, map_option, names, progress_b
 from recommender.decisions import decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
-from recommender.files import check_target, write_bytes_aside
+from recommender.files import atomic_write_bytes, check_target
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
@@ -331,7 +331,7 @@ def _write_page(
         phase_table=None if model is None else model.statistics,
         tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
     )
-    write_bytes_aside(path, page.encode())
+    atomic_write_bytes(path, page.encode())
 
 
 def _graph(model: PhaseModel | None) -> Any:

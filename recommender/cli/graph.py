@@ -12,7 +12,7 @@ from rich.table import Table
 
 from recommender.cli.common import say
 from recommender.errors import BadArtifact, Misuse
-from recommender.files import write_bytes_aside, write_or_print
+from recommender.files import atomic_write_bytes, write_or_print
 from recommender.phases import graph_io
 from recommender.phases.graph import PhaseGraph
 from recommender.phases.graph_answers import Answers
@@ -54,7 +54,7 @@ def command() -> None:
 def fit(sequences: Path, output: Path) -> None:
     """Count how phases follow one another in SEQUENCES and write the graph."""
     graph = PhaseGraph.fit(_read(sequences))
-    write_bytes_aside(output, graph_io.to_json(graph))
+    atomic_write_bytes(output, graph_io.to_json(graph))
     phases = {context.phases[0] for context in graph.contexts}
     say(f"{graph.containers} containers, {len(phases)} phases, {len(graph.contexts)} contexts: {output}")
 
@@ -93,7 +93,7 @@ def draw(graph: Path, output: Path) -> None:
 
         draw_picture(graph_io.to_networkx(loaded), output)
     else:
-        write_bytes_aside(output, graph_io.to_dot(loaded) if kind == ".dot" else graph_io.to_graphml(loaded))
+        atomic_write_bytes(output, graph_io.to_dot(loaded) if kind == ".dot" else graph_io.to_graphml(loaded))
 
 
 @command.command("prototypes")

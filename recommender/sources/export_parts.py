@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from recommender.errors import BadInput, Misuse
-from recommender.files import write_bytes_aside
+from recommender.files import atomic_write_bytes
 from recommender.sources import parquet
 from recommender.sources.paths import UNFINISHED
 
@@ -131,7 +131,9 @@ def held_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
     with _locked(folder):
         for stray in folder.glob(".*"):
             stray.unlink()
-        write_bytes_aside(folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2))
+        atomic_write_bytes(
+            folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2)
+        )
         yield
 
 
