@@ -13,7 +13,7 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-def made_of_each(make: Callable[[Given], Made], of: Iterable[Given], jobs: int) -> Generator[Made]:
+def ordered_map(make: Callable[[Given], Made], of: Iterable[Given], jobs: int) -> Generator[Made]:
     """What is made of these, in their order.
 
     Parameters
