@@ -11,7 +11,7 @@ from pathlib import Path
 KERNELS = Path(__file__).parent / "kernels"
 
 
-def compile_apart(rehearsal: Callable[[], None], program: str) -> None:
+def compile_in_subprocess(rehearsal: Callable[[], None], program: str) -> None:
     """Run a rehearsal, so that all loops it uses are loaded.
 
     Parameters
