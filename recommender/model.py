@@ -77,7 +77,7 @@ class PhaseModel:
         """The expected share of some coming time in each phase, by context (`kernels.occupancy`)."""
         if self.graph is None:
             raise BadArtifact("this model can tell phases but not their order (it was imported). Train one on data.")
-        return self.graph.to_provide_for(lead_samples, ahead_samples).occupancy
+        return self.graph.foresight_for_plan(lead_samples, ahead_samples).occupancy
 
     def _statistics(self) -> PhaseStatistics:
         if self.statistics is None:

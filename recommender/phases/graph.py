@@ -255,7 +255,7 @@ class PhaseGraph:
         """
         return _foreseen(self.hazard(everyone), self.followers(everyone), lead_steps, ahead_steps)
 
-    def to_provide_for(self, lead_steps: int, ahead_steps: int, everyone: PhaseGraph | None = None) -> Foresight:
+    def foresight_for_plan(self, lead_steps: int, ahead_steps: int, everyone: PhaseGraph | None = None) -> Foresight:
         """The same for a plan: a change may be in force at once, so the present phase counts by its chance to go on.
 
         So an allocation is raised before a phase comes, and lowered when the present one is about to end.

@@ -208,7 +208,7 @@ def test_a_plan_provides_for_the_present_phase_while_it_is_not_about_to_end() ->
     graph = PhaseGraph(2)
     for _ in range(200):
         graph.learn([(0, 40), (1, 200)], ended=False)
-    seen, provided = graph.foresight(60, 12).occupancy, graph.to_provide_for(60, 12).occupancy
+    seen, provided = graph.foresight(60, 12).occupancy, graph.foresight_for_plan(60, 12).occupancy
     grown = 0, 0, int(bucket_of(np.array(20)))
     assert seen[grown][0] < 0.2 and provided[grown][0] > 0.8
     np.testing.assert_array_equal(provided[grown][1], seen[grown][1])
