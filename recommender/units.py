@@ -64,12 +64,12 @@ def parse_size(text: str) -> float:
     return size if size > 0.0 and math.isfinite(size) else math.nan
 
 
-def parse_moment_s(text: str) -> float:
+def parse_time_s(text: str) -> float:
     """Unix seconds of a moment written as such, or by RFC 3339; without a zone it is UTC.
 
     Examples
     --------
-    >>> parse_moment_s("1970-01-02T00:00Z"), parse_moment_s("86400")
+    >>> parse_time_s("1970-01-02T00:00Z"), parse_time_s("86400")
     (86400.0, 86400.0)
     """
     try:

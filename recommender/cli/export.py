@@ -19,7 +19,7 @@ from recommender.sources.export_parts import ExportPlan, discard, kept_plan, par
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import format_duration, parse_duration_s, parse_moment_s
+from recommender.units import format_duration, parse_duration_s, parse_time_s
 
 _EARLIEST_S = 1e9
 """A bare number beyond it, 31 years as a duration, is unix seconds."""
@@ -179,7 +179,7 @@ def _range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
 def _moment(option: str, text: str, before_s: float) -> float:
     """Unix seconds of a moment, or of as long before another."""
     with suppress(Misuse):
-        moment_s = parse_moment_s(text)
+        moment_s = parse_time_s(text)
         if moment_s >= _EARLIEST_S:
             return moment_s
     try:
