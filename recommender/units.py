@@ -86,12 +86,12 @@ def parse_time_s(text: str) -> float:
     return seconds
 
 
-def moment(unix_s: float) -> str:
+def format_time(unix_s: float) -> str:
     """A moment as the API writes it: whole seconds, UTC.
 
     Examples
     --------
-    >>> moment(0.9)
+    >>> format_time(0.9)
     '1970-01-01T00:00:00Z'
     """
     return _moment(int(unix_s))

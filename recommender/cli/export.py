@@ -14,7 +14,7 @@ from recommender.cli.grouped import settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
-from recommender.sources.export import ENDINGS, Exported, export, moment, plan_export
+from recommender.sources.export import ENDINGS, Exported, export, format_time, plan_export
 from recommender.sources.export_parts import ExportPlan, discard, kept_plan, parts_folder
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
@@ -115,11 +115,13 @@ def command(
             if restart:
                 discard(output)
         else:
-            say(f"{output}: continuing the export of {moment(plan.start_s)} to {moment(plan.end_s)} (--restart: anew)")
+            say(
+                f"{output}: continuing the export of {format_time(plan.start_s)} to {format_time(plan.end_s)} (--restart: anew)"
+            )
         exported = _exported(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
     say(
-        f"{output}: {exported.rows} rows of {exported.containers} containers, {span} from {moment(exported.first_s)}, "
+        f"{output}: {exported.rows} rows of {exported.containers} containers, {span} from {format_time(exported.first_s)}, "
         f"a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
     )
     if not exported.has_requests:

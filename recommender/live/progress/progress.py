@@ -12,7 +12,7 @@ from recommender.live.containers import Run, run_of
 from recommender.live.vpa_state import VpaState
 from recommender.readings import PodName, Reading, Stage, Told
 from recommender.stages import Stages
-from recommender.units import moment
+from recommender.units import format_time
 
 AWAITED_S = 3600.0
 """So long after its last word the curve of a pod that is gone waits for the next pod of its Job."""
@@ -134,13 +134,13 @@ def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
     told: dict[str, object] = {}
     if (said := state.stages.get(pod_uid)) is not None:
         if said.name:
-            told |= {"stage": said.name, "stageSince": moment(said.since_s)}
+            told |= {"stage": said.name, "stageSince": format_time(said.since_s)}
         if said.saved_s is not None:
-            told["checkpointAt"] = moment(said.saved_s)
+            told["checkpointAt"] = format_time(said.saved_s)
     growth = state.growth.get(pod_uid)
     if growth is None:
         return told
-    told |= {"category": growth.category.value, "categorySince": moment(growth.since_s)}
+    told |= {"category": growth.category.value, "categorySince": format_time(growth.since_s)}
     if growth.value is not None:
         told |= {"metric": growth.metric, "value": float(f"{growth.value:.4g}")}
     if growth.growth is not None:

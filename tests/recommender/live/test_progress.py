@@ -18,7 +18,7 @@ from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
 from recommender.readings import PodName, Reading, Stage, Told
-from recommender.units import moment
+from recommender.units import format_time
 from tests.fakes import records
 from tests.fakes.records import Records, a_pod, a_vpa, rounds
 
@@ -97,7 +97,7 @@ def test_stage_and_checkpoint_stand_in_the_profile_and_outlive_a_kill(cluster: R
     began_s = cluster.now_s
     source.stages["ns", "job-1"] = [Stage(began_s, "train"), Stage(began_s + 1.0, "checkpoint", passing=True)]
     rounds(ours, cluster, 3)
-    told = {"stage": "checkpoint", "stageSince": moment(began_s + 1.0), "checkpointAt": moment(began_s + 1.0)}
+    told = {"stage": "checkpoint", "stageSince": format_time(began_s + 1.0), "checkpointAt": format_time(began_s + 1.0)}
     assert told.items() <= shown(cluster)["job-1"].items()
     assert "stage" not in shown(cluster)["job-2"]
     again = recommender(cluster, source)
