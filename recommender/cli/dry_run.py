@@ -174,7 +174,7 @@ def command(
             columns=columns,
             features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())),
             step_s=step_s or None,
-            as_they_come=step_s == 0.0,
+            without_grid=step_s == 0.0,
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))

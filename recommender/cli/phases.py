@@ -51,7 +51,7 @@ def command(
         columns=columns,
         features=source_columns(detector.features),
         step_s=step_s or None,
-        as_they_come=step_s == 0.0,
+        without_grid=step_s == 0.0,
     )
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
     samples = unknown = 0

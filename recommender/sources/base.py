@@ -46,7 +46,7 @@ class ReadOptions:
         Further numeric columns to carry along, by their old or new name.
     step_s
         Grid step in seconds; None takes the median interval of the data.
-    as_they_come
+    without_grid
         `--step none`: samples as they come, no grid, no gap rule.
     """
 
@@ -54,7 +54,7 @@ class ReadOptions:
     all_mapped: bool = True
     features: tuple[str, ...] = ()
     step_s: float | None = None
-    as_they_come: bool = False
+    without_grid: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,7 @@ def test_containers_with_fewer_samples_than_the_grid_has_cells_are_noted(
         (note,) = source.notes
     assert "1 of 2 containers (slow)" in note and "`--step`" in note and "1m" in note
     assert open_source([file], ReadOptions(step_s=60.0)).notes == ()
-    assert open_source([file], ReadOptions(as_they_come=True)).notes == ()
+    assert open_source([file], ReadOptions(without_grid=True)).notes == ()
 
 
 def test_cpu_and_memory_of_a_moment_may_come_in_different_rows(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_temporary_files_go_when_the_source_is_closed_and_when_reading_fails(
 
 def test_samples_as_they_come_have_no_step(tmp_path: Path) -> None:
     file = write(tmp_path / "use.csv", csv_text([*plain_rows(2), [START_S + 999, "a", 1, 2e8]]))
-    source: SeriesSource = open_source([file], ReadOptions(as_they_come=True))
+    source: SeriesSource = open_source([file], ReadOptions(without_grid=True))
     (series,) = source
     assert (source.step_s, series.step_s, series.timestamps.tolist()) == (
         0.0,
