@@ -144,7 +144,7 @@ PodName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ProgressUpdate:
     """What a source of progress has to tell now.
 
     Attributes

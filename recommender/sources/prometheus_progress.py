@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recommender.errors import Misuse, PhasewiseError
-from recommender.readings import METRICS, PodName, Reading, Told
+from recommender.readings import METRICS, PodName, ProgressUpdate, Reading
 from recommender.sources.prometheus_api import Answered, PrometheusClient
 from recommender.sources.prometheus_queries import Labels
 
@@ -50,18 +50,18 @@ class PrometheusProgress:
         self._client, self._query = client, query
         self._again_s, self._problem = float("-inf"), ""
 
-    def take(self, pods: Sequence[object], now_s: float) -> Told:
+    def take(self, pods: Sequence[object], now_s: float) -> ProgressUpdate:
         """The latest value of every pod that the query knows."""
         if not pods:
-            return Told({})
+            return ProgressUpdate({})
         if now_s >= self._again_s:
             try:
                 return self._told(self._client.instant(self._query.query, now_s), now_s)
             except PhasewiseError as error:
                 self._again_s, self._problem = now_s + PAUSE_S, str(error)
-        return Told({}, {"progress from Prometheus": self._problem})
+        return ProgressUpdate({}, {"progress from Prometheus": self._problem})
 
-    def _told(self, answered: Answered, now_s: float) -> Told:
+    def _told(self, answered: Answered, now_s: float) -> ProgressUpdate:
         labels = self._query.labels
         readings: dict[PodName, list[Reading]] = {}
         problems: dict[str, str] = {}
@@ -77,4 +77,4 @@ class PrometheusProgress:
                     problems[f"progress of {namespace}/{pod}"] = problem
             else:
                 readings[namespace, pod] = [Reading(now_s, value, self._query.metric, event=False)]
-        return Told(readings, problems)
+        return ProgressUpdate(readings, problems)

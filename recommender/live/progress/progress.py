@@ -10,7 +10,7 @@ from recommender.errors import BadInput, PhasewiseError
 from recommender.growth import Category, Growth, GrowthOptions, leading
 from recommender.live.containers import Run, run_of
 from recommender.live.vpa_state import VpaState
-from recommender.readings import PodName, Reading, Stage, Told
+from recommender.readings import PodName, ProgressUpdate, Reading, Stage
 from recommender.stages import Stages
 from recommender.units import format_time
 
@@ -23,7 +23,7 @@ class ProgressSource(Protocol):
 
     name: str
 
-    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
         """What is told of these pods since the last call; of others it may tell too, they are passed over.
 
         A problem of one pod is in the answer; a `PhasewiseError` spoils this source for this call only.

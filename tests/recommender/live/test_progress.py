@@ -17,7 +17,7 @@ from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
-from recommender.readings import PodName, Reading, Stage, Told
+from recommender.readings import PodName, ProgressUpdate, Reading, Stage
 from recommender.units import format_time
 from tests.fakes import records
 from tests.fakes.records import Records, a_pod, a_vpa, rounds
@@ -37,13 +37,13 @@ class Says:
         self.fault: Exception | None = None
         self.asked: list[list[str]] = []
 
-    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
         self.asked.append([pod.key.name for pod in pods])
         if self.fault is not None:
             raise self.fault
         taken, self.readings = self.readings, {}
         stages, self.stages = self.stages, {}
-        return Told(taken, {"progress of ns/x": "is odd"} if taken else {}, stages)
+        return ProgressUpdate(taken, {"progress of ns/x": "is odd"} if taken else {}, stages)
 
 
 @pytest.fixture
