@@ -87,7 +87,7 @@ class RunFacts:
     allocatable: Amounts = (math.nan, math.nan)
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether the run had ended when the data did; where its start was told and no end, it had not."""
         return math.isnan(self.started_s) or not math.isnan(self.finished_s)
 

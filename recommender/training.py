@@ -223,7 +223,7 @@ def _ended(series: Sequence[UsageSeries]) -> list[bool]:
     """Which of these had ended when their source did: as the cluster told, else those that stop before it does."""
     end_s = max(int(one.timestamps[-1]) for one in series)
     return [
-        one.timestamps[-1] + CUT_SAMPLES * one.step_s < end_s if math.isnan(one.facts.started_s) else one.facts.over
+        one.timestamps[-1] + CUT_SAMPLES * one.step_s < end_s if math.isnan(one.facts.started_s) else one.facts.ended
         for one in series
     ]
 

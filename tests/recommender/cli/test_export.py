@@ -123,8 +123,8 @@ def test_what_kube_state_metrics_tells_of_runs_comes_with_them(phasewise: Phasew
     with open_source([file]) as source:
         series = {one.container: one for one in source}
     goes_on, one = series["dev/notebook/main"].facts, series["ml/train-1/main"]
-    assert (goes_on.started_s, goes_on.over) == (START_S, False)
-    assert (one.workload, one.facts.over, one.facts.killed) == ("train", True, False)
+    assert (goes_on.started_s, goes_on.ended) == (START_S, False)
+    assert (one.workload, one.facts.ended, one.facts.killed) == ("train", True, False)
     assert (one.facts.started_s, one.facts.finished_s, one.facts.exit_code) == (START_S + 940, START_S + 9000, 0)
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
     assert one.facts.allocatable == (32, 64e9)

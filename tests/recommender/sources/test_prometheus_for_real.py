@@ -188,7 +188,7 @@ def test_an_export_tells_how_runs_began_and_ended(
     assert (first.facts.input_size, math.isnan(second.facts.input_size)) == (1.2e6, True)
     assert (first.facts.devices, math.isnan(second.facts.devices)) == (4.0, True)
     assert (first.facts.limits[MEMORY], first.facts.allocatable[CPU]) == (2.0**31, 16)
-    assert (first.facts.over, second.facts.over) == (True, False)
+    assert (first.facts.ended, second.facts.ended) == (True, False)
 
 
 def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(
