@@ -138,12 +138,12 @@ class Growth:
         if due_s is not None and now_s >= due_s:
             self._judge(due_s, options)
 
-    def kept(self) -> dict[str, Any]:
+    def to_state(self) -> dict[str, Any]:
         """Ready for JSON."""
         return asdict(self)
 
     @classmethod
-    def restored(cls, kept: Mapping[str, Any], whose: str) -> Self:
+    def from_state(cls, kept: Mapping[str, Any], whose: str) -> Self:
         """What `kept` gave.
 
         Raises

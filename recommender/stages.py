@@ -48,12 +48,12 @@ class Stages:
         if self.name != self.lasting and reading.time_s > self.since_s:
             self.name, self.since_s = self.lasting, reading.time_s
 
-    def kept(self) -> dict[str, Any]:
+    def to_state(self) -> dict[str, Any]:
         """Ready for JSON."""
         return asdict(self)
 
     @classmethod
-    def restored(cls, kept: Mapping[str, Any]) -> Self | None:
+    def from_state(cls, kept: Mapping[str, Any]) -> Self | None:
         """What `kept` gave; None where it does not fit, and the pod says it again."""
         try:
             since_s, saved_s = float(kept["since_s"]), kept["saved_s"]

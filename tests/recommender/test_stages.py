@@ -63,6 +63,6 @@ def test_a_stage_is_told_by_its_name_or_in_other_words(words: dict[str, object],
 
 def test_what_is_kept_comes_back_and_what_does_not_fit_is_told_again() -> None:
     stages = Stages("checkpoint", 5.0, 5.0, "train")
-    assert Stages.restored(orjson.loads(orjson.dumps(stages.kept()))) == stages
-    for wrong in ({}, stages.kept() | {"since_s": "x"}, stages.kept() | {"saved_s": math.nan}):
-        assert Stages.restored(wrong) is None
+    assert Stages.from_state(orjson.loads(orjson.dumps(stages.to_state()))) == stages
+    for wrong in ({}, stages.to_state() | {"since_s": "x"}, stages.to_state() | {"saved_s": math.nan}):
+        assert Stages.from_state(wrong) is None

@@ -112,7 +112,7 @@ def _said(state: VpaState, pod: Pod, stages: Sequence[Stage]) -> None:
 
 def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str, str]:
     """Go on with what the profile kept of a pod, or with the curve of the one before it."""
-    if (said := Stages.restored(state.kept_once("stages", pod.uid) or {})) is not None:
+    if (said := Stages.from_state(state.kept_once("stages", pod.uid) or {})) is not None:
         state.stages.setdefault(pod.uid, said)
     kept, run = state.kept_once("growth", pod.uid), run_of(pod)
     if pod.uid in state.growth:
@@ -122,7 +122,7 @@ def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str
             state.growth[pod.uid] = awaited.pop(run)
         return {}
     try:
-        state.growth[pod.uid] = Growth.restored(kept, f"pod {pod.key}")
+        state.growth[pod.uid] = Growth.from_state(kept, f"pod {pod.key}")
     except BadInput as error:
         return {f"progress of {pod.key}": str(error)}
     return {}

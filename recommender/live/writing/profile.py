@@ -289,8 +289,8 @@ def _state(state: VpaState, engine: Engine) -> str:
             f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member)
             for member in members[:MOST_PODS]
         },
-        "growth": {uid: growth.kept() for uid, growth in list(state.growth.items())[:MOST_PODS]},
-        "stages": {uid: said.kept() for uid, said in list(state.stages.items())[:MOST_PODS]},
+        "growth": {uid: growth.to_state() for uid, growth in list(state.growth.items())[:MOST_PODS]},
+        "stages": {uid: said.to_state() for uid, said in list(state.stages.items())[:MOST_PODS]},
     }
     while len(text := pack(content)) > LONGEST_TEXT and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])
