@@ -225,7 +225,7 @@ def slows_down(before: float | None, now: float | None, alpha: float) -> bool:
     return now is not None and before is not None and now < alpha and (now < before or now == 0.0)
 
 
-def leading(categories: Iterable[Category]) -> Category | None:
+def overall_category(categories: Iterable[Category]) -> Category | None:
     """One word for several pods: a workload learns as long as any of them does. None of none."""
     return min(categories, key=list(Category).index, default=None)
 

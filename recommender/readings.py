@@ -14,7 +14,7 @@ METRICS = ("loss", "score", "accuracy")
 """Evaluation functions by name; where several are told at once the first of them counts. An accuracy is a share."""
 
 COUNTERS = ("step", "epoch")
-WORDS = (*METRICS, *COUNTERS)
+FIELDS = (*METRICS, *COUNTERS)
 
 CHECKPOINT = "checkpoint"
 """The stage in which a job saves what it has learned."""
@@ -122,7 +122,7 @@ def _words(text: str) -> dict[str, str]:
     if "=" not in text and ":" not in text:
         return {"loss": text}
     words = {name.lower(): value for name, value in _PAIR.findall(_BETWEEN.sub(" ", text))}
-    if unknown := sorted(words.keys() - set(WORDS)):
+    if unknown := sorted(words.keys() - set(FIELDS)):
         raise ValueError(f"there is no {unknown[0][:20]!r}")
     return words
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.errors import BadInput
-from recommender.growth import Category, Growth, GrowthOptions, leading
+from recommender.growth import Category, Growth, GrowthOptions, overall_category
 from recommender.readings import Reading
 from tests.reference.growth import naive_category, naive_growths
 
@@ -177,10 +177,10 @@ def test_late_readings_are_left_out_and_a_clock_put_back_is_followed() -> None:
 
 
 def test_several_pods_are_told_by_the_one_that_learns_most() -> None:
-    assert leading([CC, WC, CC]) == WC
-    assert leading([CC, PC, WC]) == PC
-    assert leading([CC]) == CC
-    assert leading([]) is None
+    assert overall_category([CC, WC, CC]) == WC
+    assert overall_category([CC, PC, WC]) == PC
+    assert overall_category([CC]) == CC
+    assert overall_category([]) is None
 
 
 curves = st.lists(

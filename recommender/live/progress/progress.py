@@ -7,7 +7,7 @@ from typing import Protocol
 
 from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput, PhasewiseError
-from recommender.growth import Category, Growth, GrowthOptions, leading
+from recommender.growth import Category, Growth, GrowthOptions, overall_category
 from recommender.live.containers import Run, run_of
 from recommender.live.vpa_state import VpaState
 from recommender.readings import PodName, ProgressUpdate, Reading, Stage
@@ -150,4 +150,4 @@ def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
 
 def category_of(state: VpaState) -> Category | None:
     """One word for all pods of a VPA that tell of their progress."""
-    return leading(growth.category for growth in state.growth.values())
+    return overall_category(growth.category for growth in state.growth.values())

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from recommender.errors import Misuse
-from recommender.readings import METRICS, WORDS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
+from recommender.readings import FIELDS, METRICS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _read(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]
         raise ValueError("the body is not JSON") from error
     if not isinstance(content, dict):
         raise ValueError("the body is not a JSON object")
-    if unknown := sorted(content.keys() - {"namespace", "pod", "stage", *WORDS}):
+    if unknown := sorted(content.keys() - {"namespace", "pod", "stage", *FIELDS}):
         raise ValueError(f"there is no field {unknown[0][:40]!r}")
     namespace, pod = (_name(content, field) for field in ("namespace", "pod"))
     stage = stage_of({"stage": content.get("stage")}, now_s)
