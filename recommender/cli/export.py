@@ -14,12 +14,12 @@ from recommender.cli.grouped import settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
-from recommender.sources.export import ENDINGS, Exported, export, format_time, plan_export
+from recommender.sources.export import ENDINGS, Exported, export, plan_export
 from recommender.sources.export_parts import ExportPlan, discard, kept_plan, parts_folder
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import format_duration, parse_duration_s, parse_time_s
+from recommender.units import format_duration, format_time, parse_duration_s, parse_time_s
 
 _EARLIEST_S = 1e9
 """A bare number beyond it, 31 years as a duration, is unix seconds."""
@@ -115,14 +115,13 @@ def command(
             if restart:
                 discard(output)
         else:
-            say(
-                f"{output}: continuing the export of {format_time(plan.start_s)} to {format_time(plan.end_s)} (--restart: anew)"
-            )
+            start, end = format_time(plan.start_s), format_time(plan.end_s)
+            say(f"{output}: continuing the export of {start} to {end} (--restart: anew)")
         exported = _exported(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
     say(
-        f"{output}: {exported.rows} rows of {exported.containers} containers, {span} from {format_time(exported.first_s)}, "
-        f"a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
+        f"{output}: {exported.rows} rows of {exported.containers} containers, {span} from "
+        f"{format_time(exported.first_s)}, a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
     )
     if not exported.has_requests:
         say(

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_facts import ClassOf, Facts, told_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
 from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
+from recommender.units import format_time
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 
@@ -234,7 +234,7 @@ def what_is_there(client: PrometheusClient, settings: UsageSettings, start_s: fl
     """That no container was found, and the likeliest reason, with what to change."""
     metric, labels = settings.memory_metric, settings.labels
     nothing = (
-        f"no use of containers between {moment(start_s)} and {moment(end_s)}: {memory_series(settings)} has no sample "
+        f"no use of containers between {format_time(start_s)} and {format_time(end_s)}: {memory_series(settings)} has no sample "
         f"that goes with one of {settings.cpu_metric}."
     )
     metrics = client.label_values("__name__", '{__name__=~"container_.*"}', start_s, end_s)
@@ -254,11 +254,6 @@ def what_is_there(client: PrometheusClient, settings: UsageSettings, start_s: fl
     if settings.namespaces and not set(settings.namespaces) & set(namespaces):
         return f"{nothing} Namespaces here are {_listed(namespaces)}."
     return f"{nothing} The metrics are there: check --selector and --usage-selector, and the time (--since, --until)."
-
-
-def moment(at_s: float) -> str:
-    """A moment as people write it, in UTC."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _listed(words: list[str]) -> str:
