@@ -15,7 +15,7 @@ from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OP
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.export import ENDINGS, Exported, export, plan_export
-from recommender.sources.export_parts import ExportPlan, discard, kept_plan, parts_folder
+from recommender.sources.export_parts import ExportPlan, discard, parts_folder, unfinished_plan
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
@@ -106,7 +106,7 @@ def command(
     with PrometheusClient(
         url, access, timeout_s=timeout_s, retries=retries, warn=lambda told: say(f"note: Prometheus warns: {told}")
     ) as client:
-        plan = None if restart else kept_plan(output, asked)
+        plan = None if restart else unfinished_plan(output, asked)
         if plan is None:
             start_s, end_s = _range(since, until, time.time())
             plan = plan_export(
@@ -119,9 +119,10 @@ def command(
             say(f"{output}: continuing the export of {start} to {end} (--restart: anew)")
         exported = _exported(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
+    rows = f"{exported.rows} rows of {exported.containers} containers"
     say(
-        f"{output}: {exported.rows} rows of {exported.containers} containers, {span} from "
-        f"{format_time(exported.first_s)}, a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
+        f"{output}: {rows}, {span} from {format_time(exported.first_s)}, "
+        f"a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
     )
     if not exported.has_requests:
         say(

@@ -244,7 +244,7 @@ def test_nothing_a_job_says_breaks_it(sayings: list[tuple[float, float, float | 
     "broken", [{"category": "Done"}, {"metric": "size"}, {"scale": -1}, {"value": "much"}, {"mark_s": None}]
 )
 def test_a_damaged_curve_is_refused(broken: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match="pod ns/p: the kept progress does not fit"):
+    with pytest.raises(BadInput, match="pod ns/p: the saved progress is invalid"):
         Growth.from_state({**watched(told([1.0, 0.5])).to_state(), **broken}, "pod ns/p")
     with pytest.raises(BadInput):
         Growth.from_state({}, "pod ns/p")

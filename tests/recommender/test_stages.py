@@ -23,15 +23,15 @@ def test_a_stage_lasts_until_another_is_told() -> None:
 def test_words_in_passing_are_over_with_the_next_loss_and_a_stage_is_not() -> None:
     stages = Stages()
     stages.observe(Stage(10.0, "checkpoint", passing=True))
-    stages.went_on(Reading(9.0, 0.5, "loss"))
+    stages.observe_reading(Reading(9.0, 0.5, "loss"))
     assert (stages.name, stages.saved_s) == ("checkpoint", 10.0)
-    stages.went_on(Reading(11.0, 0.5, "loss"))
+    stages.observe_reading(Reading(11.0, 0.5, "loss"))
     assert (stages.name, stages.since_s, stages.saved_s) == ("", 11.0, 10.0)
     stages.observe(Stage(12.0, "train"))
-    stages.went_on(Reading(13.0, 0.5, "loss"))
+    stages.observe_reading(Reading(13.0, 0.5, "loss"))
     assert (stages.name, stages.since_s) == ("train", 12.0)
     stages.observe(Stage(14.0, "evaluate", passing=True))
-    stages.went_on(Reading(15.0, 0.5, "loss"))
+    stages.observe_reading(Reading(15.0, 0.5, "loss"))
     assert (stages.name, stages.since_s) == ("train", 15.0), "the stage that was told goes on"
 
 

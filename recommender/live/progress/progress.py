@@ -96,7 +96,7 @@ class Progress:
 
     def _observe(self, state: VpaState, pod: Pod, origin: str, readings: Sequence[Reading]) -> None:
         if pod.uid in state.stages and readings and readings[-1].event:
-            state.stages[pod.uid].went_on(readings[-1])
+            state.stages[pod.uid].observe_reading(readings[-1])
         for reading in readings:
             growth = state.growth.get(pod.uid)
             if growth is None:

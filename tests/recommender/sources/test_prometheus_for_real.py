@@ -24,7 +24,7 @@ from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.files import open_source
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, TooMuch, Unavailable
+from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, QueryTooLarge, Unavailable
 from recommender.sources.prometheus_queries import Labels, UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
 from tests.fakes.command_line import Ended
@@ -130,8 +130,8 @@ def access(filled: Prometheus, tmp_path: Path) -> Access:
 
 @pytest.fixture
 def client(filled: Prometheus, access: Access) -> Iterator[PrometheusClient]:
-    with PrometheusClient(filled.url, access) as opened:
-        yield opened
+    with PrometheusClient(filled.url, access) as open_decompressed:
+        yield open_decompressed
 
 
 def options(filled: Prometheus, access: Access, end_s: int, output: Path, *more: str) -> list[str]:
@@ -274,7 +274,7 @@ def test_prometheus_own_limits_and_refusals_are_known(
 ) -> None:
     with pytest.raises(QueryRefused, match="parse error"):
         client.instant("sum(", end_s)
-    with pytest.raises(TooMuch, match="maximum resolution"):
+    with pytest.raises(QueryTooLarge, match="maximum resolution"):
         client._samples("query_range", {"query": "1", "start": "0", "end": "12000", "step": "1"})
     assert len(client.range("vector(1)", 0, 12_000, 1)) == 12_001
     (tmp_path / "wrong").write_text("guessed")
