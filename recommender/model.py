@@ -163,9 +163,7 @@ def _names(features: object) -> list[str]:
 def _checked_training(training: Mapping[str, Any]) -> Mapping[str, Any]:
     """Validate the numbers among a manifest's training facts."""
     target = training.get("target_violation", [0.05, 0.05])
-    if not (
-        isinstance(target, list) and len(target) == 2 and all(_is_number(share) and 0 < share < 1 for share in target)
-    ):
+    if not (isinstance(target, list) and len(target) == 2 and all(_is_number(p) and 0 < p < 1 for p in target)):
         raise BadArtifact(f"training.target_violation is {target!r}, not two shares between 0 and 1. Train it again.")
     for name in ("step_s", "cycle_s", "cycle_samples", "samples", "containers", "until_s"):
         if name in training and not (_is_number(training[name]) and training[name] >= 0):
@@ -220,9 +218,7 @@ def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
                 "See `phasewise model import --help` for the shapes."
             )
     if len(features) != n_visible:
-        raise Misuse(
-            f"--features names {len(features)} columns, but the arrays are for {n_visible}. Name one for each."
-        )
+        raise Misuse(f"--features names {len(features)} columns, the arrays are for {n_visible}. Name one for each.")
     encoder = ConditionalRBM.from_parameters(
         arrays["W"], arrays["A"], arrays["B"], arrays["v_bias"], arrays["h_bias"], lag=lag, dtype="float64"
     )

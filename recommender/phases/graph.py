@@ -58,9 +58,8 @@ class Context(NamedTuple):
     def of(cls, runs: Sequence[Run]) -> Context:
         """The context after some runs, oldest first; at least one."""
         newest = runs[: -CONTEXT_PHASES - 1 : -1]
-        return cls(
-            tuple(phase for phase, _ in newest), tuple(half_bucket_of(steps) for _, steps in newest[:CONTEXT_DWELLS])
-        )
+        dwells = tuple(half_bucket_of(steps) for _, steps in newest[:CONTEXT_DWELLS])
+        return cls(tuple(phase for phase, _ in newest), dwells)
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -327,7 +326,6 @@ def _shrunk_rates(events: FloatArray, exposed: FloatArray, prior: FloatArray | f
 
 
 def _shrunk_shares(counts: FloatArray, prior: FloatArray) -> FloatArray:
-    shares: FloatArray = (counts + FOLLOWER_PRIOR_COUNT * prior) / (
-        counts.sum(axis=-1, keepdims=True) + FOLLOWER_PRIOR_COUNT
-    )
+    totals = counts.sum(axis=-1, keepdims=True)
+    shares: FloatArray = (counts + FOLLOWER_PRIOR_COUNT * prior) / (totals + FOLLOWER_PRIOR_COUNT)
     return shares

@@ -11,7 +11,7 @@ from recommender.records import OOM_EXIT_CODE, RESOURCES, FloatArray
 from recommender.sources.base import FACT_COLUMNS, LIMIT_COLUMNS, NODE_COLUMNS
 from recommender.sources.prometheus_api import PrometheusClient
 from recommender.sources.prometheus_past import Owner, Owners, past_owners
-from recommender.sources.prometheus_queries import UsageSettings, duration, namespace_matchers
+from recommender.sources.prometheus_queries import UsageSettings, common_matchers, duration
 from recommender.sources.prometheus_usage import ContainerName
 from recommender.units import parse_size
 
@@ -79,7 +79,7 @@ def query_facts(client: PrometheusClient, settings: UsageSettings, start_s: floa
         return f"last_over_time({metric}{{{', '.join(matchers)}}}[{window}])"
 
     def of_pods(metric: str, *matchers: str) -> str:
-        return last(metric, *matchers, *namespace_matchers(settings, labels))
+        return last(metric, *matchers, *common_matchers(settings, labels))
 
     def largest(query: str, by: Key) -> dict[Key, float]:
         return client.instant(f"max by ({', '.join(by)}) ({query})", end_s + REPORTING_DELAY_S).largest(by)

@@ -11,9 +11,9 @@ from recommender.sources.prometheus_queries import (
     UNKNOWN_SCRAPE_INTERVAL_S,
     UsageQueries,
     UsageSettings,
+    common_matchers,
     duration,
     is_counter,
-    namespace_matchers,
     usage_series,
 )
 from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
@@ -111,7 +111,7 @@ def past_owners(client: PrometheusClient, settings: UsageSettings, start_s: floa
     labels = settings.request_labels
 
     def owners_in(metric: str, name: str) -> Iterator[tuple[str, str, Owner]]:
-        matchers = ['owner_is_controller="true"', *namespace_matchers(settings, labels)]
+        matchers = ['owner_is_controller="true"', *common_matchers(settings, labels)]
         for series in client.series(f"{metric}{{{', '.join(matchers)}}}", start_s, end_s):
             kind, owner = series.get("owner_kind", ""), series.get("owner_name", "")
             if kind and owner:

@@ -91,9 +91,7 @@ class UsageSettings:
     def __post_init__(self) -> None:
         for metric in (self.cpu_metric, self.memory_metric, self.requests_metric):
             if not _METRIC.fullmatch(metric):
-                raise Misuse(
-                    f"{metric!r} is not a metric name. Write letters, digits, underscores and colons; no braces."
-                )
+                raise Misuse(f"{metric!r} is not a metric name. Use letters, digits, underscores and colons.")
         for matchers in (self.selector, self.usage_selector):
             if "{" in matchers.split('"')[0] or "}" in matchers.rsplit('"', maxsplit=1)[-1]:
                 raise Misuse(f"{matchers!r}: write the matchers without braces, such as 'cluster=\"x\"'.")
@@ -138,11 +136,7 @@ class UsageQueries:
     def requests(self, batch: str = "") -> str:
         """Requested cores and bytes by container and the label `resource`."""
         labels = self.settings.request_labels
-        matchers = [
-            *_container_matchers(labels),
-            'resource=~"cpu|memory"',
-            *namespace_matchers(self.settings, labels, batch),
-        ]
+        matchers = [*_only_containers(labels), 'resource=~"cpu|memory"', *common_matchers(self.settings, labels, batch)]
         series = f"{self.settings.requests_metric}{{{', '.join(matchers)}}}"
         return f"max by ({', '.join((*labels.key, 'resource'))}) ({series})"
 
@@ -226,19 +220,19 @@ def batches(containers: Mapping[str, float], max_containers: int, settings: Usag
 def usage_series(metric: str, settings: UsageSettings, batch: str) -> str:
     """The selector of the series of a usage metric."""
     matchers = [
-        *_container_matchers(settings.labels),
+        *_only_containers(settings.labels),
         settings.usage_selector.strip(" ,"),
-        *namespace_matchers(settings, settings.labels, batch),
+        *common_matchers(settings, settings.labels, batch),
     ]
     return f"{metric}{{{', '.join(matcher for matcher in matchers if matcher)}}}"
 
 
-def _container_matchers(labels: Labels) -> list[str]:
+def _only_containers(labels: Labels) -> list[str]:
     """Matchers for containers only: parent cgroups have no container name, and pause containers are called POD."""
     return [f'{labels.container}!=""', f'{labels.container}!="POD"', f'{labels.pod}!=""']
 
 
-def namespace_matchers(settings: UsageSettings, labels: Labels, batch: str = "") -> list[str]:
+def common_matchers(settings: UsageSettings, labels: Labels, batch: str = "") -> list[str]:
     """The matchers for namespaces and the selector, which apply to every query."""
     chosen = [_matcher(labels.namespace, settings.namespaces)] if settings.namespaces else []
     if batch and labels.namespace != settings.labels.namespace:

@@ -168,7 +168,7 @@ def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: Records) ->
     state["growth"]["uid-job-1"]["category"] = "Finished"
     cluster.profiles["job"].append({**profile, "state": pack(state)})
     again = recommender(cluster, source)
-    assert "does not fit" in again.run().problems["progress of ns/job-1"]
+    assert "is invalid" in again.run().problems["progress of ns/job-1"]
     assert again.run().problems == {}
 
 

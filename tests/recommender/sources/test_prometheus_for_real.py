@@ -275,7 +275,7 @@ def test_prometheus_own_limits_and_refusals_are_known(
     with pytest.raises(QueryRefused, match="parse error"):
         client.instant("sum(", end_s)
     with pytest.raises(QueryTooLarge, match="maximum resolution"):
-        client._samples("query_range", {"query": "1", "start": "0", "end": "12000", "step": "1"})
+        client._query("query_range", {"query": "1", "start": "0", "end": "12000", "step": "1"})
     assert len(client.range("vector(1)", 0, 12_000, 1)) == 12_001
     (tmp_path / "wrong").write_text("guessed")
     wrong = replace(access, password_file=tmp_path / "wrong")
