@@ -165,6 +165,6 @@ class PhaseTracker:
 
 
 def _standard(detector: PhaseDetector) -> Standard:
-    made = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
-    columns = np.array([made.index(name) for name in detector.features])
+    names = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
+    columns = np.array([names.index(name) for name in detector.features])
     return Standard(columns, detector.mean, detector.scale, FLOORS, MAX_HISTORY_SAMPLES)

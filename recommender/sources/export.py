@@ -157,7 +157,7 @@ def export(
 
 
 def _write_part(blocks: Iterable[UsageBlock], facts: Facts, class_of: ClassOf, file: Path) -> None:
-    with atomic_write(file) as aside, pq.ParquetWriter(aside, _SCHEMA, compression="zstd") as writer:
+    with atomic_write(file) as temporary, pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
         for block in blocks:
             if len(block):
                 writer.write_table(_table(block, facts, class_of))
@@ -203,7 +203,7 @@ def _assemble(files: Sequence[Path], columns: list[str], output: Path, progress:
     schema = pa.schema([_SCHEMA.field(name) for name in columns])
     containers: set[tuple[str, ...]] = set()
     rows, first_s, last_s = 0, 0, 0
-    with atomic_write(output) as aside, _writer(aside, schema) as write:
+    with atomic_write(output) as temporary, _writer(temporary, schema) as write:
         for number, file in enumerate(files, start=1):
             for table in parquet.read(file, columns, batched=True):
                 write(table)

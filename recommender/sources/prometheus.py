@@ -213,21 +213,21 @@ def _curve(name: str, role: _Role, series: Sequence[AnswerSeries]) -> pd.Series:
     by_labels: dict[tuple[tuple[str, str], ...], list[AnswerSeries]] = defaultdict(list)
     for one in series:
         by_labels[tuple(sorted(one.labels.items()))].append(one)
-    parts = [(group[-1], _one_curve(role, group)) for group in by_labels.values()]
+    parts = [(group[-1], _merged_curve(role, group)) for group in by_labels.values()]
     parts = sorted((part for part in parts if len(part[1])), key=lambda part: float(part[1].index[0]))
-    whole = parts[0][1] if parts else _EMPTY_CURVE
+    curve = parts[0][1] if parts else _EMPTY_CURVE
     for one, later in parts[1:]:
-        common = later.index.intersection(whole.index)
-        differ = int((whole[common] != later[common]).sum())
-        if differ > max(1.0, MAX_RESTART_OVERLAP * min(len(whole), len(later))):
+        common = later.index.intersection(curve.index)
+        differ = int((curve[common] != later[common]).sum())
+        if differ > max(1.0, MAX_RESTART_OVERLAP * min(len(curve), len(later))):
             problem = f"{name} has several overlapping series, different at {differ} of {len(common)} times"
             remedy = "Sum them in the query: `sum by (namespace, pod, container) (...)`."
             raise one.bad_input(problem, remedy, int(later.index.searchsorted(common[0])) + 1, role.column)
-        whole = later.combine_first(whole)
-    return whole * role.factor
+        curve = later.combine_first(curve)
+    return curve * role.factor
 
 
-def _one_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
+def _merged_curve(role: _Role, group: Sequence[AnswerSeries]) -> pd.Series:
     """Merge the parts of one series, sorted by time; a counter is converted to its rate.
 
     Raises
