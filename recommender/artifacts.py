@@ -1,6 +1,6 @@
-"""Model folders: named arrays and a JSON manifest, checksummed, renamed into place, loaded without executing anything.
+"""Model folders: named arrays and a JSON manifest, checksummed, written atomically, loaded without executing anything.
 
-This module knows no model class: parts hand over arrays and facts and take them back (see `recommender.model`).
+This module knows no model classes: it stores and returns arrays and facts (see `recommender.model`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from recommender.errors import BadArtifact, Misuse
 SCHEMA = 2
 MANIFEST = "manifest.json"
 ARRAYS = "arrays.npz"
-SUM = "manifest_sha256"
-"""Of the rest of the manifest."""
+CHECKSUM_KEY = "manifest_sha256"
+"""Key of the checksum of the rest of the manifest."""
 
 KIND = "phasewise-model"
 
@@ -34,13 +34,12 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> None:
-    """Write a model folder, whole or not at all.
+    """Write a model folder atomically.
 
     Parameters
     ----------
     folder
-        Where. An older model of that name, with nothing beside it, is replaced; any other folder that is not empty is
-        refused.
+        An existing model folder without other files is replaced; any other folder must be empty.
     arrays
         Plain numeric or boolean arrays by name.
     manifest
@@ -49,7 +48,7 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
     Raises
     ------
     Misuse
-        `folder` exists and is no model folder.
+        `folder` exists and is not a model folder.
     """
     target = Path(folder)
     check_target(target)
@@ -58,30 +57,30 @@ def save(folder: str | Path, arrays: Arrays, manifest: Mapping[str, Any]) -> Non
         "kind": KIND,
         "schema": SCHEMA,
         **manifest,
-        "arrays": _described(arrays),
+        "arrays": _array_specs(arrays),
         "arrays_sha256": hashlib.sha256(packed).hexdigest(),
     }
-    full[SUM] = _sum_of(full)
+    full[CHECKSUM_KEY] = _manifest_sha256(full)
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    staged = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        aside.chmod(0o755)  # mkdtemp makes it private; a model is read by other users, as any file is
-        _write_synced(aside / ARRAYS, packed)
-        _write_synced(aside / MANIFEST, orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
-        _swap_in(aside, target)
+        staged.chmod(0o755)  # mkdtemp makes it private
+        _write_synced(staged / ARRAYS, packed)
+        _write_synced(staged / MANIFEST, orjson.dumps(full, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+        _replace_folder(staged, target)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def check_target(folder: str | Path) -> None:
-    """Raise now what `save` would after the work: Misuse, where `folder` exists and is no model folder."""
+    """Raise Misuse early if `save` could not replace `folder`."""
     target = Path(folder)
-    if target.exists() and not _may_be_replaced(target):
+    if target.exists() and not _is_replaceable(target):
         raise Misuse(f"{target} exists and is not a model folder. Choose another name for -o, or remove it.")
 
 
 def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read a model folder back and check every byte of it.
+    """Read a model folder and verify its checksums.
 
     Returns
     -------
@@ -99,39 +98,41 @@ def load(folder: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     try:
         packed = (source / ARRAYS).read_bytes()
     except OSError as error:
-        raise BadArtifact(f"{source / ARRAYS}: {error.strerror}. {_AGAIN}") from error
+        raise BadArtifact(f"{source / ARRAYS}: {error.strerror}. {_REMEDY}") from error
     if hashlib.sha256(packed).hexdigest() != manifest["arrays_sha256"]:
-        raise BadArtifact(f"{source / ARRAYS}: damaged or truncated (its checksum is not the manifest's). {_AGAIN}")
+        raise BadArtifact(
+            f"{source / ARRAYS}: damaged or truncated (its checksum does not match the manifest). {_REMEDY}"
+        )
     arrays = load_npz(io.BytesIO(packed), source / ARRAYS)
-    if manifest["arrays"] != _described(arrays):
-        raise BadArtifact(f"{source / MANIFEST}: does not describe the arrays beside it. {_AGAIN}")
+    if manifest["arrays"] != _array_specs(arrays):
+        raise BadArtifact(f"{source / MANIFEST}: does not match the arrays beside it. {_REMEDY}")
     return arrays, manifest
 
 
 def load_npz(file: str | Path | io.BytesIO, name: object) -> dict[str, NDArray[Any]]:
-    """All arrays of an npz file; objects (pickles) are refused, a broken file is named."""
+    """Read all arrays of an npz file; pickled objects are refused, errors begin with `name`."""
     try:
         with np.load(file, allow_pickle=False) as bundle:
             return {key: bundle[key] for key in bundle.files}
     except FileNotFoundError as error:
         raise BadArtifact(f"{name}: no such file. Check the path.") from error
     except (*_UNREADABLE, OSError, ValueError, EOFError, KeyError, AttributeError, NotImplementedError) as error:
-        raise BadArtifact(f"{name}: not a readable npz file of plain arrays ({error}). {_AGAIN}") from error
+        raise BadArtifact(f"{name}: not a readable npz file of plain arrays ({error}). {_REMEDY}") from error
 
 
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, MemoryError)
-_AGAIN = "Copy the model again from where it was trained, or train a new one."
+_REMEDY = "Copy the model again from where it was trained, or train a new one."
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = orjson.loads(path.read_bytes())
     except OSError as error:
-        raise BadArtifact(f"{path}: {error.strerror}. {_AGAIN}") from error
+        raise BadArtifact(f"{path}: {error.strerror}. {_REMEDY}") from error
     except orjson.JSONDecodeError as error:
-        raise BadArtifact(f"{path}: not JSON ({error}). {_AGAIN}") from error
+        raise BadArtifact(f"{path}: not JSON ({error}). {_REMEDY}") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND or not isinstance(manifest.get("schema"), int):
-        raise BadArtifact(f"{path}: not the manifest of a Phasewise model. {_AGAIN}")
+        raise BadArtifact(f"{path}: not the manifest of a Phasewise model. {_REMEDY}")
     if manifest["schema"] > SCHEMA:
         raise BadArtifact(
             f"{path}: written by a newer Phasewise (schema {manifest['schema']}, this one reads {SCHEMA}). "
@@ -143,28 +144,28 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             "Train it again with this version."
         )
     if not isinstance(manifest.get("arrays"), dict) or not isinstance(manifest.get("arrays_sha256"), str):
-        raise BadArtifact(f"{path}: lacks the list of arrays or their checksum. {_AGAIN}")
-    if manifest.pop(SUM, None) != _sum_of(manifest):
-        raise BadArtifact(f"{path}: damaged, or changed by hand (its checksum is another one). {_AGAIN}")
+        raise BadArtifact(f"{path}: lacks the list of arrays or their checksum. {_REMEDY}")
+    if manifest.pop(CHECKSUM_KEY, None) != _manifest_sha256(manifest):
+        raise BadArtifact(f"{path}: damaged, or edited (its checksum does not match). {_REMEDY}")
     return manifest
 
 
-def _sum_of(manifest: Mapping[str, Any]) -> str:
+def _manifest_sha256(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _may_be_replaced(target: Path) -> bool:
-    """Whether nothing is lost: an empty folder, or what `save` wrote and nothing else."""
+def _is_replaceable(target: Path) -> bool:
+    """Whether a folder is empty or holds only what `save` wrote."""
     if not target.is_dir():
         return False
-    held = {path.name for path in target.iterdir()}
-    if MANIFEST not in held:
-        return not held
+    names = {path.name for path in target.iterdir()}
+    if MANIFEST not in names:
+        return not names
     try:
         manifest = orjson.loads((target / MANIFEST).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return False
-    return held <= {MANIFEST, ARRAYS} and isinstance(manifest, dict) and manifest.get("kind") == KIND
+    return names <= {MANIFEST, ARRAYS} and isinstance(manifest, dict) and manifest.get("kind") == KIND
 
 
 def _pack(arrays: Arrays) -> bytes:
@@ -173,8 +174,8 @@ def _pack(arrays: Arrays) -> bytes:
     return buffer.getvalue()
 
 
-def _described(arrays: Arrays) -> dict[str, Any]:
-    """Shape, type and checksum of each array, as the manifest has them."""
+def _array_specs(arrays: Arrays) -> dict[str, Any]:
+    """Shape, dtype and checksum of each array, for the manifest."""
     return {
         name: {
             "shape": list(array.shape),
@@ -192,13 +193,13 @@ def _write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _swap_in(aside: Path, target: Path) -> None:
-    """Put `aside` in the place of `target`. A folder cannot be replaced in one step, so the old one is moved off first;
-    killed in between, both are still on disk, complete."""
+def _replace_folder(staged: Path, target: Path) -> None:
+    """Move `staged` to `target`. A folder cannot be replaced atomically, so the old one is renamed first; after a crash
+    in between, both are complete on disk."""
     if not target.exists():
-        aside.rename(target)
+        staged.rename(target)
         return
-    old = aside.with_name(aside.name + ".old")
+    old = staged.with_name(staged.name + ".old")
     target.rename(old)
-    aside.rename(target)
+    staged.rename(target)
     shutil.rmtree(old, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Compiled loops are compiled by a process of its own: a compiler leaves 60 MB behind that nobody needs again."""
+"""Compile kernels in a subprocess, since the compiler leaves 60 MB behind that are never used again."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pathlib import Path
 KERNELS = Path(__file__).parent / "kernels"
 
 
-def compile_apart(rehearsal: Callable[[], None], program: str) -> None:
-    """Run a rehearsal, so that all loops it uses are loaded.
+def compile_in_subprocess(warm_up: Callable[[], None], program: str) -> None:
+    """Load all kernels that `warm_up` calls, compiling missing ones in a subprocess.
 
     Parameters
     ----------
-    rehearsal
-        Uses them; may be broken off and begun anew.
+    warm_up
+        Calls them; may be interrupted and called again.
     program
-        The module that does the same as a program. It is run first where something is not compiled yet. What it leaves
-        uncompiled, or cannot keep on the disk, is compiled here.
+        Module that does the same when run as a program; it is run if a kernel is not compiled yet. What it does not
+        compile, or cannot cache on disk, is compiled here.
     """
-    with _without("scipy.linalg"):  # of which Numba would import all, to see whether there is a BLAS: 16 MiB
+    with _import_blocked("scipy.linalg"):  # Numba would import it to look for BLAS: 16 MiB
         from recommender.kernels.loading import NotCompiled, loaded_alone  # noqa: PLC0415  Numba is slow to import
     try:
-        loaded_alone(rehearsal)
+        loaded_alone(warm_up)
     except NotCompiled:
         subprocess.run((sys.executable, "-m", program), stdout=subprocess.DEVNULL, check=False)  # noqa: S603 - ourselves
-        rehearsal()
+        warm_up()
 
 
 @contextmanager
-def _without(library: str) -> Iterator[None]:
-    """Nobody finds a library that has not been imported yet, as if it were not installed."""
+def _import_blocked(library: str) -> Iterator[None]:
+    """Make imports of a library that is not loaded yet fail, as if it were not installed."""
     if library in sys.modules:
         yield
         return
@@ -45,10 +45,10 @@ def _without(library: str) -> Iterator[None]:
 
 
 def drop_outdated(folder: Path = KERNELS) -> None:
-    """Remove what was compiled in a folder before one of its modules was replaced, so that it is compiled anew.
+    """Remove cached kernels of a folder that are older than its newest module, so that they are compiled again.
 
-    Numba would do so itself for the module alone, but reads its index first, and fails where that names a class that is
-    not there any more. Of what others compiled into theirs it knows nothing, and goes on with a function as it was.
+    Numba invalidates only the cache of the changed module: callers elsewhere keep the old inlined code. And it fails if
+    a cache index names a class that no longer exists.
     """
     replaced_s = max((source.stat().st_ctime for source in folder.glob("*.py")), default=0.0)
     for index in (folder / "__pycache__").glob("*.nbi"):
@@ -56,4 +56,4 @@ def drop_outdated(folder: Path = KERNELS) -> None:
             if replaced_s > index.stat().st_ctime:
                 index.unlink()
         except OSError:
-            continue  # another process was quicker, or nothing can be changed here, and Numba keeps it elsewhere
+            continue  # another process removed it, or the folder is read-only and Numba caches elsewhere

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender.files import written_aside
+from recommender.files import atomic_write
 from recommender.records import CPU, MEMORY, FloatArray, IntArray
 
 SCHEMA = pa.schema(
@@ -65,7 +65,7 @@ class DecisionWriter:
 @contextmanager
 def decisions_written(path: str | Path) -> Iterator[DecisionWriter]:
     """A writer whose file appears under `path` when the block ends well, and not at all otherwise."""
-    with written_aside(path) as whole:
+    with atomic_write(path) as whole:
         writer = DecisionWriter(whole)
         try:
             yield writer

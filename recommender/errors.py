@@ -1,29 +1,29 @@
-"""Our error tree. Callers catch these; the errors of the libraries below are translated where they enter.
+"""The tree of errors. Callers catch these; errors of libraries are translated where they are first met.
 
-PhasewiseError                      anything we raise on purpose; its text is fit for a user
-├── Misuse                          options that do not fit together, an unknown name          exit code 2
-├── BadInput                        a file, row or column that cannot be used; names the place exit code 2
-├── BadArtifact                     a model that is damaged, truncated, newer or unfitting     exit code 2
-└── NotEnoughData                   sound input, but too little of it for what was asked       exit code 2
+PhasewiseError                      anything raised on purpose; its text is meant for a user
+├── Misuse                          options that contradict each other, unknown names          exit code 2
+├── BadInput                        a file, row or column that cannot be used; says where      exit code 2
+├── BadArtifact                     a model that is damaged, truncated, newer or does not fit  exit code 2
+└── NotEnoughData                   valid input, but too little of it for what was asked       exit code 2
 """
 
 from __future__ import annotations
 
 
 class PhasewiseError(Exception):
-    """Base of everything we raise on purpose. `exit_code` is what the command line ends with."""
+    """Base of everything raised on purpose; `exit_code` is the exit status of the command line."""
 
     exit_code = 1
 
 
 class Misuse(PhasewiseError):
-    """The caller's words are off: an unknown policy, options that exclude each other."""
+    """Wrong usage: an unknown policy, options that exclude each other."""
 
     exit_code = 2
 
 
 class BadInput(PhasewiseError):
-    """Data that cannot be used. The message is built so that file, row, column and remedy are never forgotten.
+    """Data that cannot be used. The message always holds what is known of file, row and column, and a remedy.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class BadInput(PhasewiseError):
     remedy
         What the reader can do about it, as an imperative sentence.
     file, row, column
-        Where; `row` counts data rows from 1 below the header, as an editor without the header line would.
+        Where it is; `row` counts data rows from 1, without the header.
     """
 
     exit_code = 2
@@ -57,12 +57,12 @@ class BadInput(PhasewiseError):
 
 
 class BadArtifact(PhasewiseError):
-    """A model folder that is damaged, truncated, written by a newer version, or does not fit the data."""
+    """A model folder that is damaged, truncated, written by a newer version, or unfit for the data."""
 
     exit_code = 2
 
 
 class NotEnoughData(PhasewiseError):
-    """The input is sound but too small: no container long enough, fewer windows than phases."""
+    """The input is valid but too small: no container is long enough, or there are fewer windows than phases."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all: written aside in the same folder, flushed to disk, then renamed."""
+"""Atomic writes: to a temporary file in the same folder, synced to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ from recommender.errors import Misuse
 
 
 @contextmanager
-def written_aside(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it takes the place of `path`, on any failure it is removed.
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path` that replaces `path` on success and is removed on failure.
 
-    The temporary name ends like the real one, so that writers which choose their format by the ending still do. A
-    link is followed, the permissions of a file that is replaced are kept, and what is no plain file (`/dev/stdout`, a
-    named pipe) is written into instead of being replaced.
+    The temporary name has the same extension, for writers that choose their format by it. Links are followed, the
+    permissions of a replaced file are kept, and special files (`/dev/stdout`, a named pipe) are written to instead of
+    being replaced.
 
     Raises
     ------
     Misuse
-        The folder does not exist or may not be written to, or `path` is a folder.
+        The folder does not exist or is not writable, or `path` is a folder.
     """
     if _is_special(Path(path)):
-        with _written_into(Path(path)) as aside:
-            yield aside
+        with _copied_into(Path(path)) as temporary:
+            yield temporary
         return
     target = Path(path).resolve()
-    aside = _created(target)
+    temporary = _new_file_beside(target)
     try:
-        yield aside
-        _flush(aside)
+        yield temporary
+        _fsync(temporary)
         if target.exists():
-            aside.chmod(stat.S_IMODE(target.stat().st_mode))
-        aside.replace(target)
-        _flush(target.parent)
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
+        _fsync(target.parent)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def check_target(path: str | Path) -> None:
-    """Raise now what `written_aside` would after the work: Misuse, where nothing can be written to `path`."""
+    """Raise Misuse early if `atomic_write` could not write to `path`."""
     if not _is_special(Path(path)):
-        _created(Path(path).resolve()).unlink()
+        _new_file_beside(Path(path).resolve()).unlink()
 
 
-def write_bytes_aside(path: str | Path, data: bytes) -> None:
-    """Make `path` hold exactly `data`; whoever reads it meanwhile sees the old content or the new, never a part."""
-    with written_aside(path) as aside:
-        aside.write_bytes(data)
+def atomic_write_bytes(path: str | Path, data: bytes) -> None:
+    """Write `data` to `path`; concurrent readers see the old content or the new, never a part."""
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_or_print(path: str | Path, data: bytes) -> None:
-    """The same; `-` is standard output."""
+    """Write `data` to `path` atomically, or to standard output if `path` is `-`."""
     if str(path) == "-":
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        write_bytes_aside(path, data)
+        atomic_write_bytes(path, data)
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it is there and no plain file. Asked of a name as it is given: that of a pipe leads to no other."""
+    """Whether `path` exists and is not a regular file. Takes the unresolved name: that of a pipe cannot be resolved."""
     if path.is_dir():
         raise Misuse(f"{path}: this is a folder. Name a file in it.")
     return path.exists() and not path.is_file()
 
 
-def _created(target: Path) -> Path:
-    """An empty file with the permissions any new file gets, beside `target`."""
-    aside = target.with_name(f".{secrets.token_hex(4)}.{target.name[-200:]}")
+def _new_file_beside(target: Path) -> Path:
+    """Create an empty file beside `target`, with the default permissions."""
+    temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name[-200:]}")
     try:
-        os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except FileNotFoundError as error:
         raise Misuse(f"{target}: there is no folder {target.parent}. Create it, or name another file.") from error
     except OSError as error:
@@ -87,21 +87,21 @@ def _created(target: Path) -> Path:
         raise Misuse(
             f"{target}: cannot write here ({reason}). Name a file in a folder that you may write to."
         ) from error
-    return aside
+    return temporary
 
 
 @contextmanager
-def _written_into(target: Path) -> Iterator[Path]:
-    """What is no plain file cannot be renamed over: its bytes are copied in once they are all there."""
+def _copied_into(target: Path) -> Iterator[Path]:
+    """A temporary file whose bytes are copied to `target` at the end, since special files cannot be replaced."""
     with tempfile.TemporaryDirectory(prefix="phasewise-") as folder:
-        aside = Path(folder) / target.name
-        yield aside
-        with aside.open("rb") as source, target.open("wb") as sink:
+        temporary = Path(folder) / target.name
+        yield temporary
+        with temporary.open("rb") as source, target.open("wb") as sink:
             shutil.copyfileobj(source, sink)
 
 
-def _flush(path: Path) -> None:
-    """Ask for the bytes (or a folder's entries) to be on disk; some file systems cannot promise it and say so."""
+def _fsync(path: Path) -> None:
+    """Sync a file or folder to disk; errors are ignored, since some file systems do not support it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

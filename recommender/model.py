@@ -25,28 +25,28 @@ from recommender.policies.phase_demand import DemandModel
 from recommender.records import FloatArray, UsageSeries
 
 BUNDLED = "bundled"
-"""The model that ships with Phasewise, trained on the `fit` part of the bundled recordings."""
+"""Name of the model that ships with Phasewise, trained on the `fit` part of the bundled recordings."""
 
 _TRAINED_ON = "training.containers"
 
-BARE_ARRAYS = ("W", "A", "B", "v_bias", "h_bias", "centers", "scaler_mean", "scaler_scale")
-"""What `model import` reads: the parameters as AI4DL's package names them."""
+PARAMETER_ARRAYS = ("W", "A", "B", "v_bias", "h_bias", "centers", "scaler_mean", "scaler_scale")
+"""Arrays that `model import` reads, named as in AI4DL's package."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseModel:
-    """Everything learned. An imported model has a detector only; the rest is None until it is trained on data.
+    """Everything learned. An imported model has only a detector; the rest is None until it is trained on data.
 
     Attributes
     ----------
     graph
-        Of the detector's phases and one more, the unknown.
+        Over the detector's phases and the unknown phase, which is the last.
     facts
-        JSON-ready: what it was trained on, how k was chosen, step, cycle, target violation, seed, data hash.
+        Facts of the training for JSON: data, choice of k, step, cycle, target violation, seed, data hash.
     origin
-        How a report calls it: "bundled", or the folder's name.
+        Its name in reports: "bundled", or the folder's name.
     trained_on
-        uint32 (n,): the containers that it was trained on, see `name_hashes`; None where it does not say.
+        uint32 (n,): hashes of the containers that it was trained on, see `name_hashes`; None if unknown.
     """
 
     detector: PhaseDetector
@@ -69,23 +69,23 @@ class PhaseModel:
 
     @property
     def target_violation(self) -> tuple[float, float]:
-        """Share of samples that may violate, cpu and memory, as the model's maker chose."""
+        """Share of samples that may violate, cpu and memory, as chosen in training."""
         cpu, memory = self.facts.get("target_violation", (0.05, 0.05))
         return float(cpu), float(memory)
 
     def occupancy(self, lead_samples: int, ahead_samples: int) -> FloatArray:
-        """The expected share of some coming time in each phase, by context (`kernels.occupancy`)."""
+        """Expected share of the time ahead in each phase, by context (`kernels.occupancy`)."""
         if self.graph is None:
-            raise BadArtifact("this model can tell phases but not their order (it was imported). Train one on data.")
-        return self.graph.to_provide_for(lead_samples, ahead_samples).occupancy
+            raise BadArtifact("this model has no phase graph (it was imported). Train one on data.")
+        return self.graph.foresight_for_plan(lead_samples, ahead_samples).occupancy
 
     def _statistics(self) -> PhaseStatistics:
         if self.statistics is None:
-            raise BadArtifact("this model can tell phases but knows no demand (it was imported). Train one on data.")
+            raise BadArtifact("this model has no phase statistics (it was imported). Train one on data.")
         return self.statistics
 
     def save(self, folder: str | Path) -> None:
-        """Write the model folder, whole or not at all."""
+        """Write the model folder atomically."""
         arrays = self.detector.to_state()
         manifest: dict[str, Any] = {
             "phasewise": __version__,
@@ -109,8 +109,8 @@ class PhaseModel:
 
 
 def name_hashes(series: Iterable[UsageSeries]) -> NDArray[np.uint32]:
-    """Of the names of containers, one each: enough to know them again, and no names in a model that is passed on."""
-    hashes = [hashlib.sha256(one.container.encode()).digest()[:4] for one in series]
+    """Hash the names of containers, to recognise them without storing names in a model that is passed on."""
+    hashes = [hashlib.sha256(container.container.encode()).digest()[:4] for container in series]
     return np.frombuffer(b"".join(hashes), "<u4").astype(np.uint32)
 
 
@@ -120,7 +120,7 @@ def load(name: str | Path) -> PhaseModel:
     Raises
     ------
     BadArtifact
-        Missing, damaged, newer, or its parts do not fit each other.
+        Missing, damaged, newer, or inconsistent.
     """
     if str(name) == BUNDLED:
         with resources.as_file(resources.files("recommender.data") / "model") as folder:
@@ -134,36 +134,36 @@ def _load(folder: Path, origin: str) -> PhaseModel:
         detector = PhaseDetector.from_state(arrays, _names([feature["name"] for feature in manifest["features"]]))
         statistics = graph = demand = None
         if "statistics_features" in manifest:
-            shown = _names(manifest["statistics_features"])
-            statistics = PhaseStatistics.from_state(arrays, shown, detector.n_phases)
+            statistics_features = _names(manifest["statistics_features"])
+            statistics = PhaseStatistics.from_state(arrays, statistics_features, detector.n_phases)
         if "graph" in manifest:
             graph = graph_io.from_document(manifest["graph"])
             if graph.n_phases != detector.n_phases + 1:
                 raise BadArtifact(
-                    f"graph is of {graph.n_phases} phases, not of {detector.n_phases} and the unknown. Train it again."
+                    f"graph has {graph.n_phases} phases, not {detector.n_phases} and the unknown. Train it again."
                 )
-        if learned := _part(arrays, "demand"):
+        if learned := _with_prefix(arrays, "demand"):
             demand = DemandModel.from_state(learned, detector.n_phases + 1)
-        facts, trained_on = _checked(manifest["training"]), arrays.get(_TRAINED_ON)
+        facts, trained_on = _checked_training(manifest["training"]), arrays.get(_TRAINED_ON)
         return PhaseModel(detector, statistics, graph, demand, facts, origin, trained_on)
     except BadArtifact as error:
         raise BadArtifact(f"{folder}: {error}") from error
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError) as error:
         raise BadArtifact(
-            f"{folder}: its parts do not fit each other ({type(error).__name__}: {error}). Train it again."
+            f"{folder}: its parts are inconsistent ({type(error).__name__}: {error}). Train it again."
         ) from error
 
 
 def _names(features: object) -> list[str]:
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
-        raise BadArtifact(f"{artifacts.MANIFEST} names features that are no text. Train it again.")
+        raise BadArtifact(f"{artifacts.MANIFEST} names features that are not text. Train it again.")
     return features
 
 
-def _checked(training: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a manifest tells of the training, once the numbers are some that can be reckoned with."""
+def _checked_training(training: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Validate the numbers among a manifest's training facts."""
     target = training.get("target_violation", [0.05, 0.05])
-    if not (isinstance(target, list) and len(target) == 2 and all(_is_number(one) and 0 < one < 1 for one in target)):
+    if not (isinstance(target, list) and len(target) == 2 and all(_is_number(p) and 0 < p < 1 for p in target)):
         raise BadArtifact(f"training.target_violation is {target!r}, not two shares between 0 and 1. Train it again.")
     for name in ("step_s", "cycle_s", "cycle_samples", "samples", "containers", "until_s"):
         if name in training and not (_is_number(training[name]) and training[name] >= 0):
@@ -175,18 +175,18 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def _part(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    """The arrays of one part, by their own names."""
-    return {whole.removeprefix(f"{name}."): array for whole, array in arrays.items() if whole.startswith(f"{name}.")}
+def _with_prefix(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    """The arrays below a dotted prefix, which is removed from their names."""
+    return {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
 
 
-def import_bare(path: str | Path, features: Sequence[str]) -> PhaseModel:
-    """A model from bare arrays: a CRBM, k-means centres and a scaler trained elsewhere.
+def import_parameters(path: str | Path, features: Sequence[str]) -> PhaseModel:
+    """Make a model from the parameters of a CRBM, k-means centres and a scaler trained elsewhere.
 
     Parameters
     ----------
     path
-        An npz file with the arrays of `BARE_ARRAYS`; shapes W (n_hid, n_vis), A (n_vis, n_vis * lag),
+        An npz file with the arrays of `PARAMETER_ARRAYS`; shapes W (n_hid, n_vis), A (n_vis, n_vis * lag),
         B (n_hid, n_vis * lag), v_bias (n_vis,), h_bias (n_hid,), centers (k, n_hid), scaler_mean and scaler_scale
         (n_vis,).
     features
@@ -195,43 +195,43 @@ def import_bare(path: str | Path, features: Sequence[str]) -> PhaseModel:
     Raises
     ------
     BadArtifact, Misuse
-        An array is missing or of a wrong shape; the number of features is not that of the arrays.
+        An array is missing or has a wrong shape, or the number of features does not match.
     """
     arrays = artifacts.load_npz(path, path)
-    missing = [name for name in BARE_ARRAYS if name not in arrays]
+    missing = [name for name in PARAMETER_ARRAYS if name not in arrays]
     if missing:
-        raise BadArtifact(f"{path}: lacks the arrays {', '.join(missing)}. It needs {', '.join(BARE_ARRAYS)}.")
-    bare = {name: _finite(arrays[name], name, path) for name in BARE_ARRAYS}
+        raise BadArtifact(f"{path}: lacks the arrays {', '.join(missing)}. It needs {', '.join(PARAMETER_ARRAYS)}.")
+    arrays = {name: _finite(arrays[name], name, path) for name in PARAMETER_ARRAYS}
     for name in ("v_bias", "h_bias", "scaler_mean", "scaler_scale"):
-        bare[name] = bare[name].ravel()  # AI4DL keeps its biases as columns
-    n_hidden, n_visible = bare["W"].shape if bare["W"].ndim == 2 else (0, 0)
-    lag = bare["A"].shape[-1] // max(n_visible, 1)
+        arrays[name] = arrays[name].ravel()  # AI4DL keeps its biases as columns
+    n_hidden, n_visible = arrays["W"].shape if arrays["W"].ndim == 2 else (0, 0)
+    lag = arrays["A"].shape[-1] // max(n_visible, 1)
     expected = {
         "W": (n_hidden, n_visible), "A": (n_visible, n_visible * lag), "B": (n_hidden, n_visible * lag),
-        "v_bias": (n_visible,), "h_bias": (n_hidden,), "centers": (len(bare["centers"]), n_hidden),
+        "v_bias": (n_visible,), "h_bias": (n_hidden,), "centers": (len(arrays["centers"]), n_hidden),
         "scaler_mean": (n_visible,), "scaler_scale": (n_visible,),
     }  # fmt: skip
     for name, shape in expected.items():
-        if bare[name].shape != shape or 0 in shape:
+        if arrays[name].shape != shape or 0 in shape:
             raise BadArtifact(
-                f"{path}: array {name} has shape {bare[name].shape}, expected {shape}. "
+                f"{path}: array {name} has shape {arrays[name].shape}, expected {shape}. "
                 "See `phasewise model import --help` for the shapes."
             )
     if len(features) != n_visible:
         raise Misuse(f"--features names {len(features)} columns, the arrays are for {n_visible}. Name one for each.")
     encoder = ConditionalRBM.from_parameters(
-        bare["W"], bare["A"], bare["B"], bare["v_bias"], bare["h_bias"], lag=lag, dtype="float64"
+        arrays["W"], arrays["A"], arrays["B"], arrays["v_bias"], arrays["h_bias"], lag=lag, dtype="float64"
     )
-    centres = PhaseCentres(bare["centers"], (), np.full(len(bare["centers"]), np.inf))
-    detector = PhaseDetector(tuple(features), bare["scaler_mean"], bare["scaler_scale"], encoder, centres)
+    centres = PhaseCentres(arrays["centers"], (), np.full(len(arrays["centers"]), np.inf))
+    detector = PhaseDetector(tuple(features), arrays["scaler_mean"], arrays["scaler_scale"], encoder, centres)
     if set(features) & set(USAGE_FEATURES):
         known = ", ".join(sorted(set(features) & set(USAGE_FEATURES)))
-        raise Misuse(f"--features: {known} are made by Phasewise itself. An imported model names columns of the data.")
+        raise Misuse(f"--features: {known} are computed by Phasewise. An imported model names columns of the data.")
     return PhaseModel(detector, facts={"imported": True}, origin=Path(path).name)
 
 
 def _finite(array: NDArray[Any], name: str, path: object) -> FloatArray:
-    """The array in float64, C-contiguous; anything that is no finite number is refused."""
+    """Convert an array to C-contiguous float64; anything but finite numbers is refused."""
     if not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
-        raise BadArtifact(f"{path}: array {name} holds something that is no finite number. Export it again.")
+        raise BadArtifact(f"{path}: array {name} holds values that are not finite numbers. Export it again.")
     return np.ascontiguousarray(array, dtype=np.float64)

@@ -122,7 +122,7 @@ def _violations(
     """float64 (2, prices): how many samples violate at each price."""
     late, resize, changes = (LATE_SAMPLES, RESIZE, CHANGES_PER_SAMPLE) if rule == AS_IT_COMES else (0, 0.0, np.inf)
     ahead = AHEAD_SAMPLES if rule == AS_IT_COMES else cycle_samples
-    occupancy = graph.to_provide_for(late, ahead).occupancy
+    occupancy = graph.foresight_for_plan(late, ahead).occupancy
     expected = demand.expected(occupancy[np.newaxis], late, ahead)
     state, counted = PlanState(graph.n_phases, 1), np.zeros((2, len(PRICES)))
     decided = [_decisions(rule, len(run.usage), cycle_samples, lag) for run in runs]

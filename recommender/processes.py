@@ -1,4 +1,4 @@
-"""Work shared out among processes; what comes of it comes in order."""
+"""A parallel map over processes that keeps the order."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any, TypeVar
 
 from joblib.externals.loky import ProcessPoolExecutor
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def made_of_each(make: Callable[[Given], Made], of: Iterable[Given], jobs: int) -> Generator[Made]:
-    """What is made of these, in their order.
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Generator[Result]:
+    """Yield the function's result for each item, in order.
 
     Parameters
     ----------
     jobs
-        Processes; one is this one. Each of several has one thing to do at a time.
+        Number of processes; 1 uses this process. At most one item per process is in progress.
     """
     if jobs == 1:
-        yield from map(make, of)
+        yield from map(function, items)
         return
-    # Ctrl-C is for this process, which ends the others itself.
+    # Workers ignore Ctrl-C; this process ends them.
     executor = ProcessPoolExecutor(
         max_workers=jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
     )
     pending: deque[Any] = deque()
     finished = False
     try:
-        for one in of:
-            pending.append(executor.submit(make, one))
+        for item in items:
+            pending.append(executor.submit(function, item))
             if len(pending) >= jobs:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
         finished = True
     finally:
-        # Whoever is interrupted must not go on in the background.
+        # After an interruption no worker may go on in the background.
         executor.shutdown(wait=True, kill_workers=not finished)

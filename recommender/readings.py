@@ -1,4 +1,4 @@
-"""What a training job says of itself: one number at a moment, or a stage, and the words they may be said in."""
+"""What a training job reports: an evaluation value or a stage at a time, and the text forms of both."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import NamedTuple
 from recommender.errors import BadInput
 
 METRICS = ("loss", "score", "accuracy")
-"""Evaluation functions by name; where several are told at once the first of them counts. An accuracy is a share."""
+"""Evaluation functions; of several reported together the first counts. An accuracy is a share."""
 
 COUNTERS = ("step", "epoch")
-WORDS = (*METRICS, *COUNTERS)
+FIELDS = (*METRICS, *COUNTERS)
 
 CHECKPOINT = "checkpoint"
-"""The stage in which a job saves what it has learned."""
+"""The stage in which a job saves a checkpoint."""
 
-LONGEST_TEXT, LONGEST_STAGE = 256, 63
+MAX_TEXT_CHARS, MAX_STAGE_CHARS = 256, 63
 _PAIR = re.compile(r"([A-Za-z]+)\s?[=:]\s?(\S+)")
-_BETWEEN = re.compile(r"[\s,;]+")
+_SEPARATORS = re.compile(r"[\s,;]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An evaluation function at a moment.
+    """The value of an evaluation function at one time.
 
     Attributes
     ----------
     time_s
         Unix seconds.
     value
-        NaN or infinite when the job itself says so: it has diverged.
+        NaN or infinite if the job reports that: it has diverged.
     metric
         One of `METRICS`.
     step, epoch
-        How far the job says it is; they go back when it starts again.
+        Progress counters of the job; they fall when it restarts.
     event
-        The job said it at that moment. False for what stands somewhere and is looked at (an annotation, a gauge): there
-        the same value seen again is no news.
+        The job reported it at that time. False for a value that is polled (an annotation, a gauge), where seeing the
+        same value again is no new report.
     """
 
     time_s: float
@@ -52,18 +52,18 @@ class Reading:
 
 
 class Stage(NamedTuple):
-    """What a job says that it does.
+    """The stage that a job reports to be in.
 
     Attributes
     ----------
     time_s
-        From when on, unix seconds.
+        Start of the stage, unix seconds.
     name
         In lower case.
     event
-        As of a `Reading`.
+        As in `Reading`.
     passing
-        It is said in words of its own (`Saving checkpoint`), and is over with the next loss.
+        Reported without naming a stage (`Saving checkpoint`); it ends with the next loss.
     """
 
     time_s: float
@@ -72,71 +72,71 @@ class Stage(NamedTuple):
     passing: bool = False
 
     @property
-    def saves(self) -> bool:
-        """Whether it is a checkpoint that is saved."""
+    def is_checkpoint(self) -> bool:
+        """Whether a checkpoint is saved in it."""
         return self.name.startswith((CHECKPOINT, "save", "saving"))
 
 
-def stage_of(words: Mapping[str, object], time_s: float, *, event: bool = True) -> Stage | None:
-    """The stage in named texts: what `stage` says, or that there is a `checkpoint` or an `evaluate`; None for none."""
-    if isinstance(text := words.get("stage"), str) and text.strip():
-        return Stage(time_s, text.strip().lower()[:LONGEST_STAGE], event)
-    name = next((name for name in (CHECKPOINT, "evaluate") if words.get(name)), None)
+def stage_of(fields: Mapping[str, object], time_s: float, *, event: bool = True) -> Stage | None:
+    """The stage named by the field `stage`, or by the presence of `checkpoint` or `evaluate`; None without these."""
+    if isinstance(text := fields.get("stage"), str) and text.strip():
+        return Stage(time_s, text.strip().lower()[:MAX_STAGE_CHARS], event)
+    name = next((name for name in (CHECKPOINT, "evaluate") if fields.get(name)), None)
     return None if name is None else Stage(time_s, name, event, passing=True)
 
 
-def reading_of(words: Mapping[str, object], time_s: float, *, event: bool = True) -> Reading:
-    """The reading in named numbers, or texts of numbers; other names are passed over.
+def reading_of(fields: Mapping[str, object], time_s: float, *, event: bool = True) -> Reading:
+    """The reading in fields whose values are numbers, or texts of numbers; other fields are ignored.
 
     Raises
     ------
     ValueError
-        None of `METRICS` is there, or one that is there is no number; says which.
+        None of `METRICS` is there, or a value is not a number; names the field.
     """
-    metric = next((name for name in METRICS if words.get(name) is not None), None)
+    metric = next((name for name in METRICS if fields.get(name) is not None), None)
     if metric is None:
         raise ValueError(f"it holds none of {', '.join(METRICS)}")
-    counted = {name: _number(name, words[name]) for name in COUNTERS if words.get(name) is not None}
+    counted = {name: _number(name, fields[name]) for name in COUNTERS if fields.get(name) is not None}
     finite = {name: value for name, value in counted.items() if math.isfinite(value)}
-    return Reading(time_s, _number(metric, words[metric]), metric, **finite, event=event)
+    return Reading(time_s, _number(metric, fields[metric]), metric, **finite, event=event)
 
 
-def parse_reading(text: str, whose: str, time_s: float) -> Reading:
-    """What stands in an annotation: `loss=0.42 step=1200`, or a bare number, which is a loss.
+def parse_reading(text: str, source: str, time_s: float) -> Reading:
+    """Parse an annotation: `loss=0.42 step=1200`, or a bare number, which is a loss.
 
     Raises
     ------
     BadInput
-        It is something else; `whose` it is stands in the message.
+        It is anything else; the message begins with `source`.
     """
     try:
-        if len(text) > LONGEST_TEXT:
-            raise ValueError(f"it is longer than {LONGEST_TEXT} characters")
-        return reading_of(_words(text.strip()), time_s, event=False)
+        if len(text) > MAX_TEXT_CHARS:
+            raise ValueError(f"it is longer than {MAX_TEXT_CHARS} characters")
+        return reading_of(_parse_fields(text.strip()), time_s, event=False)
     except ValueError as error:
-        remedy = "Write loss=0.42 step=1200 (loss, score or accuracy; step and epoch as you like)."
-        raise BadInput(f"{whose}: the progress {text[:40]!r} cannot be read: {error}", remedy=remedy) from error
+        remedy = "Write loss=0.42 step=1200 (loss, score or accuracy; step and epoch are optional)."
+        raise BadInput(f"{source}: the progress {text[:40]!r} cannot be read: {error}", remedy=remedy) from error
 
 
-def _words(text: str) -> dict[str, str]:
+def _parse_fields(text: str) -> dict[str, str]:
     if "=" not in text and ":" not in text:
         return {"loss": text}
-    words = {name.lower(): value for name, value in _PAIR.findall(_BETWEEN.sub(" ", text))}
-    if unknown := sorted(words.keys() - set(WORDS)):
-        raise ValueError(f"there is no {unknown[0][:20]!r}")
-    return words
+    fields = {name.lower(): value for name, value in _PAIR.findall(_SEPARATORS.sub(" ", text))}
+    if unknown := sorted(fields.keys() - set(FIELDS)):
+        raise ValueError(f"unknown field {unknown[0][:20]!r}")
+    return fields
 
 
 def _number(name: str, value: object) -> float:
-    """A float, or ValueError; a text such as 1_000 that only Python takes for a number is none."""
+    """Convert to float or raise ValueError, also for texts such as 1_000 that only Python accepts."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
     if isinstance(value, str) and ("_" in value or not value.isascii()):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} is not a number")
     try:
         return float(value)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name} is no number") from error
+        raise ValueError(f"{name} is not a number") from error
 
 
 PodName = tuple[str, str]
@@ -144,15 +144,15 @@ PodName = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a source of progress has to tell now.
+class ProgressUpdate:
+    """What a source of progress has to report now.
 
     Attributes
     ----------
     readings, stages
         By pod, oldest first.
     problems
-        What went wrong, by what it is about.
+        Error messages by subject.
     """
 
     readings: Mapping[PodName, Sequence[Reading]]

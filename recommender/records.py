@@ -1,4 +1,4 @@
-"""The plain records that every part of Phasewise hands to the next one."""
+"""Plain records that the parts of Phasewise pass to each other."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ RESOURCES = ("cpu", "memory")
 """Column order of every (n, 2) array: cpu in cores, memory in bytes."""
 
 Amounts = tuple[float, float]
-"""(cpu_cores, memory_bytes); NaN where nothing is said."""
+"""(cpu_cores, memory_bytes); NaN where unknown."""
 
 
 def amounts_of(array: FloatArray) -> Amounts:
-    """float64 (2,) as a pair of plain numbers: for one container they are handled in a tenth of the time."""
+    """Convert float64 (2,) to plain numbers, which are ten times as fast for one container."""
     cpu_cores, memory_bytes = array.tolist()
     return cpu_cores, memory_bytes
 
 
 class Sample(NamedTuple):
-    """What a container used; NaN where it is not told, never 0 for want of a value.
+    """What a container used; NaN, never 0, where unknown.
 
     Attributes
     ----------
     timestamp_s
-        Unix seconds: the end of the window that it is a mean over.
+        Unix seconds: the end of the window averaged over.
     cpu_cores, memory_bytes
         Mean cores over the window, and the working set at its end.
     """
@@ -48,10 +48,10 @@ class Sample(NamedTuple):
 
 
 UNKNOWN_PHASE = -1
-"""A window too far from every known phase, or a sample with no window and no phase before it to carry on."""
+"""A window too far from every known phase, or a sample with neither a window nor an earlier phase to carry on."""
 
 OOM_EXIT_CODE = 137
-"""128 + SIGKILL: what the kubelet reports of a container that was killed for memory, or for another reason."""
+"""128 + SIGKILL: what the kubelet reports of a container that was OOM-killed, or killed for another reason."""
 
 VIOLATION_TOLERANCE = 1.05
 """A sample violates when its use is above allocation x 1.05 (AI4DL, section 4: 5 % tolerance)."""
@@ -59,22 +59,22 @@ VIOLATION_TOLERANCE = 1.05
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a cluster told of a run besides its use; NaN where it told nothing.
+    """What a cluster reported of a run besides its usage; NaN where unknown.
 
     Attributes
     ----------
     started_s, finished_s
-        Unix seconds of its pod.
+        Start and completion of its pod, unix seconds.
     exit_code
-        Of the container, where it ended.
+        Exit code of the container.
     oom_killed_s
-        Unix seconds at which it was killed for memory and started again; the last time.
+        Unix seconds of the last time it was OOM-killed and restarted.
     input_size
-        Of what it worked on, in a unit that the runs of its class share.
+        Size of its input, in a unit that the runs of its class share.
     devices
-        How many it asked for, such as GPUs.
+        Number of devices requested, such as GPUs.
     limits, allocatable
-        Cores and bytes: the container's limits, and what its node has for pods.
+        Cores and bytes: the container's limits, and what its node can give to pods.
     """
 
     started_s: float = math.nan
@@ -87,22 +87,22 @@ class RunFacts:
     allocatable: Amounts = (math.nan, math.nan)
 
     @property
-    def over(self) -> bool:
-        """Whether the run had ended when the data did; where its start was told and no end, it had not."""
+    def ended(self) -> bool:
+        """Whether the run had ended by the end of the data; it had not if only its start is known."""
         return math.isnan(self.started_s) or not math.isnan(self.finished_s)
 
     @property
     def killed(self) -> bool:
-        """Whether it was killed for memory at least once, as far as that was told."""
+        """Whether it is known to have been OOM-killed at least once."""
         return not math.isnan(self.oom_killed_s)
 
 
-NOTHING_TOLD = RunFacts()
+NO_FACTS = RunFacts()
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSeries:
-    """What one container used, on one grid, gaps explicit.
+    """The usage of one container on one grid, gaps explicit.
 
     Attributes
     ----------
@@ -111,17 +111,17 @@ class UsageSeries:
     timestamps
         int64 (n,), unix seconds, strictly increasing; on the grid they are `step_s` apart.
     step_s
-        Grid step in seconds; 0 when samples are taken as they come (`--step none`).
+        Grid step in seconds; 0 without a grid (`--step none`).
     usage
         float64 (n, 2): cpu in cores, memory in bytes. A gap is NaN in both.
     requests
-        float64 (n, 2): what was declared at the time, NaN where unknown; None when the input says nothing.
+        float64 (n, 2): what was requested at the time, NaN where unknown; None if the input has no requests.
     features
-        Any further numeric columns by name, float64 (n,), NaN where missing.
+        Further numeric columns by name, float64 (n,), NaN where missing.
     workload, node
-        The workload class and the machine, where known.
+        Workload class and node, where known.
     facts
-        What the cluster told of the run.
+        What the cluster reported of the run.
     """
 
     container: str
@@ -132,7 +132,7 @@ class UsageSeries:
     features: Mapping[str, FloatArray] = field(default_factory=dict)
     workload: str | None = None
     node: str | None = None
-    facts: RunFacts = NOTHING_TOLD
+    facts: RunFacts = NO_FACTS
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -150,9 +150,9 @@ class PhaseTrace:
     Attributes
     ----------
     labels
-        int64 (n,): phase number, `UNKNOWN_PHASE` where none can be told. In a gap the last phase is carried on.
+        int64 (n,): phase number, or `UNKNOWN_PHASE`. Gaps carry the last phase on.
     n_phases
-        How many phases the model knows; labels are below it.
+        Number of phases in the model; labels are below it.
     """
 
     labels: IntArray
@@ -161,7 +161,7 @@ class PhaseTrace:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of one container's samples together with the moments at which a policy must decide.
+    """A stretch of one container's samples, with the positions at which a policy must decide.
 
     Attributes
     ----------
@@ -170,10 +170,10 @@ class Block:
     timestamps
         int64 (n,), unix seconds.
     decisions
-        int64 (d,), increasing positions in 0..n. The decision at position p sees samples before p only and holds for
-        the samples from p up to the next decision; one at n, after the last sample, is the decision for what comes.
+        int64 (d,), increasing positions in 0..n. The decision at position p sees only samples before p and applies
+        from p to the next decision; one at n, after the last sample, is for the future.
     phases
-        The phases of the same samples; None for policies that need no model.
+        Phases of the same samples; None for policies that need no model.
     requests
         float64 (n, 2) or None, as in UsageSeries.
     """
@@ -187,7 +187,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """What is known of a container before its first sample."""
+    """What is known about a container before its first sample."""
 
     container: str
     step_s: float
@@ -197,7 +197,7 @@ class ContainerFacts:
 
 
 class AppliedLimit(NamedTuple):
-    """One limit of a user, an operator or a node that changed a target, and by how much; amounts in cores or bytes."""
+    """A limit of a user, an operator or a node that changed a target; amounts in cores or bytes."""
 
     name: str
     resource: str
@@ -211,14 +211,14 @@ class AppliedLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ContainerRecommendation:
-    """What is published for one container of a VPA; NaN for a resource that is left alone.
+    """What is published for one container of a VPA; NaN for a resource that is not controlled.
 
     Attributes
     ----------
     uncapped
-        The target before minAllowed, maxAllowed and what came after.
+        The target before minAllowed, maxAllowed and later limits.
     limits
-        What changed the target, in the order in which it did.
+        The limits that changed the target, in order.
     """
 
     container: str
@@ -229,14 +229,14 @@ class ContainerRecommendation:
     limits: tuple[AppliedLimit, ...] = ()
 
 
-def _sum(one: Any, other: Any) -> Any:
-    """Of two numbers, or of each place of two pairs."""
-    return tuple(map(add, one, other)) if isinstance(one, tuple) else one + other
+def _add(left: Any, right: Any) -> Any:
+    """Add two numbers, or two pairs element by element."""
+    return tuple(map(add, left, right)) if isinstance(left, tuple) else left + right
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What one policy did to one container (or, summed, to many) over the judged samples.
+    """How one policy did on one container (or, summed, on many) over the judged samples.
 
     Two-element tuples are (cpu, memory), in core-seconds and byte-seconds: containers of different steps add up.
     """
@@ -252,17 +252,17 @@ class Tally:
     violations: tuple[int, int] = (0, 0)
     """Samples whose use is above allocation x 1.05."""
     oom_events: int = 0
-    """Runs of memory samples above the allocation, one event however long."""
+    """Maximal runs of memory samples above the allocation."""
     resizes: int = 0
-    """Decisions that changed the allocation; the first one of a container is not a change."""
+    """Decisions that changed the allocation, not counting the first one of a container."""
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(*map(_sum, astuple(self), astuple(other)))
+        return Tally(*map(_add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
 class RunTally:
-    """What allocations did to one run or, summed, to many; pairs are core-seconds and byte-seconds."""
+    """How one run (or, summed, many) fared; pairs are core-seconds and byte-seconds."""
 
     runs: int = 0
     killed_runs: int = 0
@@ -270,17 +270,17 @@ class RunTally:
     declared: tuple[float, float] = (0.0, 0.0)
     reserved: tuple[float, float] = (0.0, 0.0)
     lost: tuple[float, float] = (0.0, 0.0)
-    """Work redone and restarts, under the allocation after each kill."""
+    """Repeated work and restarts, at the allocation after each kill."""
 
     def __add__(self, other: RunTally) -> RunTally:
-        return RunTally(*map(_sum, astuple(self), astuple(other)))
+        return RunTally(*map(_add, astuple(self), astuple(other)))
 
     @property
     def killed_run_share(self) -> float | None:
         return self.killed_runs / self.runs if self.runs else None
 
     def net_saved(self, resource: int) -> float:
-        """Share of what was declared that is neither reserved nor lost; NaN where nothing was declared."""
+        """Share of the declared amount that was neither reserved nor lost; NaN if nothing was declared."""
         declared = self.declared[resource]
         return 1.0 - (self.reserved[resource] + self.lost[resource]) / declared if declared else math.nan
 
@@ -293,23 +293,23 @@ class ContainerReplay:
     workload: str | None
     tallies: Mapping[str, Tally]
     runs: Mapping[str, RunTally] = field(default_factory=dict)
-    """Of the rows of the simulated cluster: kills, and the work that they lost."""
+    """Kills and the work they lost, for the policies of the simulated cluster."""
 
 
 MARKS = ("asked", "applied", "deferred", "killed")
-"""What happens to a container besides: another amount is outside its bounds, given, put off; too little memory."""
+"""Events of a container: a resize is due (outside the bounds), applied, deferred; the container is OOM-killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One container under one row of the simulated cluster.
+    """One container under one policy of the simulated cluster.
 
     Attributes
     ----------
     decisions
-        int64 (d,) unix seconds of the first sample that each amount was in force at, float64 (d, 2) cores and bytes.
+        int64 (d,) unix seconds of the first sample for which each amount was in force, float64 (d, 2) cores and bytes.
     marks
-        Unix seconds by the name of what happened, see `MARKS`.
+        Unix seconds of events by name, see `MARKS`.
     """
 
     tally: Tally
@@ -320,7 +320,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One container drawn out in time, for people who look.
+    """One container over time, for plots.
 
     Attributes
     ----------
@@ -329,7 +329,7 @@ class Timeline:
     decisions
         Per policy: int64 (d,) unix seconds from which the allocation holds, and float64 (d, 2) cores and bytes.
     explanations
-        Why the last decision of each policy that can tell is what it is.
+        Why the last decision is what it is, for each policy that can explain it.
     """
 
     container: str
@@ -340,7 +340,7 @@ class Timeline:
     decisions: Mapping[str, tuple[IntArray, FloatArray]]
     explanations: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     marks: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
-    """Of the rows of the simulated cluster: what happened when, see `MARKS`."""
+    """Unix seconds of events by policy and name, for the policies of the simulated cluster; see `MARKS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,15 +350,15 @@ class ReplayResult:
     Attributes
     ----------
     step_s, cycle_s
-        Grid step (the commonest one where sources differ) and how long an allocation held.
+        Grid step (the most common one where sources differ) and how long an allocation holds.
     containers
         One entry per judged container.
     left_out
-        Container name and reason (too short, no decision) of each one that was not judged.
+        Container and reason (too short, no decision) for each one that was not judged.
     model
-        What the report says of the model: origin ("bundled", a folder's name, "cross-fitted ..."), phases, features.
+        For the report: origin ("bundled", a folder's name, "cross-fitted ..."), phases, features.
     notes
-        Sentences the reader must know: policies left out and why, model trained at another step, and the like.
+        Sentences for the reader, such as which policies were left out and why.
     """
 
     step_s: float
@@ -370,13 +370,13 @@ class ReplayResult:
     model: Mapping[str, object]
     notes: tuple[str, ...] = ()
     timelines: tuple[Timeline, ...] = ()
-    """The containers worth drawing: those that would save most, then those that would suffer most."""
+    """The containers worth plotting: those with the largest savings, then those with the most harm."""
 
     def totals(self) -> dict[str, Tally]:
-        """Each policy's tallies summed over all containers."""
+        """The tally of each policy summed over all containers."""
         return {name: sum((c.tallies[name] for c in self.containers), Tally()) for name in self.policies}
 
     def run_totals(self) -> dict[str, RunTally]:
-        """The same of kills and lost work, for the rows of the simulated cluster."""
+        """The run tally of each policy of the simulated cluster summed over all containers."""
         played = [name for name in self.policies if all(name in c.runs for c in self.containers)]
         return {name: sum((c.runs[name] for c in self.containers), RunTally()) for name in played}

@@ -1,8 +1,8 @@
 """One grid for every container, gaps explicit.
 
-Metrics arrive at moments of their own; phases and policies want equal steps. A container's grid is anchored at its
-first sample, so data that already lie on a grid pass through unchanged. What was not measured stays not measured: only
-a hole shorter than two steps, which is jitter of the collector, takes the earlier sample's values.
+Metrics arrive at arbitrary times; phases and policies need equal steps. A container's grid starts at its first sample,
+so data that are already on a grid pass through unchanged. Missing samples stay missing, except that a gap shorter than
+two steps, which is scrape jitter, takes the values of the sample before it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from typing import overload
 import numpy as np
 
 from recommender.errors import BadInput
-from recommender.records import CPU, MEMORY, NOTHING_TOLD, BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
+from recommender.records import CPU, MEMORY, NO_FACTS, BoolArray, FloatArray, IntArray, RunFacts, UsageSeries
 
 FINEST_STEP_S = 1.0
 """Timestamps are whole seconds, so a grid can be no finer."""
 
 CELLS_PER_SAMPLE_LIMIT = 1000
 CELLS_ALWAYS_ALLOWED = 1_000_000
-"""A grid with more cells than both comes from a wrong timestamp far away from the others, not from a long gap: a month
-without samples at 15 s is 172,800 cells."""
+"""A grid beyond both limits comes from a wrong timestamp, not from a gap: a month at 15 s is 172,800 cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSamples:
-    """The samples of one container as they came, sorted by time, each moment once.
+    """The samples of one container before they are put on a grid, sorted by time, one per timestamp.
 
     Attributes
     ----------
     times_s
         float64 (n,), unix seconds, strictly increasing.
     usage
-        float64 (n, 2): cpu in cores, memory in bytes. A moment that was recorded empty is NaN in both.
+        float64 (n, 2): cpu in cores, memory in bytes; NaN in both where an empty sample was recorded.
     requests
         float64 (n, 2), NaN where unknown, or None.
     features
@@ -48,33 +47,33 @@ class ContainerSamples:
     features: Mapping[str, FloatArray] = field(default_factory=dict)
     workload: str | None = None
     node: str | None = None
-    facts: RunFacts = NOTHING_TOLD
+    facts: RunFacts = NO_FACTS
 
 
 def interval_counts(times_s: FloatArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """How often each interval between consecutive samples occurs, to the millisecond.
+    """Count the intervals between consecutive samples of a container, rounded to milliseconds.
 
     Parameters
     ----------
     times_s
         float64 (n,), seconds, increasing within each container.
     starts
-        int64 (c + 1,), the rows at which containers begin, and n at the end.
+        int64 (c + 1,), the first row of each container, and n.
 
     Returns
     -------
     milliseconds, counts
-        int64 (u,) each, milliseconds increasing. Intervals across containers are not counted.
+        int64 (u,) each, milliseconds increasing.
     """
     inside = np.ones(max(len(times_s) - 1, 0), dtype=bool)
-    borders = starts[1:-1] - 1
-    inside[borders[(borders >= 0) & (borders < len(inside))]] = False
+    last_rows = starts[1:-1] - 1
+    inside[last_rows[(last_rows >= 0) & (last_rows < len(inside))]] = False
     intervals_ms = np.rint(np.diff(times_s)[inside] * 1000.0).astype(np.int64)
-    return _count(intervals_ms)
+    return _unique_counts(intervals_ms)
 
 
-def _count(intervals_ms: IntArray) -> tuple[IntArray, IntArray]:
-    """np.unique with counts, quicker where most intervals equal the first one."""
+def _unique_counts(intervals_ms: IntArray) -> tuple[IntArray, IntArray]:
+    """np.unique with counts, faster where most intervals are equal."""
     if not len(intervals_ms):
         return intervals_ms, intervals_ms
     usual = intervals_ms[len(intervals_ms) // 2]
@@ -85,12 +84,12 @@ def _count(intervals_ms: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
-    """The median of all counted intervals in seconds; NaN when there is none.
+    """The median of the counted intervals in seconds; NaN if there are none.
 
     Parameters
     ----------
     counted
-        Pairs as `interval_counts` returns them, one per part of the data.
+        Results of `interval_counts`, one per part of the data.
 
     Examples
     --------
@@ -104,40 +103,40 @@ def median_interval_s(counted: Iterable[tuple[IntArray, IntArray]]) -> float:
     milliseconds = np.concatenate([part[0] for part in parts])
     counts = np.concatenate([part[1] for part in parts])
     order = np.argsort(milliseconds, kind="stable")
-    upto = np.cumsum(counts[order])
-    middle = np.searchsorted(upto, [(upto[-1] - 1) // 2, upto[-1] // 2], side="right")
+    cumulative = np.cumsum(counts[order])
+    middle = np.searchsorted(cumulative, [(cumulative[-1] - 1) // 2, cumulative[-1] // 2], side="right")
     return float(milliseconds[order][middle].mean() / 1000.0)
 
 
 def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
-    """Put one container on a grid of `step_s`, or take it as it comes.
+    """Put one container on a grid of `step_s`, or keep its own timestamps.
 
     Parameters
     ----------
     samples
-        Sorted by time, each moment once.
+        Sorted by time, one per timestamp.
     step_s
-        Grid step in seconds, at least 1; None takes the samples as they come, without grid or gaps between them.
+        Grid step in seconds, at least 1; None keeps the samples without a grid and without gaps.
 
     Returns
     -------
     UsageSeries
-        Cell i is the moment t0 + i * step, t0 the first sample's. A sample belongs to the nearest cell (the later one
-        when half-way); of several in a cell cpu and features are the mean, memory the maximum, requests the last.
-        Two samples less than two steps apart leave no hole between them: the earlier one's values fill it.
+        Cell i is at t0 + i * step, t0 being the first sample's time. A sample goes to the nearest cell (the later one
+        if half-way). Of several in a cell, cpu and features are averaged, memory is the maximum, requests the last.
+        An empty cell between samples less than two steps apart takes the values of the earlier one.
 
     Raises
     ------
     BadInput
-        When two samples fall into one second and are taken as they come, or when the grid would be absurdly long.
+        Two samples within one second and no grid, or far more cells than samples.
     """
     if step_s is None:
-        return _as_they_come(samples)
+        return _ungridded(samples)
     cells = _cells(samples, step_s)
     length = int(cells[-1]) + 1
     timestamps = np.floor(samples.times_s[0] + np.arange(length) * step_s + 0.5).astype(np.int64)
     first = np.flatnonzero(np.diff(cells, prepend=-1))
-    filled = _jitter(samples.times_s, cells, step_s)
+    filled = _jitter_cells(samples.times_s, cells, step_s)
     grid = _Grid(cells, first, length, filled)
     usage = np.column_stack([grid.mean(samples.usage[:, CPU]), grid.maximum(samples.usage[:, MEMORY])])
     requests = samples.requests
@@ -147,11 +146,11 @@ def to_series(samples: ContainerSamples, step_s: float | None) -> UsageSeries:
     return _series(replace(samples, usage=usage, requests=requests, features=features), timestamps, step_s)
 
 
-def _as_they_come(samples: ContainerSamples) -> UsageSeries:
+def _ungridded(samples: ContainerSamples) -> UsageSeries:
     timestamps = np.floor(samples.times_s + 0.5).astype(np.int64)
     if len(timestamps) > 1 and np.diff(timestamps).min() < 1:
         raise BadInput(
-            f"container {samples.container!r} has several samples within one second, too fine without a grid",
+            f"container {samples.container!r} has several samples within one second, which needs a grid",
             remedy="Put the data on a grid with `--step 1s` or coarser.",
             column="timestamp",
         )
@@ -164,43 +163,43 @@ def _series(samples: ContainerSamples, timestamps: IntArray, step_s: float) -> U
 
 
 @overload
-def grid_is_absurd(n_cells: float, n_samples: int) -> bool: ...
+def grid_is_too_sparse(n_cells: float, n_samples: int) -> bool: ...
 
 
 @overload
-def grid_is_absurd(n_cells: FloatArray, n_samples: IntArray) -> BoolArray: ...
+def grid_is_too_sparse(n_cells: FloatArray, n_samples: IntArray) -> BoolArray: ...
 
 
-def grid_is_absurd(n_cells: float | FloatArray, n_samples: int | IntArray) -> bool | BoolArray:
-    """Whether a grid has far more cells than there are samples to put into them."""
+def grid_is_too_sparse(n_cells: float | FloatArray, n_samples: int | IntArray) -> bool | BoolArray:
+    """Whether a grid has far more cells than samples."""
     return (n_cells > CELLS_ALWAYS_ALLOWED) & (n_cells > CELLS_PER_SAMPLE_LIMIT * n_samples)
 
 
 def _cells(samples: ContainerSamples, step_s: float) -> IntArray:
-    """int64 (n,): the grid cell of every sample, not decreasing, from 0."""
+    """int64 (n,): the grid cell of each sample, from 0, non-decreasing."""
     times_s = samples.times_s
     n_cells = (times_s[-1] - times_s[0]) / step_s + 1
-    if grid_is_absurd(n_cells, len(times_s)):
+    if grid_is_too_sparse(n_cells, len(times_s)):
         widest = int(np.argmax(np.diff(times_s)))
         raise BadInput(
             f"container {samples.container!r} has {len(times_s)} samples over {n_cells:.0f} steps of {step_s:g} s; "
-            f"nothing lies between {times_s[widest]:.0f} and {times_s[widest + 1]:.0f}",
-            remedy="Correct the timestamps on either side of that hole, or choose a coarser `--step`.",
+            f"there are none between {times_s[widest]:.0f} and {times_s[widest + 1]:.0f}",
+            remedy="Correct the timestamps on either side of that gap, or choose a coarser `--step`.",
             column="timestamp",
         )
     cells: IntArray = np.floor((times_s - times_s[0]) / step_s + 0.5).astype(np.int64)
     return cells
 
 
-def _jitter(times_s: FloatArray, cells: IntArray, step_s: float) -> IntArray:
-    """The empty cells between two samples less than two steps apart; there is one such cell at most per pair."""
+def _jitter_cells(times_s: FloatArray, cells: IntArray, step_s: float) -> IntArray:
+    """Empty cells between two samples less than two steps apart; at most one per pair."""
     near = (np.diff(cells) >= 2) & (np.diff(times_s) < 2 * step_s)
     return cells[:-1][near] + 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Where samples go: the cell of each, the first sample of each used cell, cells that copy the one before."""
+    """Maps samples to cells: each sample's cell, the first sample of each used cell, cells that copy the one before."""
 
     cells: IntArray
     first: IntArray
@@ -208,24 +207,25 @@ class _Grid:
     filled: IntArray
 
     def mean(self, column: FloatArray) -> FloatArray:
-        if self._one_each:
-            return self._spread(column)
-        here = ~np.isnan(column)
-        counts = np.add.reduceat(here, self.first, dtype=np.int64)
-        sums = np.add.reduceat(np.where(here, column, 0.0), self.first)
-        return self._spread(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+        if self._one_sample_per_cell:
+            return self._to_grid(column)
+        known = ~np.isnan(column)
+        counts = np.add.reduceat(known, self.first, dtype=np.int64)
+        sums = np.add.reduceat(np.where(known, column, 0.0), self.first)
+        return self._to_grid(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
 
     def maximum(self, column: FloatArray) -> FloatArray:
-        return self._spread(column if self._one_each else np.fmax.reduceat(column, self.first))
+        return self._to_grid(column if self._one_sample_per_cell else np.fmax.reduceat(column, self.first))
 
     def last(self, column: FloatArray) -> FloatArray:
-        return self._spread(column if self._one_each else column[np.append(self.first[1:], len(column)) - 1])
+        last = np.append(self.first[1:], len(column)) - 1
+        return self._to_grid(column if self._one_sample_per_cell else column[last])
 
     @property
-    def _one_each(self) -> bool:
+    def _one_sample_per_cell(self) -> bool:
         return len(self.first) == len(self.cells)
 
-    def _spread(self, per_cell: FloatArray) -> FloatArray:
+    def _to_grid(self, per_cell: FloatArray) -> FloatArray:
         if len(per_cell) == self.length:
             return per_cell
         column = np.full(self.length, np.nan)

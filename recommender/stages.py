@@ -1,4 +1,4 @@
-"""What a pod says that it does, since when, and when it last saved what it has learned."""
+"""The stage that a pod reports to be in, since when, and when it last saved a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from recommender.readings import Reading, Stage
 
 @dataclass(slots=True)
 class Stages:
-    """Of one pod.
+    """The stages of one pod.
 
     Attributes
     ----------
     name
-        The stage it is in; empty where it is in none that it tells.
+        The present stage; empty if unknown.
     since_s
-        When that began, or ended, unix seconds.
+        Start of the present stage, unix seconds.
     saved_s
-        When it last said that a checkpoint is saved; None before.
+        Unix seconds of the last checkpoint; None before the first.
     lasting
-        The stage that it told last by name: the one that it is in unless something else passes.
+        The last stage reported by name, to which the pod returns after a passing one.
     """
 
     name: str = ""
@@ -32,33 +32,33 @@ class Stages:
     lasting: str = ""
 
     def observe(self, stage: Stage) -> None:
-        """Take in what it says; what is older than what it said last, or no news, is left out."""
-        news = stage.event or stage.name != self.name
-        if stage.time_s < self.since_s or not news:
+        """Take in a stage, unless it is older than the present one or polled and unchanged."""
+        is_new = stage.event or stage.name != self.name
+        if stage.time_s < self.since_s or not is_new:
             return
-        if stage.saves:
+        if stage.is_checkpoint:
             self.saved_s = stage.time_s
         if stage.name != self.name:
             self.name, self.since_s = stage.name, stage.time_s
         if not stage.passing:
             self.lasting = stage.name
 
-    def went_on(self, reading: Reading) -> None:
-        """A loss that is told after words in passing says that these are over."""
+    def observe_reading(self, reading: Reading) -> None:
+        """Return from a passing stage, which ends with the next loss."""
         if self.name != self.lasting and reading.time_s > self.since_s:
             self.name, self.since_s = self.lasting, reading.time_s
 
-    def kept(self) -> dict[str, Any]:
+    def to_state(self) -> dict[str, Any]:
         """Ready for JSON."""
         return asdict(self)
 
     @classmethod
-    def restored(cls, kept: Mapping[str, Any]) -> Self | None:
-        """What `kept` gave; None where it does not fit, and the pod says it again."""
+    def from_state(cls, state: Mapping[str, Any]) -> Self | None:
+        """Read what `to_state` wrote; None if it is invalid, since the pod will report its stage again."""
         try:
-            since_s, saved_s = float(kept["since_s"]), kept["saved_s"]
+            since_s, saved_s = float(state["since_s"]), state["saved_s"]
             saved_s = None if saved_s is None else float(saved_s)
-            found = cls(str(kept["name"]), since_s, saved_s, str(kept["lasting"]))
+            found = cls(str(state["name"]), since_s, saved_s, str(state["lasting"]))
         except (KeyError, TypeError, ValueError):
             return None
         return found if math.isfinite(since_s) and (saved_s is None or math.isfinite(saved_s)) else None

@@ -16,7 +16,7 @@ from recommender.model import PhaseModel, name_hashes
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.statistics import phase_statistics
 from recommender.pricing import LabelledRun, fit_demand, is_priced
-from recommender.processes import made_of_each
+from recommender.processes import ordered_map
 from recommender.records import IntArray, PhaseTrace, UsageSeries
 
 FOLDS = 5
@@ -206,7 +206,7 @@ def cross_fit(
             yield gather(source, learn, options.detector.lag + 2), seeded
 
     models: list[PhaseModel] = []
-    with closing(made_of_each(_trained, lessons(), min(jobs, folds))) as trained:
+    with closing(ordered_map(_trained, lessons(), min(jobs, folds))) as trained:
         for model in trained:
             models.append(model)
             if progress is not None:
@@ -223,7 +223,7 @@ def _ended(series: Sequence[UsageSeries]) -> list[bool]:
     """Which of these had ended when their source did: as the cluster told, else those that stop before it does."""
     end_s = max(int(one.timestamps[-1]) for one in series)
     return [
-        one.timestamps[-1] + CUT_SAMPLES * one.step_s < end_s if math.isnan(one.facts.started_s) else one.facts.over
+        one.timestamps[-1] + CUT_SAMPLES * one.step_s < end_s if math.isnan(one.facts.started_s) else one.facts.ended
         for one in series
     ]
 

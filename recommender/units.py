@@ -16,7 +16,7 @@ SECONDS_PER_HOUR = 3600.0
 _TIME_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
-# What a foreign column may be measured in, by the quantity it stands for, and the factor to our unit.
+# Units that a foreign column may have, and their factors to cores, bytes and seconds.
 CPU_UNITS = {"cores": 1.0, "m": 1e-3, "millicores": 1e-3, "n": 1e-9, "nanocores": 1e-9, "percent": 1e-2}
 MEMORY_UNITS = {
     "B": 1.0, "bytes": 1.0,
@@ -28,7 +28,7 @@ TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 def parse_duration_s(text: str) -> float:
-    """Seconds in a duration written as Prometheus and Go write it: `15s`, `10m`, `1h30m`, or bare seconds.
+    """Parse a duration as Prometheus and Go write it (`15s`, `10m`, `1h30m`), or bare seconds.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def parse_duration_s(text: str) -> float:
 
 
 def parse_size(text: str) -> float:
-    """A size in a unit of its own: rows, files, bytes. NaN for what is no positive number.
+    """Parse a size in any unit (rows, files, bytes); NaN unless it is a positive finite number.
 
     Examples
     --------
@@ -64,12 +64,12 @@ def parse_size(text: str) -> float:
     return size if size > 0.0 and math.isfinite(size) else math.nan
 
 
-def parse_moment_s(text: str) -> float:
-    """Unix seconds of a moment written as such, or by RFC 3339; without a zone it is UTC.
+def parse_time_s(text: str) -> float:
+    """Parse a time, as unix seconds or by RFC 3339 (UTC unless it has a zone), to unix seconds.
 
     Examples
     --------
-    >>> parse_moment_s("1970-01-02T00:00Z"), parse_moment_s("86400")
+    >>> parse_time_s("1970-01-02T00:00Z"), parse_time_s("86400")
     (86400.0, 86400.0)
     """
     try:
@@ -82,29 +82,29 @@ def parse_moment_s(text: str) -> float:
         else:
             seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     if not math.isfinite(seconds):
-        raise Misuse(f"{text!r} is not a moment. Write one such as 2026-05-01T12:00Z, or unix seconds.")
+        raise Misuse(f"{text!r} is not a time. Write one such as 2026-05-01T12:00Z, or unix seconds.")
     return seconds
 
 
-def moment(unix_s: float) -> str:
-    """A moment as the API writes it: whole seconds, UTC.
+def format_time(unix_s: float) -> str:
+    """Format a time as the Kubernetes API does: RFC 3339, whole seconds, UTC.
 
     Examples
     --------
-    >>> moment(0.9)
+    >>> format_time(0.9)
     '1970-01-01T00:00:00Z'
     """
-    return _moment(int(unix_s))
+    return _format_whole_s(int(unix_s))
 
 
 @lru_cache(maxsize=1024)
-def _moment(whole_s: int) -> str:
-    """Thousands of containers are on one grid."""
+def _format_whole_s(whole_s: int) -> str:
+    """Cached, since thousands of containers share the times of one grid."""
     return datetime.fromtimestamp(whole_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_duration(seconds: float) -> str:
-    """A short reading of a duration, in at most two units.
+    """Format a duration in at most two units.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_cpu(cpu_cores: float) -> str:
-    """Cores as people read them: millicores below ten cores' precision needs, cores above.
+    """Format CPU: millicores below one core, else cores.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def format_cpu(cpu_cores: float) -> str:
 
 
 def format_memory(memory_bytes: float) -> str:
-    """Bytes in the largest binary unit that keeps the number at one or above.
+    """Format bytes in the largest binary unit that keeps the number at one or above.
 
     Examples
     --------

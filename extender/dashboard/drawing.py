@@ -12,7 +12,7 @@ import numpy as np
 from extender.dashboard.job import Running
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import CPU, UNKNOWN_PHASE, FloatArray
-from recommender.units import format_cpu, format_memory, parse_moment_s
+from recommender.units import format_cpu, format_memory, parse_time_s
 
 COLUMNS = ("use", "request", "limit", "target")
 NUMBERS = 2 * len(COLUMNS) + 6
@@ -230,7 +230,7 @@ def _coming(told: Mapping[str, Any], x: Any, now_s: float, until_s: float) -> It
     """The most probable of the next phases, from when it is expected."""
     for following in (told.get("next") or ())[:1]:
         try:
-            at_s = max(now_s, parse_moment_s(str(following["at"])))
+            at_s = max(now_s, parse_time_s(str(following["at"])))
             phase, chance = int(following["phase"]), float(following["probability"])
         except (KeyError, ValueError, TypeError):
             return

@@ -15,7 +15,7 @@ from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.status import LOW_CONFIDENCE, published_in
 from recommender.records import CPU, MEMORY, Sample
-from recommender.units import format_duration, parse_moment_s
+from recommender.units import format_duration, parse_time_s
 
 KILLED = "OOMKilled"
 RECENT_S = 3600.0
@@ -206,7 +206,7 @@ def _rails(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _moment_s(told: Mapping[str, Any], name: str) -> float:
     """Unix seconds; NaN where it is not told, or in no form that can be read."""
     try:
-        return parse_moment_s(str(told[name]))
+        return parse_time_s(str(told[name]))
     except (KeyError, ValueError):
         return math.nan
 

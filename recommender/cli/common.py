@@ -14,7 +14,7 @@ import click
 
 from recommender.errors import Misuse, PhasewiseError
 from recommender.sources.mapping import parse_map
-from recommender.units import parse_duration_s, parse_moment_s
+from recommender.units import parse_duration_s, parse_time_s
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ DURATION = Parsed("duration", parse_duration_s)
 STEP = Parsed("duration|none", lambda text: 0.0 if text == "none" else parse_duration_s(text))
 """A duration, or `none` for samples as they come; the value is seconds, 0 for none."""
 
-MOMENT = Parsed("moment", parse_moment_s)
+MOMENT = Parsed("moment", parse_time_s)
 """RFC 3339 or unix seconds; the value is unix seconds."""
 
 MAP = Parsed("new=old[:unit]", parse_map)

@@ -31,7 +31,7 @@ from recommender.cli.common import DURATION, STEP, map_option, names, progress_b
 from recommender.decisions import decisions_written
 from recommender.engine.lead_time import DEFAULT_DELAY_S
 from recommender.errors import Misuse, NotEnoughData
-from recommender.files import check_target, write_bytes_aside
+from recommender.files import atomic_write_bytes, check_target
 from recommender.judging import ReplayOptions
 from recommender.model import BUNDLED, PhaseModel
 from recommender.phases import graph_io
@@ -174,7 +174,7 @@ def command(
             columns=columns,
             features=(*source_columns(features), *((LOSS,) if FLOWCON in asked else ())),
             step_s=step_s or None,
-            as_they_come=step_s == 0.0,
+            without_grid=step_s == 0.0,
         )
         progress = stack.enter_context(progress_bar())
         opened = stack.enter_context(open_source(source, reading, progress=progress))
@@ -331,7 +331,7 @@ def _write_page(
         phase_table=None if model is None else model.statistics,
         tradeoffs=tradeoffs_for_page(summarise(result)) if result.containers else [],
     )
-    write_bytes_aside(path, page.encode())
+    atomic_write_bytes(path, page.encode())
 
 
 def _graph(model: PhaseModel | None) -> Any:

@@ -24,7 +24,7 @@ from recommender.errors import BadInput, Misuse
 from recommender.live.writing.profile import container_entry
 from recommender.records import CPU, MEMORY
 from recommender.report.profile_words import told
-from recommender.units import moment
+from recommender.units import format_time
 
 Json = dict[str, Any]
 
@@ -93,7 +93,7 @@ def recorded(file: Path, namespace: str, name: str, at_s: float) -> tuple[Json, 
     groups = [group for group in engine.targets if (group.namespace, group.scaler) == (namespace, name)]
     if not groups:
         known = ", ".join(sorted({f"{group.namespace}/{group.scaler}" for group in engine.targets})) or "none"
-        problem = f"at {moment(last_s)} it has no target of a VPA {namespace}/{name}"
+        problem = f"at {format_time(last_s)} it has no target of a VPA {namespace}/{name}"
         raise BadInput(problem, remedy=f"It has targets of: {known}.", file=file)
     return _profile(engine, groups, last_s), _vpa(engine, groups)
 
@@ -102,7 +102,7 @@ def _profile(engine: Engine, groups: list[Group], now_s: float) -> Json:
     members = [member for group in groups for member in engine.members_of(group)]
     doubts = {group.container: doubt for group in groups if (doubt := engine.targets[group].doubt)}
     return {
-        "updated": moment(now_s),
+        "updated": format_time(now_s),
         "conditions": [
             {"type": LOW_CONFIDENCE, "status": "True", "message": f"{container}: {doubt}"}
             for container, doubt in doubts.items()

@@ -14,12 +14,12 @@ from recommender.cli.grouped import settings_of
 from recommender.cli.prometheus import ACCESS_OPTIONS, REQUESTS_OPTION, USAGE_OPTIONS, make_access, make_usage
 from recommender.cluster.workloads.workload_class import class_by_owners
 from recommender.errors import Misuse, PhasewiseError
-from recommender.sources.export import ENDINGS, Exported, export, moment, plan_export
-from recommender.sources.export_parts import ExportPlan, discard, kept_plan, parts_folder
+from recommender.sources.export import ENDINGS, Exported, export, plan_export
+from recommender.sources.export_parts import ExportPlan, discard, parts_folder, unfinished_plan
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import RETRIES, PrometheusClient
 from recommender.sources.prometheus_queries import UsageSettings
-from recommender.units import format_duration, parse_duration_s, parse_moment_s
+from recommender.units import format_duration, format_time, parse_duration_s, parse_time_s
 
 _EARLIEST_S = 1e9
 """A bare number beyond it, 31 years as a duration, is unix seconds."""
@@ -106,7 +106,7 @@ def command(
     with PrometheusClient(
         url, access, timeout_s=timeout_s, retries=retries, warn=lambda told: say(f"note: Prometheus warns: {told}")
     ) as client:
-        plan = None if restart else kept_plan(output, asked)
+        plan = None if restart else unfinished_plan(output, asked)
         if plan is None:
             start_s, end_s = _range(since, until, time.time())
             plan = plan_export(
@@ -115,11 +115,13 @@ def command(
             if restart:
                 discard(output)
         else:
-            say(f"{output}: continuing the export of {moment(plan.start_s)} to {moment(plan.end_s)} (--restart: anew)")
+            start, end = format_time(plan.start_s), format_time(plan.end_s)
+            say(f"{output}: continuing the export of {start} to {end} (--restart: anew)")
         exported = _exported(client, settings, plan, output)
     span = format_duration(max(1, exported.last_s - exported.first_s))
+    rows = f"{exported.rows} rows of {exported.containers} containers"
     say(
-        f"{output}: {exported.rows} rows of {exported.containers} containers, {span} from {moment(exported.first_s)}, "
+        f"{output}: {rows}, {span} from {format_time(exported.first_s)}, "
         f"a sample each {format_duration(step_s)}, CPU over {format_duration(plan.rate_window_s)}"
     )
     if not exported.has_requests:
@@ -179,7 +181,7 @@ def _range(since: str, until: str | None, now_s: float) -> tuple[float, float]:
 def _moment(option: str, text: str, before_s: float) -> float:
     """Unix seconds of a moment, or of as long before another."""
     with suppress(Misuse):
-        moment_s = parse_moment_s(text)
+        moment_s = parse_time_s(text)
         if moment_s >= _EARLIEST_S:
             return moment_s
     try:

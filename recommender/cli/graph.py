@@ -12,10 +12,10 @@ from rich.table import Table
 
 from recommender.cli.common import say
 from recommender.errors import BadArtifact, Misuse
-from recommender.files import write_bytes_aside, write_or_print
+from recommender.files import atomic_write_bytes, write_or_print
 from recommender.phases import graph_io
 from recommender.phases.graph import PhaseGraph
-from recommender.phases.graph_answers import Answers
+from recommender.phases.graph_answers import GraphPredictor
 from recommender.phases.prototypes import prototypes
 from recommender.phases.runs import Run, runs_of
 from recommender.report.summary import counted
@@ -54,7 +54,7 @@ def command() -> None:
 def fit(sequences: Path, output: Path) -> None:
     """Count how phases follow one another in SEQUENCES and write the graph."""
     graph = PhaseGraph.fit(_read(sequences))
-    write_bytes_aside(output, graph_io.to_json(graph))
+    atomic_write_bytes(output, graph_io.to_json(graph))
     phases = {context.phases[0] for context in graph.contexts}
     say(f"{graph.containers} containers, {len(phases)} phases, {len(graph.contexts)} contexts: {output}")
 
@@ -69,7 +69,7 @@ def score_command(graph: Path, sequences: Path, json_path: str | None) -> None:
     top1 is the share foretold right, log_loss the mean of -ln p of the phase that came (natural logarithm, the present
     phase excluded, the others summing to one). A phase that the graph has never met counts with p = 0.001.
     """
-    result = Answers(_load(graph)).score(_read(sequences))
+    result = GraphPredictor(_load(graph)).score(_read(sequences))
     if json_path is not None:
         return _write_json(asdict(result), json_path)
     table = Table(title="next different phase")
@@ -93,7 +93,7 @@ def draw(graph: Path, output: Path) -> None:
 
         draw_picture(graph_io.to_networkx(loaded), output)
     else:
-        write_bytes_aside(output, graph_io.to_dot(loaded) if kind == ".dot" else graph_io.to_graphml(loaded))
+        atomic_write_bytes(output, graph_io.to_dot(loaded) if kind == ".dot" else graph_io.to_graphml(loaded))
 
 
 @command.command("prototypes")
@@ -130,7 +130,7 @@ def explain_command(graph: Path, sequences: Path, container: str | None, json_pa
     line counts by its weight, what is left goes to the more general one above it; the last are the container's own.
     """
     loaded, runs = _load(graph), _runs_of_one(sequences, container)
-    told = Answers(loaded).explain(runs)
+    told = GraphPredictor(loaded).explain(runs)
     if json_path is not None:
         return _write_json(told, json_path)
     console, (phase, samples) = report_console(), runs[-1]

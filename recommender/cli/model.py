@@ -91,7 +91,7 @@ def _next_phases(model: PhaseModel, phase: int) -> str:
     """The two that followed most often, with their share."""
     if model.graph is None:
         return ""
-    followed = model.graph.tables.followed.sum(axis=0)[phase, : model.detector.n_phases]
+    followed = model.graph.tables.transitions.sum(axis=0)[phase, : model.detector.n_phases]
     likeliest = [int(number) for number in np.argsort(-followed, kind="stable")[:2] if followed[number]]
     return ", ".join(f"{number} ({followed[number] / followed.sum():.0%})" for number in likeliest)
 
@@ -194,7 +194,7 @@ def import_(parameters: Path, folder: Path, features: str) -> None:
     A and B have a column for each feature and past sample: feature by feature, the oldest sample first. Other arrays in
     the file are ignored. The model tells phases (`phasewise phases`); demand and graph need training data.
     """
-    model = models.import_bare(parameters, names(features))
+    model = models.import_parameters(parameters, names(features))
     model.save(folder)
     detector = model.detector
     say(f"{folder}: {detector.n_phases} phases, lag {detector.lag}, {len(detector.features)} features")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from recommender import model as models
 from recommender.cli.common import STEP, map_option, progress_bar, say, source_argument
 from recommender.errors import NotEnoughData
-from recommender.files import written_aside
+from recommender.files import atomic_write
 from recommender.phases.features import source_columns
 from recommender.records import PhaseTrace, UsageSeries
 from recommender.sources.files import ReadOptions, open_source
@@ -51,12 +51,12 @@ def command(
         columns=columns,
         features=source_columns(detector.features),
         step_s=step_s or None,
-        as_they_come=step_s == 0.0,
+        without_grid=step_s == 0.0,
     )
     drawn: list[tuple[UsageSeries, PhaseTrace]] = []
     samples = unknown = 0
     with progress_bar() as progress, open_source(source, reading, progress=progress) as opened:
-        with written_aside(output) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
+        with atomic_write(output) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
             for done, series in enumerate(opened, start=1):
                 trace = detector.trace(series)
                 labels = trace.labels[series.present]

@@ -21,7 +21,7 @@ from recommender.engine.keys import Group
 from recommender.engine.options import Options
 from recommender.engine.replaying import Comparison, Course, Difference, Replay
 from recommender.errors import BadInput, Misuse
-from recommender.units import format_cpu, format_memory, moment
+from recommender.units import format_cpu, format_memory, format_time
 
 SHOWN = 20
 """So many differences are told one by one; with --json a hundred times as many."""
@@ -66,7 +66,7 @@ def command(
                 del told[100 * SHOWN :]
     except BadInput:
         if comparison.steps:
-            say(f"what comes before it is sound: --until {moment(comparison.last_s)}")
+            say(f"what comes before it is sound: --until {format_time(comparison.last_s)}")
         raise
     if run.reader.cut_off:
         say(f"{file}: its last block was being written when the process ended; {run.reader.cut_off} bytes are left out")
@@ -122,7 +122,7 @@ def _changed(start: Start, named: Mapping[str, Any]) -> Start:
 
 def _tell(comparison: Comparison, told: list[Difference], *, courses: bool) -> None:
     console = Console()
-    span = f"{moment(comparison.first_s)} to {moment(comparison.last_s)}"
+    span = f"{format_time(comparison.first_s)} to {format_time(comparison.last_s)}"
     console.print(f"{comparison.steps} steps, {span}; starts: {comparison.starts}")
     if not told:
         console.print("every target is the same, bit for bit")
@@ -134,7 +134,7 @@ def _tell(comparison: Comparison, told: list[Difference], *, courses: bool) -> N
 def _of_differences(told: list[Difference]) -> Table:
     table = Table("at", "container", "recorded", "replayed", title="the first that differ", title_justify="left")
     for one in told[:SHOWN]:
-        table.add_row(moment(one.now_s), str(one.group), _words(one.recorded), _words(one.replayed))
+        table.add_row(format_time(one.now_s), str(one.group), _words(one.recorded), _words(one.replayed))
     return table
 
 

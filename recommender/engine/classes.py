@@ -20,7 +20,7 @@ from recommender.policies.class_runs import ClassRuns
 from recommender.policies.demand_curve import DemandCurve
 from recommender.policies.memory_runs import AGES, ClassMemory, RunMemory
 from recommender.records import CPU, MEMORY
-from recommender.units import BYTES_PER_MIB, moment
+from recommender.units import BYTES_PER_MIB, format_time
 
 DAY_S = 86400.0
 
@@ -129,7 +129,7 @@ class Classes:
         number = max(map(len, runs.values()), default=0)
         demand = [(name, demand_content(known), known.memory) for name, known in runs.items()]
         return {
-            "updated": moment(self._used_s[key]),
+            "updated": format_time(self._used_s[key]),
             "why": f"workload class: {number} runs kept, {typical_s:.0f} s each (median)",
             "containers": [
                 {"name": name, "demand": content, "peaksMemoryBytes": [round(peak) for peak in memory.peaks_bytes]}

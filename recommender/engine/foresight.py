@@ -244,8 +244,8 @@ class PhaseForesight:
     def _foresee(self, table: int) -> Foresight:
         """What is expected in each context, by the visits of a class leaning on those of training."""
         if table == EVERYBODY:
-            return self._trained.to_provide_for(self._lead_samples, AHEAD_SAMPLES)
-        return self._visits[table].to_provide_for(self._lead_samples, AHEAD_SAMPLES, self._trained)
+            return self._trained.foresight_for_plan(self._lead_samples, AHEAD_SAMPLES)
+        return self._visits[table].foresight_for_plan(self._lead_samples, AHEAD_SAMPLES, self._trained)
 
     def _expected(self) -> Expected:
         expected = self._demand.expected(self._occupancy(), self._lead_samples, AHEAD_SAMPLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recommender.compiling import compile_apart
+from recommender.compiling import compile_in_subprocess
 from recommender.engine.fleet import Fleet
 from recommender.engine.keys import Instance
 from recommender.engine.member import NewContainer, slots_of
@@ -24,7 +24,7 @@ def check_live(model: PhaseModel) -> None:
 
 def warm_up(model: PhaseModel, step_s: float, cycle_samples: int) -> None:
     """Load what is compiled, or have it compiled where that was not done before: some seconds then."""
-    compile_apart(lambda: _rehearse(model, step_s, cycle_samples), __name__)
+    compile_in_subprocess(lambda: _rehearse(model, step_s, cycle_samples), __name__)
 
 
 def _rehearse(model: PhaseModel, step_s: float, cycle_samples: int) -> None:

@@ -1,8 +1,8 @@
-"""The CRBM as an estimator: checks, draws, epochs and stopping; the arithmetic is in `recommender.kernels.crbm`.
+"""The CRBM as an estimator: validation, epochs and early stopping; the arithmetic is in `recommender.kernels.crbm`.
 
 Source: AI4DL (Berral, Wang, Youssef, HotCloud '20), section 3: ten hidden units, three samples of history, contrastive
-divergence with means throughout, one window per update, a learning rate of 1e-3, and a stop after three epochs
-without a better error.
+divergence with means throughout, one window per update, a learning rate of 1e-3, and early stopping after three epochs
+without a lower error.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from recommender.kernels.rows import LANES
 from recommender.kernels.windows import Ints, window_starts
 from recommender.phases.crbm_training import Trainer, hold_out
 
-HELD_OUT = 0.1
-"""Share of the windows that gives the error by which training stops, and is not trained on. The published package goes
-by the training error."""
+HELD_OUT_FRACTION = 0.1
+"""Share of the windows held out for early stopping. The published package uses the training error instead."""
 
-INITIAL_SPREAD = 0.2
-"""Weights start normally distributed with this standard deviation, divided by the length of the history."""
+INITIAL_WEIGHT_SD = 0.2
+"""Standard deviation of the initial weights, which are normal, times the length of the history."""
 
-MOST_DELAY = 64
-"""Samples: a code that comes later tells nothing of now, and the rows of it are kept for each live container."""
+MAX_DELAY = 64
+"""Samples; bounds the rows that are stored for each live container."""
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
-STATE = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
+PARAMETER_NAMES = ("weights", "visible_history", "hidden_history", "visible_bias", "hidden_bias")
 
 
 class ConditionalRBM:
@@ -45,37 +44,37 @@ class ConditionalRBM:
     lag
         Samples of history in a window.
     learning_rate
-        Step of one update. Each window's whole gradient, of all five parameters, is applied before the next is read.
+        Step size; each window's gradient is applied before the next window is read.
     cd_steps
         Steps of the Gibbs chain (the k of CD-k).
     hidden_states
-        "mean": the chain carries hidden means, as the published package does; "sampled": zeros and ones drawn from
-        them. Gradients always use means.
+        "mean": the chain uses hidden means, as the published package does; "sampled": binary samples of them. Gradients
+        always use means.
     max_epochs
-        `fit` stops here at the latest.
+        Maximum number of epochs of `fit`.
     patience
-        `fit` stops after so many epochs in a row without an error below the best one; 0 never stops early.
+        `fit` stops after so many consecutive epochs without a lower error; 0 disables early stopping.
     delay
-        Rows by which a code comes late. 0: the code of row t is that of the window that ends at t. 1: the window ends
+        Rows by which codes are delayed. 0: the code of row t is that of the window that ends at t. 1: the window ends
         at t - 1, as in the published package, whose first lag + 1 samples therefore have no code.
     dtype
         "float32" (fast; codes within 1e-6) or "float64" (exact exponentials).
     seed
-        Starting weights, orders, draws and held-out windows all come from it.
+        Seed of initial weights, orders, samples and held-out windows.
 
     Attributes
     ----------
     weights_ : (n_hidden, n_features)
         W of the paper.
     visible_history_, hidden_history_ : (n_features, n_features * lag), (n_hidden, n_features * lag)
-        A and B. Column ``feature * lag + age`` belongs to that feature's sample of that age, oldest first.
+        A and B. Column ``feature * lag + age`` is for that feature's sample of that age, oldest first.
     visible_bias_, hidden_bias_ : (n_features,), (n_hidden,)
     errors_ : float64 (n_epochs,)
-        Reconstruction error of each epoch on the training windows, each measured just before its own update.
+        Reconstruction error of each epoch on the training windows, each before its own update.
     validation_errors_ : float64 (n_epochs,)
-        Reconstruction error on the held-out windows after each epoch; empty when nothing is held out.
+        Reconstruction error on the held-out windows after each epoch; empty if nothing is held out.
     n_epochs_ : int
-        Epochs trained. The parameters kept by `fit` are those after the epoch with the lowest error looked at.
+        Epochs trained. `fit` keeps the parameters of the epoch with the lowest error.
 
     Notes
     -----
@@ -124,16 +123,16 @@ class ConditionalRBM:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> ConditionalRBM:
-        """Train from new starting weights until an error stops falling or `max_epochs` is reached.
+        """Train from new initial weights until the error stops falling or `max_epochs` is reached.
 
         Parameters
         ----------
         values : float (n_samples, n_features)
-            Standardised, all finite; segments one behind another.
+            Standardised, all finite; segments concatenated.
         segments : int (n_segments + 1,)
-            Borders: rows ``segments[i]:segments[i + 1]`` are one gap-free stretch of one container.
+            Bounds: rows ``segments[i]:segments[i + 1]`` are one gap-free stretch of one container.
         progress
-            Called after every epoch with (epochs done, max_epochs).
+            Called after each epoch with (epochs done, max_epochs).
 
         Returns
         -------
@@ -142,11 +141,11 @@ class ConditionalRBM:
         Raises
         ------
         BadInput
-            Wrong shapes, a value that is not finite, borders that are not increasing.
+            Wrong shapes, a value that is not finite, or bounds that are not increasing.
         NotEnoughData
-            No segment is as long as lag + 1 rows.
+            No segment has lag + 1 rows.
         Misuse
-            The weights grew out of bounds.
+            The training diverged.
         """
         data, borders = _checked_rows(values, segments, self.dtype)
         if not window_starts(borders, self.lag).size:
@@ -154,13 +153,13 @@ class ConditionalRBM:
                 f"no segment has {self.lag + 1} samples in a row. Give longer series, or a smaller lag."
             )
         self._initialise(data.shape[1])
-        train, held_out = hold_out(borders, self.lag, HELD_OUT, self.seed)
+        train, held_out = hold_out(borders, self.lag, HELD_OUT_FRACTION, self.seed)
         trainer = self._trainer(data, train)
         best, best_error, since_best = trainer.parameters(), np.inf, 0
         for epoch in range(self.max_epochs):
             error = self._epoch(trainer, epoch)
             if held_out.size:
-                error = float(np.mean(trainer.misses(held_out)))
+                error = float(np.mean(trainer.reconstruction_errors(held_out)))
                 self.validation_errors_ = np.append(self.validation_errors_, error)
             if error < best_error:
                 best, best_error, since_best = trainer.parameters(), error, 0
@@ -170,7 +169,7 @@ class ConditionalRBM:
                 progress(epoch + 1, self.max_epochs)
             if self.patience and since_best >= self.patience:
                 break
-        self._take(best)
+        self._set_parameters(best)
         return self
 
     def transform(self, values: ArrayLike, segments: ArrayLike) -> Floats:
@@ -184,53 +183,53 @@ class ConditionalRBM:
         Returns
         -------
         float (n_samples, n_hidden), of `dtype`
-            All zero in the first ``lag + delay`` rows of each segment, which have no window to be told from.
+            All zero in the first ``lag + delay`` rows of each segment, which have no full window.
 
         Raises
         ------
         BadInput
             As `fit`, or another number of features than fitted.
         Misuse
-            Nothing was fitted yet.
+            Not fitted yet.
         """
         data, borders = _checked_rows(values, segments, self.dtype)
         self._check_width(data)
-        flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel stores whole lanes
+        flat = np.empty(len(data) * self.n_hidden + LANES, dtype=data.dtype)  # the kernel writes whole SIMD lanes
         codes = flat[:-LANES].reshape(len(data), self.n_hidden)
-        blind = self.lag + self.delay
-        if len(data) > blind:
+        warm_up = self.lag + self.delay
+        if len(data) > warm_up:
             kernel = hidden_means_kernel(data.shape[1], self.n_hidden, self.lag, self._exact)
-            parameters, n = self._parameters(), len(data) - blind
+            parameters, n = self._parameters(), len(data) - warm_up
             taps = taps_of(parameters).ravel()
-            kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[blind * self.n_hidden :])
-        for age in range(min(blind, len(data))):
+            kernel(data.ravel(), taps, parameters.hidden_bias, n, flat[warm_up * self.n_hidden :])
+        for age in range(min(warm_up, len(data))):
             row = borders[:-1] + age
             codes[row[row < borders[1:]]] = 0.0
         return codes
 
     def to_state(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays from which `from_state` makes an encoder with the same codes, to the last bit."""
+        """Arrays from which `from_state` restores an encoder with bit-identical codes."""
         self._require_fit()
-        arrays = dict(zip(STATE, self._parameters(), strict=True))
+        arrays = dict(zip(PARAMETER_NAMES, self._parameters(), strict=True))
         times = {"lag": np.array(self.lag, dtype=np.int64), "delay": np.array(self.delay, dtype=np.int64)}
         return {**arrays, **times, "errors": self.errors_, "validation_errors": self.validation_errors_}
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ConditionalRBM:
-        """The encoder that `to_state` wrote.
+        """Read the arrays of `to_state`.
 
         Raises
         ------
         BadArtifact
             An array is missing, not numeric, not finite, or its shape does not fit the others.
         """
-        missing = [name for name in (*STATE, "lag", "delay") if name not in state]
+        missing = [name for name in (*PARAMETER_NAMES, "lag", "delay") if name not in state]
         if missing:
             raise BadArtifact(f"the encoder lacks the arrays {', '.join(missing)}. Train it again.")
         if any(state[name].size != 1 or state[name].dtype.kind not in "iu" for name in ("lag", "delay")):
             raise BadArtifact("the encoder's lag and delay must be whole numbers. Train it again.")
         weights, lag, delay = state["weights"], int(state["lag"].item()), int(state["delay"].item())
-        arrays = [state[name] for name in STATE]
+        arrays = [state[name] for name in PARAMETER_NAMES]
         encoder = cls.from_parameters(*arrays, lag=lag, delay=delay, dtype=weights.dtype.name)
         encoder.errors_ = np.asarray(state.get("errors", np.empty(0)), dtype=np.float64)
         encoder.validation_errors_ = np.asarray(state.get("validation_errors", np.empty(0)), dtype=np.float64)
@@ -250,27 +249,27 @@ class ConditionalRBM:
         delay: int = 1,
         dtype: DTypeLike = "float64",
     ) -> ConditionalRBM:
-        """An encoder with parameters trained elsewhere, by default encoding as the published package does.
+        """Make an encoder from parameters trained elsewhere; by default it encodes as the published package does.
 
         Parameters
         ----------
         weights, visible_history, hidden_history
-            W, A, B in the shapes and the order of columns of the attributes.
+            W, A, B with the shapes and column order of the attributes.
         visible_bias, hidden_bias
-            One number a unit; a single column or row will do.
+            One number per unit; may be a single column or row.
         lag, delay, dtype
-            As in the constructor. With float32 a window half-way between two k-means centres may change sides.
+            As in the constructor. float32 may change the nearest centre of a window half-way between two.
 
         Raises
         ------
         BadArtifact
-            Something is not numeric, not finite, or the shapes do not fit each other.
+            A value is not numeric or not finite, or the shapes are inconsistent.
         """
         arrays = (weights, visible_history, hidden_history, np.ravel(visible_bias), np.ravel(hidden_bias))
         parameters = _checked_parameters(arrays, lag, delay, dtype)
         encoder = cls(len(parameters.W), lag, delay=delay, dtype=dtype)
-        encoder._take(parameters)
-        encoder._forget_errors()
+        encoder._set_parameters(parameters)
+        encoder._reset_errors()
         return encoder
 
     @property
@@ -282,22 +281,22 @@ class ConditionalRBM:
             self.weights_, self.visible_history_, self.hidden_history_, self.visible_bias_, self.hidden_bias_
         )
 
-    def _take(self, parameters: Parameters) -> None:
+    def _set_parameters(self, parameters: Parameters) -> None:
         self.weights_, self.visible_history_, self.hidden_history_, self.visible_bias_, self.hidden_bias_ = parameters
 
-    def _forget_errors(self) -> None:
+    def _reset_errors(self) -> None:
         self.errors_ = np.empty(0)
         self.validation_errors_ = np.empty(0)
         self.n_epochs_ = 0
 
     def _initialise(self, n_visible: int) -> None:
         rng, history = np.random.default_rng(self.seed), n_visible * self.lag
-        spread = INITIAL_SPREAD / history
+        spread = INITIAL_WEIGHT_SD / history
         shapes = ((self.n_hidden, n_visible), (n_visible, history), (self.n_hidden, history))
         weights = [rng.normal(0.0, spread, shape).astype(self.dtype) for shape in shapes]
         biases = (np.zeros(n_visible, dtype=self.dtype), np.zeros(self.n_hidden, dtype=self.dtype))
-        self._take(Parameters._make((*weights, *biases)))
-        self._forget_errors()
+        self._set_parameters(Parameters._make((*weights, *biases)))
+        self._reset_errors()
 
     def _trainer(self, data: Floats, starts: Ints) -> Trainer:
         sampled = self.hidden_states == "sampled"
@@ -307,7 +306,7 @@ class ConditionalRBM:
         error = trainer.epoch(epoch, self.learning_rate)
         if not np.isfinite(error):
             raise Misuse(
-                f"the CRBM's weights grew out of bounds in epoch {epoch + 1}. "
+                f"the training of the CRBM diverged in epoch {epoch + 1}. "
                 f"Lower learning_rate (now {self.learning_rate:g}), or standardise the features."
             )
         self.errors_ = np.append(self.errors_, error)
@@ -323,16 +322,16 @@ class ConditionalRBM:
         if data.shape[1] != self.weights_.shape[1]:
             raise BadInput(
                 f"{data.shape[1]} features where the encoder was fitted on {self.weights_.shape[1]}",
-                remedy="Give the features it was fitted on, in the same order.",
+                remedy="Give the same features in the same order.",
             )
 
 
 def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> tuple[Floats, Ints]:
-    """Values as C-contiguous `dtype` (n_samples, n_features) and borders as int64, or `BadInput`."""
+    """Validate and convert values to C-contiguous `dtype` (n_samples, n_features), and segments to int64."""
     data = np.ascontiguousarray(values, dtype=dtype)
     if data.ndim != 2 or 0 in data.shape:
         raise BadInput(f"values has shape {np.shape(values)}", remedy="Give rows of samples and columns of features.")
-    # both extremes are NaN where one value is; without a mask as long as the data there is less memory to touch
+    # min and max are NaN if any value is; this avoids a mask as long as the data
     if not (np.isfinite(data.min()) and np.isfinite(data.max())):
         row, column = np.argwhere(~np.isfinite(data))[0].tolist()
         raise BadInput(
@@ -352,15 +351,17 @@ def _checked_rows(values: ArrayLike, segments: ArrayLike, dtype: DTypeLike) -> t
 
 
 def _checked_parameters(arrays: Sequence[NDArray[Any]], lag: int, delay: int, dtype: DTypeLike) -> Parameters:
-    """W, A, B and both biases, copied as `dtype`, or `BadArtifact` where they do not make an encoder."""
-    if np.dtype(dtype) not in FLOATS or lag < 1 or not 0 <= delay <= MOST_DELAY:
-        raise BadArtifact(f"an encoder of {np.dtype(dtype)}, lag {lag}, delay {delay} does not exist. Train it again.")
+    """Validate W, A, B and both biases, and copy them as `dtype`."""
+    if np.dtype(dtype) not in DTYPES or lag < 1 or not 0 <= delay <= MAX_DELAY:
+        raise BadArtifact(
+            f"an encoder of {np.dtype(dtype)}, lag {lag}, delay {delay} is not supported. Train it again."
+        )
     if any(a.dtype.kind not in "fiu" or not np.isfinite(a).all() for a in arrays):
-        raise BadArtifact("the encoder's parameters hold something that is no finite number. Train it again.")
+        raise BadArtifact("the encoder's parameters hold values that are not finite numbers. Train it again.")
     n_hidden, n_visible = arrays[0].shape if arrays[0].ndim == 2 else (0, 0)
     history = n_visible * lag
     shapes = [(n_hidden, n_visible), (n_visible, history), (n_hidden, history), (n_visible,), (n_hidden,)]
     if [a.shape for a in arrays] != shapes or n_hidden * n_visible == 0:
         given = ", ".join(f"{name} {a.shape}" for name, a in zip(Parameters._fields, arrays, strict=True))
-        raise BadArtifact(f"the encoder's shapes do not fit each other at lag {lag}: {given}. Train it again.")
+        raise BadArtifact(f"the encoder's shapes are inconsistent at lag {lag}: {given}. Train it again.")
     return Parameters._make(np.array(a, dtype=dtype, order="C") for a in arrays)

@@ -1,4 +1,4 @@
-"""How a CRBM is trained: what is held out, and one epoch."""
+"""Training of a CRBM: held-out windows, and one epoch."""
 
 from __future__ import annotations
 
@@ -9,61 +9,60 @@ from recommender.kernels.crbm import miss_kernel, online_kernel
 from recommender.kernels.crbm_layout import Floats, Parameters, layout_of, pack, unpack, workspace
 from recommender.kernels.windows import Ints, window_starts
 
-SEGMENTS_TO_HOLD_OUT = 5
-"""With fewer segments one held out would be a fifth of the data or more, and one kind of workload unseen."""
+MIN_SEGMENTS_TO_HOLD_OUT = 5
+"""With fewer segments, holding one out would take a large share of the data and a whole kind of workload."""
 
 WINDOWS_PER_DRAW = 65_536
-"""Windows whose uniforms are drawn at a time: 2.6 MB of float32 for ten hidden units, whatever the data's size."""
+"""Windows per draw of random numbers: 2.6 MB of float32 for ten hidden units."""
 
 
 def hold_out(segments: Ints, lag: int, fraction: float, seed: int) -> tuple[Ints, Ints]:
-    """Split windows into those to train on and those held out.
+    """Split windows into training and held-out windows.
 
     Parameters
     ----------
     segments : int64 (n_segments + 1,)
     lag, fraction, seed
-        Of the estimator.
+        Parameters of the estimator.
 
     Returns
     -------
     train, held_out : int64 (n_windows,)
-        First rows, increasing in `train`. Whole segments drawn at random are held out where there are
-        `SEGMENTS_TO_HOLD_OUT` and some are small enough (at most twice the share asked for is held out), else the end
-        of each, with `lag` windows left out before it, so that no row to be reconstructed there was ever trained
-        on. None are where `fraction` leaves nothing to train on.
+        First rows, increasing in `train`. With at least `MIN_SEGMENTS_TO_HOLD_OUT` segments, random whole ones are held
+        out, of at most twice `fraction`; otherwise, or if all are too large, the end of each segment, after a gap of
+        `lag` windows, so that no row of held-out windows is trained on. Segments too short for that are not split.
     """
     parts: dict[int, Ints] = {}
     for i in range(len(segments) - 1):
         windows = segments[i] + window_starts(np.array([0, segments[i + 1] - segments[i]]), lag)
         if windows.size:
             parts[i] = windows
-    if len(parts) < SEGMENTS_TO_HOLD_OUT:
+    if len(parts) < MIN_SEGMENTS_TO_HOLD_OUT:
         return _hold_out_ends(parts, lag, fraction)
-    wanted, held, size = fraction * sum(map(len, parts.values())), list[Ints](), 0
+    target, held_out, size = fraction * sum(map(len, parts.values())), list[Ints](), 0
     for i in np.random.default_rng([seed, 1]).permutation(list(parts)).tolist():
-        # one segment may be most of the data; held out, it would leave little to learn from
-        if size < wanted and size + len(parts[i]) <= 2 * wanted:
+        # one segment may be most of the data
+        if size < target and size + len(parts[i]) <= 2 * target:
             size += len(parts[i])
-            held.append(parts.pop(i))
-    if not held:
+            held_out.append(parts.pop(i))
+    if not held_out:
         return _hold_out_ends(parts, lag, fraction)
-    return np.concatenate(list(parts.values())), np.concatenate(held)
+    return np.concatenate(list(parts.values())), np.concatenate(held_out)
 
 
 def _hold_out_ends(parts: dict[int, Ints], lag: int, fraction: float) -> tuple[Ints, Ints]:
-    """The last windows of each segment, and in front of them a gap of `lag` windows that are not used at all."""
+    """Hold out the last windows of each segment, after a gap of `lag` unused windows."""
     train, held_out = list[Ints](), list[Ints]()
     for windows in parts.values():
         first = len(windows) - int(fraction * len(windows))
-        enough = lag < first < len(windows)
-        train.append(windows[: first - lag] if enough else windows)
-        held_out.append(windows[first:] if enough else windows[:0])
+        is_long = lag < first < len(windows)
+        train.append(windows[: first - lag] if is_long else windows)
+        held_out.append(windows[first:] if is_long else windows[:0])
     return np.concatenate(train), np.concatenate(held_out)
 
 
 class Trainer:
-    """The buffers and draws of one training; `epoch` is one pass over all windows.
+    """The buffers and random state of one training; `epoch` is one pass over all windows.
 
     Parameters
     ----------
@@ -71,9 +70,9 @@ class Trainer:
     starts
         First rows of the windows.
     parameters
-        To begin with, of the type of `values`.
+        Initial parameters, of the dtype of `values`.
     cd_steps, seed, sampled
-        As `ConditionalRBM`.
+        As in `ConditionalRBM`.
     """
 
     def __init__(
@@ -87,13 +86,13 @@ class Trainer:
         pack(parameters, self._layout, self._work)
 
     def parameters(self) -> Parameters:
-        """A copy of them as they are now."""
+        """A copy of the present parameters."""
         return unpack(self._layout, self._work)
 
     def epoch(self, number: int, rate: float) -> float:
-        """One pass over all windows, in an order of its own, at this rate.
+        """Train one pass over all windows in random order.
 
-        Returns the training error, each window's before its own update.
+        Returns the mean reconstruction error, each window's before its own update.
         """
         rng = np.random.default_rng([self._seed, 2, number, 0])
         order = rng.permutation(self._starts)
@@ -105,8 +104,8 @@ class Trainer:
             missed += kernel(self._values, part, step, self._layout.n_history, self._cd_steps, draws, self._work)
         return missed / len(order)
 
-    def misses(self, starts: Ints) -> NDArray[np.float64]:
-        """Reconstruction error of each of these windows, float64 (n_windows,)."""
+    def reconstruction_errors(self, starts: Ints) -> NDArray[np.float64]:
+        """Reconstruction error of each window, float64 (n_windows,)."""
         out = np.empty(len(starts))
         miss_kernel(self._layout, self._exact)(self._values, starts, self._work, out)
         return out

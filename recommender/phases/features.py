@@ -1,11 +1,11 @@
-"""What the encoder sees of a container: four features made from its usage, or columns the caller names.
+"""The input of the encoder: four features computed from usage, or columns that the caller names.
 
-Why these four. AI4DL standardises absolute readings, so its model knows the sizes it was trained on and no others. Here
-two features keep the level, on a logarithmic scale since the next size up is a factor and not a step, and two say how
-far the container is above or below its own usual level. A model trained on small containers then still tells the phases
-of one four times as large, while the level tells apart what only the level can, such as idle and busy starts. Shares
-of the peak and differences from one sample to the next were tried instead: they tell sizes apart as well, but the
-encoder then turns a meter's noise into phases (they lasted half as long for the same forecast).
+Why these four: AI4DL standardises absolute values, so that its model only fits containers of the sizes it was trained
+on. Here two features are the level, logarithmic since sizes differ by factors, and two are relative to the container's
+own mean level. So a model trained on small containers still detects the phases of one four times as large,
+while the level separates what only it can, such as idle and busy starts. Shares of the peak and differences between
+samples were tried instead: they generalise over sizes as well, but turn noise into phases (which lasted half as long at
+the same forecast loss).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ USAGE_FEATURES = ("cpu.level", "memory.level", "cpu.relative", "memory.relative"
 FEATURE_UNITS = {
     "cpu.level": "log2 cores",
     "memory.level": "log2 bytes",
-    "cpu.relative": "log2 of the ratio to its own usual level",
-    "memory.relative": "log2 of the ratio to its own usual level",
+    "cpu.relative": "log2 of the ratio to its own mean level",
+    "memory.relative": "log2 of the ratio to its own mean level",
     "cpu_cores": "cores",
     "memory_bytes": "bytes",
 }
 
 CPU_FLOOR_CORES = 0.01
 MEMORY_FLOOR_BYTES = float(1 << 20)
-"""Ten millicores and one MiB: below them a container is idle, and differences are the meter's, not the program's."""
+"""Ten millicores and one MiB: below them a container is idle, and differences are noise."""
 
-LONGEST_PAST = 2000
-"""Samples the usual level is taken over: all of a training job, the last days of a service."""
+MAX_HISTORY_SAMPLES = 2000
+"""Samples of the mean level: all of a training job, or the last days of a service."""
 
 
 def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
-    """The named features of every sample.
+    """Compute the named features of every sample.
 
     Parameters
     ----------
@@ -58,14 +58,14 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
     BadInput
         A named column is not in the data.
     """
-    made: FloatArray | None = None
+    computed: FloatArray | None = None
     columns: list[FloatArray] = []
     for name in names:
         if name in USAGE_FEATURES:
-            if made is None:
-                made = np.empty((len(series), len(USAGE_FEATURES)))
-                usage_features(series.usage, CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, LONGEST_PAST, made)
-            columns.append(made[:, USAGE_FEATURES.index(name)])
+            if computed is None:
+                computed = np.empty((len(series), len(USAGE_FEATURES)))
+                usage_features(series.usage, CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES, MAX_HISTORY_SAMPLES, computed)
+            columns.append(computed[:, USAGE_FEATURES.index(name)])
         elif name in series.features:
             columns.append(np.where(series.present, series.features[name], np.nan))
         elif name == "cpu_cores":
@@ -79,11 +79,11 @@ def feature_matrix(series: UsageSeries, names: Sequence[str]) -> FloatArray:
                 column=name,
                 remedy="Name a numeric column of the data, or add one with --map.",
             )
-    if made is not None and tuple(names) == USAGE_FEATURES:
-        return made
+    if computed is not None and tuple(names) == USAGE_FEATURES:
+        return computed
     return np.column_stack(columns)
 
 
 def source_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns that must be read from the input for these features, beyond cpu and memory themselves."""
+    """The input columns that these features need besides cpu and memory."""
     return tuple(n for n in names if n not in USAGE_FEATURES and n not in ("cpu_cores", "memory_bytes"))

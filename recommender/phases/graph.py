@@ -1,10 +1,10 @@
 """The transition graph: which phase follows which context, and after how long.
 
-A context is a phase, up to two phases before it, and how long the last ones lasted. What decides looks the counts up in
-tables by the phase before and the dwell, a semi-Markov chain (`kernels.occupancy`) in which contexts seldom seen lean
-on shorter ones, and a class on all (hierarchical shrinkage, MacKay and Peto 1995). What people ask is answered from the
-same counts (`graph_answers`), and what is drawn and exported too (`graph_io`). Source: AI4DL (a graph whose nodes carry
-preceding phases); dwell and back-off are ours.
+A context is a phase, up to two phases before it, and the dwells of the last ones. Decisions use the counts in tables by
+previous phase and dwell, a semi-Markov chain (`kernels.occupancy`) in which rare contexts are shrunk towards shorter
+ones, and a class towards all classes (hierarchical shrinkage, MacKay and Peto 1995). `graph_answers` answers questions
+of users from the same counts, and `graph_io` exports them. Source: AI4DL (a graph whose nodes carry preceding phases);
+dwell and back-off are ours.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
 from recommender.phases.runs import Run, checked_runs
 from recommender.records import FloatArray, IntArray
 
-ENDED, CUT = -1, -2
-"""In place of the phase that followed: the container was over, or its recording stopped while it ran."""
+ENDED, CENSORED = -1, -2
+"""Instead of a next phase: the container ended, or its recording stopped while it was running."""
 
-PHASES_KEPT, DWELLS_KEPT = 3, 2
-"""Of a context, the present one included; a fourth phase told nothing more on containers kept out."""
+CONTEXT_PHASES, CONTEXT_DWELLS = 3, 2
+"""Phases and dwells in a context; a fourth phase did not improve forecasts on held-out containers."""
 
-BUCKETS = 8
-"""Of dwell in the tables: 1, 2-3, 4-7, ... 128 steps and longer."""
+DWELL_BUCKETS = 8
+"""Dwell buckets of the tables: 1, 2-3, 4-7, ... 128 steps and longer."""
 
-SOON_STEPS = 2
-"""However late a change may be in force: a phase that is to last for so many steps and one more is there to stay."""
+PERSISTENCE_STEPS = 2
+"""A plan counts on the present phase if it lasts for so many steps and one more, however long the lead time is."""
 
-LONGEST_STEPS = 10_000.0
-"""Further is not foretold how long a phase lasts: one that nobody saw end would last for thousands of years."""
+MAX_REMAINING_STEPS = 10_000.0
+"""Upper bound of the expected dwell: that of a phase whose end was never seen would be thousands of years."""
 
-LEANS_HAZARD, LEANS_FOLLOWERS = 5.0, 2.0
-"""A context counts as much as its parent with so many observations of its own."""
+HAZARD_PRIOR_SAMPLES, FOLLOWER_PRIOR_COUNT = 5.0, 2.0
+"""Pseudo-counts of the shrinkage: with so many observations a context weighs as much as its parent."""
 
 
 class Context(NamedTuple):
-    """Where a container stands.
+    """The recent phases of a container.
 
     Attributes
     ----------
     phases
-        Up to `PHASES_KEPT`, the present one first; fewer when the container is young.
+        Up to `CONTEXT_PHASES`, the present one first; fewer in a new container.
     dwells
-        How long the newest lasted, up to `DWELLS_KEPT`, in half buckets: 2 ** (dwell / 2) steps and longer.
+        Dwells of the newest phases, up to `CONTEXT_DWELLS`, in half buckets: 2 ** (dwell / 2) steps and longer.
     """
 
     phases: tuple[int, ...]
@@ -56,77 +56,76 @@ class Context(NamedTuple):
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Context:
-        """Of a container whose runs so far are these, oldest first; at least one."""
-        newest = runs[: -PHASES_KEPT - 1 : -1]
-        return cls(
-            tuple(phase for phase, _ in newest), tuple(half_bucket_of(steps) for _, steps in newest[:DWELLS_KEPT])
-        )
+        """The context after some runs, oldest first; at least one."""
+        newest = runs[: -CONTEXT_PHASES - 1 : -1]
+        dwells = tuple(half_bucket_of(steps) for _, steps in newest[:CONTEXT_DWELLS])
+        return cls(tuple(phase for phase, _ in newest), dwells)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """In the tables: the phase before (0: none, else phase + 1), the phase, the bucket of dwell."""
+        """Index into the tables: previous phase (0: none, else phase + 1), phase, dwell bucket."""
         return self.phases[1] + 1 if len(self.phases) > 1 else 0, self.phases[0], self.dwells[0] // 2
 
 
 @dataclass(slots=True)
 class Visits:
-    """What was counted in one context: what followed (a phase, `ENDED` or `CUT`), and the samples of all visits."""
+    """The counts of one context: what followed (a phase, `ENDED` or `CENSORED`), and the samples of all visits."""
 
     following: Counter[int] = field(default_factory=Counter)
     samples: int = 0
 
     @property
-    def unknown(self) -> int:
-        """Visits of which nobody knows how long they would have been: the last ones of containers."""
-        return self.following[ENDED] + self.following[CUT]
+    def last_visits(self) -> int:
+        """Last visits of containers, whose full length is unknown."""
+        return self.following[ENDED] + self.following[CENSORED]
 
 
 class Tables(NamedTuple):
-    """The counts by (phase before, phase, bucket of dwell), as in `Context.place`.
+    """The counts by (previous phase, phase, dwell bucket), as in `Context.place`.
 
     Attributes
     ----------
-    exposed, left
-        float64 (1 + phases, phases, BUCKETS): samples in each context, and how many of them were the last of a visit.
-    followed
-        float64 (1 + phases, phases, phases): what came next.
+    exposed, ended
+        float64 (1 + phases, phases, DWELL_BUCKETS): samples in each context, and those that ended a visit.
+    transitions
+        float64 (1 + phases, phases, phases): number of each next phase.
     """
 
     exposed: FloatArray
-    left: FloatArray
-    followed: FloatArray
+    ended: FloatArray
+    transitions: FloatArray
 
     @classmethod
     def empty(cls, phases: int) -> Tables:
-        shape = (phases + 1, phases, BUCKETS)
+        shape = (phases + 1, phases, DWELL_BUCKETS)
         return cls(np.zeros(shape), np.zeros(shape), np.zeros((phases + 1, phases, phases)))
 
     def add(self, context: Context, following: Mapping[int, int], samples: int) -> None:
-        """Add visits to one context, that together had so many samples."""
+        """Add visits to one context, with `samples` samples in all."""
         before, phase, bucket = context.place
-        visits, unknown = sum(following.values()), following.get(ENDED, 0) + following.get(CUT, 0)
-        # Whoever is in a bucket was in all those before it; nothing is known of what followed a last sample.
+        visits, last_visits = sum(following.values()), following.get(ENDED, 0) + following.get(CENSORED, 0)
+        # A visit passes through all smaller buckets; what followed a container's last sample is unknown.
         self.exposed[before, phase, :bucket] += visits * 2.0 ** np.arange(bucket)
-        self.exposed[before, phase, bucket] += samples - visits * (2.0**bucket - 1.0) - unknown
-        self.left[before, phase, bucket] += visits - unknown
-        for phase_after, times in following.items():
-            if phase_after >= 0:
-                self.followed[before, phase, phase_after] += times
+        self.exposed[before, phase, bucket] += samples - visits * (2.0**bucket - 1.0) - last_visits
+        self.ended[before, phase, bucket] += visits - last_visits
+        for next_phase, count in following.items():
+            if next_phase >= 0:
+                self.transitions[before, phase, next_phase] += count
 
 
 class Foresight(NamedTuple):
-    """What is expected, by (phase before, phase, bucket of dwell).
+    """The forecast by (previous phase, phase, dwell bucket).
 
     Attributes
     ----------
     occupancy
-        float64 (1 + phases, phases, BUCKETS, phases): share of the time looked at, as `occupancy_by_context` fills it.
+        float64 (1 + phases, phases, DWELL_BUCKETS, phases): share of the time ahead in each phase.
     ends
-        float64 (1 + phases, phases, BUCKETS): chance that the phase ends before a change is in force.
+        float64 (1 + phases, phases, DWELL_BUCKETS): probability that the phase ends within the lead time.
     remaining_steps
-        The same shape: how much longer the phase lasts.
+        The same shape: expected further dwell.
     followers
-        float64 (1 + phases, phases, phases): chance of each next phase.
+        float64 (1 + phases, phases, phases): probability of each next phase.
     """
 
     occupancy: FloatArray
@@ -141,7 +140,7 @@ class PhaseGraph:
     Parameters
     ----------
     n_phases
-        How many there are.
+        Number of phases.
     """
 
     def __init__(self, n_phases: int) -> None:
@@ -151,7 +150,7 @@ class PhaseGraph:
 
     @classmethod
     def fit(cls, sequences: Iterable[Sequence[Run]], n_phases: int = 0) -> PhaseGraph:
-        """A graph of these containers that are over, each a sequence of runs, of at least so many phases."""
+        """Fit a graph of at least `n_phases` phases on ended containers, each a sequence of runs."""
         checked = [checked_runs(runs) for runs in sequences]
         graph = cls(max([n_phases, *(1 + phase for runs in checked for phase, _ in runs)]))
         for runs in checked:
@@ -159,28 +158,28 @@ class PhaseGraph:
         return graph
 
     def learn(self, sequence: Sequence[Run], *, ended: bool = True) -> None:
-        """Count one container: all its runs, oldest first.
+        """Count all runs of one container, oldest first.
 
         Parameters
         ----------
         ended
-            False when the recording stops while the container goes on: its last run was then cut, not over.
+            False if the recording stops while the container is running, which censors its last run.
 
         Raises
         ------
         BadInput
-            A phase that is none of the graph's, a length below one, two neighbouring runs of one phase.
+            A phase that is not in the graph, a length below one, or two consecutive runs of one phase.
         """
         runs = checked_runs(sequence, self.n_phases)
-        following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CUT]
+        following = [*(phase for phase, _ in runs[1:]), ENDED if ended else CENSORED]
         for at, (_, samples) in enumerate(runs):
-            so_far = runs[max(0, at + 1 - PHASES_KEPT) : at + 1]
-            self.add(Context.of(so_far), {following[at]: 1}, samples)
+            recent = runs[max(0, at + 1 - CONTEXT_PHASES) : at + 1]
+            self.add(Context.of(recent), {following[at]: 1}, samples)
 
     def learn_visit(self, before: int, phase: int, dwell_steps: int, following: int) -> None:
-        """Count one visit that ended in the tables alone: those who decide live look nothing else up.
+        """Count one visit that ended, only in the tables, which are all that live decisions need.
 
-        Of the container only the phase before is known (0: none, else + 1).
+        `before` is the previous phase (0: none, else phase + 1).
         """
         phases = (phase, before - 1) if before else (phase,)
         self.tables.add(Context(phases, (half_bucket_of(dwell_steps),)), {following: 1}, dwell_steps)
@@ -193,138 +192,140 @@ class PhaseGraph:
         self.tables.add(context, following, samples)
 
     def within(self, most_contexts: int) -> PhaseGraph:
-        """The same counts in no more contexts than these, where that can be: what is furthest back is forgotten."""
+        """The same counts in at most `most_contexts` contexts if possible: the oldest phases and dwells are dropped."""
         graph = self
-        for phases, dwells in ((PHASES_KEPT, 1), (2, 1)):
+        for phases, dwells in ((CONTEXT_PHASES, 1), (2, 1)):
             if len(graph.contexts) <= most_contexts:
                 break
             shorter = PhaseGraph(self.n_phases)
             for context, visits in graph.contexts.items():
-                less = Context(context.phases[:phases], context.dwells[:dwells])
-                shorter.add(less, visits.following, visits.samples)
+                prefix = Context(context.phases[:phases], context.dwells[:dwells])
+                shorter.add(prefix, visits.following, visits.samples)
             graph = shorter
         return graph
 
     @property
     def containers(self) -> int:
-        """How many were counted to their last run."""
-        return sum(visits.unknown for visits in self.contexts.values())
+        """Number of containers."""
+        return sum(visits.last_visits for visits in self.contexts.values())
 
     def starts(self) -> Counter[int]:
-        """How many containers began with each phase."""
+        """Number of containers that began with each phase."""
         first: Counter[int] = Counter()
         for context, visits in self.contexts.items():
             if len(context.phases) == 1:
                 first[context.phases[0]] += visits.following.total()
         return first
 
-    def hazard(self, everyone: PhaseGraph | None = None) -> FloatArray:
-        """Chance that a visit ends with the next step, each context leaning on shorter ones.
+    def hazard(self, all_classes: PhaseGraph | None = None) -> FloatArray:
+        """Probability that a visit ends with the next step; each context is shrunk towards shorter ones.
 
         Parameters
         ----------
-        everyone
-            All classes, on whose hazard the shorter contexts of one class lean; None leans on the mean over all.
+        all_classes
+            Graph of all classes, towards which one class is shrunk; None shrinks towards the mean over all.
         """
-        exposed, left, _ = self.tables
-        if everyone is not None:
-            return _shrunk(left, exposed, _shrunk(left.sum(axis=0), exposed.sum(axis=0), everyone.hazard()))
-        overall = (left.sum() + 1.0) / (exposed.sum() + 20.0)
-        of_phase = _shrunk(left.sum(axis=(0, 2)), exposed.sum(axis=(0, 2)), overall)
-        of_age = _shrunk(left.sum(axis=0), exposed.sum(axis=0), of_phase[:, np.newaxis])
-        return _shrunk(left, exposed, of_age[np.newaxis])
+        exposed, ended, _ = self.tables
+        if all_classes is not None:
+            of_age = _shrunk_rates(ended.sum(axis=0), exposed.sum(axis=0), all_classes.hazard())
+            return _shrunk_rates(ended, exposed, of_age)
+        overall = (ended.sum() + 1.0) / (exposed.sum() + 20.0)
+        of_phase = _shrunk_rates(ended.sum(axis=(0, 2)), exposed.sum(axis=(0, 2)), overall)
+        of_age = _shrunk_rates(ended.sum(axis=0), exposed.sum(axis=0), of_phase[:, np.newaxis])
+        return _shrunk_rates(ended, exposed, of_age[np.newaxis])
 
-    def followers(self, everyone: PhaseGraph | None = None) -> FloatArray:
-        """Chance of each next phase, by the phase before and the one that ends; never the same again."""
-        followed = self.tables.followed
-        first_order = followed.sum(axis=0)
-        if everyone is not None:
-            return _mixed(followed, _mixed(first_order, everyone.followers()))
-        anything = np.tile(first_order.sum(axis=0) + 1.0, (self.n_phases, 1))
-        np.fill_diagonal(anything, 0.0)
-        anything /= np.maximum(anything.sum(axis=1, keepdims=True), 1e-300)
-        return _mixed(followed, _mixed(first_order, anything[np.newaxis]))
+    def followers(self, all_classes: PhaseGraph | None = None) -> FloatArray:
+        """Probability of each next phase by previous and present phase; never the present one."""
+        transitions = self.tables.transitions
+        first_order = transitions.sum(axis=0)
+        if all_classes is not None:
+            return _shrunk_shares(transitions, _shrunk_shares(first_order, all_classes.followers()))
+        marginal = np.tile(first_order.sum(axis=0) + 1.0, (self.n_phases, 1))
+        np.fill_diagonal(marginal, 0.0)
+        marginal /= np.maximum(marginal.sum(axis=1, keepdims=True), 1e-300)
+        return _shrunk_shares(transitions, _shrunk_shares(first_order, marginal[np.newaxis]))
 
-    def foresight(self, lead_steps: int, ahead_steps: int, everyone: PhaseGraph | None = None) -> Foresight:
-        """Occupancy of `ahead_steps` steps after a change is in force, and whether the phase ends by then.
+    def foresight(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
+        """Forecast `ahead_steps` steps after the lead time, and whether the phase ends within the lead time.
 
         Parameters
         ----------
-        everyone
-            All classes, which this one leans on.
+        all_classes
+            Graph of all classes, towards which this one is shrunk.
         """
-        return _foreseen(self.hazard(everyone), self.followers(everyone), lead_steps, ahead_steps)
+        return _foresight_from(self.hazard(all_classes), self.followers(all_classes), lead_steps, ahead_steps)
 
-    def to_provide_for(self, lead_steps: int, ahead_steps: int, everyone: PhaseGraph | None = None) -> Foresight:
-        """The same for a plan: a change may be in force at once, so the present phase counts by its chance to go on.
+    def foresight_for_plan(self, lead_steps: int, ahead_steps: int, all_classes: PhaseGraph | None = None) -> Foresight:
+        """Forecast for a plan: the present phase has at least the probability that it goes on.
 
-        So an allocation is raised before a phase comes, and lowered when the present one is about to end.
+        So an allocation is raised before a phase begins, but not lowered before the present one is about to end.
         """
-        hazard = self.hazard(everyone)
-        seen = _foreseen(hazard, self.followers(everyone), lead_steps, ahead_steps)
-        goes_on = 1.0 - _ends(hazard, min(lead_steps, SOON_STEPS) + 1)
+        hazard = self.hazard(all_classes)
+        foresight = _foresight_from(hazard, self.followers(all_classes), lead_steps, ahead_steps)
+        goes_on = 1.0 - _ends(hazard, min(lead_steps, PERSISTENCE_STEPS) + 1)
         for phase in range(self.n_phases):
-            here = seen.occupancy[:, phase, :, phase]
-            np.maximum(here, goes_on[:, phase], out=here)
-        return seen
+            present = foresight.occupancy[:, phase, :, phase]
+            np.maximum(present, goes_on[:, phase], out=present)
+        return foresight
 
 
 def bucket_of(dwell_steps: IntArray) -> IntArray:
-    """Bucket of dwells of at least one step."""
-    buckets: IntArray = np.minimum(np.log2(dwell_steps).astype(np.int64), BUCKETS - 1)
+    """Buckets of dwells of at least one step."""
+    buckets: IntArray = np.minimum(np.log2(dwell_steps).astype(np.int64), DWELL_BUCKETS - 1)
     return buckets
 
 
 def half_bucket_of(dwell_steps: int) -> int:
-    """Half bucket of a dwell of at least one step; two of them are a bucket.
+    """Half bucket of a dwell of at least one step; two of them make a bucket.
 
     Examples
     --------
     >>> [half_bucket_of(steps) for steps in (1, 2, 3, 4, 5, 6, 128, 10_000)]
     [0, 2, 3, 4, 4, 5, 14, 15]
     """
-    return min(int(2.0 * math.log2(dwell_steps)), 2 * BUCKETS - 1)
+    return min(int(2.0 * math.log2(dwell_steps)), 2 * DWELL_BUCKETS - 1)
 
 
-def least_steps(half_bucket: int) -> int:
+def min_steps(half_bucket: int) -> int:
     """The shortest dwell of a half bucket.
 
     Examples
     --------
-    >>> [half_bucket_of(least_steps(half_bucket)) for half_bucket in (0, 2, 3, 14, 15)]
+    >>> [half_bucket_of(min_steps(half_bucket)) for half_bucket in (0, 2, 3, 14, 15)]
     [0, 2, 3, 14, 15]
     """
     return math.ceil(math.pow(2.0, half_bucket / 2))
 
 
-def _foreseen(hazard: FloatArray, followers: FloatArray, lead_steps: int, ahead_steps: int) -> Foresight:
+def _foresight_from(hazard: FloatArray, followers: FloatArray, lead_steps: int, ahead_steps: int) -> Foresight:
     occupancy = np.empty((*hazard.shape, hazard.shape[1]))
     occupancy_by_context(hazard, followers, lead_steps, ahead_steps, occupancy)
     return Foresight(occupancy, _ends(hazard, lead_steps + 1), _remaining(hazard), followers)
 
 
 def _ends(hazard: FloatArray, within_steps: int) -> FloatArray:
-    """float64 (1 + phases, phases, BUCKETS): chance that a visit ends within so many steps."""
+    """float64 (1 + phases, phases, DWELL_BUCKETS): probability that a visit ends within so many steps."""
     ends = np.empty(hazard.shape)
     chance_to_end(hazard, within_steps, ends)
     return ends
 
 
 def _remaining(hazard: FloatArray) -> FloatArray:
-    """float64 (1 + phases, phases, BUCKETS): expected further steps; of those in bucket b one in 2**b leads on."""
+    """float64 (1 + phases, phases, DWELL_BUCKETS): expected further steps; one in 2**b steps in bucket b leaves it."""
     stays = 1.0 - hazard
-    remaining = np.minimum(stays / hazard, LONGEST_STEPS)
-    for bucket in range(BUCKETS - 2, -1, -1):
-        ages, here = 0.5**bucket, stays[..., bucket]
-        remaining[..., bucket] = here * (1.0 + ages * remaining[..., bucket + 1]) / (1.0 - here * (1.0 - ages))
-    return np.minimum(remaining, LONGEST_STEPS)
+    remaining = np.minimum(stays / hazard, MAX_REMAINING_STEPS)
+    for bucket in range(DWELL_BUCKETS - 2, -1, -1):
+        leaves, stay = 0.5**bucket, stays[..., bucket]
+        remaining[..., bucket] = stay * (1.0 + leaves * remaining[..., bucket + 1]) / (1.0 - stay * (1.0 - leaves))
+    return np.minimum(remaining, MAX_REMAINING_STEPS)
 
 
-def _shrunk(happened: FloatArray, tried: FloatArray, prior: FloatArray | float) -> FloatArray:
-    shares: FloatArray = (happened + LEANS_HAZARD * prior) / (tried + LEANS_HAZARD)
-    return shares
+def _shrunk_rates(events: FloatArray, exposed: FloatArray, prior: FloatArray | float) -> FloatArray:
+    rates: FloatArray = (events + HAZARD_PRIOR_SAMPLES * prior) / (exposed + HAZARD_PRIOR_SAMPLES)
+    return rates
 
 
-def _mixed(counts: FloatArray, prior: FloatArray) -> FloatArray:
-    shares: FloatArray = (counts + LEANS_FOLLOWERS * prior) / (counts.sum(axis=-1, keepdims=True) + LEANS_FOLLOWERS)
+def _shrunk_shares(counts: FloatArray, prior: FloatArray) -> FloatArray:
+    totals = counts.sum(axis=-1, keepdims=True)
+    shares: FloatArray = (counts + FOLLOWER_PRIOR_COUNT * prior) / (totals + FOLLOWER_PRIOR_COUNT)
     return shares

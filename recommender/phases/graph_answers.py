@@ -1,11 +1,10 @@
-"""What the transition graph answers people: which phase comes next after a history, why, and how well it foretells.
+"""Answers of the transition graph to users: the next phase after a history, why, and how good the predictions are.
 
-The answer walks from general to special: each step keeps the counts of contexts that agree in one more thing, and
+A prediction goes from general to specific: each step uses the counts of contexts that match in one more respect, and
 
     p_step = (counts_step + strength * p_before) / (sum(counts_step) + strength)
 
-so a context seen often speaks for itself, and one never seen says what the shorter one said. What the container asked
-about did itself comes last.
+so that frequent contexts dominate and unseen ones change nothing. The last steps are the container's own history.
 """
 
 from __future__ import annotations
@@ -19,23 +18,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recommender.errors import BadInput, NotEnoughData
-from recommender.phases.graph import BUCKETS, CUT, LEANS_FOLLOWERS, Context, PhaseGraph, least_steps
+from recommender.phases.graph import CENSORED, DWELL_BUCKETS, FOLLOWER_PRIOR_COUNT, Context, PhaseGraph, min_steps
 from recommender.phases.runs import Run, checked_runs
 from recommender.records import FloatArray
 
-LEANS_OWN = 8.0
-"""What a container did itself before counts as much as what others did with so many observations."""
+OWN_PRIOR_COUNT = 8.0
+"""Pseudo-count of the prediction from other containers against a container's own history."""
 
-NOVELTY = 0.01
-"""Share spread evenly over all other phases: without it one surprise costs more than hundreds of good answers win."""
+SMOOTHING_SHARE = 0.01
+"""Share spread evenly over all other phases, so that one surprise does not dominate the log loss."""
 
-UNSEEN_PHASE = 1e-3
-"""Probability taken for a phase that the graph does not know; it has no share among the known ones, which keep their
-sum of one."""
+UNSEEN_PHASE_PROBABILITY = 1e-3
+"""Probability assumed in scores for a phase that is not in the graph; those of known phases sum to one without it."""
 
 
 class Step(NamedTuple):
-    """What agrees, how often each phase and (last) the end followed there, float64 (phases + 1,), and the strength."""
+    """What matches, how often each phase and (last) the end followed, float64 (phases + 1,), and the strength."""
 
     agrees: str
     counts: FloatArray
@@ -44,46 +42,46 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphScore:
-    """Share of next phases foretold right, and mean of -ln p(true) with the present phase excluded."""
+    """Share of next phases predicted correctly, and mean of -ln p(true) with the present phase excluded."""
 
     transitions: int
     top1: float
     log_loss: float
 
 
-class Answers:
-    """What a graph says of histories; it must not learn on meanwhile.
+class GraphPredictor:
+    """Predicts the next phase from a graph, which must not change meanwhile.
 
     Examples
     --------
-    >>> answers = Answers(PhaseGraph.fit([[(1, 4), (3, 5), (0, 9)], [(1, 4), (3, 6), (0, 7), (2, 1)]]))
+    >>> answers = GraphPredictor(PhaseGraph.fit([[(1, 4), (3, 5), (0, 9)], [(1, 4), (3, 6), (0, 7), (2, 1)]]))
     >>> max(answers.next_phase([(1, 4), (3, 5)]).items(), key=lambda item: item[1])[0]
     0
     """
 
     def __init__(self, graph: PhaseGraph) -> None:
         if not graph.contexts:
-            raise BadInput("the graph holds no container", remedy="Fit it on sequences first.")
+            raise BadInput("the graph has no container", remedy="Fit it on sequences first.")
         self.graph = graph
         self._counts: defaultdict[object, FloatArray] = defaultdict(lambda: np.zeros(graph.n_phases + 1))
         for context, visits in graph.contexts.items():
             for level in _levels(context):
                 for following, times in visits.following.items():
-                    if following != CUT:  # of those, `ENDED` is the last place
+                    if following != CENSORED:  # index -1, `ENDED`, is the last place
                         self._counts[level][following] += times
 
     def next_phase(self, history: Sequence[Run]) -> dict[int, float]:
-        """Which different phase comes next, given that one comes.
+        """Predict the next phase, given that there is one.
 
         Parameters
         ----------
         history
-            The container's runs so far, oldest first, the present one last (taken as over with the length it has).
-            Empty: the distribution of the first phase.
+            The container's runs, oldest first; the last one is taken to end with its present length. Empty: the first
+            phase is predicted.
 
         Returns
         -------
-        Probability of every known phase but the present one; sums to one, or is empty when there is no other.
+        Probability of every known phase but the present one; sums to one, or is empty without another.
         """
         runs = checked_runs(history)
         if not runs:
@@ -91,36 +89,36 @@ class Answers:
             return {phase: times / first.total() for phase, times in first.items()}
         others = [phase for phase in range(self.graph.n_phases) if phase != runs[-1][0]]
         shares = self._after(runs)[others]
-        shares = (1.0 - NOVELTY) * shares / max(shares.sum(), 1e-300) + NOVELTY / max(len(others), 1)
+        shares = (1.0 - SMOOTHING_SHARE) * shares / max(shares.sum(), 1e-300) + SMOOTHING_SHARE / max(len(others), 1)
         return dict(zip(others, shares.tolist(), strict=True))
 
     def steps(self, history: Sequence[Run]) -> list[Step]:
-        """The way to the answer for a history that is not empty, from general to special."""
+        """The steps of a prediction for a history that is not empty, from general to specific."""
         phase, context = history[-1][0], Context.of(history)
         words = [f"phase {phase}", _back(history, 1), f"{_dwell(context, 0)} of it", _back(history, 2)]
         words.append(f"{_dwell(context, 1)} of the one before" if len(history) > 1 else words[-1])
         known = [self._counts.get(level, np.zeros(self.graph.n_phases + 1)).copy() for level in _levels(context)]
-        if phase < self.graph.n_phases:  # another one comes
+        if phase < self.graph.n_phases:  # it cannot follow itself
             for counts in known:
                 counts[phase] = 0.0
-        steps = [Step(*one, LEANS_FOLLOWERS) for one in zip(["any phase", *words], known, strict=True)]
+        steps = [Step(*one, FOLLOWER_PRIOR_COUNT) for one in zip(["any phase", *words], known, strict=True)]
         own = [np.zeros(self.graph.n_phases + 1) for _ in range(2)]
         for at in range(1, len(history)):
             before = Context.of(history[max(0, at - 2) : at]).phases
             if before[0] == phase and history[at][0] < self.graph.n_phases:
                 own[0][history[at][0]] += 1.0
                 own[1][history[at][0]] += before == context.phases[:2]
-        return [*steps, Step("this container before", own[0], LEANS_OWN), Step(words[1], own[1], LEANS_OWN)]
+        return [*steps, Step("this container before", own[0], OWN_PRIOR_COUNT), Step(words[1], own[1], OWN_PRIOR_COUNT)]
 
     def explain(self, history: Sequence[Run]) -> dict[str, Any]:
-        """How `next_phase(history)` came about.
+        """Explain `next_phase(history)`.
 
         Returns
         -------
-        Plain JSON values: `steps` from general to special, each with `agrees` (what more agrees there), `seen` (runs
-        that agree), `own_weight` (of the counts there against those before: seen / (seen + strength)) and `next`
-        (counts); then `next_phase`, `end_if_over` (probability that the container ends should the run end now) and
-        `expected_remaining_samples` (None for a phase that the graph does not know).
+        JSON values: `steps` from general to specific, each with `agrees` (what matches in addition), `seen` (number of
+        matching runs), `own_weight` (of its counts against the steps before: seen / (seen + strength)) and `next`
+        (counts); then `next_phase`, `end_if_over` (probability that the container ends if the run ends now) and
+        `expected_remaining_samples` (None for a phase that is not in the graph).
 
         Raises
         ------
@@ -133,37 +131,37 @@ class Answers:
         known = all(phase < self.graph.n_phases for phase in Context.of(runs).phases[:2])
         remaining = self.graph.foresight(1, 1).remaining_steps
         return {
-            "steps": [_told(step) for step in self.steps(runs)],
+            "steps": [_step_document(step) for step in self.steps(runs)],
             "next_phase": {str(phase): share for phase, share in self.next_phase(runs).items()},
             "end_if_over": float(self._after(runs)[-1]),
             "expected_remaining_samples": float(remaining[Context.of(runs).place]) if known else None,
         }
 
     def score(self, sequences: Iterable[Sequence[Run]]) -> GraphScore:
-        """Judge the graph on containers, each a sequence of runs.
+        """Score predictions on containers, each a sequence of runs.
 
-        For every run but the last of a container, the phase of the next run is foretold from all runs so far with their
-        full lengths. Of equally likely phases the lowest number counts as foretold.
+        For every run but the last of a container, the next phase is predicted from all runs so far with their full
+        lengths. Of equally likely phases the lowest number counts as predicted.
 
         Raises
         ------
         NotEnoughData
             No container has two runs.
         """
-        right, losses = [], []
+        correct, losses = [], []
         for runs in sequences:
             for at in range(1, len(runs)):
                 shares = self.next_phase(runs[:at])
-                losses.append(-math.log(shares.get(runs[at][0], UNSEEN_PHASE)))
-                right.append(max(shares, key=lambda phase: shares[phase], default=None) == runs[at][0])
-        if not right:
+                losses.append(-math.log(shares.get(runs[at][0], UNSEEN_PHASE_PROBABILITY)))
+                correct.append(max(shares, key=lambda phase: shares[phase], default=None) == runs[at][0])
+        if not correct:
             raise NotEnoughData(
                 "No container changes its phase: there is no transition to score. Give longer sequences."
             )
-        return GraphScore(len(right), float(np.mean(right)), float(np.mean(losses)))
+        return GraphScore(len(correct), float(np.mean(correct)), float(np.mean(losses)))
 
     def _after(self, runs: Sequence[Run]) -> FloatArray:
-        """float64 (phases + 1,): chance of each phase, and of the end, should the present run be over."""
+        """float64 (phases + 1,): probability of each phase, and of the end, if the present run ends."""
         shares = np.ones(self.graph.n_phases + 1)
         if runs[-1][0] < self.graph.n_phases:
             shares[runs[-1][0]] = 0.0
@@ -174,7 +172,7 @@ class Answers:
 
 
 def _levels(context: Context) -> list[tuple[int, object]]:
-    """What a context is counted under, from general to special."""
+    """The keys that a context is counted under, from general to specific."""
     phases, dwells = context
     before = phases[:2]
     parts = (), phases[:1], before, (before, dwells[:1]), (phases, dwells[:1]), (phases, dwells)
@@ -186,13 +184,13 @@ def _back(history: Sequence[Run], back: int) -> str:
 
 
 def _dwell(context: Context, back: int) -> str:
-    first, following = least_steps(context.dwells[back]), least_steps(context.dwells[back] + 1)
-    if context.dwells[back] == 2 * BUCKETS - 1:
+    first, following = min_steps(context.dwells[back]), min_steps(context.dwells[back] + 1)
+    if context.dwells[back] == 2 * DWELL_BUCKETS - 1:
         return f"{first} samples and more"
     return f"{first} to {following - 1} samples" if following - 1 > first else f"{first} samples"
 
 
-def _told(step: Step) -> dict[str, Any]:
+def _step_document(step: Step) -> dict[str, Any]:
     seen = float(step.counts.sum())
     return {
         "agrees": step.agrees,

@@ -1,4 +1,4 @@
-"""The transition graph as JSON, all of it and read back strictly, and for networkx, Gephi and Graphviz."""
+"""Convert the transition graph to and from JSON, validated strictly, and to networkx, GraphML and Graphviz."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from recommender.errors import BadArtifact
-from recommender.phases.graph import CUT, ENDED, PHASES_KEPT, Context, PhaseGraph, half_bucket_of, least_steps
+from recommender.phases.graph import CENSORED, CONTEXT_PHASES, ENDED, Context, PhaseGraph, half_bucket_of, min_steps
 from recommender.phases.runs import MAX_PHASE
 
 if TYPE_CHECKING:
@@ -21,27 +21,27 @@ START, END, OPEN = "start", "end", "open"
 UNKNOWN = "unknown"
 
 _LONGEST_NAME = 80
-_NAME = re.compile(rf"(?:\d+ ){{0,{PHASES_KEPT - 2}}}(?:\d+(?::\d+)? )?\d+:\d+", re.ASCII)
+_NAME = re.compile(rf"(?:\d+ ){{0,{CONTEXT_PHASES - 2}}}(?:\d+(?::\d+)? )?\d+:\d+", re.ASCII)
 
 
 def name_of(context: Context) -> str:
-    """How a context is called: its phases in time order, those whose dwell is known with the least it can be.
+    """The name of a context: its phases in time order, with the minimum dwells of those that have one.
 
     Examples
     --------
     >>> name_of(Context.of([(2, 1), (1, 4), (3, 5), (0, 21)]))
     '1 3:4 0:16'
     """
-    least = [f":{least_steps(dwell)}" for dwell in context.dwells]
-    least += [""] * (len(context.phases) - len(least))
-    return " ".join(f"{phase}{steps}" for phase, steps in reversed([*zip(context.phases, least, strict=True)]))
+    dwells = [f":{min_steps(dwell)}" for dwell in context.dwells]
+    dwells += [""] * (len(context.phases) - len(dwells))
+    return " ".join(f"{phase}{steps}" for phase, steps in reversed([*zip(context.phases, dwells, strict=True)]))
 
 
 def to_document(graph: PhaseGraph) -> dict[str, Any]:
-    """The graph as plain JSON values; equal graphs give equal documents.
+    """Convert a graph to JSON values; equal graphs give equal documents.
 
-    Schema 2: `n_phases`, and `contexts`, for each by name `next`, how often each phase, `end` or `open` came, and
-    `samples`, of all these visits.
+    Schema 2: `n_phases`, and `contexts` by name, each with `next` (counts of each phase, `end` or `open`) and `samples`
+    (of all these visits).
     """
     contexts = {
         name_of(context): {
@@ -54,12 +54,12 @@ def to_document(graph: PhaseGraph) -> dict[str, Any]:
 
 
 def from_document(document: object) -> PhaseGraph:
-    """Read what `to_document` gave.
+    """Read the result of `to_document`.
 
     Raises
     ------
     BadArtifact
-        Another schema or kind, a field missing, surplus or of the wrong type, counts that cannot be.
+        Another schema or kind; a missing, unknown or invalid field; impossible counts.
     """
     fields = _object(document, "the document")
     if (schema := fields.get("schema")) != SCHEMA or type(schema) is not int:
@@ -76,7 +76,7 @@ def from_document(document: object) -> PhaseGraph:
 def _add_context(graph: PhaseGraph, name: str, entry: object) -> None:
     place = f"contexts.{name}"
     if (context := _parsed(name)) is None or max(context.phases) >= graph.n_phases:
-        raise _bad(place, f"is no context of {graph.n_phases} phases")
+        raise _bad(place, f"is not a context of {graph.n_phases} phases")
     fields = _object(entry, place)
     _only(fields, place, {"next", "samples"})
     following = {}
@@ -87,8 +87,8 @@ def _add_context(graph: PhaseGraph, name: str, entry: object) -> None:
         following[phase] = _count(times, f"{place}.next.{target}", 1)
     if not following:
         raise _bad(f"{place}.next", "is empty")
-    least = sum(following.values()) * least_steps(context.dwells[0])
-    graph.add(context, following, _count(fields["samples"], f"{place}.samples", least))
+    min_samples = sum(following.values()) * min_steps(context.dwells[0])
+    graph.add(context, following, _count(fields["samples"], f"{place}.samples", min_samples))
 
 
 def load(path: str | Path) -> PhaseGraph:
@@ -97,7 +97,7 @@ def load(path: str | Path) -> PhaseGraph:
     Raises
     ------
     BadArtifact
-        No such file, not readable, no JSON, or no graph.
+        The file is missing, unreadable, not JSON, or not a graph.
     """
     try:
         return from_document(orjson.loads(Path(path).read_bytes()))
@@ -111,50 +111,50 @@ def load(path: str | Path) -> PhaseGraph:
 
 
 def to_json(graph: PhaseGraph) -> bytes:
-    """The whole graph as readable JSON, ending in a line feed."""
+    """The graph as indented JSON with a final newline."""
     return orjson.dumps(to_document(graph), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def to_networkx(graph: PhaseGraph, unknown: int | None = None) -> nx.DiGraph[str]:
-    """The graph for networkx.
+    """Convert a graph for networkx.
 
     Parameters
     ----------
     unknown
-        The phase that stands for none of the others, where there is one.
+        The number of the unknown phase, if there is one.
 
     Returns
     -------
-    Nodes are phases with the `samples` spent there, pairs of phases, contexts by name, and `start`, `end` (the
-    container was over) and `open` (its recording stopped). An edge leads to the next phase; it has the `count` and the
-    `share` of what is known to have followed.
+    Nodes are phases with their `samples`, pairs of phases, contexts by name, and `start`, `end` (the container ended)
+    and `open` (its recording stopped). An edge leads to the next phase; it has a `count`, and its `share` of all
+    outcomes but `open`.
     """
-    import networkx as nx  # noqa: PLC0415  a live process need not load it
+    import networkx as nx  # noqa: PLC0415  not needed by live processes
 
-    names = {phase: str(phase) for phase in range(graph.n_phases)} | {ENDED: END, CUT: OPEN}
+    names = {phase: str(phase) for phase in range(graph.n_phases)} | {ENDED: END, CENSORED: OPEN}
     if unknown is not None:
         names[unknown] = UNKNOWN
-    made: nx.DiGraph[str] = nx.DiGraph()
-    made.add_nodes_from([START, END, OPEN], samples=0)
-    made.add_nodes_from([names[phase] for phase in range(graph.n_phases)], samples=0)
+    result: nx.DiGraph[str] = nx.DiGraph()
+    result.add_nodes_from([START, END, OPEN], samples=0)
+    result.add_nodes_from([names[phase] for phase in range(graph.n_phases)], samples=0)
 
     def count(source: str, target: str, times: int) -> None:
-        so_far = made.get_edge_data(source, target, {"count": 0})["count"]
-        made.add_edge(source, target, count=so_far + times)
+        previous = result.get_edge_data(source, target, {"count": 0})["count"]
+        result.add_edge(source, target, count=previous + times)
 
     for phase, times in sorted(graph.starts().items()):
         count(START, names[phase], times)
     for context, visits in sorted(graph.contexts.items()):
-        made.nodes[names[context.phases[0]]]["samples"] += visits.samples
+        result.nodes[names[context.phases[0]]]["samples"] += visits.samples
         pair = [" ".join(names[phase] for phase in reversed(context.phases[:2]))] if len(context.phases) > 1 else []
         for following, times in sorted(visits.following.items()):
             for source in (names[context.phases[0]], *pair, name_of(context)):
                 count(source, names[following], times)
-    for _, edges in made.adjacency():
+    for _, edges in result.adjacency():
         known = sum(edge["count"] for target, edge in edges.items() if target != OPEN)
         for target, edge in edges.items():
             edge["share"] = edge["count"] / known if target != OPEN else 0.0
-    return made
+    return result
 
 
 def to_graphml(graph: PhaseGraph) -> bytes:
@@ -165,7 +165,7 @@ def to_graphml(graph: PhaseGraph) -> bytes:
 
 
 def to_dot(graph: PhaseGraph) -> bytes:
-    """What follows each phase for Graphviz: arrows carry probabilities, `end` included, those below 1 % left out."""
+    """Convert transitions between phases for Graphviz; edges have probabilities and are omitted below 1 %."""
     lines = ["digraph phases {", "  rankdir=LR;", '  node [shape=circle, fontname="Helvetica"];']
     drawn = to_networkx(graph)
     phases = [str(phase) for phase in range(graph.n_phases)]
@@ -179,19 +179,19 @@ def to_dot(graph: PhaseGraph) -> bytes:
 
 
 def _target(following: int) -> str:
-    return {ENDED: END, CUT: OPEN}.get(following, str(following))
+    return {ENDED: END, CENSORED: OPEN}.get(following, str(following))
 
 
 def _phase_of(target: str, n_phases: int, place: str) -> int:
     if target in (END, OPEN):
-        return ENDED if target == END else CUT
+        return ENDED if target == END else CENSORED
     if not (target.isascii() and target.isdigit() and str(int(target)) == target and int(target) < n_phases):
-        raise _bad(place, f"names {target!r}, which is none of the {n_phases} phases")
+        raise _bad(place, f"names {target!r}, which is not one of the {n_phases} phases")
     return int(target)
 
 
 def _parsed(name: str) -> Context | None:
-    """The context of a name; None when no context is called so."""
+    """Parse the name of a context; None if it is invalid."""
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         return None
     parts = [part.partition(":") for part in reversed(name.split(" "))]
@@ -210,7 +210,7 @@ def _bad(place: str, problem: str) -> BadArtifact:
 
 def _object(value: object, place: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise _bad(place, "is no JSON object")
+        raise _bad(place, "is not a JSON object")
     return value
 
 

@@ -1,7 +1,8 @@
-"""Phases from codes: scikit-learn's k-means inside; ours are the choice of k, the stable numbering and the splits.
+"""Cluster codes to phases by scikit-learn's k-means, with our choice of k, stable numbering and splits of phases.
 
 AI4DL (HotCloud '20), section 3: proximity-based clustering of the encoder's codes gives the phases; k is a
-hyper-parameter found beforehand from the within-cluster squares. Its package splits a phase by clustering inside it.
+hyper-parameter found beforehand from the within-cluster sums of squares. Its package splits a phase by clustering its
+codes.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from recommender.kernels.track import Centres, Places, move_along
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 
 OUTLIER_QUANTILE = 0.999
-OUTLIER_REACH = 2.5
-"""A window is unknown beyond 2.5 times the distance that holds 99.9 % of a phase's own training windows. One in a
-thousand is then still far inside the border, so a known workload is not called unknown for its noise."""
+OUTLIER_FACTOR = 2.5
+"""A window is unknown beyond 2.5 times the 99.9 % quantile of the distances of its phase's training windows, so that
+known workloads do not become unknown by noise."""
 
-STAY = 0.6
-"""A container changes phase when the new centre is nearer than 0.6 times the distance to the old one. On real runs this
-made phases last about twice as long and cost nothing in what they foretell; between 0.5 and 0.85 little changes."""
+SWITCH_RATIO = 0.6
+"""Hysteresis: a container changes phase when the new centre is nearer than 0.6 times the distance to the old one. On
+real runs phases lasted about twice as long at the same forecast loss; between 0.5 and 0.85 little changes."""
 
 FORECAST_TOLERANCE = 0.02
-"""The smallest k whose held-out forecast loss is within 2 % of the best: further phases would be names without use."""
+"""The smallest k is chosen whose held-out forecast loss is within 2 % of the best."""
 
 FORECAST_QUANTILE = 0.95
-"""The part of the coming cycle's peaks a provision should cover; the same as the default target violation of 5 %."""
+"""Quantile of the next cycle's peaks in the forecast loss; corresponds to the default target violation of 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One phase divided: windows of `parent` go to the nearest of `centres`, which bear the numbers `children`."""
+    """One phase split: windows of `parent` go to the nearest of `centres`, whose phase numbers are `children`."""
 
     parent: int
     children: tuple[int, ...]
@@ -45,19 +46,19 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class PhaseCentres:
-    """Which code belongs to which phase.
+    """Assigns codes to phases.
 
     Attributes
     ----------
     root : float64 (k, n_hidden)
-        Centres of the first clustering; their row is their phase.
+        Centres of the first clustering; the row is the phase.
     splits
-        Applied in order after the root. The child nearest to the old centre keeps the parent's number.
+        Applied in order after the root. The child nearest to the parent's mean keeps its number.
     reach : float64 (n_phases,)
-        Distance beyond which a window of that phase is unknown; inf where a model does not say.
+        Distance beyond which a window of that phase is unknown; may be inf.
     stay
-        How much nearer another centre must be before a container is said to change phase: see `STAY`. 1 takes the
-        nearest centre always, as the published package does.
+        Ratio of distances below which a container changes phase, see `SWITCH_RATIO`; 1 always takes the nearest centre,
+        as the published package does.
     """
 
     root: FloatArray
@@ -69,13 +70,13 @@ class PhaseCentres:
     def n_phases(self) -> int:
         return len(self.reach)
 
-    def follow(self, codes: NDArray[np.floating[Any]]) -> IntArray:
-        """The phases one container goes through, `UNKNOWN_PHASE` where a code is too far from every centre.
+    def predict_sequence(self, codes: NDArray[np.floating[Any]]) -> IntArray:
+        """Predict the phases of one container with hysteresis; `UNKNOWN_PHASE` if a code is too far from every centre.
 
         Parameters
         ----------
         codes : floating (n, n_hidden)
-            Of one container, in time order. A label depends on codes up to its own only.
+            In time order. A label depends only on codes up to its own.
         """
         coded, at, label = np.zeros((3, 1), np.int64)
         splits = (1, len(self.splits))
@@ -85,7 +86,7 @@ class PhaseCentres:
         return labels
 
     def arrays(self) -> Centres:
-        """The same as kernels take it."""
+        """Convert to arrays for the kernels."""
         splits, hidden = self.splits, self.root.shape[1]
         return Centres(
             root=self.root,
@@ -99,7 +100,7 @@ class PhaseCentres:
         )
 
     def nearest(self, codes: NDArray[np.floating[Any]]) -> tuple[IntArray, FloatArray]:
-        """Phase and distance (Euclidean, in code space) of each code, never unknown."""
+        """Phase of the nearest centre and Euclidean distance of each code, never unknown."""
         labels, distances = _nearest(codes, self.root)
         for split in self.splits:
             inside = np.flatnonzero(labels == split.parent)
@@ -109,14 +110,14 @@ class PhaseCentres:
         return labels, distances
 
     def split(self, phase: int, into: int, codes: NDArray[np.floating[Any]], seed: int) -> PhaseCentres:
-        """k-means inside one phase; old numbers stay, the new ones are appended.
+        """Split one phase by k-means; existing numbers stay, new ones are appended.
 
         Raises
         ------
         Misuse
             There is no such phase, or `into` is below two.
         NotEnoughData
-            Fewer distinct windows of that phase than parts asked for.
+            The phase has fewer than `into` distinct windows.
         """
         if not 0 <= phase < self.n_phases:
             raise Misuse(f"there is no phase {phase}; the model has 0 to {self.n_phases - 1}.")
@@ -126,7 +127,7 @@ class PhaseCentres:
         own = np.asarray(codes[labels == phase], dtype=np.float64)
         if len(np.unique(own, axis=0)) < into:
             raise NotEnoughData(
-                f"phase {phase} has {len(own)} windows here, not {into} different ones. Give data that show it more."
+                f"phase {phase} has {len(own)} windows here, not {into} distinct ones. Give data with more of it."
             )
         centres = _k_means(own, into, seed)[0]
         keeper = int(np.argmin(np.linalg.norm(centres - own.mean(axis=0), axis=1)))
@@ -137,16 +138,16 @@ class PhaseCentres:
         return replace(divided, reach=divided.reaches(codes, only=children))
 
     def reaches(self, codes: NDArray[np.floating[Any]], only: Sequence[int] | None = None) -> FloatArray:
-        """How far each phase reaches on these training codes; phases not in `only` keep theirs."""
+        """Compute `reach` from training codes; phases not in `only` keep theirs."""
         labels, distances = self.nearest(codes)
         reach = self.reach.copy()
         for phase in range(self.n_phases) if only is None else only:
             own = distances[labels == phase]
-            reach[phase] = OUTLIER_REACH * float(np.quantile(own, OUTLIER_QUANTILE)) if own.size else math.inf
+            reach[phase] = OUTLIER_FACTOR * float(np.quantile(own, OUTLIER_QUANTILE)) if own.size else math.inf
         return reach
 
     def fits(self, hidden: int) -> bool:
-        """Whether all centres are of so many hidden units, and every split divides a phase that is there."""
+        """Whether shapes fit this number of hidden units, and every split is of an existing phase."""
         known = len(self.root)
         for split in self.splits:
             added = len(split.children) - 1
@@ -160,7 +161,7 @@ class PhaseCentres:
         return len(self.root) > 0 and self.root.shape[1:] == (hidden,) and self.reach.shape == (known,)
 
     def to_state(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays, for the model folder."""
+        """Arrays for the model folder."""
         state: dict[str, NDArray[Any]] = {
             "centres.root": self.root,
             "centres.reach": self.reach,
@@ -173,7 +174,7 @@ class PhaseCentres:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> PhaseCentres:
-        """The centres that `to_state` wrote."""
+        """Read the arrays of `to_state`."""
         splits: list[Split] = []
         while f"centres.split{len(splits)}.children" in state:
             numbers = state[f"centres.split{len(splits)}.children"]
@@ -183,8 +184,8 @@ class PhaseCentres:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseCount:
-    """How many phases, and what each criterion says: k -> within-cluster squares, k -> held-out forecast loss."""
+class PhaseCountChoice:
+    """The chosen k, and the criteria by k: within-cluster sums of squares, held-out forecast loss."""
 
     k: int
     elbow_k: int
@@ -193,21 +194,21 @@ class PhaseCount:
 
 
 def fit_centres(codes: NDArray[np.floating[Any]], ages: IntArray, k: int, seed: int) -> PhaseCentres:
-    """k-means on codes, phases numbered by when in a container's life they are met.
+    """Fit centres by k-means; phases are numbered by when in a container's life they occur.
 
     Parameters
     ----------
     codes : floating (n, n_hidden)
     ages : int64 (n,)
-        Sample number inside its container, from 0. Phases are numbered by the median of it, so that the same data give
-        the same numbers whatever the seed's order, and 0 is the warm-up.
+        Sample number in its container, from 0. Phases are ordered by its median, so that their numbers do not depend on
+        the seed, and 0 is the warm-up.
     """
     distinct = len(np.unique(codes, axis=0))
     if distinct < k:
-        raise NotEnoughData(f"{distinct} different windows cannot make {k} phases. Give more data, or fewer --phases.")
+        raise NotEnoughData(f"{distinct} distinct windows cannot make {k} phases. Give more data, or fewer --phases.")
     centres, labels = _k_means(np.asarray(codes, dtype=np.float64), k, seed)
     median_age = [float(np.median(ages[labels == phase])) for phase in range(k)]
-    ordered = PhaseCentres(centres[np.argsort(median_age, kind="stable")], (), np.full(k, np.inf), STAY)
+    ordered = PhaseCentres(centres[np.argsort(median_age, kind="stable")], (), np.full(k, np.inf), SWITCH_RATIO)
     return replace(ordered, reach=ordered.reaches(codes))
 
 
@@ -217,22 +218,22 @@ def choose_k(
     held_out: BoolArray,
     candidates: Sequence[int],
     seed: int,
-) -> PhaseCount:
-    """Choose k by what phases are for: how well they foretell the coming cycle on windows not clustered.
+) -> PhaseCountChoice:
+    """Choose k by how well phases predict the next cycle on windows that are not clustered.
 
     Parameters
     ----------
     codes : floating (n, n_hidden)
     outcomes : float64 (n, m)
-        What came in the cycle after each window (log2 of its peak against the present level, per resource), or NaN.
+        log2 of the next cycle's peak relative to present usage, per resource; or NaN.
     held_out : bool (n,)
-        Windows of containers kept out of clustering.
+        Windows held out of clustering.
     candidates
         Values of k to try, in increasing order.
 
     Returns
     -------
-    PhaseCount
+    PhaseCountChoice
         `k` is the smallest within `FORECAST_TOLERANCE` of the least held-out loss; `elbow_k` is the paper's choice.
     """
     squares: dict[int, float] = {}
@@ -240,29 +241,29 @@ def choose_k(
     fitted, scored = np.asarray(codes[~held_out], dtype=np.float64), codes[held_out]
     possible = [k for k in candidates if k <= len(np.unique(fitted, axis=0))]
     if not possible or not len(scored):
-        raise NotEnoughData("too few different windows to choose the number of phases. Give more data, or --phases K.")
+        raise NotEnoughData("too few distinct windows to choose the number of phases. Give more data, or --phases K.")
     for k in possible:
         centres, labels = _k_means(fitted, k, seed)
         squares[k] = float(((fitted - centres[labels]) ** 2).sum())
         losses[k] = _forecast_loss(labels, outcomes[~held_out], _nearest(scored, centres)[0], outcomes[held_out])
     best = min(losses.values())
     chosen = next(k for k in possible if losses[k] <= best * (1 + FORECAST_TOLERANCE) + 1e-12)
-    return PhaseCount(chosen, _elbow(squares), squares, losses)
+    return PhaseCountChoice(chosen, _elbow(squares), squares, losses)
 
 
 def _forecast_loss(labels: IntArray, outcomes: FloatArray, held_labels: IntArray, held_outcomes: FloatArray) -> float:
-    """Mean pinball loss of each phase's quantile on windows it was not made from."""
+    """Mean pinball loss of each phase's quantile on held-out windows."""
     total, count = 0.0, 0
     for column in range(outcomes.shape[1]):
-        everywhere = float(np.nanquantile(outcomes[:, column], FORECAST_QUANTILE))
+        overall = float(np.nanquantile(outcomes[:, column], FORECAST_QUANTILE))
         for phase in range(int(labels.max()) + 1):
             seen = outcomes[labels == phase, column]
             seen = seen[~np.isnan(seen)]
-            quantile = float(np.quantile(seen, FORECAST_QUANTILE)) if seen.size else everywhere
-            miss = held_outcomes[held_labels == phase, column] - quantile
-            miss = miss[~np.isnan(miss)]
-            total += float(np.maximum(FORECAST_QUANTILE * miss, (FORECAST_QUANTILE - 1) * miss).sum())
-            count += miss.size
+            quantile = float(np.quantile(seen, FORECAST_QUANTILE)) if seen.size else overall
+            error = held_outcomes[held_labels == phase, column] - quantile
+            error = error[~np.isnan(error)]
+            total += float(np.maximum(FORECAST_QUANTILE * error, (FORECAST_QUANTILE - 1) * error).sum())
+            count += error.size
     return total / max(count, 1)
 
 
@@ -277,18 +278,18 @@ def _elbow(squares: Mapping[int, float]) -> int:
 
 
 def _nearest(codes: NDArray[np.floating[Any]], centres: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Row of the nearest centre and the distance to it, for each code."""
-    wide = np.asarray(codes, dtype=np.float64)
-    squared: FloatArray = (wide**2).sum(axis=1)[:, None] - 2.0 * wide @ centres.T + (centres**2).sum(axis=1)
+    """Index of the nearest centre and distance to it, for each code."""
+    codes = np.asarray(codes, dtype=np.float64)
+    squared: FloatArray = (codes**2).sum(axis=1)[:, None] - 2.0 * codes @ centres.T + (centres**2).sum(axis=1)
     squared = np.maximum(squared, 0.0)
     labels = squared.argmin(axis=1)
     return labels, np.sqrt(squared[np.arange(len(squared)), labels])
 
 
 def _k_means(codes: FloatArray, k: int, seed: int) -> tuple[FloatArray, IntArray]:
-    """Centres and labels; scikit-learn is imported here, since only training needs it.
+    """Centres and labels of k-means; scikit-learn is imported here, since only training needs it.
 
-    On one thread: several add up in any order, and the same data shall give the same phases on every machine.
+    Runs on one thread, since the order of summation on several is random, to give the same phases on every machine.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415
     from threadpoolctl import threadpool_limits  # noqa: PLC0415

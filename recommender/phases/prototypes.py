@@ -1,9 +1,9 @@
-"""Prototypes: the few paths that most executions take, by AI4DL, section 3.3.
+"""Prototypes: the paths that most executions take (AI4DL, section 3.3).
 
-An execution is cut down to the order of its phases. An alternation such as 0 2 0 2 0 becomes one element `(0 2)*`,
-however often it went round and wherever in the round it stopped, so that executions that differ in length only share a
-path. An execution that stopped early is the beginning of longer ones: it is counted to the path it was on, so the
-prototypes are the paths that go on to no other.
+An execution is reduced to the order of its phases. An alternation such as 0 2 0 2 0 becomes one element `(0 2)*`,
+however often it repeats and wherever it stops, so that executions that differ only in length share a path. An execution
+that stopped early is a prefix of longer paths and counts towards one of them; prototypes are the paths that are not a
+prefix of another.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ Path = tuple[str, ...]
 """Elements in time order: a phase number as text, or an alternation `(a b)*`."""
 
 SHORTEST_ALTERNATION = 4
-"""Phases an alternation must have: a b a is a detour and back, a b a b has gone round twice."""
+"""Minimum phases of an alternation: a b a is a detour, a b a b has repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """A path that executions take.
+    """A path of executions.
 
     Attributes
     ----------
     path
         From the first phase to the last.
     count
-        Executions that took it, to its end or to somewhere before; each execution is counted once, to the path that
-        most of the others on the same way took.
+        Executions that took it, or a prefix of it; each execution counts once, towards the most common path that it is
+        a prefix of.
     whole
-        Those of them that went to its end.
+        Those of them that took all of it.
     share, cumulative_share
-        Count by all executions, of this path and of this and all before it.
+        Share of all executions, for this path and for this and all before it.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Prototype:
 
 
 def collapse(phases: Sequence[int]) -> Path:
-    """The path of one execution.
+    """Reduce one execution to its path.
 
     Parameters
     ----------
@@ -78,33 +78,33 @@ def collapse(phases: Sequence[int]) -> Path:
 
 
 def prototypes(sequences: Iterable[Sequence[Run]]) -> list[Prototype]:
-    """The paths that no other goes on from, the one that covers most executions first, then the one most of the rest.
+    """Paths that are not a prefix of another, greedily ordered by the executions they cover of those not yet covered.
 
-    Of ties the shorter path comes first, then the one whose name sorts first.
+    Ties are ordered by length, then by path.
     """
-    ended = _paths(sequences)
-    total = sum(ended.values())
-    longer = {path[:length] for path in ended for length in range(1, len(path))}
+    counts = _paths(sequences)
+    total = sum(counts.values())
+    prefixes = {path[:length] for path in counts for length in range(1, len(path))}
 
     def covers(path: Path) -> int:
-        return sum(left.get(path[:length], 0) for length in range(1, len(path) + 1))
+        return sum(uncovered.get(path[:length], 0) for length in range(1, len(path) + 1))
 
-    left = dict(ended)
-    # What a path covers only shrinks as others take their share: the head of the heap is right once it is up to date.
-    queue = [(-covers(path), len(path), path) for path in ended if path not in longer]
+    uncovered = dict(counts)
+    # What a path covers only shrinks, so the head of the heap is right once its count is up to date.
+    queue = [(-covers(path), len(path), path) for path in counts if path not in prefixes]
     heapq.heapify(queue)
     found: list[Prototype] = []
-    together = 0
+    covered = 0
     while queue:
-        promised, length, path = heapq.heappop(queue)
+        negative_count, length, path = heapq.heappop(queue)
         count = covers(path)
-        if count != -promised:
+        if count != -negative_count:
             heapq.heappush(queue, (-count, length, path))
             continue
-        together += count
-        found.append(Prototype(path, count, ended[path], count / total, together / total))
+        covered += count
+        found.append(Prototype(path, count, counts[path], count / total, covered / total))
         for end in range(1, length + 1):
-            left.pop(path[:end], None)
+            uncovered.pop(path[:end], None)
     return found
 
 

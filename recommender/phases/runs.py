@@ -1,4 +1,4 @@
-"""Runs: how a container's phases are written, one (phase, length in samples) for each stretch of equal ones."""
+"""Run-length encoding of a container's phases: one (phase, length in samples) per stretch."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Run = tuple[int, int]
 """(phase number, length in samples)."""
 
 MAX_PHASE = 999
-"""Largest phase number taken; tables grow with the square of it, and no clustering here makes more."""
+"""Largest phase number accepted; tables grow with its square, and no clustering here makes more."""
 
 
 def runs_of(labels: ArrayLike) -> list[Run]:
-    """The runs of one container's phase labels.
+    """Encode one container's phase labels as runs.
 
     Parameters
     ----------
     labels
-        int (n,), one phase number per sample in time order. A negative label (unknown) carries the phase before it
-        on; at the start there is none, so those samples are passed over.
+        int (n,), one phase number per sample in time order. Negative labels (unknown) continue the phase before;
+        at the start they are dropped.
 
     Returns
     -------
-    list of (phase, length in samples), oldest first; neighbours differ.
+    list of (phase, length in samples), oldest first; consecutive phases differ.
 
     Examples
     --------
@@ -47,12 +47,12 @@ def runs_of(labels: ArrayLike) -> list[Run]:
 
 
 def checked_runs(runs: Iterable[Run], n_phases: int = MAX_PHASE + 1) -> list[Run]:
-    """The same runs as plain integers, refused when they are no runs of so many phases.
+    """Validate runs of `n_phases` phases, and convert them to plain integers.
 
     Raises
     ------
     BadInput
-        A phase that is none of them, a length below 1, or two neighbouring runs of one phase.
+        A phase out of range, a length below 1, or two consecutive runs of one phase.
     """
     checked: list[Run] = []
     for phase, length in runs:
@@ -61,6 +61,6 @@ def checked_runs(runs: Iterable[Run], n_phases: int = MAX_PHASE + 1) -> list[Run
         if length < 1:
             raise BadInput(f"a run of phase {phase} has length {length}", remedy="Give lengths in samples, 1 or more.")
         if checked and checked[-1][0] == phase:
-            raise BadInput(f"two neighbouring runs of phase {phase}", remedy="Join them into one run.")
+            raise BadInput(f"two consecutive runs of phase {phase}", remedy="Join them into one run.")
         checked.append((int(phase), int(length)))
     return checked

@@ -1,4 +1,4 @@
-"""What each phase looks like: mean and spread of every feature, its share of time, and a description in words."""
+"""Statistics of each phase: mean and standard deviation of features, share of time, and a description in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from recommender.phases.features import USAGE_FEATURES, feature_matrix
 from recommender.records import CPU, MEMORY, FloatArray, IntArray, PhaseTrace, UsageSeries
 from recommender.units import format_cpu, format_memory
 
-MARKED = 1.2
-"""A phase is called above (or below) what is usual for the container when it is so by a fifth."""
+NOTABLE_RATIO = 1.2
+"""Ratio to the container's mean level from which on a description mentions it."""
 
-VARIABLE = 0.5
-"""Spread above half of the mean: the paper tells its two compute phases apart by high against low variance of CPU."""
+VARIABLE_CV = 0.5
+"""Coefficient of variation above which usage is variable: the paper separates compute phases by CPU variance."""
 
 
 ARRAYS = ("usage_mean", "usage_sd", "feature_mean", "feature_sd", "samples", "containers")
@@ -37,9 +37,9 @@ class PhaseStatistics:
         Cores and bytes.
     feature_mean, feature_sd : float64 (k, n_features)
     samples : int64 (k,)
-        How many training samples each phase had; 0 leaves its row NaN.
+        Training samples of each phase; without any its row is NaN.
     containers : int64 (k,)
-        In how many containers it was seen.
+        Number of containers in which it occurs.
     """
 
     features: tuple[str, ...]
@@ -55,44 +55,44 @@ class PhaseStatistics:
         return len(self.samples)
 
     def share(self, phase: int) -> float:
-        """Share of all samples."""
+        """The share of a phase of all samples."""
         return float(self.samples[phase] / max(int(self.samples.sum()), 1))
 
     def describe(self, phase: int) -> str:
-        """One line for people, made from the numbers and nothing else."""
+        """Describe a phase in one line from its numbers."""
         if not self.samples[phase]:
             return "not met in training"
         cpu, memory = self.usage_mean[phase]
-        words = [
-            f"{self._spread(phase, CPU)} CPU around {format_cpu(cpu)}{self._against_own(phase, 'cpu')}",
-            f"{self._spread(phase, MEMORY)} memory around {format_memory(memory)}{self._against_own(phase, 'memory')}",
+        parts = [
+            f"{self._spread(phase, CPU)} CPU around {format_cpu(cpu)}{self._relative(phase, 'cpu')}",
+            f"{self._spread(phase, MEMORY)} memory around {format_memory(memory)}{self._relative(phase, 'memory')}",
         ]
-        return ", ".join(words)
+        return ", ".join(parts)
 
     def _spread(self, phase: int, resource: int) -> str:
         mean, sd = self.usage_mean[phase, resource], self.usage_sd[phase, resource]
-        return "variable" if sd > VARIABLE * mean else "steady"
+        return "variable" if sd > VARIABLE_CV * mean else "steady"
 
-    def _against_own(self, phase: int, resource: str) -> str:
-        """How the phase stands to what is usual for the container itself, where the features say so."""
+    def _relative(self, phase: int, resource: str) -> str:
+        """The ratio to the container's mean level if it is notable and among the features."""
         name = f"{resource}.relative"
         if name not in self.features:
             return ""
         ratio = float(2 ** self.feature_mean[phase, self.features.index(name)])
-        return "" if 1 / MARKED < ratio < MARKED else f" ({ratio:.1f} times its own usual)"
+        return "" if 1 / NOTABLE_RATIO < ratio < NOTABLE_RATIO else f" ({ratio:.1f} times its own usual)"
 
     def to_state(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays, for the model folder."""
+        """Arrays for the model folder."""
         return {f"phases.{name}": getattr(self, name) for name in ARRAYS}
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], features: Sequence[str], phases: int) -> PhaseStatistics:
-        """The statistics that `to_state` wrote, of so many phases.
+        """Read the arrays of `to_state`.
 
         Raises
         ------
         BadArtifact
-            An array does not fit.
+            An array has the wrong shape.
         """
         statistics = cls(tuple(features), *(state[f"phases.{name}"] for name in ARRAYS))
         shapes = [(phases, 2)] * 2 + [(phases, len(features))] * 2 + [(phases,)] * 2
@@ -105,18 +105,18 @@ class PhaseStatistics:
 def phase_statistics(
     series: Sequence[UsageSeries], traces: Sequence[PhaseTrace], features: Sequence[str], n_phases: int
 ) -> PhaseStatistics:
-    """Gather the statistics over whole containers; unknown samples and gaps count for no phase."""
+    """Compute the statistics over whole containers; unknown samples and gaps are skipped."""
     shown = tuple(features) if set(features) & set(USAGE_FEATURES) else (*features, *USAGE_FEATURES)
     width = 2 + len(shown)
     count = np.zeros(n_phases, dtype=np.int64)
     containers = np.zeros(n_phases, dtype=np.int64)
     total, squares = np.zeros((n_phases, width)), np.zeros((n_phases, width))
-    shift = _typical(series, shown)
+    shift = _offset_row(series, shown)
     for one, trace in zip(series, traces, strict=True):
         values = np.column_stack([one.usage, feature_matrix(one, shown)]) - shift
-        whole = np.isfinite(values).all(axis=1)
-        for phase in np.unique(trace.labels[whole & (trace.labels >= 0)]):
-            rows = values[whole & (trace.labels == phase)]
+        complete = np.isfinite(values).all(axis=1)
+        for phase in np.unique(trace.labels[complete & (trace.labels >= 0)]):
+            rows = values[complete & (trace.labels == phase)]
             count[phase] += len(rows)
             containers[phase] += 1
             total[phase] += rows.sum(axis=0)
@@ -128,8 +128,8 @@ def phase_statistics(
     return PhaseStatistics(shown, mean[:, :2], sd[:, :2], mean[:, 2:], sd[:, 2:], count, containers)
 
 
-def _typical(series: Sequence[UsageSeries], features: Sequence[str]) -> FloatArray:
-    """A row of the size of the data: sums of squares around it keep the digits that sums around zero lose for bytes."""
+def _offset_row(series: Sequence[UsageSeries], features: Sequence[str]) -> FloatArray:
+    """The mean of the first container; subtracting it avoids cancellation in sums of squares of bytes."""
     values = np.column_stack([series[0].usage, feature_matrix(series[0], features)])
     finite = values[np.isfinite(values).all(axis=1)]
     row: FloatArray = finite.mean(axis=0) if len(finite) else np.zeros(values.shape[1])

@@ -1,7 +1,6 @@
-"""The phases of many live containers, one sample at a time: as it grows, what `PhaseDetector.trace` says of a series.
+"""Detect the phases of many live containers, one sample at a time, with the results of `PhaseDetector.trace`.
 
-All containers that got a sample are taken one step together, since the arithmetic of one is nothing and the calls for
-ten thousand would be everything.
+All containers with a new sample are processed in one call, since for one container the call costs more than the work.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from recommender.errors import BadArtifact, Misuse
 from recommender.kernels.track import Places, Standard, Tracks, move_each, take_each
 from recommender.phases.detector import PhaseDetector
-from recommender.phases.features import CPU_FLOOR_CORES, LONGEST_PAST, MEMORY_FLOOR_BYTES, USAGE_FEATURES
+from recommender.phases.features import CPU_FLOOR_CORES, MAX_HISTORY_SAMPLES, MEMORY_FLOOR_BYTES, USAGE_FEATURES
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.slots import SlotArrays
 
@@ -23,24 +22,24 @@ FLOORS = np.array([CPU_FLOOR_CORES, MEMORY_FLOOR_BYTES])
 
 
 class TrackState(SlotArrays):
-    """Where each container stands.
+    """The state of each container.
 
     Attributes
     ----------
     mean_level
-        float64 (n, 2): mean log2 of its use so far.
+        float64 (n, 2): mean log2 of its usage.
     seen, in_row, coded
-        int64 (n,): samples so far (up to `LONGEST_PAST`), samples since the last gap, samples with a code.
+        int64 (n,): samples so far (up to `MAX_HISTORY_SAMPLES`), samples since the last gap, samples with a code.
     gapped
-        bool (n,): True once there was a gap; a code then needs a full window again.
+        bool (n,): True after a gap, when a code needs a full window again.
     rows
         float (n, window, n_features): the latest standardised samples, the newest last.
     at, label
-        int64 (n,): centre it stays with, and the phase said last.
+        int64 (n,): present centre, and last phase.
     child_at, child_when
-        int64 (n, splits): the same inside each split phase, and at which coded sample that was.
+        int64 (n, splits): the present centre in each split phase, and the number of the coded sample it is from.
     confidence
-        float64 (n,): 1 where a container is at its phase's centre, 0 where it is at its border or in none.
+        float64 (n,): 1 at the centre of the phase, 0 at its reach or in an unknown phase.
     """
 
     mean_level: FloatArray
@@ -57,12 +56,12 @@ class TrackState(SlotArrays):
 
 
 class PhaseTracker:
-    """The phase of every live container.
+    """Tracks the phase of every live container.
 
     Parameters
     ----------
     detector
-        A fitted one whose features are made from CPU and memory alone.
+        A fitted detector whose features are computed from CPU and memory only.
 
     Raises
     ------
@@ -98,7 +97,7 @@ class PhaseTracker:
         )
 
     def observe(self, slots: IntArray, usage: FloatArray) -> IntArray:
-        """Take in the next sample of each container.
+        """Process the next sample of each container.
 
         Parameters
         ----------
@@ -110,38 +109,38 @@ class PhaseTracker:
         Returns
         -------
         int64 (m,)
-            The phase of that sample, `UNKNOWN_PHASE` where none can be told.
+            The phase of that sample, or `UNKNOWN_PHASE`.
         """
         state, lag = self.state, self.detector.lag
         take_each(slots, usage, self._standard, state.arrays(Tracks))
         position = state.in_row[slots] - 1
-        moves = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
-        moving = slots[moves]
-        codes = self._codes(moving, position[moves])
-        move_each(moving, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
+        has_code = (position >= 0) & (~state.gapped[slots] | (position >= lag + 1))
+        coded = slots[has_code]
+        codes = self._codes(coded, position[has_code])
+        move_each(coded, codes, self._centres, UNKNOWN_PHASE, state.arrays(Places))
         return state.label[slots]
 
-    def restore(self, slot: int, remembered: Mapping[str, Any]) -> None:
-        """Go on with what `state.of` said.
+    def restore(self, slot: int, saved: Mapping[str, Any]) -> None:
+        """Restore the state of a container from `state.of`.
 
         Raises
         ------
         BadArtifact
-            Something is missing or does not fit this model.
+            The state is incomplete or does not fit this model.
         """
         try:
-            if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in remembered.values()):
-                raise ValueError("not all of it is a number")
-            self.state.put(slot, remembered)
+            if not all(np.isfinite(np.asarray(part, np.float64)).all() for part in saved.values()):
+                raise ValueError("not all values are finite")
+            self.state.put(slot, saved)
             self._check_places(slot)
         except (KeyError, TypeError, ValueError) as error:
             self.state.reset(slot)
             raise BadArtifact(
-                f"the kept state of a container does not fit this model ({error}); it starts anew"
+                f"the saved state of a container does not fit this model ({error}); it is discarded"
             ) from error
 
     def _check_places(self, slot: int) -> None:
-        """Raise a `ValueError` where the state of a slot names a place that is none: kernels look nothing up twice."""
+        """Raise `ValueError` if the state of a slot is out of bounds, which kernels do not check."""
         state, centres = self.state, self._centres
         counts = (state.seen, state.in_row, state.coded)
         children = np.diff(centres.begins)
@@ -154,7 +153,7 @@ class PhaseTracker:
             raise ValueError("no such phase, or a negative count")
 
     def _codes(self, slots: IntArray, position: IntArray) -> NDArray[np.floating[Any]]:
-        """The code of each newest window; all zero before there is one."""
+        """The code of each newest window; zeros before there is a full one."""
         encoder = self.detector.encoder
         codes = np.zeros((len(slots), encoder.n_hidden), encoder.dtype)
         full = position >= self._window - 1
@@ -166,6 +165,6 @@ class PhaseTracker:
 
 
 def _standard(detector: PhaseDetector) -> Standard:
-    made = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
-    columns = np.array([made.index(name) for name in detector.features])
-    return Standard(columns, detector.mean, detector.scale, FLOORS, LONGEST_PAST)
+    names = (*USAGE_FEATURES, "cpu_cores", "memory_bytes")
+    columns = np.array([names.index(name) for name in detector.features])
+    return Standard(columns, detector.mean, detector.scale, FLOORS, MAX_HISTORY_SAMPLES)

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from recommender.files import written_aside
+from recommender.files import atomic_write
 
 DPI = 150
 WIDE = 8.4
@@ -57,7 +57,7 @@ def grid(axes: Axes, axis: str = "both") -> None:
 
 def save(figure: Figure, path: str | Path) -> None:
     """Write the picture, whole or not at all; a letter that the font lacks becomes a box, without a word on stderr."""
-    with written_aside(path) as aside, warnings.catch_warnings(), rc_context(SETTINGS):
+    with atomic_write(path) as aside, warnings.catch_warnings(), rc_context(SETTINGS):
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         figure.savefig(aside, format="png", metadata={"Software": None})
 

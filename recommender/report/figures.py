@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from recommender.files import write_or_print, written_aside
+from recommender.files import atomic_write, write_or_print
 from recommender.records import CPU, MEMORY, ReplayResult
 from recommender.report.summary import Outcome, Usage, outcome_of, outcomes_of
 
@@ -58,7 +58,7 @@ def write_json(result: ReplayResult, path: str | Path) -> None:
 
 def write_csv(result: ReplayResult, path: str | Path) -> None:
     """Write one row per container and policy; an undefined ratio, and kills where none is played, are empty fields."""
-    with written_aside(path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
+    with atomic_write(path) as aside, aside.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         for replay in result.containers:

@@ -118,7 +118,7 @@ class Phasewise(Recommends):
             changed[self._instances[number]] = self._running(number, told.has)
         for number in told.round.ended:
             running, series = self._running(number, told.has), self._traces[number].series
-            if series.facts.over:
+            if series.facts.ended:
                 running = running._replace(finished=True, ended=_end(series, running.started_s, self._step_s))
             changed[self._instances[number]] = running
         return changed

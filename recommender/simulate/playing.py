@@ -78,7 +78,9 @@ def class_peaks(traces: Sequence[Trace], step_s: float, history: Sequence[UsageS
     `history` had before the first began."""
     ended: dict[str, list[tuple[float, FloatArray]]] = {}
     runs = [(series, -np.inf) for series in history]
-    runs += [(trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces if trace.series.facts.over]
+    runs += [
+        (trace.series, float(trace.series.timestamps[-1]) + step_s) for trace in traces if trace.series.facts.ended
+    ]
     for series, end_s in runs:
         if series.workload is not None:
             ended.setdefault(series.workload, []).append((end_s, np.nanmax(series.usage, axis=0)))

@@ -1,4 +1,4 @@
-"""One saved answer of the Prometheus HTTP API, taken apart into series of numbers."""
+"""Parse one saved answer of the Prometheus HTTP API into numeric series."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pandas as pd
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray
-from recommender.sources.paths import damaged, opened
+from recommender.sources.paths import damaged_gzip, open_decompressed
 
-_ASK_AGAIN = "Save the answer of /api/v1/query_range (start, end, step) again."
+_REMEDY = "Save the answer of /api/v1/query_range (start, end, step) again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class AnswerSeries:
     Attributes
     ----------
     file, number
-        Where it stands; results count from 1.
+        File, and position in its result from 1.
     labels
-        What Prometheus calls metric: label values by name.
+        Label values by name.
     times_s, values
-        float64 (n,), unix seconds increasing, and what was answered; NaN where the answer says NaN.
+        float64 (n,), increasing unix seconds, and values, which may be NaN.
     """
 
     file: Path
@@ -43,33 +43,33 @@ class AnswerSeries:
         """The metric's name; empty where a function such as rate() dropped it."""
         return self.labels.get("__name__", "")
 
-    def refuse(self, problem: str, remedy: str, row: int | None, column: str | None) -> BadInput:
-        """An error that names this series; `row` is the sample, from 1."""
+    def bad_input(self, problem: str, remedy: str, row: int | None, column: str | None) -> BadInput:
+        """The error for this series; `row` is the sample, from 1."""
         return BadInput(f"result {self.number}: {problem}", remedy=remedy, file=self.file, row=row, column=column)
 
 
 def read_answer(file: Path) -> Iterator[AnswerSeries]:
-    """All series of one answer.
+    """Yield all series of one answer.
 
     Raises
     ------
     BadInput
-        No whole JSON, an error answer, anything but a matrix, or a sample that is no number.
+        Invalid JSON, an error response, anything but a matrix, or a sample that is not a number.
     """
     answer = _load(file)
     if not isinstance(answer, dict) or "status" not in answer:
-        raise BadInput("not an answer of the Prometheus API", remedy=_ASK_AGAIN, file=file)
+        raise BadInput("not an answer of the Prometheus API", remedy=_REMEDY, file=file)
     if answer["status"] != "success":
-        said = answer.get("error", "no reason given")
+        message = answer.get("error", "no reason given")
         raise BadInput(
-            f"Prometheus answered with an error: {said}", remedy="Correct the query and save it again.", file=file
+            f"Prometheus answered with an error: {message}", remedy="Correct the query and save it again.", file=file
         )
     data = answer.get("data")
     data = data if isinstance(data, dict) else {}
     kind, result = data.get("resultType"), data.get("result")
     if kind != "matrix" or not isinstance(result, list):
         raise BadInput(
-            f"the result is a {kind}, not a matrix over time", remedy=_ASK_AGAIN, file=file, column="resultType"
+            f"the result is a {kind}, not a matrix over time", remedy=_REMEDY, file=file, column="resultType"
         )
     for number, entry in enumerate(result, start=1):
         yield _series(file, number, entry)
@@ -77,16 +77,16 @@ def read_answer(file: Path) -> Iterator[AnswerSeries]:
 
 def _load(file: Path) -> Any:
     try:
-        with opened(file) as stream:
+        with open_decompressed(file) as stream:
             content = stream.read()
     except OSError as error:
-        raise damaged(file) from error
+        raise damaged_gzip(file) from error
     try:
         return orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
         row = error.lineno
         raise BadInput(
-            f"not whole JSON ({error.msg})", remedy="It is truncated or damaged: save it again.", file=file, row=row
+            f"not valid JSON ({error.msg})", remedy="It is truncated or damaged: save it again.", file=file, row=row
         ) from error
 
 
@@ -99,17 +99,17 @@ def _series(file: Path, number: int, entry: Any) -> AnswerSeries:
         series = AnswerSeries(file, number, labels, times_s, values)
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise BadInput(
-            f"result {number} lacks metric or values, or a sample is no pair of time and value",
-            remedy=_ASK_AGAIN,
+            f"result {number} lacks metric or values, or a sample is not a pair of time and value",
+            remedy=_REMEDY,
             file=file,
             column="values",
         ) from error
-    mend = "Mend the query (a division by zero?) or cut such samples with `... < Inf`."
+    fix_query = "Correct the query (a division by zero?) or drop such samples with `... < Inf`."
     for bad, problem, remedy in (
-        (np.isnan(values) & (texts.notna() & (texts != "NaN")).to_numpy(), "is not a number", _ASK_AGAIN),
-        (np.isinf(values), "is not a finite number", mend),
+        (np.isnan(values) & (texts.notna() & (texts != "NaN")).to_numpy(), "is not a number", _REMEDY),
+        (np.isinf(values), "is not a finite number", fix_query),
     ):
         if bad.any():
             row = int(np.argmax(bad))
-            raise series.refuse(f"{texts[row]!r} {problem}", remedy, row + 1, "values")
+            raise series.bad_input(f"{texts[row]!r} {problem}", remedy, row + 1, "values")
     return series

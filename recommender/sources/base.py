@@ -1,4 +1,4 @@
-"""What all readers share: the options, samples in normal form, and where each row came from."""
+"""What all readers share: options, samples in normal form, and the origin of each row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODE_COLUMNS = ("node_cpu_cores", "node_memory_bytes")
 INPUT_COLUMN, DEVICE_COLUMN = "input_size", "devices"
 RUN_COLUMNS = ("started_at", "finished_at", "exit_code", "oom_killed_at", INPUT_COLUMN, DEVICE_COLUMN)
 FACT_COLUMNS = (*LIMIT_COLUMNS, *NODE_COLUMNS, *RUN_COLUMNS)
-"""What a cluster tells of a run as a whole, see `records.RunFacts`; moments in unix seconds."""
+"""Facts about a run as a whole, see `records.RunFacts`; times in unix seconds."""
 
 LABEL_COLUMNS = ("workload", "node")
 NAME_COLUMNS = ("namespace", "pod", "container")
@@ -29,50 +29,50 @@ NAME_COLUMNS = ("namespace", "pod", "container")
 _VALUE, _LABEL = "value ", "label "
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and of how much."""
+"""Called with (task, done, total)."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How foreign data are to be understood.
+    """How to read foreign data.
 
     Attributes
     ----------
     columns
-        `--map`: names of ours for foreign columns, with units.
+        `--map`: our names and units for foreign columns.
     all_mapped
-        Whether a foreign column that no file has is an error.
+        Whether it is an error if no file has a mapped column.
     features
-        Further numeric columns to carry along, by their old or new name.
+        Further numeric columns to read, by their old or new name.
     step_s
         Grid step in seconds; None takes the median interval of the data.
-    as_they_come
-        `--step none`: samples as they come, no grid, no gap rule.
+    without_grid
+        `--step none`: keep the timestamps of the samples, without gaps.
     """
 
     columns: tuple[ColumnMap, ...] = ()
     all_mapped: bool = True
     features: tuple[str, ...] = ()
     step_s: float | None = None
-    as_they_come: bool = False
+    without_grid: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RawSamples:
-    """Rows in normal form, in the order in which they were read.
+    """Rows in normal form, in the order of reading.
 
     Attributes
     ----------
     container
-        Dictionary-encoded strings, none null.
+        Dictionary-encoded strings without nulls.
     times_s
         float64 (n,), unix seconds, finite.
     values
-        float64 (n,) by column name, NaN where empty: cpu, memory, requests and facts where present, features.
+        float64 (n,) by column name, NaN where empty: cpu, memory, features, and any requests and facts.
     labels
         `workload` and `node` where present, dictionary-encoded.
     rows
-        int64 (n,), position in the whole source; `Origins` turns it into file and row.
+        int64 (n,), position in the whole source; `Origins` maps it to file and row.
     """
 
     container: pa.DictionaryArray
@@ -85,13 +85,13 @@ class RawSamples:
         return len(self.times_s)
 
     def as_table(self) -> pa.Table:
-        """The same rows in Arrow, see `schema`."""
+        """Convert to an Arrow table, see `schema`."""
         columns = [self.container, self.times_s, self.rows, *self.values.values(), *self.labels.values()]
         return pa.table(columns, names=schema(self.values, self.labels).names)
 
     @classmethod
-    def of(cls, tables: Sequence[pa.Table]) -> RawSamples:
-        """What `as_table` gave, one after another; a column that some of them lack is empty there."""
+    def from_tables(cls, tables: Sequence[pa.Table]) -> RawSamples:
+        """Concatenate tables of `as_table`; columns that some of them lack are empty there."""
         table = pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
         columns = {name: table.column(name).chunk(0) for name in table.column_names}
 
@@ -111,7 +111,7 @@ class RawSamples:
 
 
 def schema(values: Iterable[str], labels: Iterable[str]) -> pa.Schema:
-    """Columns of rows in normal form; a prefix tells them apart, since a feature may be called anything."""
+    """The Arrow schema of rows in normal form; prefixes avoid clashes, since features may have any name."""
     fields = [("container", pa.string()), ("time_s", pa.float64()), ("row", pa.int64())]
     fields += [(_VALUE + name, pa.float64()) for name in values]
     fields += [(_LABEL + name, pa.string()) for name in labels]
@@ -120,50 +120,50 @@ def schema(values: Iterable[str], labels: Iterable[str]) -> pa.Schema:
 
 @dataclass(slots=True)
 class Origins:
-    """Which file a row of the source came from."""
+    """Maps rows of the source to files."""
 
     files: list[Path] = field(default_factory=list)
     first_rows: list[int] = field(default_factory=list)
     n_rows: int = 0
 
-    def begin(self, file: Path) -> None:
-        """Rows counted from here on belong to `file`."""
+    def begin_file(self, file: Path) -> None:
+        """Start a file: the rows numbered from now on belong to it."""
         self.files.append(file)
         self.first_rows.append(self.n_rows)
 
-    def take(self, count: int) -> IntArray:
-        """Positions for the next `count` rows of the current file."""
+    def next_rows(self, count: int) -> IntArray:
+        """Number the next `count` rows of the current file."""
         rows = np.arange(self.n_rows, self.n_rows + count, dtype=np.int64)
         self.n_rows += count
         return rows
 
-    def place(self, row: int) -> tuple[Path, int]:
-        """The file of a row of the source, and its number there from 1."""
+    def locate(self, row: int) -> tuple[Path, int]:
+        """The file of a row of the source, and its number there, from 1."""
         at = bisect.bisect_right(self.first_rows, row) - 1
         return self.files[at], row - self.first_rows[at] + 1
 
-    def refusal(self, row: int, column: str, problem: str, remedy: str) -> BadInput:
-        """The error for a row of the source; `column` as its file calls it."""
-        file, number = self.place(row)
+    def bad_input(self, row: int, column: str, problem: str, remedy: str) -> BadInput:
+        """The error for a row of the source; `column` is the name in the file."""
+        file, number = self.locate(row)
         return BadInput(problem, remedy=remedy, file=file, row=number, column=column)
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A file (or all saved answers together) whose columns are understood but not yet read.
+    """A file (or all saved answers together) whose columns are resolved but not read yet.
 
     Attributes
     ----------
     foreign
-        Names that `--map` may begin from.
+        Column names that `--map` can refer to.
     schema
-        The columns that will come, see `schema`.
+        The columns of its rows, see `schema`.
     estimated_bytes
-        About how much memory all its rows take in normal form.
+        Estimated memory of all its rows in normal form.
     raw_name
-        What the file calls a column of ours.
+        Maps our name of a column to the name in the file.
     samples
-        The rows: at once, or, where the second word is True, in batches of bounded size if it can.
+        Reads the rows; the second argument asks for batches of bounded size, which not all readers support.
     """
 
     file: Path

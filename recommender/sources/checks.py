@@ -1,4 +1,4 @@
-"""Is what was read possible? Every check looks at whole columns; a row is searched for only after one has failed."""
+"""Plausibility checks on whole columns; the bad row is searched for only after a check has failed."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from recommender.sources.base import (
 from recommender.units import BYTES_PER_GIB, BYTES_PER_MIB, format_cpu, format_duration, format_memory
 
 YEAR_2100_S = 4_102_444_800.0
-_FINER_THAN_SECONDS = (("ns", 1e17), ("us", 1e14), ("ms", 0.0))
-"""Units by the size that unix times of our days have in them; seconds themselves stay below YEAR_2100_S until then."""
+_SUBSECOND_UNITS = (("ns", 1e17), ("us", 1e14), ("ms", 0.0))
+"""Units, and the unix times above which a timestamp is taken to be in them; seconds stay below YEAR_2100_S."""
 
 TINY_BYTES = 65536.0
-"""No working set is that small: stacks and page tables of one idle process are more. MiB counts are, up to 64 GiB."""
+"""Every working set is larger (stacks and page tables of one idle process); numbers of MiB up to 64 GiB are smaller."""
 ORDINARY_BYTES = 16 * BYTES_PER_MIB
 MANY_CORES = 64.0
-"""Fractional readings above it are taken for large machines, whole numbers for millicores."""
+"""Above it, fractions are taken for cores of a large machine, whole numbers for millicores."""
 IMPOSSIBLE_CORES = 1024.0
-ENOUGH = 3
-"""Samples (or distinct values) that make a unit look mistaken; fewer are a container that just starts."""
+MIN_SUSPECT_SAMPLES = 3
+"""Samples (and distinct values) needed to suspect another unit; fewer may be a container that is starting."""
 
 
 def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], str]) -> None:
-    """Refuse negative or infinite numbers and moments outside 1970..2100.
+    """Refuse negative and infinite numbers, and times outside 1970..2100.
 
     Parameters
     ----------
     raw_name
-        The file's own name for a column of ours.
+        Maps our name of a column to the name in the file.
 
     Raises
     ------
@@ -53,11 +53,11 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
     def refuse(bad: BoolArray, column: str, value: FloatArray, problem: str, remedy: str) -> None:
         if bad.any():
             at = int(np.argmax(bad))
-            raise origins.refusal(int(raw.rows[at]), raw_name(column), problem.format(value[at]), remedy)
+            raise origins.bad_input(int(raw.rows[at]), raw_name(column), problem.format(value[at]), remedy)
 
     times_s, latest_s = raw.times_s, float(raw.times_s.max())
-    unit = next((unit for unit, least in _FINER_THAN_SECONDS if latest_s > least), "s")
-    remedy = f"If they are {unit}, say so: `--map timestamp={raw_name('timestamp')}:{unit}`."
+    unit = next((unit for unit, least in _SUBSECOND_UNITS if latest_s > least), "s")
+    remedy = f"If they are in {unit}, use `--map timestamp={raw_name('timestamp')}:{unit}`."
     refuse(times_s > YEAR_2100_S, "timestamp", times_s, "{:.0f} s lies after the year 2100", remedy)
     refuse(times_s < 0, "timestamp", times_s, "{:.0f} s lies before 1970", "Write unix seconds.")
     for name, column in raw.values.items():
@@ -66,7 +66,7 @@ def check_samples(raw: RawSamples, origins: Origins, raw_name: Callable[[str], s
         if name in (CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS):
             refuse(column < 0, name, column, "{:g} is negative", remedy)
         if name == INPUT_COLUMN:
-            refuse(column == 0.0, name, column, "{:g} is no size", "Leave the cell empty where none was told.")
+            refuse(column == 0.0, name, column, "{:g} is not a size", "Leave the cell empty where it is unknown.")
 
 
 def check_step(step_s: float, median_s: float, file: Path) -> None:
@@ -94,23 +94,23 @@ def check_step(step_s: float, median_s: float, file: Path) -> None:
 
 @dataclass(slots=True)
 class _Suspect:
-    """A container's samples that make sense in another unit only."""
+    """A container's samples that are plausible only in another unit."""
 
     container: str
     row: int
     low: float
     high: float
-    alone: bool
-    """True when the container has no samples in the right unit beside them."""
+    whole_container: bool
+    """Whether the container has no other samples."""
 
 
 @dataclass(slots=True)
-class UnitsWatch:
-    """Watches for memory in MiB or GiB and cpu in millicores among bytes and cores.
+class UnitsCheck:
+    """Detects memory in MiB or GiB instead of bytes, and cpu in millicores instead of cores.
 
-    A source wholly in another unit cannot be told from small containers for sure: it earns a note. Two units in one
-    source show as values that are impossible as bytes (or cores), lie beside ordinary ones, and meet these when
-    converted: that is refused. Containers that are merely small, idle, or just starting are not.
+    A source that is wholly in another unit looks like small containers, so it only gets a note. Two units in one source
+    are refused: values that are implausible as bytes (or cores), but match the ordinary ones once converted.
+    Containers that are small, idle or starting are accepted.
     """
 
     memory: list[_Suspect] = field(default_factory=list)
@@ -120,7 +120,7 @@ class UnitsWatch:
     largest_fractional_cores: float = 0.0
 
     def add(self, raw: RawSamples) -> None:
-        """Look at the next rows."""
+        """Take in the next rows."""
         memory, cpu = raw.values[MEMORY_COLUMN], raw.values[CPU_COLUMN]
         ordinary = memory[memory >= ORDINARY_BYTES]
         self.largest_bytes = max(self.largest_bytes, float(ordinary.max(initial=0.0)))
@@ -134,7 +134,7 @@ class UnitsWatch:
         self.cpu += _suspects(raw, odd, many & ~odd, cpu)
 
     def verdict(self, origins: Origins) -> list[str]:
-        """Notes for the reader.
+        """Return notes for the reader.
 
         Raises
         ------
@@ -146,25 +146,25 @@ class UnitsWatch:
         for suspect in self.memory:
             for unit, size in (("MiB", BYTES_PER_MIB), ("GiB", BYTES_PER_GIB)):
                 if suspect.high * size >= least_bytes and suspect.low * size <= most_bytes:
-                    raise _mixed(suspect, origins, MEMORY_COLUMN, unit, format_memory(self.largest_bytes))
+                    raise _mixed_units(suspect, origins, MEMORY_COLUMN, unit, format_memory(self.largest_bytes))
         if self.memory and not self.largest_bytes:
             notes.append(
                 f"memory is below {format_memory(TINY_BYTES)}, and never above {format_memory(ORDINARY_BYTES)}: "
-                f"if it is in MiB, say `--map {MEMORY_COLUMN}={MEMORY_COLUMN}:MiB`"
+                f"if it is in MiB, use `--map {MEMORY_COLUMN}={MEMORY_COLUMN}:MiB`"
             )
         if self.cpu and 0 < self.largest_fractional_cores <= MANY_CORES:
             ordinary = format_cpu(self.largest_fractional_cores) + " cores"
-            raise _mixed(self.cpu[0], origins, CPU_COLUMN, "m", ordinary)
+            raise _mixed_units(self.cpu[0], origins, CPU_COLUMN, "m", ordinary)
         if self.cpu:
             notes.append(
                 f"cpu reaches {max(suspect.high for suspect in self.cpu):g} cores, in whole numbers: "
-                f"if it is in millicores, say `--map {CPU_COLUMN}={CPU_COLUMN}:m`"
+                f"if it is in millicores, use `--map {CPU_COLUMN}={CPU_COLUMN}:m`"
             )
         return notes
 
 
 def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: FloatArray) -> list[_Suspect]:
-    """Containers with enough odd values and none between these and the ordinary ones, as a real rise would leave."""
+    """Containers with enough odd values and none between these and the ordinary ones, as a real rise would have."""
     if not odd.any():
         return []
     codes = raw.container.indices.to_numpy()
@@ -172,25 +172,25 @@ def _suspects(raw: RawSamples, odd: BoolArray, between: BoolArray, column: Float
     n_between = np.bincount(codes[between], minlength=len(n_odd))
     n_positive = np.bincount(codes[column > 0], minlength=len(n_odd))
     found = []
-    for code in np.flatnonzero(n_odd >= ENOUGH).tolist():
+    for code in np.flatnonzero(n_odd >= MIN_SUSPECT_SAMPLES).tolist():
         if n_between[code] or n_odd[code] < 0.05 * n_positive[code]:
             continue
         rows = np.flatnonzero(odd & (codes == code))
         values = column[rows]
-        alone = bool(n_odd[code] == n_positive[code])
-        if len(np.unique(values)) < ENOUGH and (column is raw.values[CPU_COLUMN] or not alone):
+        whole_container = bool(n_odd[code] == n_positive[code])
+        if len(np.unique(values)) < MIN_SUSPECT_SAMPLES and (column is raw.values[CPU_COLUMN] or not whole_container):
             continue
         name = raw.container.dictionary[code].as_py()
-        found.append(_Suspect(name, int(raw.rows[rows[0]]), float(values.min()), float(values.max()), alone))
+        found.append(_Suspect(name, int(raw.rows[rows[0]]), float(values.min()), float(values.max()), whole_container))
     return found
 
 
-def _mixed(suspect: _Suspect, origins: Origins, column: str, unit: str, ordinary: str) -> BadInput:
-    where = "others of the source" if suspect.alone else "others of the same container"
-    return origins.refusal(
+def _mixed_units(suspect: _Suspect, origins: Origins, column: str, unit: str, ordinary: str) -> BadInput:
+    where = "others of the source" if suspect.whole_container else "others of the same container"
+    return origins.bad_input(
         suspect.row,
         column,
         f"mixed units: container {suspect.container!r} has values from {suspect.low:g} to {suspect.high:g}, "
         f"{where} reach {ordinary}",
-        f"If these rows are in {unit}, convert them, or read them alone: `--map {column}={column}:{unit}`.",
+        f"If these rows are in {unit}, convert them, or read them whole_container: `--map {column}={column}:{unit}`.",
     )

@@ -1,4 +1,4 @@
-"""From a file's own columns to the normal form: which column is what, and conversion with units, done once."""
+"""Convert the columns of a file to normal form: resolve their roles, then convert with units."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from recommender.sources.base import (
 )
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
-EMPTY_WORDS = ("", "NaN", "nan", "NAN", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A", "-nan", "-NaN")
-"""Texts that stand for an empty value in a column of numbers."""
+NULL_VALUES = ("", "NaN", "nan", "NAN", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A", "-nan", "-NaN")
+"""Texts that are read as missing in numeric columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which of a file's columns plays which part.
+    """Which of a file's columns has which role.
 
     Attributes
     ----------
     names
         The column of container names, or those of namespace, pod and container.
     time, values
-        Raw column and factor to seconds, cores or bytes.
+        Raw column, and factor to seconds, cores or bytes.
     labels
-        Raw columns of text by our name.
+        Raw text columns by our name.
     """
 
     names: tuple[str, ...]
@@ -53,28 +53,28 @@ class Roles:
     labels: dict[str, str]
 
     @property
-    def raw(self) -> list[str]:
-        """Every raw column to be read, each once."""
+    def raw_columns(self) -> list[str]:
+        """All raw columns to read, each once."""
         wanted = [*self.names, self.time[0], *(raw for raw, _ in self.values.values()), *self.labels.values()]
         return list(dict.fromkeys(wanted))
 
     def raw_name(self, column: str) -> str:
-        """What the file calls a column of ours."""
+        """The name in the file of our column."""
         return self.time[0] if column == "timestamp" else self.values.get(column, (column, 1.0))[0]
 
     @property
-    def numbers(self) -> list[str]:
-        """The raw columns that must hold numbers."""
+    def number_columns(self) -> list[str]:
+        """Raw columns that must hold numbers."""
         return list(dict.fromkeys(raw for raw, _ in self.values.values()))
 
 
 def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
-    """Find every part in a file's header.
+    """Resolve the roles of columns from a file's header.
 
     Raises
     ------
     BadInput
-        A required or mapped column, or a feature, is not there; the nearest existing name is suggested.
+        A required or mapped column, or a feature, is missing; the closest existing name is suggested.
     """
     raw: dict[str, tuple[str, float]] = {name: (name, 1.0) for name in header if name}
     for mapped in options.columns:
@@ -101,21 +101,21 @@ def resolve(file: Path, header: Sequence[str], options: ReadOptions) -> Roles:
 
 
 def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> None:
-    """Refuse what would change nothing without a word.
+    """Refuse mappings that would have no effect.
 
     Parameters
     ----------
     file
-        The first of the source.
+        First file of the source.
     foreign
-        Every name in the source that a map may begin from.
+        All column names in the source.
 
     Raises
     ------
     Misuse
-        A map to a name that nothing reads.
+        A mapping to a name that is not read.
     BadInput
-        A map from a name that no file has.
+        A mapping from a name that no file has.
     """
     read = ("timestamp", *NAME_COLUMNS, CPU_COLUMN, MEMORY_COLUMN, *REQUEST_COLUMNS, *FACT_COLUMNS, *LABEL_COLUMNS)
     for mapped in options.columns:
@@ -129,13 +129,13 @@ def check_maps(file: Path, foreign: Collection[str], options: ReadOptions) -> No
 
 
 def missing_column(file: Path, name: str, header: Sequence[str], remedy: str) -> BadInput:
-    """The error for a column that is not among those of a header; the nearest existing name is suggested."""
+    """The error for a column that is not in a header; suggests the closest existing name."""
     named = [column for column in header if column]
-    near = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
-    hint = f" The nearest name is {near[0]!r}." if near else ""
+    closest = difflib.get_close_matches(name, named, n=1, cutoff=0.5)
+    hint = f" The closest name is {closest[0]!r}." if closest else ""
     known = ", ".join(named[:12]) + (", ..." if len(named) > 12 else "")
     return BadInput(
-        f"there is no column {name!r} among {known or 'no columns at all'}",
+        f"there is no column {name!r} among {known or 'no columns'}",
         remedy=remedy + hint,
         file=file,
         column=name,
@@ -149,14 +149,14 @@ def table_reader(
     n_rows: float,
     tables: Callable[[Roles, bool], Iterable[pa.Table]],
 ) -> Reader:
-    """The reader of a file that comes as tables of raw columns.
+    """Make the reader of a file that is read as tables of raw columns.
 
     Parameters
     ----------
     n_rows
-        How many rows it has, or about how many.
+        Number of rows, or an estimate.
     tables
-        Reads the columns that play a part, at once or in batches.
+        Reads the columns that have a role, at once or in batches.
     """
     roles = resolve(file, header, options)
     kinds = schema(roles.values, roles.labels)
@@ -170,21 +170,21 @@ def table_reader(
 
 
 def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
-    """Convert one table of raw columns, the next rows of the current file.
+    """Convert a table of raw columns, which holds the next rows of the current file.
 
     Raises
     ------
     BadInput
-        Text in a number, a moment or a container name that is missing or unreadable.
+        Text instead of a number, or a time or container name that is missing or invalid.
     """
     check = _RowCheck(table, origins, origins.n_rows)
-    rows = origins.take(table.num_rows)
-    container = _names(check, roles)
+    rows = origins.next_rows(table.num_rows)
+    container = _container_names(check, roles)
     raw_time, time_factor = roles.time
-    times_s = _seconds(check, raw_time)
+    times_s = _unix_seconds(check, raw_time)
     if time_factor != 1.0:
         times_s = times_s * time_factor
-    numbers = {raw: _floats(check, raw) for raw in roles.numbers}
+    numbers = {raw: _floats(check, raw) for raw in roles.number_columns}
     values = {
         name: numbers[raw] if factor == 1.0 else numbers[raw] * factor for name, (raw, factor) in roles.values.items()
     }
@@ -194,22 +194,22 @@ def normalise(table: pa.Table, roles: Roles, origins: Origins) -> RawSamples:
 
 @dataclass(frozen=True, slots=True)
 class _RowCheck:
-    """A table and where it begins, so that the first bad row can be named."""
+    """A table and the number of its first row, to name bad rows."""
 
     table: pa.Table
     origins: Origins
     first: int
 
     def refuse(self, bad: BoolArray, column: str, problem: str, remedy: str) -> None:
-        """Raise for the first True of `bad`; `{}` in the problem becomes the value found there."""
+        """Raise BadInput for the first True of `bad`; `{}` in the problem is replaced by its value."""
         if bad.any():
             at = int(np.argmax(bad))
             text = self.table.column(column)[at].as_py()
-            raise self.origins.refusal(self.first + at, column, problem.format(repr(text)), remedy)
+            raise self.origins.bad_input(self.first + at, column, problem.format(repr(text)), remedy)
 
 
-def _names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
-    """Container names; namespace, pod and container become `namespace/pod/container`."""
+def _container_names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
+    """Container names; namespace, pod and container are joined by slashes."""
     parts = [_encode(check.table.column(raw)) for raw in roles.names]
     for raw, part in zip(roles.names, parts, strict=True):
         empty = pc.equal(pc.utf8_trim_whitespace(part.dictionary), "")
@@ -225,14 +225,14 @@ def _names(check: _RowCheck, roles: Roles) -> pa.DictionaryArray:
 
 
 def _floats(check: _RowCheck, raw: str) -> FloatArray:
-    """float64 with NaN where empty."""
+    """Convert a column to float64, NaN where empty."""
     column = check.table.column(raw)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         texts = column.to_pandas().str.strip()
-        numbers = pd.to_numeric(texts.where(~texts.isin(EMPTY_WORDS)), errors="coerce")
-        bad = numbers.isna() & texts.notna() & ~texts.isin(EMPTY_WORDS)
+        numbers = pd.to_numeric(texts.where(~texts.isin(NULL_VALUES)), errors="coerce")
+        bad = numbers.isna() & texts.notna() & ~texts.isin(NULL_VALUES)
         check.refuse(bad.to_numpy(), raw, "{} is not a number", text_remedy(raw))
         return np.asarray(numbers, dtype=np.float64)
     kind = column.type
@@ -244,46 +244,46 @@ def _floats(check: _RowCheck, raw: str) -> FloatArray:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds numbers (or nothing at all)."""
+    """Whether a column of this type holds numbers (or only nulls)."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     return any(test(kind) for test in tests)
 
 
 def text_remedy(column: str) -> str:
-    """What to do about text where a number belongs."""
+    """The remedy for text in a numeric column."""
     return (
         "Write plain numbers there (empty for a gap) without a unit; "
-        f"the unit of the whole column can be stated: `--map {column}={column}:UNIT`."
+        f"the unit of the whole column can be given: `--map {column}={column}:UNIT`."
     )
 
 
-def _seconds(check: _RowCheck, raw: str) -> FloatArray:
-    """Unix seconds, float64, from numbers, timestamps or RFC 3339 texts; times without a zone count as UTC."""
+def _unix_seconds(check: _RowCheck, raw: str) -> FloatArray:
+    """Convert numbers, timestamps or RFC 3339 texts (UTC unless they have a zone) to unix seconds, float64."""
     column = check.table.column(raw)
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        microseconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())  # finer ones are cut off
+        microseconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())  # truncates nanoseconds
         times_s = np.asarray(microseconds.to_numpy(), dtype=np.float64) / 1e6
     elif pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        times_s = _parse_moments(check, raw)
+        times_s = _parse_times(check, raw)
     else:
         times_s = _floats(check, raw)
     bad = ~np.isfinite(times_s)
-    check.refuse(bad, raw, "{} is not a moment", "Write unix seconds or RFC 3339 such as 2024-05-01T12:00:00Z.")
+    check.refuse(bad, raw, "{} is not a time", "Write unix seconds or RFC 3339 such as 2024-05-01T12:00:00Z.")
     return times_s
 
 
-def _parse_moments(check: _RowCheck, raw: str) -> FloatArray:
+def _parse_times(check: _RowCheck, raw: str) -> FloatArray:
     texts = check.table.column(raw).cast(pa.string())
     try:
-        moments = texts.cast(pa.timestamp("us", "UTC"))
-        return np.asarray(moments.cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6
+        parsed = texts.cast(pa.timestamp("us", "UTC"))
+        return np.asarray(parsed.cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6
     except pa.ArrowInvalid:
         words = texts.to_pandas().str.strip().str.upper()
     numbers = pd.to_numeric(words, errors="coerce")
     if numbers.notna().any():
         check.refuse(
-            numbers.isna().to_numpy(), raw, "{} is not a moment like the others", "Write all of them as unix seconds."
+            numbers.isna().to_numpy(), raw, "{} is not a time like the others", "Write all of them as unix seconds."
         )
         return np.asarray(numbers, dtype=np.float64)
     parsed = pd.to_datetime(words, errors="coerce", utc=True, format="ISO8601").astype("datetime64[us, UTC]")
@@ -292,7 +292,7 @@ def _parse_moments(check: _RowCheck, raw: str) -> FloatArray:
 
 
 def _encode(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Text as int32 codes into a dictionary; numbers are taken as their digits."""
+    """Encode text as int32 codes into a dictionary; numbers are converted to text."""
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
         flat = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

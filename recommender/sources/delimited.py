@@ -1,4 +1,4 @@
-"""CSV files, plain or gzipped. Arrow reads them, and says which row it refuses; we say what to do about it."""
+"""CSV files, plain or gzipped. Arrow parses them; its errors are translated and given a remedy."""
 
 from __future__ import annotations
 
@@ -18,49 +18,46 @@ import pyarrow.csv as pacsv
 
 from recommender.errors import BadInput
 from recommender.sources.base import Reader, ReadOptions
-from recommender.sources.columns import EMPTY_WORDS, Roles, table_reader, text_remedy
-from recommender.sources.paths import damaged, is_gzip, opened
+from recommender.sources.columns import NULL_VALUES, Roles, table_reader, text_remedy
+from recommender.sources.paths import damaged_gzip, is_gzip, open_decompressed
 
 _INDEX = "(index)"
-_REFUSED = re.compile(
+_NOT_A_NUMBER = re.compile(
     r"In CSV column #(\d+): Row #(\d+): CSV conversion error to double: invalid value '(.*)'", re.DOTALL
 )
 _WRONG_LENGTH = re.compile(r"CSV parse error: Row #(\d+): Expected \d+ columns, got (\d+): (.*)", re.DOTALL)
 _UNDECODABLE = re.compile(r"Row #(\d+): CSV conversion error to string: invalid UTF8 data")
 
 HEAD_BYTES = 1 << 20
-"""A header and two rows are in it."""
+"""Enough for the header and two rows."""
 BLOCK_BYTES = 1 << 23
 """Text per batch when streaming."""
 
-GZIP_EXPANDS = 8
-"""Metrics as text shrink to about an eighth."""
+GZIP_RATIO = 8
+"""Approximate compression ratio of metrics as text."""
 
-SHORN_FACTOR = 5.0
-"""A number that lost a digit is a tenth of itself; uses of one container seldom spread that far below all others."""
-ENOUGH_TO_COMPARE = 3
+TRUNCATED_RATIO = 5.0
+"""A number that lost a digit shrinks to a tenth; usage is rarely that far below all other samples of a container."""
+MIN_VALUES_TO_COMPARE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A CSV file's column names, and whether its rows start with an index column that the header leaves out.
-
-    `columns` has an empty name where the file's column has none.
-    """
+    """A CSV file's column names (empty if unnamed), and whether rows start with an index that the header omits."""
 
     columns: tuple[str, ...]
-    hidden_index: bool
+    unnamed_index: bool
     first_row: tuple[str, ...]
 
     @property
     def arrow_names(self) -> list[str]:
-        """A name for every field of a row; the unnamed ones get one that no file uses."""
+        """A name for each field of a row; unnamed ones get a reserved name."""
         named = [name or f"{_INDEX}{at}" for at, name in enumerate(self.columns)]
-        return [_INDEX, *named] if self.hidden_index else named
+        return [_INDEX, *named] if self.unnamed_index else named
 
 
 def open_csv(file: Path, options: ReadOptions) -> Reader:
-    """The reader of a CSV file.
+    """Make the reader of a CSV file.
 
     Raises
     ------
@@ -68,7 +65,7 @@ def open_csv(file: Path, options: ReadOptions) -> Reader:
         As `read_header` and `resolve` do.
     """
     header = read_header(file)
-    text_bytes = file.stat().st_size * (GZIP_EXPANDS if is_gzip(file) else 1)
+    text_bytes = file.stat().st_size * (GZIP_RATIO if is_gzip(file) else 1)
     n_rows = text_bytes / max(len(",".join(header.first_row)) + 1, 2 * len(header.columns))
     return table_reader(
         file, header.columns, options, n_rows, lambda roles, batched: read(file, header, roles, batched)
@@ -76,23 +73,23 @@ def open_csv(file: Path, options: ReadOptions) -> Reader:
 
 
 def read_header(file: Path) -> Header:
-    """Look at the first three lines.
+    """Read the header and the first row.
 
     Raises
     ------
     BadInput
-        An empty file, a name that occurs twice, or bytes that are no text.
+        An empty file, a duplicate name, a wrong separator, or bytes that are not UTF-8.
     """
     head = b""
     try:
-        with opened(file) as stream:
+        with open_decompressed(file) as stream:
             head = stream.read(HEAD_BYTES)
-        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # a letter may be cut at the end
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # a character may be cut at the end
         lines = (line for line in csv.reader(io.StringIO(text, newline="")) if line)
         columns = tuple(name.strip() for name in next(lines, ()))
         rows = [tuple(line) for line in itertools.islice(lines, 2)]
     except UnicodeDecodeError as error:
-        raise _no_text(file, head.count(b"\n", 0, error.start)) from error
+        raise _not_utf8(file, head.count(b"\n", 0, error.start)) from error
     except (OSError, csv.Error) as error:
         raise _unreadable(file, None, error) from error
     if not columns:
@@ -103,81 +100,81 @@ def read_header(file: Path) -> Header:
     for separator, word in ((";", "semicolons"), ("\t", "tabs")):
         if len(columns) == 1 and separator in columns[0]:
             raise BadInput(f"columns are separated by {word}", remedy="Export it with commas.", file=file)
-    return Header(columns, _hides_index(columns, rows), rows[0] if rows else ())
+    return Header(columns, _has_unnamed_index(columns, rows), rows[0] if rows else ())
 
 
-def _hides_index(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
-    """Whether rows begin with a counter above which the header has nothing; a lone long row is a mistake instead."""
-    counted = [row[0] for row in rows if len(row) == len(columns) + 1 and row[0].strip().isdigit() and row[-1]]
-    return len(counted) == len(rows) and (len(rows) > 1 or counted in (["0"], ["1"]))
+def _has_unnamed_index(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> bool:
+    """Whether rows begin with a counter that the header does not name; a single long row is an error instead."""
+    counters = [row[0] for row in rows if len(row) == len(columns) + 1 and row[0].strip().isdigit() and row[-1]]
+    return len(counters) == len(rows) and (len(rows) > 1 or counters in (["0"], ["1"]))
 
 
 def read(file: Path, header: Header, roles: Roles, batched: bool) -> Iterator[pa.Table]:
-    """The columns that play a part, in one table or in tables of about BLOCK_BYTES of text."""
+    """Yield the columns that have a role, in one table or in tables of about BLOCK_BYTES of text."""
     if not header.first_row:
         return
-    how = {
+    arrow_options = {
         "read_options": pacsv.ReadOptions(
-            use_threads=False,  # else rows have no numbers
+            use_threads=False,  # otherwise errors have no row numbers
             column_names=header.arrow_names,
             skip_rows=1,
             block_size=BLOCK_BYTES if batched else None,
         ),
         "convert_options": pacsv.ConvertOptions(
-            include_columns=roles.raw,
+            include_columns=roles.raw_columns,
             column_types=_types(header, roles),
-            null_values=list(EMPTY_WORDS),
+            null_values=list(NULL_VALUES),
             strings_can_be_null=False,
         ),
     }
     last, n_rows = pa.table({}), 0
     try:
-        for table in _tables(file, batched, how):
+        for table in _tables(file, batched, arrow_options):
             yield table
             n_rows += table.num_rows
             last = table if table.num_rows else last
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(file, header, error) from error
-    ending = header.arrow_names[-1]
-    if last.num_rows and ending in roles.numbers:
-        _refuse_shorn(last, roles.names[-1], ending, file, n_rows)
+    last_column = header.arrow_names[-1]
+    if last.num_rows and last_column in roles.number_columns:
+        _refuse_truncated(last, roles.names[-1], last_column, file, n_rows)
 
 
-def _tables(file: Path, batched: bool, how: Mapping[str, Any]) -> Iterator[pa.Table]:
+def _tables(file: Path, batched: bool, arrow_options: Mapping[str, Any]) -> Iterator[pa.Table]:
     if batched:
-        for batch in pacsv.open_csv(opened(file), **how):
+        for batch in pacsv.open_csv(open_decompressed(file), **arrow_options):
             yield pa.Table.from_batches([batch])
     else:
-        yield pacsv.read_csv(opened(file), **how)
+        yield pacsv.read_csv(open_decompressed(file), **arrow_options)
 
 
-def _end(file: Path) -> bytes:
-    """The last bytes of the text."""
-    end = b""
-    with opened(file) as stream:
+def _tail(file: Path) -> bytes:
+    """The last BLOCK_BYTES (or a little more) of the decompressed text."""
+    tail = b""
+    with open_decompressed(file) as stream:
         while chunk := stream.read(BLOCK_BYTES):
-            end = end[-BLOCK_BYTES:] + chunk
-    return end
+            tail = tail[-BLOCK_BYTES:] + chunk
+    return tail
 
 
-def _refuse_shorn(last: pa.Table, name: str, ending: str, file: Path, n_rows: int) -> None:
-    """Refuse a last number that lost its last digits: far below its container's others, and no line break follows.
+def _refuse_truncated(last: pa.Table, name: str, last_column: str, file: Path, n_rows: int) -> None:
+    """Refuse a truncated last number: far below all others of its container, and without a line break after it.
 
-    Many sound files lack the last line break, so that alone means nothing.
+    Many complete files lack the last line break, so that alone is not enough.
     """
     names = last.column(name).cast(pa.string())
-    numbers = last.column(ending).to_numpy()
+    numbers = last.column(last_column).to_numpy()
     others = numbers[:-1][pc.equal(names, names[-1]).to_numpy()[:-1]]
     others = others[others > 0]
-    if len(others) < ENOUGH_TO_COMPARE or not 0 < numbers[-1] * SHORN_FACTOR < others.min():
+    if len(others) < MIN_VALUES_TO_COMPARE or not 0 < numbers[-1] * TRUNCATED_RATIO < others.min():
         return
-    if not _end(file).endswith((b"\n", b"\r")):
+    if not _tail(file).endswith((b"\n", b"\r")):
         raise BadInput(
             f"the last line is cut off: it ends in {numbers[-1]:g}, and no other value of its container is that small",
             remedy="The file is truncated: export or copy it again, or end the line if the number is right.",
             file=file,
             row=n_rows,
-            column=ending,
+            column=last_column,
         )
 
 
@@ -192,39 +189,39 @@ def _types(header: Header, roles: Roles) -> dict[str, pa.DataType]:
         types[time] = pa.float64()
     except ValueError:
         types[time] = pa.string()
-    types.update(dict.fromkeys(roles.numbers, pa.float64()))
+    types.update(dict.fromkeys(roles.number_columns, pa.float64()))
     return types
 
 
 def _unreadable(file: Path, header: Header | None, error: Exception) -> BadInput:
-    """What Arrow said, in our words; it counts rows from 1 with the header."""
-    said = str(error)
+    """Translate an error of Arrow, which counts rows from 1 with the header."""
+    message = str(error)
     if isinstance(error, OSError) and is_gzip(file):
-        return damaged(file)
-    if no_text := _UNDECODABLE.search(said):
-        return _no_text(file, int(no_text[1]) - 1)
-    if header is not None and (found := _WRONG_LENGTH.search(said)):
+        return damaged_gzip(file)
+    if bad_utf8 := _UNDECODABLE.search(message):
+        return _not_utf8(file, int(bad_utf8[1]) - 1)
+    if header is not None and (found := _WRONG_LENGTH.search(message)):
         return _wrong_length(file, header.arrow_names, int(found[1]) - 1, int(found[2]), found[3])
-    if header is not None and (found := _REFUSED.search(said)):
+    if header is not None and (found := _NOT_A_NUMBER.search(message)):
         column = header.arrow_names[int(found[1])]
         problem, row = f"{found[3]!r} is not a number", int(found[2]) - 1
         return BadInput(problem, remedy=text_remedy(column), file=file, row=row, column=column)
     return BadInput(
-        f"cannot be read ({' '.join(said.split())[:160]})", remedy="Correct it or export it again.", file=file
+        f"cannot be read ({' '.join(message.split())[:160]})", remedy="Correct it or export it again.", file=file
     )
 
 
-def _no_text(file: Path, row: int) -> BadInput:
+def _not_utf8(file: Path, row: int) -> BadInput:
     return BadInput("not UTF-8 text", remedy="Save it as UTF-8.", file=file, row=row or None)
 
 
 def _wrong_length(file: Path, names: list[str], row: int, n_fields: int, text: str) -> BadInput:
-    """The error for a row of which Arrow shows the beginning of its text."""
+    """The error for a row with missing or surplus fields; `text` is the beginning that Arrow reports."""
     problem = f"{n_fields} fields under {len(names)} columns"
-    last_line = _end(file).rstrip(b"\r\n").splitlines()[-1].decode("utf-8", errors="replace")
+    last_line = _tail(file).rstrip(b"\r\n").splitlines()[-1].decode("utf-8", errors="replace")
     is_last = last_line == text or (text.endswith(" ...") and last_line.startswith(text.removesuffix(" ...")))
     if n_fields > len(names):
-        remedy = "Take the surplus field out, or put quotes around a text that holds a comma."
+        remedy = "Remove the surplus field, or quote text that contains a comma."
     elif is_last:
         problem += "; the last line is cut off"
         remedy = "The file is truncated: export or copy it again."

@@ -1,4 +1,4 @@
-"""Usage of a Prometheus as one file in normal form, fetched part by part so that an interrupted export can go on."""
+"""Export usage from a Prometheus to one file in normal form, in parts, so that an interrupted export can resume."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from recommender.errors import NotEnoughData
-from recommender.files import written_aside
+from recommender.files import atomic_write
 from recommender.sources import parquet
 from recommender.sources.base import (
     CPU_COLUMN,
@@ -26,22 +25,23 @@ from recommender.sources.base import (
     REQUEST_COLUMNS,
     Progress,
 )
-from recommender.sources.export_parts import ExportPlan, held_parts, is_done, part_file, parts_folder
+from recommender.sources.export_parts import ExportPlan, is_done, locked_parts, part_file, parts_folder
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_facts import ClassOf, Facts, told_facts
+from recommender.sources.prometheus_facts import ClassOf, Facts, query_facts
 from recommender.sources.prometheus_queries import UsageQueries, UsageSettings, memory_series
 from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
+from recommender.units import format_time
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 PART_ROWS = 2_000_000
 PART_S = 6 * 3600
-"""A part holds as many rows as an interruption may cost, and is at most so long, so that small exports have several."""
+"""Maximum size and time span of a part: an interruption loses the part that is being fetched."""
 
-_NAMED_AT_MOST = 12
+_MAX_LISTED = 12
 
-_COUNTED_AT = 60
-"""At how many moments of the whole export containers are counted, to choose the length of a part."""
+_COUNT_POINTS = 60
+"""Points in time at which containers are counted to choose the length of a part."""
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema(
@@ -58,7 +58,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: rows, containers, seconds from first to last moment, and whether requests are among it."""
+    """Summary of an export: rows, containers, first and last unix second, and whether it has requests."""
 
     rows: int
     containers: int
@@ -76,36 +76,36 @@ def plan_export(
     step_s: int,
     note: Callable[[str], None],
 ) -> ExportPlan:
-    """Look at what there is, and plan.
+    """Look at the data that are there and plan an export of them.
 
     Parameters
     ----------
     asked
-        See Plan.
+        See `ExportPlan`.
     start_s, end_s
-        Unix seconds; moments are whole steps between them, so that exports of one Prometheus fit together.
+        Unix seconds, rounded inwards to whole steps, so that exports of one Prometheus fit together.
     note
-        Told what the reader of the file should know.
+        Called with notes for the user.
 
     Raises
     ------
     NotEnoughData
         No container in that time; the message says what Prometheus has instead.
     PrometheusError, Misuse
-        No answer; a rate window too short.
+        The query failed; the rate window is too short.
     """
     first_s, last_s = math.ceil(start_s / step_s) * step_s, math.floor(end_s / step_s) * step_s
     usage = UsageQuery(client, settings)
     queries = usage.queries(first_s, last_s)
-    coarse_s = max(step_s, math.ceil((last_s - first_s) / _COUNTED_AT))
+    coarse_s = max(step_s, math.ceil((last_s - first_s) / _COUNT_POINTS))
     counted = sum(usage.containers(first_s, last_s, coarse_s).values())
     if not counted and not client.label_values(settings.labels.namespace, memory_series(settings), first_s, last_s):
-        raise NotEnoughData(what_is_there(client, settings, first_s, last_s))
-    doubled = client.range(queries.doubled(), first_s, last_s, coarse_s).values
-    if len(doubled):
+        raise NotEnoughData(explain_no_data(client, settings, first_s, last_s))
+    scraped_twice = client.range(queries.scraped_twice(), first_s, last_s, coarse_s).values
+    if len(scraped_twice):
         note(
-            f"{doubled.max():.0f} containers are scraped more than once (by two jobs?): the largest value is taken. "
-            "Choose one by --usage-selector 'job=\"...\"'"
+            f"{scraped_twice.max():.0f} containers are scraped more than once (by two jobs?): the largest value is "
+            "taken. Choose one by --usage-selector 'job=\"...\"'"
         )
     points = min(PART_ROWS // max(1, round(counted)), PART_S // step_s)
     return ExportPlan(asked, first_s, last_s, step_s, max(1, points), queries.rate_window_s, queries.staleness_s)
@@ -119,45 +119,45 @@ def export(
     progress: Progress,
     class_of: ClassOf,
 ) -> Exported:
-    """Fetch what is not there yet, put all parts together, and remove them.
+    """Fetch the missing parts, join all parts into one file, and remove them.
 
-    Rows are sorted by time, then by container. Whatever ends it, the parts that are done stay for the next attempt.
+    Rows are sorted by time, then by container. After an error the finished parts are kept for the next attempt.
 
     Parameters
     ----------
     class_of
-        Names the workload class of pods whose labels tell none.
+        Names the workload class of pods without a class label.
 
     Raises
     ------
     NotEnoughData
-        There was not one sample.
+        There is no sample.
     PrometheusError
-        No answer.
+        A query failed.
     Misuse
-        The folder may not be written to, or another process exports to this file.
+        The folder is not writable, or another process exports to this file.
     """
     usage = UsageQuery(client, settings, UsageQueries(settings, plan.rate_window_s, plan.staleness_s))
     windows = plan.windows
     files = [part_file(output, number) for number in range(len(windows))]
-    with held_parts(output, plan):
+    with locked_parts(output, plan):
         missing = [number for number, file in enumerate(files) if not is_done(file)]
         progress("parts", len(files) - len(missing), len(files))
-        for made, number in enumerate(missing, start=1):
+        for done, number in enumerate(missing, start=1):
             begin_s, until_s = windows[number]
-            facts = told_facts(client, settings, begin_s, until_s)
-            _fetch(usage.blocks(begin_s, until_s, plan.step_s), facts, class_of, files[number])
-            progress("parts", len(files) - len(missing) + made, len(files))
+            facts = query_facts(client, settings, begin_s, until_s)
+            _write_part(usage.blocks(begin_s, until_s, plan.step_s), facts, class_of, files[number])
+            progress("parts", len(files) - len(missing) + done, len(files))
         columns = _columns_with_values(files)
         exported = _assemble(files, columns, output, progress) if columns else None
         shutil.rmtree(parts_folder(output))
     if exported is None:
-        raise NotEnoughData(what_is_there(client, settings, plan.start_s, plan.end_s))
+        raise NotEnoughData(explain_no_data(client, settings, plan.start_s, plan.end_s))
     return exported
 
 
-def _fetch(blocks: Iterable[UsageBlock], facts: Facts, class_of: ClassOf, file: Path) -> None:
-    with written_aside(file) as aside, pq.ParquetWriter(aside, _SCHEMA, compression="zstd") as writer:
+def _write_part(blocks: Iterable[UsageBlock], facts: Facts, class_of: ClassOf, file: Path) -> None:
+    with atomic_write(file) as temporary, pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer:
         for block in blocks:
             if len(block):
                 writer.write_table(_table(block, facts, class_of))
@@ -166,20 +166,20 @@ def _fetch(blocks: Iterable[UsageBlock], facts: Facts, class_of: ClassOf, file: 
 def _table(block: UsageBlock, facts: Facts, class_of: ClassOf) -> pa.Table:
     owner = pa.array(block.owner, pa.int32())
 
-    def text(of_container: Sequence[str | None]) -> pa.DictionaryArray:
-        words = pa.array(of_container, pa.string()).dictionary_encode()
+    def text(by_container: Sequence[str | None]) -> pa.DictionaryArray:
+        words = pa.array(by_container, pa.string()).dictionary_encode()
         return pa.DictionaryArray.from_arrays(words.indices.take(owner), words.dictionary)
 
-    of_runs = facts.of(block.containers, block.nodes)
-    by_owners = facts.classes(block.containers, class_of)
-    classes = [told or owned for told, owned in zip(block.workloads, by_owners, strict=True)]
+    run_facts = facts.of(block.containers, block.nodes)
+    owner_classes = facts.classes(block.containers, class_of)
+    classes = [label or owner_class for label, owner_class in zip(block.workloads, owner_classes, strict=True)]
     return pa.table(
         [
             pa.array(block.timestamps),
             *(text([name[at] for name in block.containers]) for at in range(len(NAME_COLUMNS))),
             *(pa.array(block.usage[:, at]) for at in range(2)),
             *(pa.array(block.requests[:, at], from_pandas=True) for at in range(2)),
-            *(pa.array(of_runs[name][block.owner], from_pandas=True) for name in FACT_COLUMNS),
+            *(pa.array(run_facts[name][block.owner], from_pandas=True) for name in FACT_COLUMNS),
             text(classes),
             text(block.nodes),
         ],
@@ -188,7 +188,7 @@ def _table(block: UsageBlock, facts: Facts, class_of: ClassOf) -> pa.Table:
 
 
 def _columns_with_values(files: Sequence[Path]) -> list[str]:
-    """The columns to write: of those that may be empty, the ones that are not; none when there is no row."""
+    """Columns that have at least one value; none if there is no row."""
     known: set[str] = set()
     for metadata in map(pq.read_metadata, files):
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
@@ -199,11 +199,11 @@ def _columns_with_values(files: Sequence[Path]) -> list[str]:
 
 
 def _assemble(files: Sequence[Path], columns: list[str], output: Path, progress: Progress) -> Exported:
-    """All parts in one file, which appears whole."""
+    """Join all parts into one file, written atomically."""
     schema = pa.schema([_SCHEMA.field(name) for name in columns])
     containers: set[tuple[str, ...]] = set()
     rows, first_s, last_s = 0, 0, 0
-    with written_aside(output) as aside, _writer(aside, schema) as write:
+    with atomic_write(output) as temporary, _writer(temporary, schema) as write:
         for number, file in enumerate(files, start=1):
             for table in parquet.read(file, columns, batched=True):
                 write(table)
@@ -219,7 +219,7 @@ def _assemble(files: Sequence[Path], columns: list[str], output: Path, progress:
 
 @contextmanager
 def _writer(file: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Writes tables to a file of the kind that its name says."""
+    """A function that writes tables to a file in the format of its extension."""
     if file.name.endswith(".parquet"):
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             yield writer.write_table
@@ -230,37 +230,34 @@ def _writer(file: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None
         yield lambda table: writer.write_table(table.cast(plain))
 
 
-def what_is_there(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> str:
-    """That no container was found, and the likeliest reason, with what to change."""
+def explain_no_data(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> str:
+    """Explain that no container was found: the likeliest reason, and what to change."""
     metric, labels = settings.memory_metric, settings.labels
     nothing = (
-        f"no use of containers between {moment(start_s)} and {moment(end_s)}: {memory_series(settings)} has no sample "
-        f"that goes with one of {settings.cpu_metric}."
+        f"no usage of containers between {format_time(start_s)} and {format_time(end_s)}: "
+        f"{memory_series(settings)} has no sample that matches one of {settings.cpu_metric}."
     )
     metrics = client.label_values("__name__", '{__name__=~"container_.*"}', start_s, end_s)
     if metric not in metrics and not client.label_names(metric, start_s, end_s):
         if not metrics:
-            return f"{nothing} No metric here begins with container_: are the kubelets' /metrics/cadvisor scraped?"
-        return f"{nothing} Metrics here are {_listed(metrics)}; name yours: --memory-metric, --cpu-metric."
+            return f"{nothing} No metric here begins with container_: is /metrics/cadvisor of the kubelets scraped?"
+        return f"{nothing} Metrics here are {_listed(metrics)}; choose by --memory-metric, --cpu-metric."
     if settings.cpu_metric not in metrics and not client.label_names(settings.cpu_metric, start_s, end_s):
-        return f"{nothing} There is no {settings.cpu_metric}; metrics here are {_listed(metrics)}: --cpu-metric."
+        return (
+            f"{nothing} There is no {settings.cpu_metric}. Metrics here are {_listed(metrics)}; choose by --cpu-metric."
+        )
     names = client.label_names(metric, start_s, end_s)
     missing = [
         ours for ours, theirs in zip(("namespace", "pod", "container"), labels.key, strict=True) if theirs not in names
     ]
     if missing:
-        return f"{nothing} Its labels are {_listed(names)}; say which is which: --label {missing[0]}=LABEL."
+        return f"{nothing} Its labels are {_listed(names)}; map them: --label {missing[0]}=LABEL."
     namespaces = client.label_values(labels.namespace, metric, start_s, end_s)
     if settings.namespaces and not set(settings.namespaces) & set(namespaces):
         return f"{nothing} Namespaces here are {_listed(namespaces)}."
-    return f"{nothing} The metrics are there: check --selector and --usage-selector, and the time (--since, --until)."
-
-
-def moment(at_s: float) -> str:
-    """A moment as people write it, in UTC."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{nothing} The metrics exist: check --selector and --usage-selector, and the time (--since, --until)."
 
 
 def _listed(words: list[str]) -> str:
-    more = f" and {len(words) - _NAMED_AT_MOST} more" if len(words) > _NAMED_AT_MOST else ""
-    return ", ".join(words[:_NAMED_AT_MOST]) + more
+    more = f" and {len(words) - _MAX_LISTED} more" if len(words) > _MAX_LISTED else ""
+    return ", ".join(words[:_MAX_LISTED]) + more

@@ -1,6 +1,6 @@
-"""An export in progress: a folder beside the file to come, with the plan and one part for each stretch of time done.
+"""An export in progress: a folder beside the output file, with the plan and the finished parts.
 
-A part that is there is whole, since it was renamed into place; so the folder itself is the record of what is done.
+Parts are written atomically, so a part that exists is complete, and the folder records what is done.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 
 from recommender.errors import BadInput, Misuse
-from recommender.files import write_bytes_aside
+from recommender.files import atomic_write_bytes
 from recommender.sources import parquet
-from recommender.sources.paths import UNFINISHED
+from recommender.sources.paths import UNFINISHED_SUFFIX
 
 _SCHEMA = 2
 _PLAN = "plan.json"
@@ -27,18 +27,18 @@ _PLAN = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What is exported, fixed when an export begins and kept when it goes on.
+    """What is exported; fixed when an export starts, and reused when it resumes.
 
     Attributes
     ----------
     asked
-        The options that decide what will be in the file, by their names on the command line, as given.
+        The command-line options that determine the content of the file, as given.
     start_s, end_s, step_s
-        Unix seconds of the first and the last moment, and whole seconds between two.
+        First and last unix second, and the step in whole seconds.
     part_points
-        Moments in a part.
+        Steps in a part.
     rate_window_s, staleness_s
-        As the first attempt measured them.
+        As measured by the first attempt.
     """
 
     asked: Mapping[str, str]
@@ -51,7 +51,7 @@ class ExportPlan:
 
     @property
     def windows(self) -> list[tuple[int, int]]:
-        """First and last moment of each part."""
+        """First and last unix second of each part."""
         span_s = self.part_points * self.step_s
         return [
             (begin_s, min(begin_s + span_s - self.step_s, self.end_s))
@@ -60,12 +60,12 @@ class ExportPlan:
 
 
 def part_file(output: Path, number: int) -> Path:
-    """Where part `number` of a file is, or will be."""
+    """The path of part `number`."""
     return parts_folder(output) / f"{number:06d}.parquet"
 
 
 def is_done(part: Path) -> bool:
-    """Whether a part is there; one that cannot be read is removed, to be made again."""
+    """Whether a part exists and is readable; an unreadable one is removed."""
     if not part.exists():
         return False
     try:
@@ -77,25 +77,25 @@ def is_done(part: Path) -> bool:
 
 
 def parts_folder(output: Path) -> Path:
-    """Where the parts of a file are kept until it is whole."""
-    return output.with_name(output.name + UNFINISHED)
+    """The folder of the parts of a file."""
+    return output.with_name(output.name + UNFINISHED_SUFFIX)
 
 
-def kept_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
-    """The plan of an export that was interrupted; None where there is none.
+def unfinished_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
+    """The plan of an interrupted export; None without one.
 
     Raises
     ------
     Misuse
-        It was asked for by other options, or its folder was not made by us.
+        It was started with other options, or its folder is not one of an export.
     """
     folder = parts_folder(output)
     if not folder.exists():
         return None
     try:
-        told = orjson.loads((folder / _PLAN).read_bytes())
-        schema = told.pop("schema")
-        plan = ExportPlan(**told) if schema == _SCHEMA else None
+        document = orjson.loads((folder / _PLAN).read_bytes())
+        schema = document.pop("schema")
+        plan = ExportPlan(**document) if schema == _SCHEMA else None
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         plan = None
     if plan is None:
@@ -106,19 +106,19 @@ def kept_plan(output: Path, asked: Mapping[str, str]) -> ExportPlan | None:
     if differing:
         raise Misuse(
             f"{folder} holds an unfinished export with other options: {_differences(differing, plan.asked, asked)}. "
-            "Give the same to continue it, or --restart to begin anew."
+            "Give the same to continue it, or --restart to start over."
         )
     return plan
 
 
 @contextmanager
-def held_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
-    """The folder of an export, made if need be, for as long as no other process may have it.
+def locked_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
+    """Create the folder of an export if needed, and lock it against other processes.
 
     Raises
     ------
     Misuse
-        Another process has it.
+        Another process holds the lock, or the folder cannot be created.
     """
     folder = parts_folder(output)
     try:
@@ -131,12 +131,14 @@ def held_parts(output: Path, plan: ExportPlan) -> Iterator[None]:
     with _locked(folder):
         for stray in folder.glob(".*"):
             stray.unlink()
-        write_bytes_aside(folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2))
+        atomic_write_bytes(
+            folder / _PLAN, orjson.dumps({"schema": _SCHEMA, **asdict(plan)}, option=orjson.OPT_INDENT_2)
+        )
         yield
 
 
 def discard(output: Path) -> None:
-    """Give up what was kept of an earlier export; Misuse where one is going on."""
+    """Remove the parts of an earlier export; Misuse if one is running."""
     folder = parts_folder(output)
     if folder.exists():
         with _locked(folder):
@@ -150,7 +152,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Misuse(f"{folder}: another export is writing here. Let it end, or name another file.") from error
+            raise Misuse(f"{folder}: another export is writing here. Wait for it, or name another file.") from error
         yield
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""The door to recorded metrics: files, folders and globs become one source of series."""
+"""Open recorded metrics: files, folders and globs become one source of series."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import pyarrow as pa
 
 from recommender.errors import BadInput
 from recommender.records import FloatArray, UsageSeries
-from recommender.series import FINEST_STEP_S, grid_is_absurd, interval_counts, median_interval_s, to_series
+from recommender.series import FINEST_STEP_S, grid_is_too_sparse, interval_counts, median_interval_s, to_series
 from recommender.sources.base import Origins, Progress, RawSamples, Reader, ReadOptions
-from recommender.sources.checks import UnitsWatch, check_samples, check_step
+from recommender.sources.checks import UnitsCheck, check_samples, check_step
 from recommender.sources.columns import check_maps
 from recommender.sources.delimited import open_csv
 from recommender.sources.parquet import open_parquet
-from recommender.sources.paths import access, find
+from recommender.sources.paths import find_files, os_errors_as_bad_input
 from recommender.sources.prometheus import open_answers
 from recommender.sources.spill import available_memory_bytes, spill
-from recommender.sources.table import SampleTable, build
+from recommender.sources.table import SampleTable, build_table
 from recommender.units import BYTES_PER_MIB, format_duration
 
 __all__ = ["ReadOptions", "SeriesSource", "open_source"]
 
-SORTING_FACTOR = 3
-"""Reading and sorting hold about three times the rows' own size for a moment."""
+SORT_MEMORY_FACTOR = 3
+"""Peak memory of reading and sorting, relative to the size of the rows."""
 
-NAMED_AT_MOST = 5
+MAX_NAMES_LISTED = 5
 
 
 def open_source(
@@ -49,30 +49,30 @@ def open_source(
     paths
         Files (CSV, plain or gzipped, Parquet, saved `query_range` answers), folders of them, or globs.
     options
-        How foreign data are to be understood.
+        How to read foreign data.
     memory_budget_bytes
-        Above it rows go through temporary files; by default a quarter of the memory now available.
+        Above it rows are spilled to temporary files; by default a quarter of the available memory.
     progress
-        Called with `reading (MiB)`, MiB read so far and in all (in normal form, estimated).
+        Called with `reading (MiB)`, and MiB done and in total (estimated, in normal form).
 
     Raises
     ------
     BadInput
-        Anything that cannot be used, with file, row, column and remedy.
+        The data cannot be used; names file, row, column and remedy.
     """
     options = options or ReadOptions()
     budget = available_memory_bytes() // 4 if memory_budget_bytes is None else memory_budget_bytes
-    found, notes = find(paths)
+    found, notes = find_files(paths)
     answers = [file for file, kind in found.items() if kind == "prometheus"]
     readers = []
     for file, kind in found.items():
         if kind != "prometheus":
-            with access(file):
+            with os_errors_as_bad_input(file):
                 readers.append((open_parquet if kind == "parquet" else open_csv)(file, options))
     if answers:
         readers.append(open_answers(answers, options))
     check_maps(readers[0].file, list(dict.fromkeys(name for reader in readers for name in reader.foreign)), options)
-    needed = SORTING_FACTOR * sum(reader.estimated_bytes for reader in readers)
+    needed = SORT_MEMORY_FACTOR * sum(reader.estimated_bytes for reader in readers)
     origins, folder = Origins(), None
     try:
         if needed > budget:
@@ -81,7 +81,7 @@ def open_source(
             rows = _rows(readers, origins, notes, progress, batched=True)
             tables = spill(rows, schema, origins, 2 * needed // max(budget, 1) + 1, Path(folder.name))
         else:
-            tables = [build(list(_rows(readers, origins, notes, progress, batched=False)), origins)]
+            tables = [build_table(list(_rows(readers, origins, notes, progress, batched=False)), origins)]
         return SeriesSource(tables, readers, options, notes, folder)
     except BaseException:
         if folder is not None:
@@ -92,8 +92,8 @@ def open_source(
 def _rows(
     readers: Sequence[Reader], origins: Origins, notes: list[str], progress: Progress | None, *, batched: bool
 ) -> Iterator[RawSamples]:
-    """Rows that passed the checks; what only the whole source can tell is checked, and noted, after the last one."""
-    units = UnitsWatch()
+    """Yield rows that pass the checks; checks on the whole source, and its notes, follow after the last row."""
+    units = UnitsCheck()
     total_bytes = max(1, sum(reader.estimated_bytes for reader in readers))
     done_bytes = 0
 
@@ -103,9 +103,9 @@ def _rows(
             progress("reading (MiB)", math.ceil(of_mib * so_far_bytes / total_bytes), of_mib)
 
     for reader in readers:
-        origins.begin(reader.file)
+        origins.begin_file(reader.file)
         n_before, read_bytes = origins.n_rows, 0
-        with access(reader.file):
+        with os_errors_as_bad_input(reader.file):
             for raw in reader.samples(origins, batched):
                 if len(raw):
                     check_samples(raw, origins, reader.raw_name)
@@ -123,24 +123,24 @@ def _rows(
     notes += units.verdict(origins)
 
 
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED_AT_MOST]) + (", ..." if len(names) > NAMED_AT_MOST else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMES_LISTED]) + (", ..." if len(names) > MAX_NAMES_LISTED else "")
 
 
 class SeriesSource:
-    """Every container of a source as a series on one grid, as often as asked, one at a time.
+    """The containers of a source as series on one grid; can be iterated repeatedly.
 
     Attributes
     ----------
     step_s
         The grid step: as given, else the median interval between consecutive samples of a container (at least 1 s);
-        0.0 when samples are taken as they come.
+        0.0 without a grid.
     containers
         Names, sorted.
     cells
-        How long all series are together, gaps included.
+        Total length of all series, gaps included.
     notes
-        What the reader of a report should know of the data: repeated rows, changing labels, suspicious units.
+        Notes on the data for reports: duplicate rows, changing labels, suspicious units.
     """
 
     def __init__(
@@ -159,16 +159,16 @@ class SeriesSource:
         extents = {name: extent for table in tables for name, extent in zip(table.names, table.extents(), strict=True)}
         first_s, last_s, count, interval_s = np.array([extents[name] for name in self.containers]).T
         self.cells = int(count.sum())
-        self.notes = (*notes, *self._repeated())
+        self.notes = (*notes, *self._duplicate_notes())
         if self.step_s:
             cells = (last_s - first_s) / self.step_s + 1
             self.cells = int(cells.sum())
-            self.notes += self._slower(interval_s)
-            for at in np.flatnonzero(grid_is_absurd(cells, count)).tolist():
+            self.notes += self._sparse_container_notes(interval_s)
+            for at in np.flatnonzero(grid_is_too_sparse(cells, count)).tolist():
                 self._series(at)
 
     def _chosen_step_s(self) -> float:
-        if self._options.as_they_come:
+        if self._options.without_grid:
             return 0.0
         median_s = median_interval_s(interval_counts(table.times_s, table.starts) for table in self._tables)
         if self._options.step_s is not None:
@@ -184,31 +184,31 @@ class SeriesSource:
             file = self._readers[0].file if len(self._readers) == 1 else None
             raise BadInput(error.problem, remedy=error.remedy, file=file, row=error.row, column=error.column) from error
 
-    def _repeated(self) -> Iterator[str]:
-        """Notes of rows that say the same again, and of labels that change."""
+    def _duplicate_notes(self) -> Iterator[str]:
+        """Notes on duplicate rows and changing labels."""
         if duplicates := sum(table.duplicates for table in self._tables):
-            yield f"{duplicates} rows repeat a moment of their container; each moment counts once"
+            yield f"{duplicates} rows repeat a timestamp of their container; each timestamp counts once"
         relabelled = [changed for table in self._tables for changed in table.relabelled]
         for label in dict.fromkeys(label for label, _ in relabelled):
-            names = _shown([container for changed, container in relabelled if changed == label])
-            yield f"{label} changes within a container ({names}); the commonest one is taken"
+            names = _listed([container for changed, container in relabelled if changed == label])
+            yield f"{label} changes within a container ({names}); the most common one is taken"
 
-    def _slower(self, interval_s: FloatArray) -> tuple[str, ...]:
-        """A note of containers that most cells of the grid have no sample of."""
-        slower = np.flatnonzero(interval_s >= 2 * self.step_s)
-        if not len(slower):
+    def _sparse_container_notes(self, interval_s: FloatArray) -> tuple[str, ...]:
+        """A note on containers whose interval is at least twice the grid's."""
+        sparse = np.flatnonzero(interval_s >= 2 * self.step_s)
+        if not len(sparse):
             return ()
-        names = _shown([self.containers[at] for at in slower.tolist()])
-        widest = format_duration(float(interval_s[slower].max()))
+        names = _listed([self.containers[at] for at in sparse.tolist()])
+        widest = format_duration(float(interval_s[sparse].max()))
         return (
-            f"{len(slower)} of {len(self)} containers ({names}) have samples in no more than every second step of "
-            f"{format_duration(self.step_s)}, and only these count; a `--step` as wide as theirs (up to {widest}) "
+            f"{len(sparse)} of {len(self)} containers ({names}) have a sample in at most every second step of "
+            f"{format_duration(self.step_s)}, and only these count; a `--step` as long as theirs (up to {widest}) "
             "counts all",
         )
 
     @cached_property
     def data_hash(self) -> str:
-        """SHA-256 in hex over the samples, the same whatever order, file or format they came in."""
+        """SHA-256 of the samples in hex, independent of order, files and formats."""
         digest = hashlib.sha256()
         for table, at in self._places:
             digest.update(table.digest(at))
@@ -228,6 +228,6 @@ class SeriesSource:
         self.close()
 
     def close(self) -> None:
-        """Remove temporary files; the source cannot be read afterwards if it had any."""
+        """Remove temporary files; a source that has some cannot be read afterwards."""
         if self._folder is not None:
             self._folder.cleanup()

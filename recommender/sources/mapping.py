@@ -1,4 +1,4 @@
-"""The language of `--map`: which foreign column stands for which of ours, and in what unit."""
+"""Parse `--map`: which foreign column stands for which of ours, and in what unit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS_OF: dict[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnMap:
-    """The column `new` is the foreign column `old` times `factor`. The old name stays usable beside it."""
+    """The column `new` is the foreign column `old` times `factor`; the old name remains usable."""
 
     new: str
     old: str
@@ -29,14 +29,14 @@ class ColumnMap:
 
 
 def parse_map(text: str) -> ColumnMap:
-    """Read one `new=old[:unit]`.
+    """Parse one `new=old[:unit]`.
 
-    A colon separates the unit. Where the foreign name itself ends in `:something`, write one more colon behind it.
+    If the foreign name itself contains a colon, append one more colon.
 
     Raises
     ------
     Misuse
-        No equals sign, an empty name, or a unit unknown for the quantity; the known ones are listed.
+        No equals sign, an empty name, or an unknown unit; lists the known ones.
 
     Examples
     --------
@@ -57,11 +57,11 @@ def parse_map(text: str) -> ColumnMap:
     if known is None:
         raise Misuse(
             f"in --map {text!r}, column {new!r} has no unit. Write `--map {new}={old}`, "
-            f"or end with a colon when the colon belongs to the name: `--map {text}:`."
+            f"or append a colon if the colon belongs to the name: `--map {text}:`."
         )
     if unit not in known:
         raise Misuse(
             f"in --map {text!r}, {unit!r} is not a unit of {new}. Known: {', '.join(known)}. "
-            f"End with a colon when the colon belongs to the name: `--map {text}:`."
+            f"Append a colon if the colon belongs to the name: `--map {text}:`."
         )
     return ColumnMap(new, old, known[unit], unit)

@@ -1,4 +1,4 @@
-"""What the words on the command line stand for: files, folders and globs, and what kind each file is of."""
+"""Find the files that paths, folders and globs on the command line refer to, and detect the kind of each."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from recommender.errors import BadInput
 Kind = Literal["csv", "parquet", "prometheus"]
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".json", ".json.gz")
-"""What is taken from a folder; a file that is named itself may be called anything."""
+"""Suffixes of files that are read from a folder; a file that is named directly may have any name."""
 
-UNFINISHED = ".parts"
-"""How the folder of an export in progress ends; its parts are data only where it is named itself."""
+UNFINISHED_SUFFIX = ".parts"
+"""Suffix of the folder of an export in progress, which is read only if named directly."""
 
 _HEAD_BYTES = 4096
 
 
-def find(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
-    """What kind each file is that the paths stand for, once each, and notes on what was left aside.
+def find_files(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
+    """Find the files that paths refer to, each once, with their kinds, and notes on skipped files.
 
     Raises
     ------
     BadInput
-        Nothing there, nothing usable in a folder, no permission, or a file of no known kind.
+        Nothing found, no usable file in a folder, no permission, or a file of unknown kind.
     """
     files: dict[Path, tuple[Path, Kind]] = {}
     notes: list[str] = []
     for path in paths:
         for file, in_folder in _expand(Path(path)):
             if file.is_dir():
-                notes.append(f"{file} was left aside: an export that has not ended")
+                notes.append(f"{file} was skipped: an unfinished export")
                 continue
-            with access(file):
+            with os_errors_as_bad_input(file):
                 kind = _kind(file)
             if kind is None and in_folder:
-                notes.append(f"{file} was left aside: it is no answer of the Prometheus API")
+                notes.append(f"{file} was skipped: not an answer of the Prometheus API")
             elif kind is None:
                 raise BadInput(
                     "neither CSV nor Parquet nor a saved answer of the Prometheus API",
-                    remedy="Export the metrics in one of these forms.",
+                    remedy="Export the metrics in one of these formats.",
                     file=file,
                 )
             else:
@@ -58,40 +58,40 @@ def find(paths: Sequence[str | Path]) -> tuple[dict[Path, Kind], list[str]]:
 
 
 def _expand(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Files, and whether they were only found in a folder; folders of exports in progress as they are."""
-    with access(path):
+    """Yield files, and whether each was found in a folder; folders of unfinished exports are yielded themselves."""
+    with os_errors_as_bad_input(path):
         is_pattern = glob.has_magic(str(path)) and not path.exists()
         matches = sorted(map(Path, glob.glob(str(path), recursive=True))) if is_pattern else [path]  # noqa: PTH207
         if not matches or not (is_pattern or path.exists()):
             problem = "no file matches this pattern" if is_pattern else "there is no such file"
-            raise BadInput(problem, remedy=_nearby(path), file=path)
+            raise BadInput(problem, remedy=_nearby_files(path), file=path)
         for match in matches:
-            if match.is_dir() and not (is_pattern and match.suffix == UNFINISHED):
-                yield from ((file, True) for file in _in_folder(match))
+            if match.is_dir() and not (is_pattern and match.suffix == UNFINISHED_SUFFIX):
+                yield from ((file, True) for file in _files_in(match))
             else:
                 yield match, False
 
 
-def _nearby(path: Path) -> str:
-    """What lies where the missing file was looked for."""
+def _nearby_files(path: Path) -> str:
+    """A remedy that lists the files in the folder of a missing file."""
     folder = path.parent
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} either: check the path."
-    there = sorted(file.name for file in folder.iterdir() if file.name.endswith(SUFFIXES))
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(SUFFIXES))
     return (
-        f"In that folder are: {', '.join(there[:5])}."
-        if there
+        f"That folder has: {', '.join(names[:5])}."
+        if names
         else "Check the path; quote a glob to keep it from the shell."
     )
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise error
 
     found: list[Path] = []
     for root, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        unfinished = [name for name in folders if name.endswith(UNFINISHED)]
+        unfinished = [name for name in folders if name.endswith(UNFINISHED_SUFFIX)]
         folders[:] = [name for name in folders if name not in unfinished]
         wanted = [name for name in names if name.endswith(SUFFIXES) and not name.startswith((".", "_"))]
         found += [Path(root) / name for name in (*unfinished, *wanted)]
@@ -105,15 +105,15 @@ def _in_folder(folder: Path) -> list[Path]:
 
 
 def _kind(file: Path) -> Kind | None:
-    """By content, and by name where the content is missing."""
+    """Detect the kind by content, or by name if the content is unreadable; None if unknown."""
     with file.open("rb") as stream:
         if stream.read(4) == b"PAR1" or file.suffix in (".parquet", ".pq"):
             return "parquet"
     try:
-        with opened(file) as unpacked:
+        with open_decompressed(file) as unpacked:
             head = unpacked.read(_HEAD_BYTES)
     except OSError:
-        head = b""  # damaged from the beginning: whoever reads it says so
+        head = b""  # damaged: its reader reports it
     if head.lstrip()[:1] in (b"{", b"["):
         return "prometheus" if b'"status"' in head or b'"resultType"' in head else None
     if file.name.endswith((".json", ".json.gz")):
@@ -122,28 +122,28 @@ def _kind(file: Path) -> Kind | None:
 
 
 def is_gzip(file: Path) -> bool:
-    """By its first bytes."""
+    """Whether a file begins like a gzip file."""
     with file.open("rb") as stream:
         return stream.read(2) == b"\x1f\x8b"
 
 
-def opened(file: Path) -> pa.NativeFile:
-    """What a file holds, unpacked where it is gzipped; reading from a damaged one raises an OSError."""
+def open_decompressed(file: Path) -> pa.NativeFile:
+    """Open a file, decompressing gzip; reading a damaged one raises OSError."""
     compression = "gzip" if is_gzip(file) else None
     try:
         return pa.input_stream(str(file), compression=compression)
     except UnicodeEncodeError as error:
-        raise BadInput("its name is no UTF-8", remedy="Rename the file.", file=repr(str(file))) from error
+        raise BadInput("its name is not UTF-8", remedy="Rename the file.", file=repr(str(file))) from error
 
 
-def damaged(file: Path) -> BadInput:
-    """The error for a gzipped file that cannot be unpacked."""
-    return BadInput("the compressed file is cut off or damaged", remedy="Write or copy it again.", file=file)
+def damaged_gzip(file: Path) -> BadInput:
+    """The error for a gzip file that cannot be decompressed."""
+    return BadInput("the compressed file is truncated or damaged", remedy="Write or copy it again.", file=file)
 
 
 @contextmanager
-def access(file: Path) -> Iterator[None]:
-    """Turn what the operating system says of a file into our error."""
+def os_errors_as_bad_input(file: Path) -> Iterator[None]:
+    """Translate errors of the operating system about a file to BadInput."""
     try:
         yield
     except PermissionError as error:

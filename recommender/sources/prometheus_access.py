@@ -1,4 +1,4 @@
-"""Who we are to a Prometheus and whom we believe: credentials and certificates, all named by files."""
+"""Credentials and certificates for a Prometheus, all read from files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from requests.auth import HTTPBasicAuth
 
 from recommender.errors import Misuse
 
-Signing = Callable[[PreparedRequest], PreparedRequest]
+Signer = Callable[[PreparedRequest], PreparedRequest]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to be let in. Secrets are read from their files at every request, so a renewed one is used at once.
+    """Authentication and TLS options. Secrets are read from their files at every request, to use renewed ones.
 
     Attributes
     ----------
@@ -25,11 +25,11 @@ class Access:
     user, password_file
         HTTP basic authentication.
     ca_file
-        Authorities (PEM) that the server's certificate is verified with, instead of the system's.
+        CA certificates (PEM) to verify the server with, instead of the system's.
     certificate_file, key_file
-        Our own certificate (PEM); without `key_file` the key is in the same file.
+        Client certificate (PEM); without `key_file` the key is in the same file.
     verify
-        False believes any certificate.
+        False accepts any certificate.
 
     Raises
     ------
@@ -47,43 +47,43 @@ class Access:
 
     def __post_init__(self) -> None:
         if self.bearer_token_file is not None and self.user is not None:
-            raise Misuse("--bearer-token-file and --user exclude each other: give the one that Prometheus asks for.")
+            raise Misuse("--bearer-token-file and --user exclude each other: give the one that Prometheus needs.")
         if (self.user is None) != (self.password_file is None):
             raise Misuse("--user and --password-file belong together: give both or neither.")
         if self.key_file is not None and self.certificate_file is None:
             raise Misuse("--key-file is the key of --certificate-file: give that too.")
         if self.ca_file is not None and not self.verify:
-            raise Misuse("--insecure believes any certificate, so --ca-file says nothing: leave one of them out.")
+            raise Misuse("--insecure accepts any certificate, so --ca-file has no effect: give only one of them.")
         for option in ("ca_file", "certificate_file", "key_file"):
             file = getattr(self, option)
             if file is not None and not file.is_file():
                 raise Misuse(f"--{option.replace('_', '-')} {file}: there is no such file. Check the path.")
 
-    def credentials(self) -> Signing | None:
-        """What signs the next request; None where nothing was given."""
+    def credentials(self) -> Signer | None:
+        """What authenticates the next request; None without credentials."""
         if self.bearer_token_file is not None:
             token = _secret(self.bearer_token_file, "--bearer-token-file")
             return lambda request: _with_token(request, token)
         if self.user is not None and self.password_file is not None:
-            # Bytes: requests would write text as Latin-1, which has no place for many letters.
+            # Bytes, since requests encodes text as Latin-1.
             return HTTPBasicAuth(self.user.encode(), _secret(self.password_file, "--password-file").encode())
         return None
 
     @property
     def trust(self) -> bool | str:
-        """As requests takes it: a file of authorities, True for the system's, False for no check."""
+        """The option `verify` of requests: a CA file, True for the system's CAs, False for no verification."""
         return str(self.ca_file) if self.ca_file is not None else self.verify
 
     @property
     def certificate(self) -> str | tuple[str, str] | None:
-        """As requests takes it: one file, or certificate and key."""
+        """The option `cert` of requests: one file, or certificate and key."""
         if self.certificate_file is None:
             return None
         return str(self.certificate_file) if self.key_file is None else (str(self.certificate_file), str(self.key_file))
 
     @property
     def described(self) -> str:
-        """What was shown to the server, without the secret."""
+        """The credentials for messages, without the secret."""
         if self.bearer_token_file is not None:
             return f"the token in {self.bearer_token_file} (--bearer-token-file)"
         if self.user is not None:
@@ -97,12 +97,12 @@ def _with_token(request: PreparedRequest, token: str) -> PreparedRequest:
 
 
 def _secret(file: Path, option: str) -> str:
-    """The only line of a file."""
+    """Read the single line of a file."""
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise Misuse(f"{option} {file}: it cannot be read ({reason}). Check the path and its permissions.") from error
     if not text or len(text.splitlines()) > 1:
-        raise Misuse(f"{option} {file}: it must hold one line, the secret. Write it again.")
+        raise Misuse(f"{option} {file}: it must hold one line, the secret. Correct it.")
     return text

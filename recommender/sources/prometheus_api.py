@@ -1,6 +1,6 @@
-"""The HTTP API of a Prometheus (or of what speaks like one): questions out, arrays in.
+"""A client of the Prometheus HTTP API (or of a compatible one) that returns arrays.
 
-Every question is bounded: in points of a series, in samples of an answer and in bytes; a larger one is put in parts.
+Queries are bounded in points per series, samples per response and bytes; larger ones are split.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from recommender.errors import Misuse
 from recommender.records import FloatArray, IntArray
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_faults import (
-    TooMuch,
+    QueryTooLarge,
     Unavailable,
-    fault_of_answer,
-    fault_of_connection,
-    fault_of_page,
+    error_from_exception,
+    error_from_html,
+    error_from_response,
 )
 
-POINTS_PER_QUERY = 11_000
-"""Prometheus answers no query_range with more points to a series."""
+MAX_POINTS_PER_SERIES = 11_000
+"""The limit of Prometheus for query_range."""
 
-SAMPLES_PER_ANSWER = 250_000
-"""Some 6 MB of JSON, and 60 MB while it is taken apart."""
+MAX_SAMPLES_PER_RESPONSE = 250_000
+"""Some 6 MB of JSON, and 60 MB while it is parsed."""
 
-ANSWER_BYTES = 32 << 20
-"""A body beyond it is dropped, and asked for in parts."""
+MAX_RESPONSE_BYTES = 32 << 20
+"""A larger response is dropped, and the query split."""
 
 RETRIES = 6
-LONGEST_WAIT_S = 30.0
-"""Waiting doubles from half a second to this; six retries bridge some 20 s, a restart of Prometheus."""
+MAX_BACKOFF_S = 30.0
+"""The backoff doubles from half a second up to this; six retries take some 20 s, enough for a restart of Prometheus."""
 
-_URL_LETTERS = 4_000
-"""Longer questions are posted. Shorter ones are not: proxies may ask for the right to create before a POST passes."""
+_MAX_GET_CHARS = 4_000
+"""Longer queries are sent by POST, which proxies may only allow with the permission to create."""
 
-_OF_A_STEP = 1e-3
-"""A unix time in float64 is right to a quarter of a microsecond; a last moment that misses by so little is meant."""
+_STEP_TOLERANCE = 1e-3
+"""Tolerance for rounding errors of the last point, as a share of a step."""
 
 _CHUNK_BYTES = 1 << 18
 _ERROR_BYTES = 1 << 16
-_PATIENCE = 1.1
-"""Prometheus is told to give up at the time limit; its message takes a moment longer to arrive."""
+_TIMEOUT_MARGIN = 1.1
+"""Prometheus itself stops at the timeout; its response takes a little longer to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """Samples of some series, below one another.
+class QueryResult:
+    """The samples of some series, concatenated.
 
     Attributes
     ----------
     labels
-        The labels of each series.
+        Labels of each series.
     owner
-        int64 (n,), the series a sample belongs to: a position in `labels`. Not decreasing within one answer.
+        int64 (n,), the series of a sample: an index into `labels`. Non-decreasing within one response.
     times_s, values
-        float64 (n,). Samples that are no finite numbers (NaN, a division by zero) are left out.
+        float64 (n,). Samples that are not finite (NaN, a division by zero) are dropped.
     """
 
     labels: tuple[Mapping[str, str], ...]
@@ -79,7 +79,7 @@ class Answered:
         return len(self.values)
 
     def largest(self, by: Sequence[str]) -> dict[tuple[str, ...], float]:
-        """The largest value by what some labels say; a label that is not there says nothing."""
+        """The largest value by some labels; missing labels are empty."""
         found: dict[tuple[str, ...], float] = {}
         keys = [tuple(labels.get(name, "") for name in by) for labels in self.labels]
         for owner, value in zip(self.owner.tolist(), self.values.tolist(), strict=True):
@@ -88,20 +88,20 @@ class Answered:
 
 
 class PrometheusClient:
-    """Asks one Prometheus; for one thread. Whatever asks it raises a `PrometheusError` where no answer comes.
+    """A client of one Prometheus, for one thread. Methods raise `PrometheusError` if the request fails.
 
     Parameters
     ----------
     url
-        Its address; a path before `/api/v1` is kept.
+        Its address; may have a path before `/api/v1`.
     timeout_s
-        The longest that one query may take.
+        Timeout of one query.
     retries
-        How often to ask again when nothing answers, or with 429, 500, 502, 503 or 504.
+        Number of retries without a response, or after 408, 425, 429, 500, 502, 503 or 504.
     warn
-        Told each different warning of Prometheus once.
+        Called once with each distinct warning of Prometheus.
     sleep, clock
-        Waits between two attempts, and measures the time an answer takes; seconds.
+        Wait between attempts, and measure the time of a response; seconds.
     """
 
     def __init__(
@@ -115,64 +115,65 @@ class PrometheusClient:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.url = _checked(url)
+        self.url = _checked_url(url)
         self._access = access or Access()
         self._timeout_s = timeout_s
-        self._retry = Retry(total=retries, backoff_factor=0.5, backoff_max=LONGEST_WAIT_S, backoff_jitter=0.5)
+        self._retry = Retry(total=retries, backoff_factor=0.5, backoff_max=MAX_BACKOFF_S, backoff_jitter=0.5)
         self._warn, self._warned = warn, set[str]()
         self._sleep, self._clock = sleep, clock
         self._session = requests.Session()
 
-    def instant(self, query: str, at_s: float) -> Answered:
-        """The vector of a query at a moment."""
-        return self._samples("query", {"query": query, "time": _moment(at_s)})
+    def instant(self, query: str, at_s: float) -> QueryResult:
+        """Run an instant query."""
+        return self._query("query", {"query": query, "time": _timestamp(at_s)})
 
-    def range(self, query: str, start_s: float, end_s: float, step_s: float, *, series: int = 1) -> Answered:
-        """The matrix of a query at start_s, start_s + step_s, ... up to end_s, from as many answers as it takes.
+    def range(self, query: str, start_s: float, end_s: float, step_s: float, *, series: int = 1) -> QueryResult:
+        """Run a range query at start_s, start_s + step_s, ... up to end_s, split as needed.
 
         Parameters
         ----------
         series
-            How many are about to come: an answer is kept below SAMPLES_PER_ANSWER. With too low a number an answer
-            may become too large and is asked for again in smaller parts.
+            Expected number of series, to keep responses below MAX_SAMPLES_PER_RESPONSE. If it is too low, a response
+            may be too large and its query is split further.
 
         Raises
         ------
         PrometheusError
-            No answer; `TooMuch` when even a single moment asks for too much.
+            The request failed; `QueryTooLarge` if even a single point is too much.
         """
-        n_points = math.floor((end_s - start_s) / step_s + _OF_A_STEP) + 1
-        most = max(1, min(POINTS_PER_QUERY, SAMPLES_PER_ANSWER // max(series, 1)))
-        parts: list[Answered] = []
+        n_points = math.floor((end_s - start_s) / step_s + _STEP_TOLERANCE) + 1
+        points_per_query = max(1, min(MAX_POINTS_PER_SERIES, MAX_SAMPLES_PER_RESPONSE // max(series, 1)))
+        parts: list[QueryResult] = []
         at = 0
         while at < n_points:
-            count = min(most, n_points - at)
-            moments = {"start": _moment(start_s + at * step_s), "end": _moment(start_s + (at + count - 1) * step_s)}
+            count = min(points_per_query, n_points - at)
+            first_s, last_s = start_s + at * step_s, start_s + (at + count - 1) * step_s
+            span = {"start": _timestamp(first_s), "end": _timestamp(last_s)}
             try:
-                parts.append(self._samples("query_range", {"query": query, **moments, "step": f"{step_s:.12g}"}))
-            except TooMuch:
+                parts.append(self._query("query_range", {"query": query, **span, "step": f"{step_s:.12g}"}))
+            except QueryTooLarge:
                 if count == 1:
                     raise
-                most = count // 2
+                points_per_query = count // 2
                 continue
             at += count
-        return parts[0] if len(parts) == 1 else joined(parts)
+        return parts[0] if len(parts) == 1 else concatenated(parts)
 
     def label_values(self, label: str, match: str, start_s: float, end_s: float) -> list[str]:
-        """The values that a label has in the series that match, about within that time (whole blocks count)."""
-        return self._words(f"label/{label}/values", match, start_s, end_s)
+        """The values of a label in the matching series, in about that time (Prometheus looks at whole blocks)."""
+        return self._names(f"label/{label}/values", match, start_s, end_s)
 
     def label_names(self, match: str, start_s: float, end_s: float) -> list[str]:
-        """The labels of the series that match, about within that time."""
-        return self._words("labels", match, start_s, end_s)
+        """The label names of the matching series, in about that time."""
+        return self._names("labels", match, start_s, end_s)
 
     def series(self, match: str, start_s: float, end_s: float) -> list[Mapping[str, str]]:
-        """The labels of each series that matches, about within that time: asked of the index, no sample is read."""
-        data = self._about("series", match, start_s, end_s)
+        """The labels of each matching series, in about that time; Prometheus only reads its index for this."""
+        data = self._metadata("series", match, start_s, end_s)
         return [labels for labels in data if isinstance(labels, dict)] if isinstance(data, list) else []
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -181,150 +182,151 @@ class PrometheusClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _words(self, path: str, match: str, start_s: float, end_s: float) -> list[str]:
-        data = self._about(path, match, start_s, end_s)
-        return sorted(str(word) for word in data) if isinstance(data, list) else []
+    def _names(self, path: str, match: str, start_s: float, end_s: float) -> list[str]:
+        data = self._metadata(path, match, start_s, end_s)
+        return sorted(str(name) for name in data) if isinstance(data, list) else []
 
-    def _about(self, path: str, match: str, start_s: float, end_s: float) -> Any:
-        question = {"match[]": match, "start": _moment(start_s), "end": _moment(end_s)}
-        return self._patiently(path, question, lambda found: found)
+    def _metadata(self, path: str, match: str, start_s: float, end_s: float) -> Any:
+        parameters = {"match[]": match, "start": _timestamp(start_s), "end": _timestamp(end_s)}
+        return self._with_retries(path, parameters, lambda data: data)
 
-    def _samples(self, path: str, question: Mapping[str, str]) -> Answered:
+    def _query(self, path: str, parameters: Mapping[str, str]) -> QueryResult:
         limit = {"timeout": f"{self._timeout_s:g}s"}
-        answered: Answered = self._patiently(path, {**question, **limit}, read_samples)
-        return answered
+        result: QueryResult = self._with_retries(path, {**parameters, **limit}, read_samples)
+        return result
 
-    def _patiently(self, path: str, question: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
-        """Ask, and ask again while that may help."""
+    def _with_retries(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
+        """Send a request, with retries after temporary errors."""
         retry = self._retry
         while True:
             try:
-                return self._once(path, question, read)
-            except Unavailable as fault:
-                if not fault.again:
+                return self._attempt(path, parameters, read)
+            except Unavailable as error:
+                if not error.retryable:
                     raise
                 try:
                     retry = retry.increment()
                 except MaxRetryError:
-                    raise fault from fault.__cause__
-                self._sleep(max(retry.get_backoff_time(), min(fault.retry_after_s, LONGEST_WAIT_S)))
+                    raise error from error.__cause__
+                self._sleep(max(retry.get_backoff_time(), min(error.retry_after_s, MAX_BACKOFF_S)))
 
-    def _once(self, path: str, question: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
+    def _attempt(self, path: str, parameters: Mapping[str, str], read: Callable[[Any], Any]) -> Any:
         try:
-            data, warned = read_data(self._fetch(path, question))
-            for warning in warned:
+            data, messages = read_data(self._fetch(path, parameters))
+            for warning in messages:
                 if warning not in self._warned:
                     self._warned.add(warning)
                     self._warn(warning)
             return read(data)
-        except NoAnswer as error:
+        except InvalidResponse as error:
             raise Unavailable(
-                f"{self.url} does not answer as Prometheus does ({error}). Check the address and its path.",
-                again=True,
+                f"{self.url} does not respond like Prometheus ({error}). Check the address and its path.",
+                retryable=True,
             ) from error
 
-    def _fetch(self, path: str, question: Mapping[str, str]) -> bytearray:
-        """The body of a good answer."""
+    def _fetch(self, path: str, parameters: Mapping[str, str]) -> bytearray:
+        """The body of a successful response."""
         began_s = self._clock()
         try:
             with warnings.catch_warnings():
-                if not self._access.verify:  # said once by the option that asked for it, not at every request
+                if not self._access.verify:  # the option --insecure has warned once
                     warnings.simplefilter("ignore", InsecureRequestWarning)
-                answer = self._send(path, question)
-            with answer:
-                good = answer.status_code == requests.codes.ok
-                body = self._body(answer, began_s, ANSWER_BYTES if good else _ERROR_BYTES, cut=not good)
+                response = self._send(path, parameters)
+            with response:
+                ok = response.status_code == requests.codes.ok
+                body = self._body(response, began_s, MAX_RESPONSE_BYTES if ok else _ERROR_BYTES, truncate=not ok)
         except (requests.exceptions.RequestException, OSError) as error:
-            raise fault_of_connection(self.url, error, self._timeout_s) from error
-        if not good:
-            raise fault_of_answer(self.url, self._access, answer.status_code, answer.headers, bytes(body))
+            raise error_from_exception(self.url, error, self._timeout_s) from error
+        if not ok:
+            raise error_from_response(self.url, self._access, response.status_code, response.headers, bytes(body))
         if body.lstrip()[:1] == b"<":
-            raise fault_of_page(self.url, self._access)
+            raise error_from_html(self.url, self._access)
         return body
 
-    def _send(self, path: str, question: Mapping[str, str]) -> requests.Response:
-        short = sum(map(len, question.values())) < _URL_LETTERS
+    def _send(self, path: str, parameters: Mapping[str, str]) -> requests.Response:
+        short = sum(map(len, parameters.values())) < _MAX_GET_CHARS
         return self._session.request(
             "GET" if short else "POST",
             f"{self.url}/api/v1/{path}",
-            params=question if short else None,
-            data=None if short else question,
+            params=parameters if short else None,
+            data=None if short else parameters,
             auth=self._access.credentials(),
             verify=self._access.trust,
             cert=self._access.certificate,
-            timeout=(min(self._timeout_s, 10.0), _PATIENCE * self._timeout_s),
+            timeout=(min(self._timeout_s, 10.0), _TIMEOUT_MARGIN * self._timeout_s),
             allow_redirects=False,
             stream=True,
         )
 
-    def _body(self, answer: requests.Response, began_s: float, most_bytes: int, *, cut: bool) -> bytearray:
+    def _body(self, response: requests.Response, began_s: float, max_bytes: int, *, truncate: bool) -> bytearray:
         body = bytearray()
-        for chunk in answer.iter_content(_CHUNK_BYTES):
+        for chunk in response.iter_content(_CHUNK_BYTES):
             body += chunk
-            if len(body) > most_bytes:
-                if cut:
+            if len(body) > max_bytes:
+                if truncate:
                     break
-                raise TooMuch(f"{self.url}: an answer exceeds {ANSWER_BYTES >> 20} MiB. Ask for fewer namespaces.")
-            if self._clock() - began_s > _PATIENCE * self._timeout_s:
+                limit = f"{MAX_RESPONSE_BYTES >> 20} MiB"
+                raise QueryTooLarge(f"{self.url}: a response exceeds {limit}. Select fewer namespaces.")
+            if self._clock() - began_s > _TIMEOUT_MARGIN * self._timeout_s:
                 raise requests.exceptions.ReadTimeout()
         return body
 
 
-def _checked(url: str) -> str:
-    """The address without a slash at its end.
+def _checked_url(url: str) -> str:
+    """Validate an address, and remove trailing slashes.
 
     Raises
     ------
     Misuse
-        No http or https, or a password in it, which would be seen by everybody on the machine.
+        It is not http or https, or has a password in it, which every user of the machine could see.
     """
     stripped = url.strip().rstrip("/")
     try:
         parts = urlsplit(stripped)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
         secret = parts.username is not None
         _ = parts.port
     except ValueError:
-        sound = secret = False
+        valid = secret = False
     if secret:
-        raise Misuse("the address holds a user or a password. Give them by --user and --password-file.")
-    if not sound:
-        raise Misuse(f"{url!r} is no address of a Prometheus. Write http://HOST:PORT or https://HOST/PATH.")
+        raise Misuse("the address contains a user or a password. Give them by --user and --password-file.")
+    if not valid:
+        raise Misuse(f"{url!r} is not an address of a Prometheus. Write http://HOST:PORT or https://HOST/PATH.")
     return stripped
 
 
-def _moment(at_s: float) -> str:
+def _timestamp(at_s: float) -> str:
     return f"{at_s:.3f}".rstrip("0").rstrip(".")
 
 
-class NoAnswer(Exception):
-    """What came is not what the API answers with; the text says in what."""
+class InvalidResponse(Exception):
+    """A response that is not one of the API; the message says why."""
 
 
 def read_data(body: bytes | bytearray) -> tuple[Any, list[str]]:
-    """The data of an answer, and the warnings that came with it.
+    """Parse a response into its data and warnings.
 
     Raises
     ------
-    NoAnswer
-        No whole JSON, or none of Prometheus.
+    InvalidResponse
+        Not valid JSON, or not of Prometheus.
     """
     try:
-        answer = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise NoAnswer(f"no whole JSON: {error.msg}") from error
-    if not isinstance(answer, dict) or answer.get("status") != "success" or "data" not in answer:
-        raise NoAnswer("JSON, but not of Prometheus")
-    return answer["data"], [str(warning) for warning in answer.get("warnings") or ()]
+        raise InvalidResponse(f"not valid JSON: {error.msg}") from error
+    if not isinstance(document, dict) or document.get("status") != "success" or "data" not in document:
+        raise InvalidResponse("JSON, but not of Prometheus")
+    return document["data"], [str(warning) for warning in document.get("warnings") or ()]
 
 
-def read_samples(data: Any) -> Answered:
-    """A vector or a matrix as arrays; histograms in it are passed over.
+def read_samples(data: Any) -> QueryResult:
+    """Convert a vector or a matrix to arrays; native histograms are ignored.
 
     Raises
     ------
-    NoAnswer
-        Neither of the two, or a sample that is no pair of time and number.
+    InvalidResponse
+        Neither a vector nor a matrix, or a sample that is not a pair of time and number.
     """
     labels: list[Mapping[str, str]] = []
     counts: list[int] = []
@@ -332,7 +334,7 @@ def read_samples(data: Any) -> Answered:
     try:
         kind, result = data["resultType"], data["result"]
         if kind not in ("vector", "matrix"):
-            raise NoAnswer(f"a {kind}, where series were asked for")
+            raise InvalidResponse(f"a {kind} instead of series")
         for number, entry in enumerate(result):
             pairs = [entry["value"]] if "value" in entry else entry.get("values", ())
             if pairs:
@@ -341,16 +343,16 @@ def read_samples(data: Any) -> Answered:
                 for at_s, text in pairs:
                     times_s.append(at_s)
                     values.append(float(text))
-            result[number] = None  # the numbers as text take ten times the memory of the arrays
+            result[number] = None  # as text they take ten times the memory of the arrays
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-        raise NoAnswer("a sample is no pair of time and number") from error
+        raise InvalidResponse("a sample is not a pair of time and number") from error
     owner = np.repeat(np.arange(len(labels)), np.array(counts, np.int64))
     finite = np.isfinite(values)
-    return Answered(tuple(labels), owner[finite], np.array(times_s)[finite], np.array(values)[finite])
+    return QueryResult(tuple(labels), owner[finite], np.array(times_s)[finite], np.array(values)[finite])
 
 
-def joined(parts: Iterable[Answered]) -> Answered:
-    """Several answers to one question as one; what has the same labels is one series."""
+def concatenated(parts: Iterable[QueryResult]) -> QueryResult:
+    """Concatenate the results of a split query; equal labels make one series."""
     number_of: dict[frozenset[tuple[str, str]], int] = {}
     labels: list[Mapping[str, str]] = []
     owners, times, values = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
@@ -363,4 +365,4 @@ def joined(parts: Iterable[Answered]) -> Answered:
         owners.append(renumbered[part.owner])
         times.append(part.times_s)
         values.append(part.values)
-    return Answered(tuple(labels), np.concatenate(owners), np.concatenate(times), np.concatenate(values))
+    return QueryResult(tuple(labels), np.concatenate(owners), np.concatenate(times), np.concatenate(values))

@@ -1,10 +1,10 @@
-"""What can go wrong between us and a Prometheus, in our words.
+"""Errors of requests to a Prometheus.
 
 PrometheusError         base of all below
-├── Unavailable         it does not answer, is overloaded, or is no Prometheus              exit code 1
-├── AccessRefused       it asks for credentials, or refuses ours                            exit code 2
-└── QueryRefused        it will not answer this question; its own words are in the message  exit code 2
-    └── TooMuch         the question is sound but too large; a narrower one may do
+├── Unavailable         it does not respond, is overloaded, or is not a Prometheus         exit code 1
+├── AccessRefused       it needs credentials, or refuses ours                               exit code 2
+└── QueryRefused        it refuses the query; its own message is included                   exit code 2
+    └── QueryTooLarge         the query is valid but too large; a smaller one may work
 """
 
 from __future__ import annotations
@@ -23,176 +23,178 @@ from urllib3.util import Retry
 from recommender.errors import PhasewiseError
 from recommender.sources.prometheus_access import Access
 
-_SAID_AT_MOST = 300
-"""Letters of a foreign message that are passed on."""
+_MAX_MESSAGE_CHARS = 300
+"""Maximum length of a message of the server that is passed on."""
 
-_FOR_A_WHILE = (408, 425, 429, 500, 502, 503, 504)
-_TOO_MUCH = re.compile(r"too many|too large|exceed|limit|maximum resolution|out of memory", re.IGNORECASE)
+_TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+_TOO_LARGE = re.compile(r"too many|too large|exceed|limit|maximum resolution|out of memory", re.IGNORECASE)
 
 
 class PrometheusError(PhasewiseError):
-    """Whatever keeps a Prometheus from answering us."""
+    """Base of errors of requests to a Prometheus."""
 
 
 class Unavailable(PrometheusError):
-    """No answer, or none that Prometheus would give.
+    """No response, or none of Prometheus.
 
     Attributes
     ----------
-    again
-        Whether asking again may help.
+    retryable
+        Whether a retry may help.
     retry_after_s
-        How long the server asked us to wait; 0 where it did not.
+        The server's Retry-After; 0 without one.
     """
 
-    def __init__(self, text: str, *, again: bool, retry_after_s: float = 0.0) -> None:
-        super().__init__(text)
-        self.again, self.retry_after_s = again, retry_after_s
+    def __init__(self, message: str, *, retryable: bool, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retryable, self.retry_after_s = retryable, retry_after_s
 
 
 class AccessRefused(PrometheusError):
-    """Credentials are missing, wrong, or not enough."""
+    """Credentials are missing, wrong, or lack permission."""
 
     exit_code = 2
 
 
 class QueryRefused(PrometheusError):
-    """The question is wrong in Prometheus' eyes."""
+    """Prometheus rejects the query."""
 
     exit_code = 2
 
 
-class TooMuch(QueryRefused):
-    """The question asks for more than is answered at once."""
+class QueryTooLarge(QueryRefused):
+    """The query exceeds a limit on its size or time."""
 
 
-def fault_of_answer(url: str, access: Access, status: int, headers: CaseInsensitiveDict[str], body: bytes) -> Exception:
-    """The error for an answer other than 200.
+def error_from_response(
+    url: str, access: Access, status: int, headers: CaseInsensitiveDict[str], body: bytes
+) -> Exception:
+    """The error for a status other than 200.
 
     Parameters
     ----------
     url
-        Address of the server, for the reader; without secrets.
+        Address of the server for the message, without secrets.
     body
-        The first kilobytes of the answer.
+        The first kilobytes of the response.
     """
-    kind, said = _said(body)
+    kind, message = _server_message(body)
     if status in (401, 403):
-        return _access_refused(url, access, status, said)
+        return _access_refused(url, access, status, message)
     if 300 <= status < 400:
-        to = headers.get("Location", "elsewhere").partition("?")[0]
+        location = headers.get("Location", "elsewhere").partition("?")[0]
         return Unavailable(
-            f"{url} redirects to {to}. If that is Prometheus, give it as the address; if it is a page to log in, "
+            f"{url} redirects to {location}. If that is Prometheus, use it as the address; if it is a login page, "
             "give --bearer-token-file or --user and --password-file.",
-            again=False,
+            retryable=False,
         )
     if kind == "timeout":
-        return TooMuch(f"{url}: the query took too long ({said}). Ask for less at a time, or raise --timeout.")
+        return QueryTooLarge(f"{url}: the query took too long ({message}). Query less at a time, or raise --timeout.")
     if status in (400, 422):
-        refused = TooMuch if _TOO_MUCH.search(said) else QueryRefused
-        return refused(f"{url} refuses the query: {said or 'no reason given'}.")
+        refused = QueryTooLarge if _TOO_LARGE.search(message) else QueryRefused
+        return refused(f"{url} refuses the query: {message or 'no reason given'}.")
     if status == 413:
-        return TooMuch(f"{url}: the answer would be too large ({said or 'status 413'}).")
+        return QueryTooLarge(f"{url}: the response would be too large ({message or 'status 413'}).")
     if status == 404:
         return Unavailable(
             f"{url} has no Prometheus API at /api/v1 (404). Check the address; behind a proxy it may need a path.",
-            again=False,
+            retryable=False,
         )
-    if status in _FOR_A_WHILE:
+    if status in _TRANSIENT_STATUSES:
         return Unavailable(
-            f"{url} cannot answer now: status {status}{f', {said}' if said else ''}. Try again later.",
-            again=True,
+            f"{url} is not available now: status {status}{f', {message}' if message else ''}. Try again later.",
+            retryable=True,
             retry_after_s=_retry_after_s(headers),
         )
-    return Unavailable(f"{url} answers with status {status}{f': {said}' if said else ''}.", again=False)
+    return Unavailable(f"{url} responds with status {status}{f': {message}' if message else ''}.", retryable=False)
 
 
-def fault_of_page(url: str, access: Access) -> Unavailable:
-    """The error for a web page where an answer of the API should be."""
+def error_from_html(url: str, access: Access) -> Unavailable:
+    """The error for an HTML page instead of a response of the API."""
     shown = f" instead of {access.described}" if access.described else ""
     return Unavailable(
-        f"{url} answers with a web page, not as Prometheus' API does. If it asks to log in, give what it wants{shown} "
-        "(--bearer-token-file, or --user and --password-file); else check the address and its path.",
-        again=False,
+        f"{url} responds with a web page, not like the Prometheus API. If it is a login page, give credentials{shown} "
+        "(--bearer-token-file, or --user and --password-file); otherwise check the address and its path.",
+        retryable=False,
     )
 
 
-def fault_of_connection(url: str, error: Exception, timeout_s: float) -> Unavailable:
-    """The error for a connection that did not come about or broke."""
+def error_from_exception(url: str, error: Exception, timeout_s: float) -> Unavailable:
+    """The error for a connection that failed."""
     causes = list(_causes(error))
     if isinstance(error, requests.exceptions.SSLError) or any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return _distrust(url, causes)
+        return _tls_error(url, causes)
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return Unavailable(f"{url}: nobody knows the name of this host. Check the address.", again=True)
+        return Unavailable(f"{url}: this host name cannot be resolved. Check the address.", retryable=True)
     if isinstance(error, requests.exceptions.Timeout) or any(isinstance(cause, TimeoutError) for cause in causes):
         return Unavailable(
-            f"{url} did not answer within {timeout_s:g} s. Raise --timeout, or ask for less (--step, --namespace).",
-            again=True,
+            f"{url} did not respond within {timeout_s:g} s. Raise --timeout, or query less (--step, --namespace).",
+            retryable=True,
         )
     if any(isinstance(cause, urllib3.exceptions.IncompleteRead) for cause in causes):
-        return Unavailable(f"{url}: the answer was cut off. Is there a proxy that ends long answers?", again=True)
+        return Unavailable(f"{url}: the response was cut off. Does a proxy limit long responses?", retryable=True)
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
-        return Unavailable(f"{url} is no address. Write http://HOST:PORT or https://HOST/PATH.", again=False)
+        return Unavailable(
+            f"{url} is not a valid address. Write http://HOST:PORT or https://HOST/PATH.", retryable=False
+        )
     reason = next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), "")
     return Unavailable(
-        f"{url} does not answer{f' ({reason.lower()})' if reason else ''}. Check the address, and that it runs.",
-        again=True,
+        f"{url} does not respond{f' ({reason.lower()})' if reason else ''}. Check the address, and that it is running.",
+        retryable=True,
     )
 
 
-def _said(body: bytes) -> tuple[str, str]:
-    """Prometheus' own error type and message; of others the beginning of their text; nothing of a web page."""
+def _server_message(body: bytes) -> tuple[str, str]:
+    """The error type and message of Prometheus, or else the beginning of a body that is not HTML."""
     try:
-        answer = orjson.loads(body)
-        kind, text = str(answer.get("errorType", "")), str(answer.get("error", ""))
+        document = orjson.loads(body)
+        kind, text = str(document.get("errorType", "")), str(document.get("error", ""))
     except (orjson.JSONDecodeError, AttributeError):
         kind, text = "", body.decode("utf-8", "replace")
         text = "" if text.lstrip().startswith("<") else text
-    said = " ".join(text.split()).rstrip(".")
-    return kind, said if len(said) <= _SAID_AT_MOST else said[:_SAID_AT_MOST] + " ..."
+    message = " ".join(text.split()).rstrip(".")
+    return kind, message if len(message) <= _MAX_MESSAGE_CHARS else message[:_MAX_MESSAGE_CHARS] + " ..."
 
 
-def _access_refused(url: str, access: Access, status: int, said: str) -> AccessRefused:
-    because = f" ({said})" if said else ""
+def _access_refused(url: str, access: Access, status: int, message: str) -> AccessRefused:
+    reason = f" ({message})" if message else ""
     if not access.described:
         remedy = "Give --bearer-token-file, or --user and --password-file, or --certificate-file."
-        return AccessRefused(f"{url} asks who we are (status {status}){because}. {remedy}")
+        return AccessRefused(f"{url} requires authentication (status {status}){reason}. {remedy}")
     if status == 401:
-        return AccessRefused(f"{url} does not accept {access.described}{because}. Renew it, or give another.")
-    return AccessRefused(f"{url} knows {access.described}, but allows no reading{because}. Ask for that right.")
+        return AccessRefused(f"{url} does not accept {access.described}{reason}. Renew it, or give another.")
+    return AccessRefused(f"{url} accepts {access.described}, but denies reading{reason}. Ask for that permission.")
 
 
-def _distrust(url: str, causes: list[BaseException]) -> Unavailable:
+def _tls_error(url: str, causes: list[BaseException]) -> Unavailable:
     text = " ".join(str(cause) for cause in causes)
     if "CERTIFICATE_VERIFY_FAILED" in text:
         found = re.search(r"certificate verify failed: ([^(\]]+)", text)
         reason = f" ({found[1].strip()})" if found else ""
-        remedy = "Give the authority that signed it: --ca-file."
-        return Unavailable(f"{url} shows a certificate that cannot be trusted{reason}. {remedy}", again=False)
+        remedy = "Give the CA that signed it: --ca-file."
+        return Unavailable(f"{url} has a certificate that is not trusted{reason}. {remedy}", retryable=False)
     if "NO_CERTIFICATE_OR_CRL" in text or "PEM" in text or "KEY_VALUES_MISMATCH" in text:
         remedy = "Check --ca-file, --certificate-file and --key-file."
-        return Unavailable(
-            f"{url}: a certificate or key is not in PEM, or they do not fit together. {remedy}", again=False
-        )
+        return Unavailable(f"{url}: a certificate or key is not PEM, or they do not match. {remedy}", retryable=False)
     if "CERTIFICATE_REQUIRED" in text or "HANDSHAKE_FAILURE" in text:
         remedy = "Give --certificate-file and --key-file."
-        return Unavailable(f"{url} wants to see a certificate of ours. {remedy}", again=False)
+        return Unavailable(f"{url} requires a client certificate. {remedy}", retryable=False)
     if any(isinstance(cause, ssl.SSLEOFError) for cause in causes):
-        remedy = "If it wants to see a certificate of ours, give --certificate-file and --key-file."
-        return Unavailable(f"{url} ends the connection while TLS is agreed on. {remedy}", again=True)
-    return Unavailable(f"{url} does not speak TLS as we do. Is it http instead of https?", again=False)
+        remedy = "If it requires a client certificate, give --certificate-file and --key-file."
+        return Unavailable(f"{url} closes the connection during the TLS handshake. {remedy}", retryable=True)
+    return Unavailable(f"{url} fails the TLS handshake. Is it http instead of https?", retryable=False)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, what it was raised from, and what it carries: requests wraps urllib3, which wraps the socket."""
-    waiting: list[object] = [error]
+    """Yield an error and all errors it wraps: requests wraps urllib3, which wraps the socket."""
+    queue: list[object] = [error]
     seen: set[int] = set()
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, BaseException) and id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
+    while queue:
+        cause = queue.pop()
+        if isinstance(cause, BaseException) and id(cause) not in seen:
+            seen.add(id(cause))
+            yield cause
+            queue += [cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args]
 
 
 def _retry_after_s(headers: CaseInsensitiveDict[str]) -> float:

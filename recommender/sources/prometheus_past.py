@@ -1,4 +1,4 @@
-"""Use long ago, one value for each stretch of time, and whose the pods were that are gone: the stuff of histories."""
+"""Past usage, one value per interval of time, and the owners of pods that no longer exist."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from recommender.sources.prometheus_queries import (
     UNKNOWN_SCRAPE_INTERVAL_S,
     UsageQueries,
     UsageSettings,
+    common_matchers,
     duration,
     is_counter,
-    named_in,
-    selected,
+    usage_series,
 )
 from recommender.sources.prometheus_usage import UsageBlock, UsageQuery
 
 
 @dataclass(frozen=True, slots=True)
 class PastQueries(UsageQueries):
-    """Queries that look at all of a stretch of time, not at its end: a container that ended before counts too.
+    """Queries over a whole interval rather than at its end, so that containers that ended in it are included.
 
-    `rate_window_s` and `staleness_s` are the length of the stretch.
+    `rate_window_s` and `staleness_s` are the length of the interval.
 
     Attributes
     ----------
     scrape_interval_s
-        How often containers are scraped.
+        Scrape interval of containers.
     """
 
     scrape_interval_s: float = UNKNOWN_SCRAPE_INTERVAL_S
 
     def cpu(self, batch: str = "") -> str:
-        """Mean cores by container, while it was there.
+        """Mean cores by container while it existed.
 
-        A rate is the mean over the whole stretch: of a job of a minute it would leave a sixtieth in an hour.
+        A plain rate is the mean over the whole interval: a job of a minute would get 1/60 of its cores in an hour.
         """
         metric = self.settings.cpu_metric
-        series = f"{selected(metric, self.settings, batch)}[{duration(self.rate_window_s)}]"
+        series = f"{usage_series(metric, self.settings, batch)}[{duration(self.rate_window_s)}]"
         if not is_counter(metric):
             return f"sum by ({self.key}) (avg_over_time({series}))"
         each = ", ".join((*self.settings.labels.key, "id", "name"))
@@ -48,20 +48,20 @@ class PastQueries(UsageQueries):
         return f"{used} / clamp_max({scrapes} * {self.scrape_interval_s / self.rate_window_s:.6g}, 1)"
 
     def memory(self, batch: str = "") -> str:
-        """Most bytes by container and node."""
+        """Maximum bytes by container and node."""
         return f"max by ({self.key}, {self.settings.labels.node}) ({self._peak(batch)})"
 
     def containers(self) -> str:
-        """How many containers each namespace had."""
+        """Number of containers by namespace."""
         return f"count by ({self.settings.labels.namespace}) (max by ({self.key}) ({self._peak()}))"
 
     def _peak(self, batch: str = "") -> str:
-        series = selected(self.settings.memory_metric, self.settings, batch)
+        series = usage_series(self.settings.memory_metric, self.settings, batch)
         return f"max_over_time({series}[{duration(self.staleness_s)}])"
 
 
-_NAMED_AT_MOST = 500
-"""More namespaces are not named in a query; all are asked for."""
+_MAX_NAMESPACES_LISTED = 500
+"""With more namespaces than this a query is for all of them."""
 
 
 class Owner(NamedTuple):
@@ -73,25 +73,25 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Who controlled which pod.
+    """The controllers of pods.
 
     Attributes
     ----------
     pods
-        The controller of a pod, by namespace and name.
+        Controller of a pod, by namespace and name.
     above
-        The controller of a controller, by namespace and that one.
+        Controller of a controller, by namespace and controller.
     """
 
     pods: Mapping[tuple[str, str], Owner]
     above: Mapping[tuple[str, Owner], Owner]
 
     def chain(self, namespace: str, pod: str) -> Iterator[Owner]:
-        """From the controller of a pod upwards."""
+        """Yield the controllers of a pod, the nearest first."""
         owner = self.pods.get((namespace, pod))
-        passed: set[Owner] = set()
-        while owner is not None and owner not in passed:
-            passed.add(owner)
+        visited: set[Owner] = set()
+        while owner is not None and owner not in visited:
+            visited.add(owner)
             yield owner
             owner = self.above.get((namespace, owner))
 
@@ -100,70 +100,69 @@ _CONTROLLERS = (
     ("kube_replicaset_owner", "replicaset", "ReplicaSet"),
     ("kube_job_owner", "job_name", "Job"),
 )
-"""Metric of kube-state-metrics, its label with the name, and the kind."""
+"""Metric of kube-state-metrics, its label of the name, and the kind."""
 
 
 def past_owners(client: PrometheusClient, settings: UsageSettings, start_s: float, end_s: float) -> Owners:
-    """Who controlled the pods of some time, by what kube-state-metrics tells unasked; empty without it.
+    """Query the controllers of pods from the default metrics of kube-state-metrics; empty without it.
 
-    Not by the labels of pods, as the default recommender does: kube-state-metrics leaves them out unless it is told
-    otherwise, and in the names of Prometheus' labels the dots and slashes of Kubernetes' are lost.
+    Pod labels, which the default recommender uses, are not exported by default and lose dots and slashes in Prometheus.
     """
     labels = settings.request_labels
 
-    def told(metric: str, name: str) -> Iterator[tuple[str, str, Owner]]:
-        matchers = ['owner_is_controller="true"', *named_in(settings, labels)]
-        for one in client.series(f"{metric}{{{', '.join(matchers)}}}", start_s, end_s):
-            kind, owner = one.get("owner_kind", ""), one.get("owner_name", "")
+    def owners_in(metric: str, name: str) -> Iterator[tuple[str, str, Owner]]:
+        matchers = ['owner_is_controller="true"', *common_matchers(settings, labels)]
+        for series in client.series(f"{metric}{{{', '.join(matchers)}}}", start_s, end_s):
+            kind, owner = series.get("owner_kind", ""), series.get("owner_name", "")
             if kind and owner:
-                yield one.get(labels.namespace, ""), one.get(name, ""), Owner(kind, owner)
+                yield series.get(labels.namespace, ""), series.get(name, ""), Owner(kind, owner)
 
     above = {
         (namespace, Owner(kind, name)): owner
         for metric, label, kind in _CONTROLLERS
-        for namespace, name, owner in told(metric, label)
+        for namespace, name, owner in owners_in(metric, label)
     }
-    return Owners({(namespace, pod): owner for namespace, pod, owner in told("kube_pod_owner", labels.pod)}, above)
+    return Owners({(namespace, pod): owner for namespace, pod, owner in owners_in("kube_pod_owner", labels.pod)}, above)
 
 
-def within(settings: UsageSettings, namespaces: Collection[str]) -> UsageSettings | None:
-    """Settings narrowed to these namespaces, unless they are too many to be named; None where none is left."""
+def narrowed(settings: UsageSettings, namespaces: Collection[str]) -> UsageSettings | None:
+    """Restrict settings to some namespaces, unless these are too many to list; None if none is left."""
     chosen = sorted(set(namespaces) & set(settings.namespaces) if settings.namespaces else set(namespaces))
     if not chosen:
         return None
-    return replace(settings, namespaces=tuple(chosen)) if len(chosen) <= _NAMED_AT_MOST else settings
+    return replace(settings, namespaces=tuple(chosen)) if len(chosen) <= _MAX_NAMESPACES_LISTED else settings
 
 
 class PrometheusPast:
-    """What one Prometheus knows of the time before now.
+    """Past usage and owners from one Prometheus.
 
     Parameters
     ----------
     client
-        Where to ask; it asks again for as long as its retries last.
+        The client, which retries.
     settings
-        Which series.
+        Selects the series.
     """
 
     def __init__(self, client: PrometheusClient, settings: UsageSettings) -> None:
         self._client, self._settings = client, settings
 
     def owners(self, namespaces: Collection[str], start_s: float, end_s: float) -> Owners:
-        """Who controlled the pods of these namespaces."""
-        settings = within(self._settings, namespaces)
+        """The controllers of the pods of some namespaces."""
+        settings = narrowed(self._settings, namespaces)
         return Owners({}, {}) if settings is None else past_owners(self._client, settings, start_s, end_s)
 
     def stretches(
         self, namespaces: Collection[str], start_s: float, end_s: float, stretch_s: float
     ) -> Iterator[UsageBlock]:
-        """Mean cores and most bytes of each container in each stretch of time, oldest first.
+        """Yield mean cores and maximum bytes per container and interval of `stretch_s`, oldest first.
 
         Parameters
         ----------
         start_s, end_s
-            Unix seconds, whole stretches apart; stretches end at start_s, start_s + stretch_s, ... end_s.
+            Unix seconds, a multiple of `stretch_s` apart; intervals end at start_s, start_s + stretch_s, ... end_s.
         """
-        if (settings := within(self._settings, namespaces)) is None:
+        if (settings := narrowed(self._settings, namespaces)) is None:
             return
         interval_s = UsageQuery(self._client, settings).scrape_interval_s(start_s, end_s) or UNKNOWN_SCRAPE_INTERVAL_S
         queries = PastQueries(settings, stretch_s, stretch_s, interval_s)
@@ -171,6 +170,6 @@ class PrometheusPast:
         yield from usage.blocks(start_s, end_s, stretch_s, with_requests=False)
 
     def samples(self, namespaces: Collection[str], start_s: float, end_s: float, step_s: float) -> Iterator[UsageBlock]:
-        """Use at each moment, as a round would have read it then."""
-        if (settings := within(self._settings, namespaces)) is not None:
+        """Yield usage at each step, as a live round would have read it."""
+        if (settings := narrowed(self._settings, namespaces)) is not None:
             yield from UsageQuery(self._client, settings).blocks(start_s, end_s, step_s, with_requests=False)

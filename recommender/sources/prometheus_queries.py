@@ -1,4 +1,4 @@
-"""The PromQL we ask: one query for each quantity of all containers, whatever labels and names a cluster uses."""
+"""The PromQL queries: one for each quantity of all containers, with configurable label and metric names."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from recommender.errors import Misuse
 CPU_METRIC = "container_cpu_usage_seconds_total"
 MEMORY_METRIC = "container_memory_working_set_bytes"
 REQUESTS_METRIC = "kube_pod_container_resource_requests"
-"""What the metrics of containers are called where nobody renamed them."""
+"""Default names of the metrics of containers."""
 
 SERIES_PER_QUERY = 20_000
-"""Containers asked for at once: an instant answer of some 4 MB."""
+"""Containers per query: an instant response of some 4 MB."""
 
 SCRAPES_PER_WINDOW = 4
-"""A rate needs two samples; with four scrapes in its window it survives a lost one and any offset between the two."""
+"""A rate needs two samples; a window of four scrapes tolerates a lost one and any offset."""
 
 UNKNOWN_SCRAPE_INTERVAL_S = 60.0
-"""Taken while Prometheus holds too few samples to tell: its own default."""
+"""Assumed while there are too few samples to measure it: the default of Prometheus."""
 
-MEASURED_OVER_S = 600.0
+SCRAPE_COUNT_WINDOW_S = 600.0
+"""Window in which scrapes are counted to measure their interval."""
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -32,7 +33,7 @@ _PLAIN = re.compile(r"[\w-]+")
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a Prometheus calls the labels we need; `workload` is asked for only where one is named."""
+    """Label names of a Prometheus; without `workload` there is no label of the workload class."""
 
     namespace: str = "namespace"
     pod: str = "pod"
@@ -43,36 +44,36 @@ class Labels:
     def __post_init__(self) -> None:
         for name in (*self.key, self.node, self.workload):
             if name is not None and not _LABEL.fullmatch(name):
-                raise Misuse(f"{name!r} is no label of Prometheus. Write letters, digits and underscores.")
+                raise Misuse(f"{name!r} is not a label name of Prometheus. Write letters, digits and underscores.")
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The labels that name a container."""
+        """The labels that identify a container."""
         return self.namespace, self.pod, self.container
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSettings:
-    """Which series tell of use, and how old they may be.
+    """Selects the series of usage and requests, and limits their age.
 
     Attributes
     ----------
     namespaces
-        Only these; none means all.
+        Namespaces; empty means all.
     selector
-        Further matchers for every query, as PromQL has them between braces: `cluster="x"`.
+        Further PromQL matchers for every query, without braces: `cluster="x"`.
     usage_selector
-        Further matchers for use alone, not for requests: `job="kubelet"`.
+        Further matchers for usage, not for requests: `job="kubelet"`.
     labels, request_labels
-        Label names of the metrics of use, and of the metric of requests.
+        Label names of the usage metrics and of the requests metric.
     cpu_metric
         A counter of seconds (its name ends in `_total`), or a recording rule that holds cores.
     rate_window_s
-        Window of the rate; None takes four scrape intervals, as measured.
+        Window of the rate; None takes four measured scrape intervals.
     staleness_s
-        A sample older than this is no sample; None takes the rate's window.
+        Maximum age of a sample; None takes the window of the rate.
     series_per_query
-        Beyond as many containers a query is put by namespaces.
+        With more containers a query is split by namespaces.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -90,7 +91,7 @@ class UsageSettings:
     def __post_init__(self) -> None:
         for metric in (self.cpu_metric, self.memory_metric, self.requests_metric):
             if not _METRIC.fullmatch(metric):
-                raise Misuse(f"{metric!r} is no metric. Write letters, digits, underscores and colons; no braces.")
+                raise Misuse(f"{metric!r} is not a metric name. Use letters, digits, underscores and colons.")
         for matchers in (self.selector, self.usage_selector):
             if "{" in matchers.split('"')[0] or "}" in matchers.rsplit('"', maxsplit=1)[-1]:
                 raise Misuse(f"{matchers!r}: write the matchers without braces, such as 'cluster=\"x\"'.")
@@ -98,12 +99,12 @@ class UsageSettings:
 
 @dataclass(frozen=True, slots=True)
 class UsageQueries:
-    """The queries of some settings. `batch` is a matcher of namespaces as `batches` makes them, or nothing.
+    """The queries for some settings. `batch` is a namespace matcher of `batches`, or empty.
 
     Attributes
     ----------
     rate_window_s, staleness_s
-        As in UsageSettings, known by now.
+        As in UsageSettings, with values.
     """
 
     settings: UsageSettings
@@ -113,61 +114,61 @@ class UsageQueries:
     def cpu(self, batch: str = "") -> str:
         """Cores by container.
 
-        One container scraped by two jobs has two equal series: the larger counts. Its cpus, and its cgroups before and
-        after a restart, add up.
+        If two jobs scrape a container, the larger series counts. The CPUs of a container, and its cgroups before and
+        after a restart, are added.
         """
         metric = self.settings.cpu_metric
-        series = selected(metric, self.settings, batch)
+        series = usage_series(metric, self.settings, batch)
         used = f"rate({series}[{duration(self.rate_window_s)}])" if is_counter(metric) else self._fresh(series)
         each = ", ".join((*self.settings.labels.key, "id", "name", "cpu"))
         return f"sum by ({self.key}) (max by ({each}) ({used}))"
 
     def memory(self, batch: str = "") -> str:
-        """Bytes by container, node and, where a label is named, workload class."""
+        """Bytes by container, node and, with such a label, workload class."""
         labels = self.settings.labels
         by = ", ".join([*labels.key, labels.node, *([labels.workload] if labels.workload else [])])
-        return f"max by ({by}) ({self._fresh(selected(self.settings.memory_metric, self.settings, batch))})"
+        return f"max by ({by}) ({self._fresh(usage_series(self.settings.memory_metric, self.settings, batch))})"
 
     def sampled_at(self, batch: str = "") -> str:
-        """Unix time of the latest sample of memory by container."""
-        return f"max by ({self.key}) (timestamp({selected(self.settings.memory_metric, self.settings, batch)}))"
+        """Unix time of the latest memory sample by container."""
+        return f"max by ({self.key}) (timestamp({usage_series(self.settings.memory_metric, self.settings, batch)}))"
 
     def requests(self, batch: str = "") -> str:
-        """Declared cores and bytes by container and the label `resource`."""
+        """Requested cores and bytes by container and the label `resource`."""
         labels = self.settings.request_labels
-        matchers = [*_named(labels), 'resource=~"cpu|memory"', *named_in(self.settings, labels, batch)]
+        matchers = [*_only_containers(labels), 'resource=~"cpu|memory"', *common_matchers(self.settings, labels, batch)]
         series = f"{self.settings.requests_metric}{{{', '.join(matchers)}}}"
         return f"max by ({', '.join((*labels.key, 'resource'))}) ({series})"
 
     def containers(self) -> str:
-        """How many containers each namespace has."""
+        """Number of containers by namespace."""
         counted = f"max by ({self.key}) ({self._fresh(memory_series(self.settings))})"
         return f"count by ({self.settings.labels.namespace}) ({counted})"
 
-    def doubled(self) -> str:
-        """How many containers are scraped more than once."""
+    def scraped_twice(self) -> str:
+        """Number of containers that are scraped more than once."""
         each = ", ".join((*self.settings.labels.key, "id", "name"))
         return f"count(count by ({each}) ({self._fresh(memory_series(self.settings))}) > 1)"
 
     @property
     def key(self) -> str:
-        """The labels that name a container, as PromQL lists them."""
+        """The labels that identify a container, as a PromQL list."""
         return ", ".join(self.settings.labels.key)
 
     def _fresh(self, series: str) -> str:
-        """Prometheus carries a sample on for five minutes; a container that died or restarted is gone at once."""
+        """Drop stale samples: Prometheus repeats a sample for five minutes, also of a container that has ended."""
         return f"{series} and timestamp({series}) >= time() - {self.staleness_s:.12g}"
 
 
 def memory_series(settings: UsageSettings) -> str:
-    """The selector of all series of memory that settings ask for."""
-    return selected(settings.memory_metric, settings, "")
+    """The selector of all memory series of some settings."""
+    return usage_series(settings.memory_metric, settings, "")
 
 
 def samples_per_ten_minutes(settings: UsageSettings) -> str:
-    """How often a container is scraped: the median over those that were there all the time.
+    """The query for scrapes in ten minutes: the median over containers that existed all that time.
 
-    Where none was, as after a start of Prometheus or among short jobs, one minute tells.
+    Without any, as after a start of Prometheus or with short jobs, ten times the scrapes in one minute.
     """
     selected = memory_series(settings)
 
@@ -178,37 +179,37 @@ def samples_per_ten_minutes(settings: UsageSettings) -> str:
 
 
 def queries_of(settings: UsageSettings, scrape_interval_s: float) -> UsageQueries:
-    """The queries for a Prometheus that scrapes that often.
+    """The queries for a Prometheus with this scrape interval.
 
     Raises
     ------
     Misuse
-        A window in which no rate can be told.
+        The rate window is shorter than two scrapes.
     """
     window_s = settings.rate_window_s
     if window_s is None:
         window_s = math.ceil(SCRAPES_PER_WINDOW * scrape_interval_s)
-    elif window_s < 1.9 * scrape_interval_s:  # the interval is measured, give or take a sample
+    elif window_s < 1.9 * scrape_interval_s:  # tolerate the error of the measured interval
         raise Misuse(
-            f"--rate-window {window_s:g}s holds less than two scrapes ({scrape_interval_s:.3g} s apart), too few for "
-            f"a rate. Give at least {math.ceil(2 * scrape_interval_s)}s; {SCRAPES_PER_WINDOW} scrapes bear a lost one."
+            f"--rate-window {window_s:g}s holds less than two scrapes ({scrape_interval_s:.3g} s apart), too few for a "
+            f"rate. Use at least {math.ceil(2 * scrape_interval_s)}s; {SCRAPES_PER_WINDOW} scrapes survive a lost one."
         )
     return UsageQueries(settings, window_s, window_s if settings.staleness_s is None else settings.staleness_s)
 
 
-def batches(containers: Mapping[str, float], most: int, settings: UsageSettings) -> list[str]:
-    """Matchers that part all namespaces so that each part has about `most` containers; one namespace is never parted.
+def batches(containers: Mapping[str, float], max_containers: int, settings: UsageSettings) -> list[str]:
+    """Matchers that split all namespaces into batches of about `max_containers`; a namespace is never split.
 
-    The last part takes every namespace that is in no other, so that one which has just begun is not missed.
+    The last batch has every namespace that is in no other, so that new ones are not missed.
     """
     parts: list[list[str]] = [[]]
-    held = 0.0
+    total = 0.0
     for namespace, count in sorted(containers.items()):
-        if parts[-1] and held + count > most:
+        if parts[-1] and total + count > max_containers:
             parts.append([])
-            held = 0.0
+            total = 0.0
         parts[-1].append(namespace)
-        held += count
+        total += count
     if len(parts) == 1:
         return [""]
     label = settings.labels.namespace
@@ -216,23 +217,23 @@ def batches(containers: Mapping[str, float], most: int, settings: UsageSettings)
     return [*(_matcher(label, part) for part in parts[:-1]), _matcher(label, named, negated=True)]
 
 
-def selected(metric: str, settings: UsageSettings, batch: str) -> str:
-    """The series of a metric of use."""
+def usage_series(metric: str, settings: UsageSettings, batch: str) -> str:
+    """The selector of the series of a usage metric."""
     matchers = [
-        *_named(settings.labels),
+        *_only_containers(settings.labels),
         settings.usage_selector.strip(" ,"),
-        *named_in(settings, settings.labels, batch),
+        *common_matchers(settings, settings.labels, batch),
     ]
     return f"{metric}{{{', '.join(matcher for matcher in matchers if matcher)}}}"
 
 
-def _named(labels: Labels) -> list[str]:
-    """Containers alone: groups of processes above them have no container name, and pause containers are called POD."""
+def _only_containers(labels: Labels) -> list[str]:
+    """Matchers for containers only: parent cgroups have no container name, and pause containers are called POD."""
     return [f'{labels.container}!=""', f'{labels.container}!="POD"', f'{labels.pod}!=""']
 
 
-def named_in(settings: UsageSettings, labels: Labels, batch: str = "") -> list[str]:
-    """The matchers that every series must pass, whatever it is about."""
+def common_matchers(settings: UsageSettings, labels: Labels, batch: str = "") -> list[str]:
+    """The matchers for namespaces and the selector, which apply to every query."""
     chosen = [_matcher(labels.namespace, settings.namespaces)] if settings.namespaces else []
     if batch and labels.namespace != settings.labels.namespace:
         batch = labels.namespace + batch.removeprefix(settings.labels.namespace)
@@ -240,7 +241,7 @@ def named_in(settings: UsageSettings, labels: Labels, batch: str = "") -> list[s
 
 
 def _matcher(label: str, values: Sequence[str], *, negated: bool = False) -> str:
-    """`label="a"` or `label=~"a|b"`, or that none of them matches."""
+    """`label="a"` or `label=~"a|b"`, or their negation."""
     sign = "!" if negated else "="
     if len(values) == 1 and _PLAIN.fullmatch(values[0]):
         return f'{label}{"!=" if negated else "="}"{values[0]}"'
@@ -250,10 +251,10 @@ def _matcher(label: str, values: Sequence[str], *, negated: bool = False) -> str
 
 
 def duration(seconds: float) -> str:
-    """As PromQL writes it; whole milliseconds."""
+    """Format a duration for PromQL, in whole milliseconds."""
     return f"{round(seconds * 1000)}ms" if seconds % 1 else f"{seconds:.0f}s"
 
 
 def is_counter(metric: str) -> bool:
-    """Whether a metric only ever grows, so that use is its rate; a recording rule, named with colons, holds the use."""
+    """Whether a metric is a counter, whose rate is the usage; a recording rule, named with colons, holds the usage."""
     return metric.endswith("_total") and ":" not in metric

@@ -1,4 +1,4 @@
-"""What containers used, asked of a Prometheus: now, for each round, and over time, for a history or an export."""
+"""Query the usage of containers from a Prometheus: the latest for live rounds, a range for histories and exports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from recommender.records import RESOURCES, FloatArray, IntArray, Sample
-from recommender.sources.prometheus_api import SAMPLES_PER_ANSWER, Answered, PrometheusClient, joined
+from recommender.sources.prometheus_api import MAX_SAMPLES_PER_RESPONSE, PrometheusClient, QueryResult, concatenated
 from recommender.sources.prometheus_queries import (
-    MEASURED_OVER_S,
+    SCRAPE_COUNT_WINDOW_S,
     UNKNOWN_SCRAPE_INTERVAL_S,
     Labels,
     UsageQueries,
@@ -22,18 +22,18 @@ from recommender.sources.prometheus_queries import (
     samples_per_ten_minutes,
 )
 
-_COUNTS_PER_BLOCK = 24
-"""At how many moments the containers are counted before they are asked for."""
+_CONTAINER_COUNT_POINTS = 24
+"""Points of a range at which containers are counted before they are queried."""
 
-_MEASURED_AT = 12
-"""At how many moments of a range it is looked how often containers are scraped."""
+_SCRAPE_COUNT_POINTS = 12
+"""Points of a range at which the scrape interval is measured."""
 
-MEASURED_AGAIN_S = 3600.0
-"""A Prometheus may be told to scrape less often: a window that has become too short finds nothing any more."""
+REMEASURE_AFTER_S = 3600.0
+"""The scrape interval may be changed; a rate window that is too short for it finds no samples."""
 
 
 class ContainerName(NamedTuple):
-    """What names a container in a cluster."""
+    """Identifies a container in a cluster."""
 
     namespace: str
     pod: str
@@ -42,20 +42,20 @@ class ContainerName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsageBlock:
-    """What containers used over some time; rows by time, then by container.
+    """The usage of containers over a time range; rows by time, then by container.
 
     Attributes
     ----------
     containers
         Sorted; some may have no row.
     nodes, workloads
-        Of each container, where its labels say.
+        Node and workload class of each container, if its labels have them.
     owner
-        int64 (n,), a position in `containers`.
+        int64 (n,), an index into `containers`.
     timestamps
         int64 (n,), unix seconds.
     usage
-        float64 (n, 2), cores and bytes. A moment at which only one of them is known has no row.
+        float64 (n, 2), cores and bytes. Times at which only one of them is known have no row.
     requests
         float64 (n, 2), NaN where unknown.
     """
@@ -73,27 +73,27 @@ class UsageBlock:
 
 
 class UsageQuery:
-    """Use of all containers that settings choose, by a number of queries that does not grow with containers.
+    """Queries the usage of all selected containers, with a number of queries that does not grow with containers.
 
     Parameters
     ----------
     client
-        Where to ask.
+        The client.
     settings
-        Which series, and how old they may be.
+        Selects the series and limits their age.
     queries
-        With windows already chosen; None measures how often the Prometheus scrapes.
+        Queries with known windows; None measures the scrape interval.
     """
 
     def __init__(self, client: PrometheusClient, settings: UsageSettings, queries: UsageQueries | None = None) -> None:
         self.client, self.settings = client, settings
-        self._known = queries
+        self._queries = queries
         self._measured_s = math.inf if queries is not None else -math.inf
 
     def current_usage(self, at_s: float) -> dict[ContainerName, Sample]:
-        """The latest sample of each container, by four queries.
+        """The latest sample of each container, by four queries per batch of namespaces.
 
-        A container whose latest sample is older than the settings allow, or that has no rate yet, is left out.
+        Containers whose latest sample is stale, or that have no rate yet, are left out.
 
         Parameters
         ----------
@@ -103,12 +103,12 @@ class UsageQuery:
         Raises
         ------
         PrometheusError
-            No answer.
+            A query failed.
         Misuse
             A rate window shorter than two scrapes.
         """
-        if at_s - self._measured_s > MEASURED_AGAIN_S:
-            self._known = None
+        if at_s - self._measured_s > REMEASURE_AFTER_S:
+            self._queries = None
         queries = self.queries(at_s, at_s)
         found: dict[ContainerName, Sample] = {}
         counted = _by_namespace(self.client.instant(queries.containers(), at_s), self.settings)
@@ -125,140 +125,141 @@ class UsageQuery:
     def blocks(
         self, start_s: float, end_s: float, step_s: float, *, with_requests: bool = True
     ) -> Iterator[UsageBlock]:
-        """Everything between two moments, the ends included, in blocks of bounded size, one after another in time.
+        """Yield the usage of a time range, ends included, in blocks of bounded size, ordered by time.
 
         Parameters
         ----------
         step_s
-            Whole seconds; moments are start_s, start_s + step_s, ...
+            Whole seconds; times are start_s, start_s + step_s, ...
         with_requests
-            False asks for use alone, a third less.
+            False omits requests, a third of the data.
         """
         queries = self.queries(start_s, end_s)
         n_points = _points(start_s, end_s, step_s)
-        coarse_s = step_s * max(1, math.ceil(n_points / _COUNTS_PER_BLOCK))
+        coarse_s = step_s * max(1, math.ceil(n_points / _CONTAINER_COUNT_POINTS))
         containers = self.containers(start_s, end_s, coarse_s)
         total = max(1, round(sum(containers.values())))
         parts = batches(containers, self.settings.series_per_query, self.settings)
-        at_once = max(1, SAMPLES_PER_ANSWER // total)
-        asked = (queries.cpu, queries.memory, queries.requests)[: 3 if with_requests else 2]
-        for first in range(0, n_points, at_once):
+        points_per_block = max(1, MAX_SAMPLES_PER_RESPONSE // total)
+        methods = (queries.cpu, queries.memory, queries.requests)[: 3 if with_requests else 2]
+        for first in range(0, n_points, points_per_block):
             begin_s = start_s + first * step_s
-            until_s = start_s + (min(first + at_once, n_points) - 1) * step_s
+            until_s = start_s + (min(first + points_per_block, n_points) - 1) * step_s
             answers = [
                 [self.client.range(query(part), begin_s, until_s, step_s, series=total) for part in parts]
-                for query in asked
+                for query in methods
             ]
-            yield block_of(self.settings, *answers, *([] if with_requests else [[]]))
+            yield join_block(self.settings, *answers, *([] if with_requests else [[]]))
 
     def queries(self, start_s: float, end_s: float) -> UsageQueries:
-        """The queries, with windows that fit how often this Prometheus scrapes; measured once it holds enough to tell.
+        """The queries, with windows for the scrape interval, which is measured once there are enough samples.
 
         Raises
         ------
         Misuse
             A rate window shorter than two scrapes.
         """
-        if self._known is not None:
-            return self._known
+        if self._queries is not None:
+            return self._queries
         scrape_interval_s = self.scrape_interval_s(start_s, end_s)
         if scrape_interval_s is None:
             return queries_of(self.settings, UNKNOWN_SCRAPE_INTERVAL_S)
-        self._known, self._measured_s = queries_of(self.settings, scrape_interval_s), end_s
-        return self._known
+        self._queries, self._measured_s = queries_of(self.settings, scrape_interval_s), end_s
+        return self._queries
 
     def scrape_interval_s(self, start_s: float, end_s: float) -> float | None:
-        """How often containers were scraped between two moments; None where too few samples tell."""
-        step_s = max(1.0, (end_s - start_s) / (_MEASURED_AT - 1))
+        """Measure the scrape interval in a time range; None with too few samples."""
+        step_s = max(1.0, (end_s - start_s) / (_SCRAPE_COUNT_POINTS - 1))
         query = samples_per_ten_minutes(self.settings)
         counts = self.client.range(query, end_s - math.floor((end_s - start_s) / step_s) * step_s, end_s, step_s).values
         if not len(counts) or counts.max() < 1:
             return None
-        return MEASURED_OVER_S / float(np.rint(counts.max()))
+        return SCRAPE_COUNT_WINDOW_S / float(np.rint(counts.max()))
 
     def containers(self, start_s: float, end_s: float, step_s: float) -> dict[str, float]:
-        """The most containers that each namespace had at any of the moments start_s, start_s + step_s, ..."""
+        """The maximum number of containers by namespace, at start_s, start_s + step_s, ..."""
         queries = self.queries(start_s, end_s)
         return _by_namespace(self.client.range(queries.containers(), start_s, end_s, step_s), self.settings)
 
 
-def _by_namespace(answered: Answered, settings: UsageSettings) -> dict[str, float]:
-    return {namespace: most for (namespace,), most in answered.largest([settings.labels.namespace]).items()}
+def _by_namespace(result: QueryResult, settings: UsageSettings) -> dict[str, float]:
+    return {namespace: count for (namespace,), count in result.largest([settings.labels.namespace]).items()}
 
 
 def _points(start_s: float, end_s: float, step_s: float) -> int:
-    """How many moments there are, the ends included."""
+    """The number of points in a range, ends included."""
     return math.floor((end_s - start_s) / step_s) + 1
 
 
 def container_name(labels: Mapping[str, str], names: Labels) -> ContainerName:
-    """Which container a series is about."""
+    """The container of a series."""
     return ContainerName(labels.get(names.namespace, ""), labels.get(names.pod, ""), labels.get(names.container, ""))
 
 
-def block_of(
-    settings: UsageSettings, cpu: Sequence[Answered], memory: Sequence[Answered], requests: Sequence[Answered]
+def join_block(
+    settings: UsageSettings, cpu: Sequence[QueryResult], memory: Sequence[QueryResult], requests: Sequence[QueryResult]
 ) -> UsageBlock:
-    """Join the answers to the queries of cpu, memory and requests, each in as many parts as it came."""
-    used, held, asked = joined(cpu), joined(memory), joined(requests)
-    both = {container_name(one, settings.labels) for one in used.labels}
-    containers = sorted(both & {container_name(one, settings.labels) for one in held.labels})
+    """Join the results of the queries for cpu, memory and requests, each in one or more parts."""
+    cpu_result, memory_result, request_result = concatenated(cpu), concatenated(memory), concatenated(requests)
+    with_cpu = {container_name(series, settings.labels) for series in cpu_result.labels}
+    containers = sorted(with_cpu & {container_name(series, settings.labels) for series in memory_result.labels})
     rows = _Rows({name: at for at, name in enumerate(containers)})
-    cpu_keys, cores = rows.column(used, settings.labels)
-    memory_keys, held_bytes = rows.column(held, settings.labels)
+    cpu_keys, cores = rows.column(cpu_result, settings.labels)
+    memory_keys, working_set_bytes = rows.column(memory_result, settings.labels)
     keys, at_cpu, at_memory = np.intersect1d(cpu_keys, memory_keys, assume_unique=True, return_indices=True)
-    declared = [
-        _looked_up(*rows.column(asked, settings.request_labels, resource=resource), keys) for resource in RESOURCES
+    requested = [
+        _values_at(*rows.column(request_result, settings.request_labels, resource=resource), keys)
+        for resource in RESOURCES
     ]
     n_containers = max(len(containers), 1)
     return UsageBlock(
         tuple(containers),
-        _commonest(held, settings.labels, settings.labels.node, rows),
-        _commonest(held, settings.labels, settings.labels.workload, rows),
+        _most_common_label(memory_result, settings.labels, settings.labels.node, rows),
+        _most_common_label(memory_result, settings.labels, settings.labels.workload, rows),
         keys % n_containers,
         keys // n_containers,
-        np.column_stack([cores[at_cpu], held_bytes[at_memory]]),
-        np.column_stack(declared),
+        np.column_stack([cores[at_cpu], working_set_bytes[at_memory]]),
+        np.column_stack(requested),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A number for each row of a block: time x containers + container, so that rows sort by time, then by name."""
+    """Row keys of a block: time x containers + container, so that rows sort by time, then by name."""
 
     number: Mapping[ContainerName, int]
 
-    def column(self, answered: Answered, names: Labels, **wanted: str) -> tuple[IntArray, FloatArray]:
-        """Row numbers, increasing, and the largest value of each; of the series that have the wanted labels."""
+    def column(self, result: QueryResult, names: Labels, **wanted: str) -> tuple[IntArray, FloatArray]:
+        """Increasing row keys and the largest value of each, over the series that have the wanted labels."""
         numbers = np.array(
             [
-                self.number.get(container_name(one, names), -1) if wanted.items() <= one.items() else -1
-                for one in answered.labels
+                self.number.get(container_name(series, names), -1) if wanted.items() <= series.items() else -1
+                for series in result.labels
             ],
             np.int64,
         )
-        of_sample = numbers[answered.owner]
+        of_sample = numbers[result.owner]
         known = of_sample >= 0
-        keys = np.rint(answered.times_s[known]).astype(np.int64) * max(len(self.number), 1) + of_sample[known]
+        keys = np.rint(result.times_s[known]).astype(np.int64) * max(len(self.number), 1) + of_sample[known]
         order = np.argsort(keys, kind="stable")
-        keys, values = keys[order], answered.values[known][order]
+        keys, values = keys[order], result.values[known][order]
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         return keys[first], np.maximum.reduceat(values, first) if len(first) else values
 
 
-def _looked_up(known: IntArray, values: FloatArray, keys: IntArray) -> FloatArray:
-    """The value of each row, NaN where none is known."""
+def _values_at(known: IntArray, values: FloatArray, keys: IntArray) -> FloatArray:
+    """Look up the values of `keys`, NaN where unknown."""
     if not len(known):
         return np.full(len(keys), np.nan)
     at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     return np.where(known[at] == keys, values[at], np.nan)
 
 
-def _commonest(answered: Answered, names: Labels, label: str | None, rows: _Rows) -> tuple[str | None, ...]:
-    """Per container, the value of a label that most of its samples have."""
+def _most_common_label(result: QueryResult, names: Labels, label: str | None, rows: _Rows) -> tuple[str | None, ...]:
+    """The most common value of a label over the samples of each container."""
     best: dict[int, tuple[int, str]] = {}
-    counts = np.bincount(answered.owner, minlength=len(answered.labels)).tolist()
-    for count, labels in zip(counts, answered.labels, strict=True):
+    counts = np.bincount(result.owner, minlength=len(result.labels)).tolist()
+    for count, labels in zip(counts, result.labels, strict=True):
         at, text = rows.number.get(container_name(labels, names)), labels.get(label or "")
         if at is not None and text and (count, text) > best.get(at, (0, "")):
             best[at] = (count, text)

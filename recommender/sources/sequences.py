@@ -1,4 +1,4 @@
-"""Phase sequences: one phase per container and step, as `phasewise graph` reads them."""
+"""Read phase sequences, one phase per container and step, for `phasewise graph`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from recommender.phases.runs import MAX_PHASE
 from recommender.records import UNKNOWN_PHASE, BoolArray, FloatArray, IntArray
 from recommender.sources import delimited, parquet
 from recommender.sources.columns import Roles, missing_column
-from recommender.sources.paths import access
+from recommender.sources.paths import os_errors_as_bad_input
 
-STEP, MOMENT = "step", "timestamp"
-"""Either orders the samples of a container; a step goes before."""
+STEP, TIMESTAMP = "step", "timestamp"
+"""Columns that order the samples of a container; `step` is preferred."""
 
 _LARGEST_STEP = 2**53
-"""Beyond it float64 no longer tells neighbouring integers apart."""
+"""Beyond it float64 cannot represent every integer."""
 
 
 def read_sequences(path: str | Path) -> dict[str, IntArray]:
@@ -30,18 +30,18 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     ----------
     path
         Parquet (`.parquet`, `.pq`) or CSV (also `.gz`) with the columns `container` (any text), `step` or `timestamp`
-        (integer; only its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are passed
-        over.
+        (integer; only its order matters) and `phase` (integer 0..999, or -1 for unknown). Other columns are
+        ignored.
 
     Returns
     -------
-    Per container that has a known phase, in order of name, its phases in order of step: int64 (n,), n >= 1.
+    For each container with a known phase, by name: its phases in order of step, int64 (n,), n >= 1.
 
     Raises
     ------
     BadInput
-        The file or one of the columns is not there, a value is missing or no integer, a phase is below -1, a
-        (container, step) occurs twice, no phase is known, or the file is damaged. Names file, row and column.
+        The file or a column is missing, a value is missing or not an integer, a phase is below -1, a (container, step)
+        occurs twice, no phase is known, or the file is damaged. Names file, row and column.
     """
     file = Path(path)
     table, order = _table(file)
@@ -60,7 +60,7 @@ def read_sequences(path: str | Path) -> dict[str, IntArray]:
     found = _grouped(file, names, order, step, phase)
     known = {name: phases for name, phases in found.items() if (phases != UNKNOWN_PHASE).any()}
     if not known:
-        raise BadInput("no phase is known", remedy="Take a model of such data.", file=file, column="phase")
+        raise BadInput("no phase is known", remedy="Use a model that fits the data.", file=file, column="phase")
     return known
 
 
@@ -82,12 +82,12 @@ def _grouped(file: Path, names: pd.Series[str], column: str, step: IntArray, pha
 
 
 def _table(file: Path) -> tuple[pa.Table, str]:
-    """The rows, and the name of the column that orders them."""
+    """Read the rows; also returns the name of the column that orders them."""
     if not file.exists():
         raise BadInput("there is no such file", remedy="Check the path.", file=file)
     if file.is_dir():
         raise BadInput("this is a folder", remedy="Name one Parquet or CSV file.", file=file)
-    with access(file):
+    with os_errors_as_bad_input(file):
         if file.suffix.lower() in (".parquet", ".pq"):
             schema, _ = parquet.schema_of(file)
             order = _ordered_by(file, schema.names)
@@ -98,13 +98,13 @@ def _table(file: Path) -> tuple[pa.Table, str]:
         try:
             tables = list(delimited.read(file, header, roles, batched=False))
             return pa.concat_tables(tables) if tables else pa.table({}), order
-        except BadInput as error:  # a column has no unit here that could be told by --map
+        except BadInput as error:  # this command has no --map
             remedy = _REMEDIES.get(error.column or "", "") if "--map" in error.remedy else error.remedy
             raise BadInput(error.problem, remedy=remedy, file=file, row=error.row, column=error.column) from error
 
 
 def _ordered_by(file: Path, columns: Sequence[str]) -> str:
-    order = MOMENT if MOMENT in columns and STEP not in columns else STEP
+    order = TIMESTAMP if TIMESTAMP in columns and STEP not in columns else STEP
     for name in ("container", order, "phase"):
         if name not in columns:
             raise missing_column(file, name, columns, "Sequences need the columns container, step and phase.")
@@ -142,13 +142,13 @@ def _integers(file: Path, table: pa.Table, column: str, lowest: int, highest: in
 _REMEDIES = {
     "container": "Fill the cell or drop the row.",
     STEP: "Write the sample's number in its container there.",
-    MOMENT: "Write the sample's unix seconds there.",
+    TIMESTAMP: "Write the sample's unix seconds there.",
     "phase": f"Write phases as integers 0..{MAX_PHASE}, and {UNKNOWN_PHASE} where it is unknown.",
 }
 
 
 def _refuse(file: Path, bad: BoolArray, texts: pd.Series[str], column: str, problem: str) -> None:
-    """Raise for the first True of `bad`; `{}` in the problem becomes the value found there."""
+    """Raise BadInput for the first True of `bad`; `{}` in the problem is replaced by its value."""
     if bad.any():
         at = int(np.argmax(bad))
         raise BadInput(

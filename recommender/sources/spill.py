@@ -1,7 +1,7 @@
-"""Sources larger than memory: rows are parted by container into temporary files, then sorted part by part.
+"""Sources larger than memory: partition rows by container into temporary files, then sort each partition.
 
-Afterwards every container lies in one piece on disk, so that a replay holds one at a time. A single container must fit
-into memory; nothing else must.
+Afterwards the samples of a container are contiguous on disk, so that a replay loads one at a time. Only a partition has
+to fit into memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pyarrow import ipc
 
 from recommender.errors import PhasewiseError
 from recommender.sources.base import Origins, RawSamples
-from recommender.sources.table import SampleTable, build
+from recommender.sources.table import SampleTable, build_table
 
-MOST_PARTS = 256
-"""Files open at once while parting; the usual limit of a process is 1024."""
+MAX_PARTS = 256
+"""Files open at once while partitioning; the usual limit of a process is 1024."""
 
 _COMPRESSED = ipc.IpcWriteOptions(compression="lz4")
 
 
 def available_memory_bytes() -> int:
-    """What the machine, and the control group this process is in, still have to give."""
+    """Memory available on this machine and in the cgroup of this process."""
     meminfo = Path("/proc/meminfo")
     if not meminfo.exists():
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -51,16 +51,16 @@ def available_memory_bytes() -> int:
 def spill(
     batches: Iterable[RawSamples], schema: pa.Schema, origins: Origins, n_parts: int, folder: Path
 ) -> list[SampleTable]:
-    """Part all rows by container, then sort and check each part; only one part is in memory at a time.
+    """Partition all rows by container, then sort and check each part; one part is in memory at a time.
 
     Parameters
     ----------
     schema
-        Every column that may come; what a batch lacks is empty.
+        All columns; those that a batch lacks are empty.
     n_parts
-        How many parts; capped at MOST_PARTS.
+        Number of parts; capped at MAX_PARTS.
     folder
-        Where the numbers of the tables are kept.
+        Folder for the temporary files.
 
     Raises
     ------
@@ -71,23 +71,23 @@ def spill(
     """
     tables = []
     try:
-        for part in _part(batches, schema, folder, max(1, min(n_parts, MOST_PARTS))):
+        for part in _part(batches, schema, folder, max(1, min(n_parts, MAX_PARTS))):
             with pa.OSFile(str(part)) as stream, ipc.open_file(stream) as reader:
-                rows = RawSamples.of([reader.read_all()])
-            tables.append(_on_disk(build([rows], origins), part.with_suffix(".npy")))
+                rows = RawSamples.from_tables([reader.read_all()])
+            tables.append(_on_disk(build_table([rows], origins), part.with_suffix(".npy")))
             part.unlink()
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise PhasewiseError(
             f"the disk is full: {folder} holds data larger than memory while they are sorted. "
-            "Make room, or point TMPDIR to a larger disk."
+            "Free some space, or point TMPDIR to a larger disk."
         ) from error
     return tables
 
 
 def _part(batches: Iterable[RawSamples], schema: pa.Schema, folder: Path, n_parts: int) -> list[Path]:
-    """Write each row to the part that its container's name falls into."""
+    """Write each row to the part given by the hash of its container's name."""
     writers: dict[int, ipc.RecordBatchFileWriter] = {}
     with ExitStack() as stack:
         for raw in batches:
@@ -118,8 +118,8 @@ def _with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _on_disk(table: SampleTable, file: Path) -> SampleTable:
-    """The same table with its numbers in a file, of which is read what is looked at."""
-    with pa.OSFile(str(file), "wb") as stream:  # NumPy's own writing does not say when a disk is full
+    """Move the numbers of a table to a memory-mapped file."""
+    with pa.OSFile(str(file), "wb") as stream:  # np.save does not report a full disk for a path
         np.save(stream, np.stack([table.times_s, *table.values.values()]))
     times_s, *columns = np.asarray(np.load(file, mmap_mode="r"))
     return replace(table, times_s=times_s, values=dict(zip(table.values, columns, strict=True)))

@@ -1,4 +1,4 @@
-"""Rows in any order become a table sorted by container and time in which every moment occurs once."""
+"""Sort rows into a table by container and time, without duplicate timestamps."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class SampleTable:
     names
         Sorted container names.
     starts
-        int64 (c + 1,): container i has the rows starts[i]:starts[i + 1].
+        int64 (c + 1,): rows of container i are starts[i]:starts[i + 1].
     times_s
         float64 (n,), strictly increasing within a container.
     values
         float64 (n,) per column.
     labels
-        Per label, one text or None per container.
+        Text or None per container, by label.
     duplicates
-        How many rows said again what another one had said.
+        Number of rows that repeat another one.
     relabelled
-        Label and container wherever a label changed on the way; the commonest value was taken.
+        Label and container of each label that changes over time; its most common value is used.
     """
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class SampleTable:
     relabelled: tuple[tuple[str, str], ...] = ()
 
     def samples(self, at: int, features: Sequence[str]) -> ContainerSamples:
-        """Container number `at`."""
+        """The samples of container number `at`."""
         rows = slice(int(self.starts[at]), int(self.starts[at + 1]))
         values = self.values
         requests = None
@@ -78,28 +78,27 @@ class SampleTable:
         return self.labels[label][at] if label in self.labels else None
 
     def _facts(self, rows: slice) -> RunFacts:
-        """Largest value of each column: limits may change, and an end is told in the last rows alone."""
+        """The largest value of each column: limits may change, and an end is only in the last rows."""
 
-        def most(name: str) -> float:
+        def largest(name: str) -> float:
             return float(np.fmax.reduce(self.values[name][rows])) if name in self.values else math.nan
 
-        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(most, RUN_COLUMNS)
-        limits, allocatable = ((most(cpu), most(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
+        started_s, finished_s, exit_code, oom_killed_s, input_size, devices = map(largest, RUN_COLUMNS)
+        limits, allocatable = ((largest(cpu), largest(memory)) for cpu, memory in (LIMIT_COLUMNS, NODE_COLUMNS))
         return RunFacts(started_s, finished_s, exit_code, oom_killed_s, input_size, devices, limits, allocatable)
 
     def extents(self) -> FloatArray:
-        """float64 (c, 4): first and last moment of every container in seconds, its samples, and the median interval
-        between them (0.0 of one sample alone)."""
+        """float64 (c, 4): first and last unix second, number of samples and median interval (0.0 for one sample)."""
         first, after = self.starts[:-1], self.starts[1:]
-        apart_s = np.diff(self.times_s)
+        intervals_s = np.diff(self.times_s)
         medians_s = [
-            np.median(apart_s[begin : end - 1]) if end - begin > 1 else 0.0
+            np.median(intervals_s[begin : end - 1]) if end - begin > 1 else 0.0
             for begin, end in zip(first.tolist(), after.tolist(), strict=True)
         ]
         return np.column_stack([self.times_s[first], self.times_s[after - 1], after - first, medians_s])
 
     def digest(self, at: int) -> bytes:
-        """SHA-256 over the samples of container number `at`, whatever order and files they came from."""
+        """SHA-256 of the samples of container number `at`, independent of order and files."""
         names = sorted(self.values)
         digest = hashlib.sha256("\0".join([*names, "", self.names[at]]).encode())
         for column in (self.times_s, *(self.values[name] for name in names)):
@@ -107,17 +106,17 @@ class SampleTable:
         return digest.digest()
 
 
-def build(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
-    """Sort, drop what is said twice, and make every half-empty moment a gap.
+def build_table(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
+    """Sort rows, drop duplicates, and turn samples without cpu or memory into gaps.
 
     Raises
     ------
     BadInput
-        Two rows give one container two different values for one moment.
+        Two rows have different values for the same container and time.
     """
-    raw = parts[0] if len(parts) == 1 else RawSamples.of([part.as_table() for part in parts])
-    names, codes = _ranked(raw.container)
-    labels, relabelled = _labels(raw, names, codes)
+    raw = parts[0] if len(parts) == 1 else RawSamples.from_tables([part.as_table() for part in parts])
+    names, codes = _name_ranks(raw.container)
+    labels, relabelled = _most_common_labels(raw, names, codes)
     order = _order(codes, raw.times_s)
     times_s, rows = raw.times_s, raw.rows
     values = dict(raw.values)
@@ -128,15 +127,15 @@ def build(parts: Sequence[RawSamples], origins: Origins) -> SampleTable:
     duplicates = int(np.count_nonzero(same))
     if duplicates:
         first = np.flatnonzero(np.concatenate([[True], ~same]))
-        values = _merged(values, first, rows, origins)
+        values = _merged_duplicates(values, first, rows, origins)
         codes, times_s = codes[first], times_s[first]
-    _empty_together(values)
+    _mask_partial_samples(values)
     starts = np.searchsorted(codes, np.arange(len(names) + 1)).astype(np.int64)
     return SampleTable(names, starts, times_s, values, labels, duplicates, relabelled)
 
 
-def _ranked(container: pa.DictionaryArray) -> tuple[tuple[str, ...], IntArray]:
-    """Sorted names that occur, and per row the rank of its name."""
+def _name_ranks(container: pa.DictionaryArray) -> tuple[tuple[str, ...], IntArray]:
+    """The sorted names that occur, and the rank of each row's name."""
     codes = container.indices.to_numpy()
     dictionary = np.array(container.dictionary.to_pylist(), dtype=object)
     occurring = np.flatnonzero(np.bincount(codes, minlength=len(dictionary)))
@@ -147,35 +146,35 @@ def _ranked(container: pa.DictionaryArray) -> tuple[tuple[str, ...], IntArray]:
 
 
 def _order(codes: IntArray, times_s: FloatArray) -> IntArray | None:
-    """The rows by container and time; None when they lie so already."""
+    """The order of rows by container and time; None if they are sorted already."""
     step = np.diff(codes)
     if not ((step < 0) | ((step == 0) & (np.diff(times_s) < 0))).any():
         return None
-    few = int(codes.max()) < 1 << 16
-    return np.lexsort((times_s, codes.astype(np.uint16) if few else codes))  # two bytes are sorted by radix
+    fits_uint16 = int(codes.max()) < 1 << 16
+    return np.lexsort((times_s, codes.astype(np.uint16) if fits_uint16 else codes))  # uint16 uses radix sort
 
 
-def _labels(
+def _most_common_labels(
     raw: RawSamples, names: tuple[str, ...], codes: IntArray
 ) -> tuple[dict[str, tuple[str | None, ...]], tuple[tuple[str, str], ...]]:
-    """The commonest label of each container, and where there was more than one."""
+    """The most common value of each label per container, and the labels with several values."""
     found: dict[str, tuple[str | None, ...]] = {}
     relabelled: dict[tuple[str, str], None] = {}
     for label, column in raw.labels.items():
         counted = pa.table({"container": codes, "text": column}).group_by(["container", "text"])
-        told = [row for row in counted.aggregate([([], "count_all")]).to_pylist() if row["text"]]
+        counts = [row for row in counted.aggregate([([], "count_all")]).to_pylist() if row["text"]]
         best: dict[int, str] = {}
-        for row in sorted(told, key=lambda row: (row["container"], -row["count_all"], row["text"])):
+        for row in sorted(counts, key=lambda row: (row["container"], -row["count_all"], row["text"])):
             if best.setdefault(row["container"], row["text"]) != row["text"]:
                 relabelled[label, names[row["container"]]] = None
         found[label] = tuple(best.get(at) for at in range(len(names)))
     return found, tuple(relabelled)
 
 
-def _merged(
+def _merged_duplicates(
     values: Mapping[str, FloatArray], first: IntArray, rows: IntArray, origins: Origins
 ) -> dict[str, FloatArray]:
-    """One row per moment: the value that was given, whether once or several times."""
+    """Merge rows of one timestamp, whose values must be equal or missing."""
     merged: dict[str, FloatArray] = {}
     for name, column in values.items():
         lowest, highest = np.fmin.reduceat(column, first), np.fmax.reduceat(column, first)
@@ -191,21 +190,21 @@ def _conflict(name: str, column: FloatArray, group: int, first: IntArray, rows: 
     end = first[group + 1] if group + 1 < len(first) else len(column)
     inside = slice(int(first[group]), int(end))
     pairs = zip(rows[inside].tolist(), column[inside].tolist(), strict=True)
-    given = sorted(pair for pair in pairs if not math.isnan(pair[1]))
-    (row_a, value_a) = given[0]
-    (row_b, value_b) = next(pair for pair in given if pair[1] != value_a)
-    file_a, number_a = origins.place(row_a)
-    other = f"row {number_a}" if file_a == origins.place(row_b)[0] else f"{file_a}, row {number_a}"
-    return origins.refusal(
+    known = sorted(pair for pair in pairs if not math.isnan(pair[1]))
+    (row_a, value_a) = known[0]
+    (row_b, value_b) = next(pair for pair in known if pair[1] != value_a)
+    file_a, number_a = origins.locate(row_a)
+    other = f"row {number_a}" if file_a == origins.locate(row_b)[0] else f"{file_a}, row {number_a}"
+    return origins.bad_input(
         row_b,
         name,
-        f"two different values for one moment: {value_b:g} here, {value_a:g} in {other}",
-        "Keep one of the two rows; where they are different containers, give these different names.",
+        f"two different values for one time: {value_b:g} here, {value_a:g} in {other}",
+        "Keep one of the two rows; if they are different containers, give them different names.",
     )
 
 
-def _empty_together(values: dict[str, FloatArray]) -> None:
-    """A moment without cpu or without memory is a gap in both."""
+def _mask_partial_samples(values: dict[str, FloatArray]) -> None:
+    """Make a sample without cpu or without memory a gap in both."""
     cpu, memory = values[CPU_COLUMN], values[MEMORY_COLUMN]
     gap: BoolArray = np.isnan(cpu) | np.isnan(memory)
     if gap.any():

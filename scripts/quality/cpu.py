@@ -16,7 +16,7 @@ from recommender.judging import interval_s
 from recommender.kernels.phase_plan import LATEST, LONGER, PLAN
 from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector
 from recommender.phases.features import USAGE_FEATURES
-from recommender.phases.graph import BUCKETS
+from recommender.phases.graph import DWELL_BUCKETS
 from recommender.policies.phase_demand import AS_IT_COMES, FLOORS, DemandModel
 from recommender.policies.phase_plan import PhasePlan, PlanState, weights_of
 from recommender.pricing import AHEAD_SAMPLES, LATE_SAMPLES, LabelledRun, fit_demand
@@ -82,7 +82,7 @@ def learn(series: Sequence[UsageSeries], phases: Phases, *, by_program: bool, se
         for one in series
     ]
     demand, graph = fit_demand(runs, number, CYCLE_SAMPLES, lag=FIRST_DECISION - 1)
-    return Learned(label, demand, graph.to_provide_for(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return Learned(label, demand, graph.foresight_for_plan(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 Phases = Callable[[Sequence[UsageSeries], int], tuple[Label, int]]
@@ -116,7 +116,7 @@ def decided(expert: int | None = None, *, looks_ahead: bool = True) -> Rule:
         table = learned.occupancy
         phases = table.shape[-1]
         if not looks_ahead:
-            table = np.broadcast_to(np.eye(phases)[:, np.newaxis], (phases + 1, phases, BUCKETS, phases)).copy()
+            table = np.broadcast_to(np.eye(phases)[:, np.newaxis], (phases + 1, phases, DWELL_BUCKETS, phases)).copy()
         weights = weights_of(learned.demand.price(AS_IT_COMES, TARGET), TARGET, changes_per_step)
         expected = learned.demand.expected(table[np.newaxis], LATE_SAMPLES, AHEAD_SAMPLES)
         made, slot = PhasePlan(PlanState(phases, 1, resources=1), expected, weights), np.zeros(1, np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
 from recommender.phases.graph import PhaseGraph
-from recommender.phases.graph_answers import Answers
+from recommender.phases.graph_answers import GraphPredictor
 from recommender.phases.runs import Run
 from recommender.records import FloatArray, IntArray
 
@@ -48,7 +48,7 @@ def forest(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> 
 
 def ours(fitted: Sequences, asked: Sequence[Sequence[Run]], n_phases: int) -> FloatArray:
     """The transition graph."""
-    answers = Answers(PhaseGraph.fit(fitted, n_phases))
+    answers = GraphPredictor(PhaseGraph.fit(fitted, n_phases))
     shares = np.zeros((len(asked), n_phases))
     for row, history in enumerate(asked):
         told = answers.next_phase(history)

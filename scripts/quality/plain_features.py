@@ -74,4 +74,4 @@ class StageClusters:
     def label(self, usage: FloatArray) -> IntArray:
         """int64 (n,): the phase of each sample of one run, which does not change for a sample half-way between two."""
         standard = (stage_features(usage) - self.mean) / self.scale
-        return PhaseCentres(self.centres, (), np.full(len(self.centres), np.inf), STAY).follow(standard)
+        return PhaseCentres(self.centres, (), np.full(len(self.centres), np.inf), STAY).predict_sequence(standard)

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender.files import write_bytes_aside, written_aside
+from recommender.files import atomic_write, atomic_write_bytes
 from training.plan import Run, workload_named
 
 PARTS = ("fit", "replay")
@@ -170,6 +170,6 @@ def pack(recordings: Sequence[Recording], made_on: dict[str, Any], output: Path)
         if not tables:
             raise PackError(f"no recorded run belongs to the part {part!r}; record more runs first")
         whole, level = pa.concat_tables(tables), {"compression": "zstd", "compression_level": 15}
-        with written_aside(output / f"{part}.parquet") as aside:
+        with atomic_write(output / f"{part}.parquet") as aside:
             pq.write_table(whole, aside, row_group_size=64_000, **level)
-    write_bytes_aside(output / "origin.json", orjson.dumps(origin(recordings, made_on), option=orjson.OPT_INDENT_2))
+    atomic_write_bytes(output / "origin.json", orjson.dumps(origin(recordings, made_on), option=orjson.OPT_INDENT_2))

@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recommender.files import write_bytes_aside, written_aside
+from recommender.files import atomic_write, atomic_write_bytes
 from training.job import thread_environment
 from training.plan import Run
 from training.sampler import Meter, TreeMeter, new_meter
@@ -228,11 +228,11 @@ class Recorder:
             "meter": source,
             "run": asdict(run.scaled(self.scale)),
         }
-        write_bytes_aside(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+        atomic_write_bytes(self.folder / f"{run.container}.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
 
 
 def _write_samples(path: Path, samples: list[dict[str, Any]]) -> None:
-    with written_aside(path) as aside:
+    with atomic_write(path) as aside:
         pq.write_table(pa.Table.from_pylist(samples, schema=SAMPLE_SCHEMA), aside, compression="zstd")
 
 
@@ -244,7 +244,7 @@ def record_all(
     On Ctrl-C the running jobs are ended, nothing half-written is left, and KeyboardInterrupt goes on.
     """
     facts = {"jobs_at_a_time": parallel, **machine_facts()}
-    write_bytes_aside(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+    atomic_write_bytes(recorder.folder / "machine.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))
     outcomes: list[Outcome] = []
 
     def one(run: Run) -> None:

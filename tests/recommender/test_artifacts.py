@@ -98,10 +98,10 @@ def damage(folder: Path, how: str) -> None:
         manifest.write_bytes(orjson.dumps({**facts, "schema": artifacts.SCHEMA - 1}))
     elif how == "another array's checksum":
         facts["arrays"]["w"]["sha256"] = "0" * 64
-        del facts[artifacts.SUM]
-        manifest.write_bytes(orjson.dumps({**facts, artifacts.SUM: artifacts._sum_of(facts)}))
+        del facts[artifacts.CHECKSUM_KEY]
+        manifest.write_bytes(orjson.dumps({**facts, artifacts.CHECKSUM_KEY: artifacts._manifest_sha256(facts)}))
     elif how == "no checksum":
-        del facts[artifacts.SUM]
+        del facts[artifacts.CHECKSUM_KEY]
         manifest.write_bytes(orjson.dumps(facts))
     elif how == "a fact changed":
         manifest.write_bytes(orjson.dumps({**facts, "lag": 4}))
@@ -118,9 +118,9 @@ def damage(folder: Path, how: str) -> None:
         ("not our manifest", "not the manifest of a Phasewise model"),
         ("newer", "newer Phasewise"),
         ("older", "earlier Phasewise"),
-        ("no checksum", "changed by hand"),
-        ("another array's checksum", "does not describe the arrays"),
-        ("a fact changed", "changed by hand"),
+        ("no checksum", "or edited"),
+        ("another array's checksum", "does not match the arrays"),
+        ("a fact changed", "or edited"),
     ],
 )
 def test_a_damaged_model_is_refused_with_its_file_and_a_remedy(folder: Path, how: str, message: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 LOOP = """
 from numba import njit
-from recommender.compiling import compile_apart
+from recommender.compiling import compile_in_subprocess
 from recommender.kernels.loading import NotCompiled, loaded_alone
 
 @njit(cache=True)
@@ -43,7 +43,7 @@ def said_by(program: str, folder: Path) -> str:
 
 
 def test_what_is_not_compiled_yet_is_compiled_by_another_process_and_then_loaded(folder: Path) -> None:
-    asked = f"loop.compile_apart(loop.rehearse, 'loop')\n{COMPILED_HERE}"
+    asked = f"loop.compile_in_subprocess(loop.rehearse, 'loop')\n{COMPILED_HERE}"
     looked_for_and_missed, then_found = 1, 1
     assert said_by(asked, folder) == f"{looked_for_and_missed} {then_found}"
     assert said_by(asked, folder) == "0 1"
@@ -51,7 +51,7 @@ def test_what_is_not_compiled_yet_is_compiled_by_another_process_and_then_loaded
 
 def test_what_the_other_process_leaves_uncompiled_is_compiled_here(folder: Path) -> None:
     does_nothing = "this"
-    said = said_by(f"loop.compile_apart(loop.rehearse, {does_nothing!r})\nprint(loop.total.signatures)", folder)
+    said = said_by(f"loop.compile_in_subprocess(loop.rehearse, {does_nothing!r})\nprint(loop.total.signatures)", folder)
     assert said == "[(UniTuple(float64, 2),)]"
 
 
@@ -70,10 +70,10 @@ def test_loops_are_loaded_without_linear_algebra_which_stays_there_for_others() 
     program = """
 import sys
 import numpy as np
-from recommender.compiling import compile_apart
+from recommender.compiling import compile_in_subprocess
 from recommender.policies.histogram import HistogramSession
 
-compile_apart(lambda: HistogramSession().take(np.ones((3, 2)), 0, 1.0), "this")
+compile_in_subprocess(lambda: HistogramSession().take(np.ones((3, 2)), 0, 1.0), "this")
 print("scipy.linalg" in sys.modules)
 import scipy.linalg
 print(scipy.linalg.norm([3.0, 4.0]))

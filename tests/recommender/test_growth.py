@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recommender.errors import BadInput
-from recommender.growth import Category, Growth, GrowthOptions, leading
+from recommender.growth import Category, Growth, GrowthOptions, overall_category
 from recommender.readings import Reading
 from tests.reference.growth import naive_category, naive_growths
 
@@ -177,10 +177,10 @@ def test_late_readings_are_left_out_and_a_clock_put_back_is_followed() -> None:
 
 
 def test_several_pods_are_told_by_the_one_that_learns_most() -> None:
-    assert leading([CC, WC, CC]) == WC
-    assert leading([CC, PC, WC]) == PC
-    assert leading([CC]) == CC
-    assert leading([]) is None
+    assert overall_category([CC, WC, CC]) == WC
+    assert overall_category([CC, PC, WC]) == PC
+    assert overall_category([CC]) == CC
+    assert overall_category([]) is None
 
 
 curves = st.lists(
@@ -221,9 +221,9 @@ def test_what_is_kept_goes_on_as_if_nothing_had_happened(curve: list[tuple[float
     first = Growth.begin("log", readings[0], OPTIONS)
     for reading in readings[1:cut]:
         first.observe("log", reading, OPTIONS)
-    kept = orjson.dumps(first.kept())
+    kept = orjson.dumps(first.to_state())
     assert len(kept) < 500
-    second = Growth.restored(orjson.loads(kept), "pod ns/p")
+    second = Growth.from_state(orjson.loads(kept), "pod ns/p")
     for reading in readings[cut:]:
         first.observe("log", reading, OPTIONS)
         second.observe("log", reading, OPTIONS)
@@ -237,14 +237,14 @@ def test_nothing_a_job_says_breaks_it(sayings: list[tuple[float, float, float | 
         growth.observe("log", Reading(time_s, value, "score", step), OPTIONS)
         growth.advance(time_s, OPTIONS)
         assert growth.growth is None or 0.0 <= growth.growth < math.inf
-    assert Growth.restored(orjson.loads(orjson.dumps(growth.kept())), "pod ns/p") == growth
+    assert Growth.from_state(orjson.loads(orjson.dumps(growth.to_state())), "pod ns/p") == growth
 
 
 @pytest.mark.parametrize(
     "broken", [{"category": "Done"}, {"metric": "size"}, {"scale": -1}, {"value": "much"}, {"mark_s": None}]
 )
 def test_a_damaged_curve_is_refused(broken: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match="pod ns/p: the kept progress does not fit"):
-        Growth.restored({**watched(told([1.0, 0.5])).kept(), **broken}, "pod ns/p")
+    with pytest.raises(BadInput, match="pod ns/p: the saved progress is invalid"):
+        Growth.from_state({**watched(told([1.0, 0.5])).to_state(), **broken}, "pod ns/p")
     with pytest.raises(BadInput):
-        Growth.restored({}, "pod ns/p")
+        Growth.from_state({}, "pod ns/p")

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from recommender.processes import made_of_each
+from recommender.processes import ordered_map
 
 
 def squared_late(number: int) -> tuple[int, int]:
@@ -19,13 +19,13 @@ def squared_late(number: int) -> tuple[int, int]:
 
 
 def test_one_job_is_this_process_and_makes_what_is_asked_for_alone() -> None:
-    made = made_of_each(squared_late, iter(range(5)), jobs=1)
+    made = ordered_map(squared_late, iter(range(5)), jobs=1)
     assert next(made) == (0, os.getpid())
     made.close()
 
 
 def test_what_others_make_comes_in_order() -> None:
-    made = list(made_of_each(squared_late, range(5), jobs=2))
+    made = list(ordered_map(squared_late, range(5), jobs=2))
     assert [square for square, _ in made] == [0, 1, 4, 9, 16]
     assert os.getpid() not in {pid for _, pid in made}
 
@@ -38,16 +38,16 @@ def test_no_more_are_under_way_than_was_said() -> None:
             begun.append(number)
             yield number
 
-    with closing(made_of_each(squared_late, work(), jobs=2)) as made:
+    with closing(ordered_map(squared_late, work(), jobs=2)) as made:
         next(made)
         assert begun == [0, 1]
 
 
 def test_what_goes_wrong_there_goes_wrong_here() -> None:
     with pytest.raises(ValueError, match="not-a-number"):
-        list(made_of_each(int, ["1", "not-a-number"], jobs=2))
+        list(ordered_map(int, ["1", "not-a-number"], jobs=2))
 
 
 def test_whoever_has_seen_enough_does_not_wait_for_what_is_under_way() -> None:
-    with closing(made_of_each(time.sleep, [0.0, 600.0], jobs=2)) as made:
+    with closing(ordered_map(time.sleep, [0.0, 600.0], jobs=2)) as made:
         next(made)

@@ -43,7 +43,7 @@ def test_what_cannot_be_read_is_said_with_the_pod_and_a_remedy(text: str) -> Non
 
 @pytest.mark.parametrize("value", [True, [1], {"a": 1}])
 def test_json_that_is_no_number_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="loss is no number"):
+    with pytest.raises(ValueError, match="loss is not a number"):
         reading_of({"loss": value}, 0.0)
 
 

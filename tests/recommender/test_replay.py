@@ -21,7 +21,7 @@ from recommender.judging import ReplayOptions, decision_positions, judge
 from recommender.policies.registry import REGISTRY
 from recommender.records import FloatArray, PhaseTrace, Played, ReplayResult, RunTally, Tally, UsageSeries
 from recommender.replay import Plan, replay, replay_container
-from recommender.timelines import saving, suffering
+from recommender.timelines import harm, saving
 
 NAN = float("nan")
 NAMES = tuple(name for name in REGISTRY.names() if name != "phase.proactive")
@@ -400,7 +400,7 @@ def test_saving_and_suffering_are_counted_against_the_baseline() -> None:
     container = replace(container, tallies=container.tallies | {"static": declared})
     # 36 samples of 15 s: 3 cores and 3e9 bytes less than declared, 4 GiB counted as a core.
     assert saving(container, "prev.step.max", "static") == pytest.approx(36 * 15 * (3 + 3e9 / 2**32))
-    assert suffering(container, "prev.step.max") == 0
+    assert harm(container, "prev.step.max") == 0
 
 
 @pytest.mark.parametrize(

@@ -134,5 +134,5 @@ def test_samples_within_one_second_need_a_grid() -> None:
 
 
 def test_a_lone_sample_decades_away_is_refused_instead_of_filling_memory() -> None:
-    with pytest.raises(BadInput, match="nothing lies between 0 and 1700000000"):
+    with pytest.raises(BadInput, match="there are none between 0 and 1700000000"):
         to_series(samples_of([(0.0, 1.0, 1.0), (1.7e9, 1.0, 1.0), (1.7e9 + 15, 1.0, 1.0)]), 15.0)

@@ -23,15 +23,15 @@ def test_a_stage_lasts_until_another_is_told() -> None:
 def test_words_in_passing_are_over_with_the_next_loss_and_a_stage_is_not() -> None:
     stages = Stages()
     stages.observe(Stage(10.0, "checkpoint", passing=True))
-    stages.went_on(Reading(9.0, 0.5, "loss"))
+    stages.observe_reading(Reading(9.0, 0.5, "loss"))
     assert (stages.name, stages.saved_s) == ("checkpoint", 10.0)
-    stages.went_on(Reading(11.0, 0.5, "loss"))
+    stages.observe_reading(Reading(11.0, 0.5, "loss"))
     assert (stages.name, stages.since_s, stages.saved_s) == ("", 11.0, 10.0)
     stages.observe(Stage(12.0, "train"))
-    stages.went_on(Reading(13.0, 0.5, "loss"))
+    stages.observe_reading(Reading(13.0, 0.5, "loss"))
     assert (stages.name, stages.since_s) == ("train", 12.0)
     stages.observe(Stage(14.0, "evaluate", passing=True))
-    stages.went_on(Reading(15.0, 0.5, "loss"))
+    stages.observe_reading(Reading(15.0, 0.5, "loss"))
     assert (stages.name, stages.since_s) == ("train", 15.0), "the stage that was told goes on"
 
 
@@ -63,6 +63,6 @@ def test_a_stage_is_told_by_its_name_or_in_other_words(words: dict[str, object],
 
 def test_what_is_kept_comes_back_and_what_does_not_fit_is_told_again() -> None:
     stages = Stages("checkpoint", 5.0, 5.0, "train")
-    assert Stages.restored(orjson.loads(orjson.dumps(stages.kept()))) == stages
-    for wrong in ({}, stages.kept() | {"since_s": "x"}, stages.kept() | {"saved_s": math.nan}):
-        assert Stages.restored(wrong) is None
+    assert Stages.from_state(orjson.loads(orjson.dumps(stages.to_state()))) == stages
+    for wrong in ({}, stages.to_state() | {"since_s": "x"}, stages.to_state() | {"saved_s": math.nan}):
+        assert Stages.from_state(wrong) is None

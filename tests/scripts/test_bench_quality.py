@@ -28,7 +28,7 @@ def learned_of(series: UsageSeries, phase: list[int]) -> cpu.Learned:
     labels, graph = np.array(phase), PhaseGraph(3)
     graph.learn(runs_of(labels))
     demand = DemandModel.fit([series.usage], [labels], 3)
-    return cpu.Learned(lambda _: labels, demand, graph.to_provide_for(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
+    return cpu.Learned(lambda _: labels, demand, graph.foresight_for_plan(LATE_SAMPLES, AHEAD_SAMPLES).occupancy)
 
 
 def test_what_is_decided_sample_by_sample_is_what_a_followed_run_is_given() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput
-from recommender.readings import PodName, Reading, Stage, Told, parse_reading, stage_of
+from recommender.readings import PodName, ProgressUpdate, Reading, Stage, parse_reading, stage_of
 
 PROGRESS, STAGE = "phasewise.dev/progress", "phasewise.dev/stage"
 MOST_PROBLEMS = 20
@@ -20,7 +20,7 @@ class AnnotationProgress:
 
     name = "annotation"
 
-    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
         """What stands there now."""
         readings: dict[PodName, list[Reading]] = {}
         stages: dict[PodName, list[Stage]] = {}
@@ -36,4 +36,4 @@ class AnnotationProgress:
             except BadInput as error:
                 if len(problems) < MOST_PROBLEMS:
                     problems[f"progress of {pod.key}"] = str(error)
-        return Told(readings, problems, stages)
+        return ProgressUpdate(readings, problems, stages)

@@ -18,7 +18,7 @@ from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod
 from recommender.cluster.paths import PODS, path_of
 from recommender.cluster.progress.patterns import Found, Search, search
-from recommender.readings import PodName, Reading, Stage, Told, reading_of, stage_of
+from recommender.readings import PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
 
 ASKS = "phasewise.dev/progress-log"
 """Annotation or label of a pod: `true`, or (annotation) a regular expression with named groups."""
@@ -90,11 +90,11 @@ class LogProgress:
         self._used_s: defaultdict[str, float] = defaultdict(float)
         self._again_s, self._problem = float("-inf"), ""
 
-    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
         """What their logs say since the last time."""
         self._followed = {pod.uid: self._known(pod) for pod in pods if _asks(pod)}
         if self._stopwatch() < self._again_s:
-            return Told({}, {"progress from logs": self._problem})
+            return ProgressUpdate({}, {"progress from logs": self._problem})
         read = sorted(self._read(), key=lambda one: self._turn(one[0]))
         found = search([Search(one.pattern, [line.text for line in lines]) for one, lines in read])
         lately = {name: used_s / 2.0 for name, used_s in self._used_s.items() if used_s > NO_TIME_S}
@@ -105,7 +105,7 @@ class LogProgress:
             key = one.pod.key
             self._used_s[key.namespace] += answered.cpu_s
             readings[key], stages[key] = self._take_in(one, lines, answered, now_s)
-        return Told(readings, self._problems(), stages)
+        return ProgressUpdate(readings, self._problems(), stages)
 
     def _turn(self, one: _Followed) -> tuple[float, float]:
         """Namespaces whose patterns take long wait behind all others; of one the pods take turns."""

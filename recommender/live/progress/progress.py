@@ -7,12 +7,12 @@ from typing import Protocol
 
 from recommender.cluster.objects.pods import Pod
 from recommender.errors import BadInput, PhasewiseError
-from recommender.growth import Category, Growth, GrowthOptions, leading
+from recommender.growth import Category, Growth, GrowthOptions, overall_category
 from recommender.live.containers import Run, run_of
 from recommender.live.vpa_state import VpaState
-from recommender.readings import PodName, Reading, Stage, Told
+from recommender.readings import PodName, ProgressUpdate, Reading, Stage
 from recommender.stages import Stages
-from recommender.units import moment
+from recommender.units import format_time
 
 AWAITED_S = 3600.0
 """So long after its last word the curve of a pod that is gone waits for the next pod of its Job."""
@@ -23,7 +23,7 @@ class ProgressSource(Protocol):
 
     name: str
 
-    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
         """What is told of these pods since the last call; of others it may tell too, they are passed over.
 
         A problem of one pod is in the answer; a `PhasewiseError` spoils this source for this call only.
@@ -96,7 +96,7 @@ class Progress:
 
     def _observe(self, state: VpaState, pod: Pod, origin: str, readings: Sequence[Reading]) -> None:
         if pod.uid in state.stages and readings and readings[-1].event:
-            state.stages[pod.uid].went_on(readings[-1])
+            state.stages[pod.uid].observe_reading(readings[-1])
         for reading in readings:
             growth = state.growth.get(pod.uid)
             if growth is None:
@@ -112,7 +112,7 @@ def _said(state: VpaState, pod: Pod, stages: Sequence[Stage]) -> None:
 
 def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str, str]:
     """Go on with what the profile kept of a pod, or with the curve of the one before it."""
-    if (said := Stages.restored(state.kept_once("stages", pod.uid) or {})) is not None:
+    if (said := Stages.from_state(state.kept_once("stages", pod.uid) or {})) is not None:
         state.stages.setdefault(pod.uid, said)
     kept, run = state.kept_once("growth", pod.uid), run_of(pod)
     if pod.uid in state.growth:
@@ -122,7 +122,7 @@ def _taken_up(state: VpaState, pod: Pod, awaited: dict[Run, Growth]) -> dict[str
             state.growth[pod.uid] = awaited.pop(run)
         return {}
     try:
-        state.growth[pod.uid] = Growth.restored(kept, f"pod {pod.key}")
+        state.growth[pod.uid] = Growth.from_state(kept, f"pod {pod.key}")
     except BadInput as error:
         return {f"progress of {pod.key}": str(error)}
     return {}
@@ -134,13 +134,13 @@ def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
     told: dict[str, object] = {}
     if (said := state.stages.get(pod_uid)) is not None:
         if said.name:
-            told |= {"stage": said.name, "stageSince": moment(said.since_s)}
+            told |= {"stage": said.name, "stageSince": format_time(said.since_s)}
         if said.saved_s is not None:
-            told["checkpointAt"] = moment(said.saved_s)
+            told["checkpointAt"] = format_time(said.saved_s)
     growth = state.growth.get(pod_uid)
     if growth is None:
         return told
-    told |= {"category": growth.category.value, "categorySince": moment(growth.since_s)}
+    told |= {"category": growth.category.value, "categorySince": format_time(growth.since_s)}
     if growth.value is not None:
         told |= {"metric": growth.metric, "value": float(f"{growth.value:.4g}")}
     if growth.growth is not None:
@@ -150,4 +150,4 @@ def progress_of(state: VpaState, pod_uid: str) -> dict[str, object]:
 
 def category_of(state: VpaState) -> Category | None:
     """One word for all pods of a VPA that tell of their progress."""
-    return leading(growth.category for growth in state.growth.values())
+    return overall_category(growth.category for growth in state.growth.values())

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from recommender.errors import Misuse
-from recommender.readings import METRICS, WORDS, PodName, Reading, Stage, Told, reading_of, stage_of
+from recommender.readings import FIELDS, METRICS, PodName, ProgressUpdate, Reading, Stage, reading_of, stage_of
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +51,11 @@ class PushedProgress:
         self._kept: dict[PodName, deque[Reading | Stage]] = {}
         self._token()
 
-    def take(self, pods: Sequence[object], now_s: float) -> Told:
+    def take(self, pods: Sequence[object], now_s: float) -> ProgressUpdate:
         """What was pushed since the last call; what is of no pod of ours falls away there."""
         with self._lock:
             kept, self._kept = self._kept, {}
-        return Told(
+        return ProgressUpdate(
             {pod: [one for one in said if isinstance(one, Reading)] for pod, said in kept.items()},
             stages={pod: [one for one in said if isinstance(one, Stage)] for pod, said in kept.items()},
         )
@@ -113,7 +113,7 @@ def _read(body: bytes, now_s: float) -> tuple[PodName, Sequence[Reading | Stage]
         raise ValueError("the body is not JSON") from error
     if not isinstance(content, dict):
         raise ValueError("the body is not a JSON object")
-    if unknown := sorted(content.keys() - {"namespace", "pod", "stage", *WORDS}):
+    if unknown := sorted(content.keys() - {"namespace", "pod", "stage", *FIELDS}):
         raise ValueError(f"there is no field {unknown[0][:40]!r}")
     namespace, pod = (_name(content, field) for field in ("namespace", "pod"))
     stage = stage_of({"stage": content.get("stage")}, now_s)

@@ -32,7 +32,7 @@ from recommender.live.progress.progress import category_of, progress_of
 from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.records import CPU, MEMORY, UNKNOWN_PHASE
-from recommender.units import format_cpu, format_memory, moment
+from recommender.units import format_cpu, format_memory, format_time
 
 Json = dict[str, Any]
 
@@ -209,7 +209,7 @@ def container_entry(name: str, why: Why, fleet: Fleet) -> Json:
         return entry
     slot = why.leading.slot
     entry["phase"] = int(fleet.arrays.phase[slot])
-    entry["since"] = moment(float(fleet.arrays.since_cell[slot]) * fleet.step_s)
+    entry["since"] = format_time(float(fleet.arrays.since_cell[slot]) * fleet.step_s)
     entry["confidence"] = round(fleet.confidence(why.leading), 1)
     entry["next"] = _next(slot, fleet)
     return entry
@@ -221,7 +221,7 @@ def _refused(refusal: Refusal, fleet: Fleet) -> Json:
         "status": "True",
         "reason": "Refused",
         "message": f"{fleet.model.origin} goes on: {refusal.words}"[: 2 * LONGEST_WORDS],
-        "lastTransitionTime": moment(refusal.since_s),
+        "lastTransitionTime": format_time(refusal.since_s),
     }
 
 
@@ -257,7 +257,7 @@ def _mean_use(slot: int, fleet: Fleet) -> Json:
     if not fleet.curves.samples[slot]:
         return {}
     started_s = float(fleet.arrays.start_cell[slot]) * fleet.step_s
-    return {"startedAt": moment(started_s), "meanCpuCores": round(float(fleet.curves.used_cores[slot]), 3)}
+    return {"startedAt": format_time(started_s), "meanCpuCores": round(float(fleet.curves.used_cores[slot]), 3)}
 
 
 def _known(amount: float) -> float:
@@ -289,8 +289,8 @@ def _state(state: VpaState, engine: Engine) -> str:
             f"{member.instance.pod_uid}/{member.instance.container}": engine.keep(member)
             for member in members[:MOST_PODS]
         },
-        "growth": {uid: growth.kept() for uid, growth in list(state.growth.items())[:MOST_PODS]},
-        "stages": {uid: said.kept() for uid, said in list(state.stages.items())[:MOST_PODS]},
+        "growth": {uid: growth.to_state() for uid, growth in list(state.growth.items())[:MOST_PODS]},
+        "stages": {uid: said.to_state() for uid, said in list(state.stages.items())[:MOST_PODS]},
     }
     while len(text := pack(content)) > LONGEST_TEXT and content["members"]:
         content["members"] = dict(list(content["members"].items())[: len(content["members"]) // 2])
@@ -317,7 +317,7 @@ def _next(slot: int, fleet: Fleet) -> list[Json]:
     if arrays.phase[slot] == UNKNOWN_PHASE:
         return []
     chances, remaining_steps = fleet.foresight.coming(slot, int(arrays.table[slot]))
-    when = moment((float(arrays.last_cell[slot]) + 1.0 + remaining_steps) * fleet.step_s)
+    when = format_time((float(arrays.last_cell[slot]) + 1.0 + remaining_steps) * fleet.step_s)
     shares = chances[:-1].tolist()
     order = sorted(range(len(shares)), key=lambda phase: -shares[phase])[:MOST_NEXT]
     return [

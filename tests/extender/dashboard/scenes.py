@@ -17,13 +17,13 @@ from recommender.cluster.objects.node import read_node
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.records import Sample
-from recommender.units import parse_moment_s
+from recommender.units import parse_time_s
 from tests.extender.asgi import Client
 
 Json = dict[str, Any]
 
 NOON = "2026-05-01T12:00:00Z"
-NOON_S = parse_moment_s(NOON)
+NOON_S = parse_time_s(NOON)
 GIB = 2.0**30
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 

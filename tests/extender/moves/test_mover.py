@@ -16,7 +16,7 @@ from extender.moves.specon import SpeConPlanner
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Invalid, ServerFailed
 from recommender.contention.phasewise import MoveOptions
-from recommender.units import moment
+from recommender.units import format_time
 from tests.extender.gangs.herds import NOON_S, nodes
 from tests.extender.moves.played import PlayedApi, Shown
 from tests.extender.moves.trainings import CC, LET_IN, PC, WC, job_json, thesis, training
@@ -146,7 +146,7 @@ def test_our_move_is_made_by_the_same_gate_and_the_job_remembers_what_was_done()
     made = mover(api, pods, MoveLimits(), PhasewisePlanner(MoveOptions(cost_s=5.0)))
     profiles = made._book._profiles
     told = [
-        {"uid": pod.uid, "meanCpuCores": 3.0, "startedAt": moment(NOON_S - 3.0), "category": "Progressing"}
+        {"uid": pod.uid, "meanCpuCores": 3.0, "startedAt": format_time(NOON_S - 3.0), "category": "Progressing"}
         for pod in pods
     ]
     profiles.objects = {  # type: ignore[attr-defined]

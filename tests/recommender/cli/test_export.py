@@ -123,8 +123,8 @@ def test_what_kube_state_metrics_tells_of_runs_comes_with_them(phasewise: Phasew
     with open_source([file]) as source:
         series = {one.container: one for one in source}
     goes_on, one = series["dev/notebook/main"].facts, series["ml/train-1/main"]
-    assert (goes_on.started_s, goes_on.over) == (START_S, False)
-    assert (one.workload, one.facts.over, one.facts.killed) == ("train", True, False)
+    assert (goes_on.started_s, goes_on.ended) == (START_S, False)
+    assert (one.workload, one.facts.ended, one.facts.killed) == ("train", True, False)
     assert (one.facts.started_s, one.facts.finished_s, one.facts.exit_code) == (START_S + 940, START_S + 9000, 0)
     assert one.facts.limits[1] == 2 * 2**30 and np.isnan(one.facts.limits[0])
     assert one.facts.allocatable == (32, 64e9)
@@ -281,8 +281,8 @@ def test_a_folder_of_someone_else_is_left_alone(phasewise: Phasewise, server: Pl
 def test_memory_is_bounded_by_blocks_and_the_rows_stay_the_same(
     phasewise: Phasewise, server: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recommender.sources.prometheus_usage.SAMPLES_PER_ANSWER", 300)
-    monkeypatch.setattr("recommender.sources.prometheus_api.SAMPLES_PER_ANSWER", 300)
+    monkeypatch.setattr("recommender.sources.prometheus_usage.MAX_SAMPLES_PER_RESPONSE", 300)
+    monkeypatch.setattr("recommender.sources.prometheus_api.MAX_SAMPLES_PER_RESPONSE", 300)
     monkeypatch.setattr(exporting, "PART_ROWS", 1000)
     file = tmp_path / "a.parquet"
     assert phasewise(*options(server.url, file)).code == 0
@@ -295,10 +295,10 @@ def test_memory_is_bounded_by_blocks_and_the_rows_stay_the_same(
     ("cluster", "more", "words"),
     [
         (CLUSTER, ["--namespace", "prod"], "Namespaces here are dev, ml."),
-        (CLUSTER, ["--memory-metric", "rss_bytes"], "container_memory_working_set_bytes; name yours: --memory-metric"),
-        (CLUSTER, ["--label", "pod=pod_name"], "say which is which: --label pod=LABEL"),
-        (SmallCluster({}, metrics=()), [], "are the kubelets' /metrics/cadvisor scraped?"),
-        (SmallCluster({("ml", "a"): (0, 1)}), [], "The metrics are there: check --selector"),
+        (CLUSTER, ["--memory-metric", "rss_bytes"], "container_memory_working_set_bytes; choose by --memory-metric"),
+        (CLUSTER, ["--label", "pod=pod_name"], "map them: --label pod=LABEL"),
+        (SmallCluster({}, metrics=()), [], "is /metrics/cadvisor of the kubelets scraped?"),
+        (SmallCluster({("ml", "a"): (0, 1)}), [], "The metrics exist: check --selector"),
         (SmallCluster(CLUSTER.lives, metrics=CLUSTER.metrics[1:]), ["--cpu-metric", "x_total"], "no x_total"),
     ],
 )

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from recommender.phases.graph import PhaseGraph
-from recommender.phases.graph_answers import Answers
+from recommender.phases.graph_answers import GraphPredictor
 from recommender.phases.runs import runs_of
 from recommender.sources.sequences import read_sequences
 from tests.fakes.command_line import Ended
@@ -57,7 +57,7 @@ def test_fit_then_score_gives_the_three_numbers(graph: Path, small: Path, tmp_pa
     assert phasewise("graph", "score", graph, small, "--json", output).code == 0
     result = json.loads(output.read_text())
     sequences = [runs_of(phases) for phases in SMALL.values()]
-    expected = Answers(PhaseGraph.fit(sequences)).score(sequences)
+    expected = GraphPredictor(PhaseGraph.fit(sequences)).score(sequences)
     assert list(result) == ["transitions", "top1", "log_loss"]
     assert result["transitions"] == 2 + 3 + 6 + 1
     assert (result["top1"], result["log_loss"]) == (expected.top1, expected.log_loss)
@@ -187,7 +187,7 @@ def test_the_real_sequences_are_read_whole() -> None:
 
 BAD = [
     ("container,step\n", "a,1\n", ["column 'phase'", "container, step and phase"]),
-    ("container,step,phases\n", "a,1,1\n", ["column 'phase'", "nearest name is 'phases'"]),
+    ("container,step,phases\n", "a,1,1\n", ["column 'phase'", "closest name is 'phases'"]),
     ("container,step,phase\n", "a,0,1\na,1,two\n", ["row 2", "column 'phase'", "'two' is not a number", "0..999"]),
     ("container,step,phase\n", "a,0,1\na,1,\n", ["row 2", "column 'phase'", "empty"]),
     ("container,step,phase\n", "a,0,1\na,1,1.5\n", ["row 2", "'1.5' is not an integer"]),

@@ -114,10 +114,10 @@ def test_ctrl_c_and_sigterm_leave_nothing_half_written(tmp_path: Path) -> None:
     """A real process, stopped while it holds an unfinished file."""
     program = (
         "import sys, signal, click; from pathlib import Path; from recommender.cli.common import run; "
-        "from recommender.files import written_aside\n"
+        "from recommender.files import atomic_write\n"
         "@click.command()\n"
         "def command():\n"
-        "    with written_aside(Path(sys.argv[1]) / 'out.json') as aside:\n"
+        "    with atomic_write(Path(sys.argv[1]) / 'out.json') as aside:\n"
         "        aside.write_text('half')\n"
         "        print('writing', flush=True)\n"
         "        signal.pause()\n"

@@ -159,7 +159,7 @@ def test_columns_other_than_usage_and_workload_are_no_hint(
     [
         ({"W": None}, "lacks the arrays W"),
         ({"A": np.ones((2, 2))}, "array A has shape (2, 2), expected"),
-        ({"centers": np.full((5, 10), np.nan)}, "centers holds something that is no finite number"),
+        ({"centers": np.full((5, 10), np.nan)}, "centers holds values that are not finite numbers"),
     ],
     ids=["missing", "wrong shape", "not finite"],
 )

@@ -16,7 +16,7 @@ from recommender.cluster.progress import logs as logs_of_pods
 from recommender.cluster.progress.annotations import AnnotationProgress
 from recommender.cluster.progress.logs import LogProgress
 from recommender.cluster.progress.patterns import Found, Search
-from recommender.readings import Reading, Stage, Told
+from recommender.readings import ProgressUpdate, Reading, Stage
 from tests.fakes.api_server import FakeServer, kubeconfig, status
 from tests.fakes.clock import Clock
 
@@ -50,7 +50,7 @@ class Timed(LogProgress):
         self.stopwatch = Clock()
         super().__init__(api, None, 12.0, self.stopwatch)
 
-    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
         self.stopwatch.now_s = now_s
         return super().take(pods, now_s)
 

@@ -232,7 +232,7 @@ def test_a_checkpoint_stays_where_prometheus_knows_less(
 
 
 def test_a_prometheus_that_is_away_leaves_the_checkpoints(caplog: pytest.LogCaptureFixture) -> None:
-    records = Records(fault=Unavailable("http://p does not answer", again=True), recent=[block("a", [NOW_S], 1)])
+    records = Records(fault=Unavailable("http://p does not answer", retryable=True), recent=[block("a", [NOW_S], 1)])
     assert records.load() == (0, 0)
     assert "going on from checkpoints: http://p does not answer" in caplog.text
     assert (records.adopted, records.recalled) == ({}, [])
@@ -240,7 +240,7 @@ def test_a_prometheus_that_is_away_leaves_the_checkpoints(caplog: pytest.LogCapt
 
 def test_half_a_history_is_none() -> None:
     half = Records(
-        blocks=[block("a", hours(9, 1), 1.0)], owner_of={"a": WEB_OWNER}, fault=Unavailable("away", again=True)
+        blocks=[block("a", hours(9, 1), 1.0)], owner_of={"a": WEB_OWNER}, fault=Unavailable("away", retryable=True)
     )
     assert half.load() == (0, 0)
 

@@ -17,8 +17,8 @@ from recommender.errors import Misuse
 from recommender.growth import Category, GrowthOptions
 from recommender.live.progress.progress import Progress, ProgressSource
 from recommender.live.round import Recommender
-from recommender.readings import PodName, Reading, Stage, Told
-from recommender.units import moment
+from recommender.readings import PodName, ProgressUpdate, Reading, Stage
+from recommender.units import format_time
 from tests.fakes import records
 from tests.fakes.records import Records, a_pod, a_vpa, rounds
 
@@ -37,13 +37,13 @@ class Says:
         self.fault: Exception | None = None
         self.asked: list[list[str]] = []
 
-    def take(self, pods: Sequence[Pod], now_s: float) -> Told:
+    def take(self, pods: Sequence[Pod], now_s: float) -> ProgressUpdate:
         self.asked.append([pod.key.name for pod in pods])
         if self.fault is not None:
             raise self.fault
         taken, self.readings = self.readings, {}
         stages, self.stages = self.stages, {}
-        return Told(taken, {"progress of ns/x": "is odd"} if taken else {}, stages)
+        return ProgressUpdate(taken, {"progress of ns/x": "is odd"} if taken else {}, stages)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_stage_and_checkpoint_stand_in_the_profile_and_outlive_a_kill(cluster: R
     began_s = cluster.now_s
     source.stages["ns", "job-1"] = [Stage(began_s, "train"), Stage(began_s + 1.0, "checkpoint", passing=True)]
     rounds(ours, cluster, 3)
-    told = {"stage": "checkpoint", "stageSince": moment(began_s + 1.0), "checkpointAt": moment(began_s + 1.0)}
+    told = {"stage": "checkpoint", "stageSince": format_time(began_s + 1.0), "checkpointAt": format_time(began_s + 1.0)}
     assert told.items() <= shown(cluster)["job-1"].items()
     assert "stage" not in shown(cluster)["job-2"]
     again = recommender(cluster, source)
@@ -168,7 +168,7 @@ def test_a_damaged_state_of_one_pod_is_said_and_starts_anew(cluster: Records) ->
     state["growth"]["uid-job-1"]["category"] = "Finished"
     cluster.profiles["job"].append({**profile, "state": pack(state)})
     again = recommender(cluster, source)
-    assert "does not fit" in again.run().problems["progress of ns/job-1"]
+    assert "is invalid" in again.run().problems["progress of ns/job-1"]
     assert again.run().problems == {}
 
 

@@ -21,7 +21,7 @@ from recommender.cluster.vpas.status import status_of
 from recommender.kernels import histogram as kernel
 from recommender.policies.histogram import HistogramSession
 from recommender.records import UNKNOWN_PHASE, ContainerRecommendation
-from recommender.units import moment
+from recommender.units import format_time
 from tests.fakes.records import GIB, MAIN, MODEL, Records, a_pod, a_vpa, recommender, rounds, target_of, use
 
 
@@ -235,7 +235,7 @@ def test_the_profile_tells_what_is_seen_what_comes_and_why(cluster: Records) -> 
     assert container["why"]["policy"] == "phase.proactive"
     assert container["why"]["forecastCpuCores"] > 0
     (pod,) = profile["pods"]
-    assert pod.pop("startedAt") == moment(cluster.now_s - 39.0)
+    assert pod.pop("startedAt") == format_time(cluster.now_s - 39.0)
     assert pod == {"name": "job-1", "uid": "uid-job-1", "container": "main", "phase": phase, "meanCpuCores": 0.5}
     assert profile["cpu"].endswith("m")
     assert profile["memory"].endswith("Gi")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from baselines.crbm import PublishedCRBM
 from recommender.errors import BadArtifact, BadInput, Misuse, NotEnoughData
 from recommender.kernels.windows import window_starts
-from recommender.phases.crbm import HELD_OUT, ConditionalRBM
+from recommender.phases.crbm import HELD_OUT_FRACTION, ConditionalRBM
 from recommender.phases.crbm_training import hold_out
 from tests.reference.crbm import PlainCRBM
 
@@ -72,7 +72,7 @@ def train(encoder: ConditionalRBM, values: np.ndarray, segments: np.ndarray, epo
     trainer = encoder._trainer(values.astype(encoder.dtype), window_starts(segments, encoder.lag))
     for epoch in range(epochs):
         encoder._epoch(trainer, epoch)
-    encoder._take(trainer.parameters())
+    encoder._set_parameters(trainer.parameters())
 
 
 def windows_of(values: np.ndarray, segments: np.ndarray, lag: int, epoch: int = 0) -> list[np.ndarray]:
@@ -238,8 +238,8 @@ def test_fit_stops_after_patience_epochs_without_a_better_error_and_keeps_the_be
     best = int(np.argmin(errors))
     assert len(errors) == encoder.n_epochs_ == best + 3 < 60
     assert seen == [(n + 1, 60) for n in range(encoder.n_epochs_)]
-    _, held_out = hold_out(segments, 2, HELD_OUT, 0)
-    kept = encoder._trainer(values, held_out).misses(held_out)
+    _, held_out = hold_out(segments, 2, HELD_OUT_FRACTION, 0)
+    kept = encoder._trainer(values, held_out).reconstruction_errors(held_out)
     assert kept.mean() == pytest.approx(errors[best], rel=1e-12)
 
 
@@ -283,8 +283,8 @@ def test_the_state_comes_back_to_the_last_bit(dtype: str, shape: tuple[int, int,
     ("name", "value", "said"),
     [
         ("hidden_bias", None, "lacks the arrays hidden_bias"),
-        ("weights", np.zeros((3, 4)), "do not fit each other"),
-        ("weights", np.full((3, 2), np.nan), "no finite number"),
+        ("weights", np.zeros((3, 4)), "are inconsistent"),
+        ("weights", np.full((3, 2), np.nan), "not finite numbers"),
         ("weights", np.zeros((3, 2), dtype=np.int64), "int64"),
         ("lag", np.array(0), "lag 0"),
         ("lag", np.array([2.5]), "whole numbers"),

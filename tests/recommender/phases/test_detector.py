@@ -11,9 +11,9 @@ import pytest
 from recommender import model
 from recommender.errors import BadArtifact, NotEnoughData
 from recommender.phases import detector as detecting
-from recommender.phases.detector import DetectorOptions, PhaseDetector, coming_peaks, fit_detector
+from recommender.phases.detector import DetectorOptions, PhaseDetector, fit_detector, future_peak_ratios
 from recommender.phases.features import USAGE_FEATURES
-from recommender.phases.kmeans import PhaseCount, Split, choose_k
+from recommender.phases.kmeans import PhaseCountChoice, Split, choose_k
 from recommender.records import BoolArray, FloatArray, UsageSeries
 
 MIB = float(1 << 20)
@@ -47,7 +47,7 @@ def with_gap(series: UsageSeries, start: int, stop: int) -> UsageSeries:
 def test_the_coming_peak_is_that_of_the_samples_after_this_one() -> None:
     """By hand, cycle of 2: after 1 core come 2 and 4, so the ratio is 4; the last sample has nothing after it."""
     usage = np.array([[1.0, MIB], [2.0, MIB], [4.0, MIB], [1.0, MIB]])
-    ratio = 2 ** coming_peaks(usage, 2)[:, 0]
+    ratio = 2 ** future_peak_ratios(usage, 2)[:, 0]
     np.testing.assert_allclose(ratio[:3], [4.01 / 1.01, 4.01 / 2.01, 1.01 / 4.01])
     assert np.isnan(ratio[3])
 
@@ -97,10 +97,10 @@ def test_the_number_of_phases_is_chosen_whoever_is_long_and_whoever_is_short(
     order: int, services: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a job of six samples beside services of hundreds hardly one window is drawn."""
-    monkeypatch.setattr(detecting, "CODE_SAMPLE", 150)
+    monkeypatch.setattr(detecting, "MAX_CLUSTERED_CODES", 150)
     judged: list[tuple[int, int]] = []
 
-    def noted(codes: FloatArray, outcomes: FloatArray, held_out: BoolArray, *others: Any) -> PhaseCount:
+    def noted(codes: FloatArray, outcomes: FloatArray, held_out: BoolArray, *others: Any) -> PhaseCountChoice:
         judged.append((int(held_out.sum()), len(codes)))
         return choose_k(codes, outcomes, held_out, *others)
 

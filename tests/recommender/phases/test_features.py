@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recommender.errors import BadInput
-from recommender.phases.features import CPU_FLOOR_CORES, LONGEST_PAST, USAGE_FEATURES, feature_matrix, source_columns
+from recommender.phases.features import (
+    CPU_FLOOR_CORES,
+    MAX_HISTORY_SAMPLES,
+    USAGE_FEATURES,
+    feature_matrix,
+    source_columns,
+)
 from recommender.records import FloatArray, UsageSeries
 
 MIB = float(1 << 20)
@@ -73,9 +79,9 @@ def test_relative_features_are_those_of_a_container_a_hundred_times_larger() -> 
 
 def test_a_long_past_fades() -> None:
     """A service that doubled its level long ago is at its usual level again."""
-    cores = np.repeat([1.0, 2.0], [LONGEST_PAST, 8 * LONGEST_PAST])
+    cores = np.repeat([1.0, 2.0], [MAX_HISTORY_SAMPLES, 8 * MAX_HISTORY_SAMPLES])
     made = feature_matrix(series_of(np.column_stack([cores, cores * MIB])), USAGE_FEATURES)
-    assert made[LONGEST_PAST, 2] > 0.9
+    assert made[MAX_HISTORY_SAMPLES, 2] > 0.9
     assert made[-1, 2] < 0.01
 
 

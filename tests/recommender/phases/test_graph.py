@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recommender.errors import BadArtifact, BadInput
 from recommender.kernels.occupancy import chance_to_end, occupancy_by_context
 from recommender.phases import graph_io
-from recommender.phases.graph import BUCKETS, LONGEST_STEPS, Context, PhaseGraph, bucket_of, half_bucket_of
+from recommender.phases.graph import DWELL_BUCKETS, MAX_REMAINING_STEPS, Context, PhaseGraph, bucket_of, half_bucket_of
 from recommender.phases.runs import Run, runs_of
 from recommender.records import FloatArray
 from recommender.sources.sequences import read_sequences
@@ -74,8 +74,8 @@ def test_a_visit_seen_live_is_counted_as_one_of_a_recording() -> None:
     recorded.learn([(0, 9), (2, 4), (1, 1)])
     live.learn_visit(0, 0, 9, 2)
     live.learn_visit(1, 2, 4, 1)
-    np.testing.assert_array_equal(live.tables.left, recorded.tables.left)
-    np.testing.assert_array_equal(live.tables.followed, recorded.tables.followed)
+    np.testing.assert_array_equal(live.tables.ended, recorded.tables.ended)
+    np.testing.assert_array_equal(live.tables.transitions, recorded.tables.transitions)
 
 
 @at_most(40)
@@ -96,7 +96,7 @@ def table(hazard: FloatArray, followers: FloatArray, lead: int, ahead: int) -> t
 
 
 def two_phases(leaves_first: float, leaves_second: float) -> tuple[FloatArray, FloatArray]:
-    hazard = np.empty((3, 2, BUCKETS))
+    hazard = np.empty((3, 2, DWELL_BUCKETS))
     hazard[:, 0], hazard[:, 1] = leaves_first, leaves_second
     return hazard, np.tile([[0.0, 1.0], [1.0, 0.0]], (3, 1, 1))
 
@@ -141,14 +141,18 @@ def test_a_phase_that_nobody_saw_end_is_not_foretold_to_last_for_thousands_of_ye
         graph.learn([(4, 3), (0, 2880)], ended=False)
     for _ in range(60):
         graph.learn([(1, 20), (0, 10), (2, 20)])
-    assert graph.foresight(1, 1).remaining_steps.max() <= LONGEST_STEPS
+    assert graph.foresight(1, 1).remaining_steps.max() <= MAX_REMAINING_STEPS
 
 
 def test_a_class_leans_on_all_until_it_has_runs_of_its_own() -> None:
-    everyone, few, many = alternating(100, 0, 1, each=8), alternating(1, 0, 1, each=2), alternating(100, 0, 1, each=2)
-    of_all = everyone.hazard()[0, 0, 1]
-    of_few = few.hazard(everyone)[0, 0, 1]
-    of_many = many.hazard(everyone)[0, 0, 1]
+    all_classes, few, many = (
+        alternating(100, 0, 1, each=8),
+        alternating(1, 0, 1, each=2),
+        alternating(100, 0, 1, each=2),
+    )
+    of_all = all_classes.hazard()[0, 0, 1]
+    of_few = few.hazard(all_classes)[0, 0, 1]
+    of_many = many.hazard(all_classes)[0, 0, 1]
     assert of_all < of_few < of_many
     assert of_many == pytest.approx(1, abs=0.06)
 
@@ -208,7 +212,7 @@ def test_a_plan_provides_for_the_present_phase_while_it_is_not_about_to_end() ->
     graph = PhaseGraph(2)
     for _ in range(200):
         graph.learn([(0, 40), (1, 200)], ended=False)
-    seen, provided = graph.foresight(60, 12).occupancy, graph.to_provide_for(60, 12).occupancy
+    seen, provided = graph.foresight(60, 12).occupancy, graph.foresight_for_plan(60, 12).occupancy
     grown = 0, 0, int(bucket_of(np.array(20)))
     assert seen[grown][0] < 0.2 and provided[grown][0] > 0.8
     np.testing.assert_array_equal(provided[grown][1], seen[grown][1])
@@ -253,7 +257,7 @@ def test_unknown_labels_carry_the_last_phase_on() -> None:
 
 @pytest.mark.parametrize(
     ("runs", "problem"),
-    [([(-1, 3)], "phase -1"), ([(0, 0)], "length 0"), ([(0, 2), (0, 3)], "neighbouring"), ([(5, 1)], r"0\.\.4")],
+    [([(-1, 3)], "phase -1"), ([(0, 0)], "length 0"), ([(0, 2), (0, 3)], "consecutive"), ([(5, 1)], r"0\.\.4")],
 )
 def test_what_is_no_run_is_refused_and_nothing_is_counted(runs: list[Run], problem: str) -> None:
     graph = PhaseGraph.fit(LITTLE)
@@ -279,17 +283,17 @@ def _broken(change: str) -> object:
         ("d['kind'] = 'other'", "kind"),
         ("d['n_phases'] = 3", "3 phases"),
         ("d['n_phases'] = 10**9", "n_phases"),
-        ("d['contexts'] = []", "no JSON object"),
+        ("d['contexts'] = []", "not a JSON object"),
         ("d['contexts']['1:4']['next']['1'] = 1", "to itself"),
         ("d['contexts']['1:4']['next']['3'] = 1.5", "1.5"),
         ("d['contexts']['1:4']['next']['03'] = 1", "'03'"),
         ("d['contexts']['1:4']['next'] = {}", "empty"),
         ("d['contexts']['1:4']['samples'] = 15", "samples"),
-        ("d['contexts']['1:0'] = d['contexts'].pop('1:4')", "no context"),
-        ("d['contexts']['1:5'] = d['contexts'].pop('1:4')", "no context"),
-        ("d['contexts']['1:4 1:4'] = d['contexts']['1:4']", "no context"),
-        ("d['contexts']['1 2 3 4:4'] = d['contexts']['1:4']", "no context"),
-        ("d['contexts']['x'] = d['contexts']['1:4']", "no context"),
+        ("d['contexts']['1:0'] = d['contexts'].pop('1:4')", "not a context"),
+        ("d['contexts']['1:5'] = d['contexts'].pop('1:4')", "not a context"),
+        ("d['contexts']['1:4 1:4'] = d['contexts']['1:4']", "not a context"),
+        ("d['contexts']['1 2 3 4:4'] = d['contexts']['1:4']", "not a context"),
+        ("d['contexts']['x'] = d['contexts']['1:4']", "not a context"),
     ],
 )
 def test_a_damaged_document_is_refused_with_the_field_named(change: str, says: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from recommender.errors import BadInput, NotEnoughData
 from recommender.phases.graph import PhaseGraph
-from recommender.phases.graph_answers import UNSEEN_PHASE, Answers
+from recommender.phases.graph_answers import UNSEEN_PHASE_PROBABILITY, GraphPredictor
 from recommender.phases.graph_io import to_networkx
 from recommender.phases.runs import Run, runs_of
 from recommender.sources.sequences import read_sequences
@@ -19,8 +19,8 @@ from tests.fakes.phase_runs import LITTLE, SEQUENCES, containers, many
 from tests.reference import graph as slow
 
 
-def of(sequences: list[list[Run]]) -> Answers:
-    return Answers(PhaseGraph.fit(sequences))
+def of(sequences: list[list[Run]]) -> GraphPredictor:
+    return GraphPredictor(PhaseGraph.fit(sequences))
 
 
 def test_the_next_phase_is_the_shrunk_count_by_hand() -> None:
@@ -45,7 +45,7 @@ def test_any_answer_equals_the_walk_through_all_containers(fitted: list[list[Run
 @settings(max_examples=20, deadline=None)
 @given(many, containers())
 def test_probabilities_sum_to_one(fitted: list[list[Run]], history: list[Run]) -> None:
-    following = Answers(PhaseGraph.fit(fitted, 4)).next_phase(history)
+    following = GraphPredictor(PhaseGraph.fit(fitted, 4)).next_phase(history)
     assert history[-1][0] not in following
     assert sum(following.values()) == pytest.approx(1.0)
     assert min(following.values()) > 0
@@ -111,7 +111,7 @@ def test_a_score_counts_every_change_of_phase_once() -> None:
 def test_a_phase_the_graph_never_met_counts_with_its_floor() -> None:
     result = of(LITTLE).score([[(1, 4), (7, 1)], [(7, 1), (8, 1)]])
     assert (result.transitions, result.top1) == (2, 0)
-    assert result.log_loss == pytest.approx(-np.log(UNSEEN_PHASE))
+    assert result.log_loss == pytest.approx(-np.log(UNSEEN_PHASE_PROBABILITY))
 
 
 def test_real_containers_not_fitted_are_foretold_better_than_by_first_order() -> None:
@@ -123,7 +123,7 @@ def test_real_containers_not_fitted_are_foretold_better_than_by_first_order() ->
             ends = edges.get_edge_data(str(phase), "end", {"share": 0.0})["share"]
             came = edges.get_edge_data(str(phase), str(following), {"share": 1e-3})["share"]
             first_order.append(came / (1 - ends))
-    result = Answers(graph).score(judged)
+    result = GraphPredictor(graph).score(judged)
     assert result.transitions == len(first_order)
     assert result.log_loss < -np.log(first_order).mean() - 0.1
     assert result.top1 > 0.65
@@ -133,6 +133,6 @@ def test_a_question_without_a_present_phase_or_a_graph_is_refused() -> None:
     with pytest.raises(BadInput, match="empty history"):
         of(LITTLE).explain([])
     with pytest.raises(BadInput, match="no container"):
-        Answers(PhaseGraph(3))
+        GraphPredictor(PhaseGraph(3))
     with pytest.raises(NotEnoughData, match="no transition"):
         of(LITTLE).score([[(0, 3)]])

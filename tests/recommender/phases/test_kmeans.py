@@ -25,7 +25,7 @@ def test_a_code_belongs_to_the_nearest_centre_within_its_reach() -> None:
     """By hand: reach 0.3 around each centre; the fourth code is nearest to centre 1 but 0.5 away."""
     phases = PhaseCentres(CENTRES, (), np.full(3, 0.3))
     codes = np.array([[0.1, 0.0], [0.9, 0.1], [0.0, 1.2], [1.5, 0.0]])
-    assert phases.follow(codes).tolist() == [0, 1, 2, UNKNOWN_PHASE]
+    assert phases.predict_sequence(codes).tolist() == [0, 1, 2, UNKNOWN_PHASE]
     assert phases.nearest(codes)[0].tolist() == [0, 1, 2, 1]
     assert phases.nearest(codes)[1] == pytest.approx([0.1, np.hypot(0.1, 0.1), 0.2, 0.5])
 
@@ -35,12 +35,12 @@ def test_a_container_changes_phase_only_when_the_new_one_is_clearly_nearer() -> 
     0.3 against 0.7, below half. On the way back the same holds the other way round."""
     phases = PhaseCentres(np.array([[0.0], [1.0]]), (), np.full(2, np.inf), stay=0.5)
     codes = np.array([[0.6], [0.3], [0.6], [0.7], [0.45], [0.3]])
-    assert phases.follow(codes).tolist() == [1, 0, 0, 1, 1, 0]
+    assert phases.predict_sequence(codes).tolist() == [1, 0, 0, 1, 1, 0]
 
 
 def test_a_phase_out_of_reach_is_left_at_once() -> None:
     phases = PhaseCentres(np.array([[0.0], [1.0]]), (), np.array([0.55, 0.55]), stay=0.5)
-    assert phases.follow(np.array([[0.1], [0.57]])).tolist() == [0, 1]
+    assert phases.predict_sequence(np.array([[0.1], [0.57]])).tolist() == [0, 1]
 
 
 @given(st.integers(0, 10_000))
@@ -49,7 +49,7 @@ def test_a_label_does_not_depend_on_what_comes_later(seed: int) -> None:
     rng = np.random.default_rng(seed)
     codes = rng.random((40, 3))
     phases = fit_centres(codes, np.arange(40), 4, seed).split(1, 2, codes, seed)
-    np.testing.assert_array_equal(phases.follow(codes[:17]), phases.follow(codes)[:17])
+    np.testing.assert_array_equal(phases.predict_sequence(codes[:17]), phases.predict_sequence(codes)[:17])
 
 
 def test_phases_are_numbered_by_when_they_are_met_in_a_life(seed: int) -> None:
@@ -60,16 +60,16 @@ def test_phases_are_numbered_by_when_they_are_met_in_a_life(seed: int) -> None:
 
 def test_the_same_data_get_the_same_numbers_from_every_seed() -> None:
     codes, ages = blobs(np.random.default_rng(0))
-    first = fit_centres(codes, ages, 3, 0).follow(codes)
+    first = fit_centres(codes, ages, 3, 0).predict_sequence(codes)
     for seed in range(1, 6):
-        np.testing.assert_array_equal(fit_centres(codes, ages, 3, seed).follow(codes), first)
+        np.testing.assert_array_equal(fit_centres(codes, ages, 3, seed).predict_sequence(codes), first)
 
 
 def test_few_training_windows_are_unknown_and_a_far_one_is(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed)
-    assert (phases.follow(codes) == UNKNOWN_PHASE).mean() < 0.001
-    assert phases.follow(np.array([[5.0, 5.0]])).tolist() == [UNKNOWN_PHASE]
+    assert (phases.predict_sequence(codes) == UNKNOWN_PHASE).mean() < 0.001
+    assert phases.predict_sequence(np.array([[5.0, 5.0]])).tolist() == [UNKNOWN_PHASE]
 
 
 def test_splitting_keeps_old_numbers_and_appends_new_ones(seed: int) -> None:
@@ -96,7 +96,7 @@ def test_centres_come_back_from_their_state_exactly(seed: int) -> None:
     codes, ages = blobs(np.random.default_rng(seed))
     phases = fit_centres(codes, ages, 3, seed).split(1, 2, codes, seed).split(3, 2, codes, seed)
     back = PhaseCentres.from_state(phases.to_state())
-    np.testing.assert_array_equal(back.follow(codes), phases.follow(codes))
+    np.testing.assert_array_equal(back.predict_sequence(codes), phases.predict_sequence(codes))
     np.testing.assert_array_equal(back.reach, phases.reach)
 
 
@@ -123,7 +123,7 @@ def test_assignment_agrees_with_measuring_every_distance(seed: int, k: int) -> N
 
 
 def test_more_phases_than_different_windows_are_refused() -> None:
-    with pytest.raises(NotEnoughData, match="2 different windows cannot make 3"):
+    with pytest.raises(NotEnoughData, match="2 distinct windows cannot make 3"):
         fit_centres(np.repeat([[0.0, 1.0], [1.0, 0.0]], 5, axis=0), np.arange(10), 3, 0)
 
 

@@ -103,7 +103,7 @@ def test_a_slot_that_is_given_to_another_container_knows_nothing_of_the_first(se
 def test_kept_state_that_does_not_fit_is_refused_and_the_container_starts_anew(damage: dict[str, object]) -> None:
     tracker = PhaseTracker(DETECTOR)
     tracked(tracker, [walk(np.random.default_rng(1), 20)])
-    with pytest.raises(BadArtifact, match="starts anew"):
+    with pytest.raises(BadArtifact, match="is discarded"):
         tracker.restore(0, tracker.state.of(0) | damage)
     assert tracker.state.seen[0] == 0
 
@@ -115,7 +115,7 @@ def test_kept_state_of_a_part_that_a_split_phase_does_not_have_is_refused(detect
     tracked(tracker, [walk(np.random.default_rng(1), 20)])
     kept = tracker.state.of(0)
     tracker.restore(0, kept)
-    with pytest.raises(BadArtifact, match="starts anew"):
+    with pytest.raises(BadArtifact, match="is discarded"):
         tracker.restore(0, kept | {"child_at": [child]})
 
 

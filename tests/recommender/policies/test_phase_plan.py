@@ -15,7 +15,7 @@ from recommender.errors import BadArtifact
 from recommender.kernels import phase_plan as kernel
 from recommender.kernels.phase_plan import BLOCKS, LONGER
 from recommender.kernels.plan_steps import FOLLOWED, GAIN, MARGIN, UNTRIED, held
-from recommender.phases.graph import BUCKETS
+from recommender.phases.graph import DWELL_BUCKETS
 from recommender.policies.phase_demand import (
     AS_IT_COMES,
     FLOORS,
@@ -54,7 +54,7 @@ def certain(cores: list[float], mean_cores: float = 1.0) -> DemandModel:
 def occupied(shares: list[float]) -> FloatArray:
     """Occupancy that is the same in every context, of one class."""
     phases = len(shares)
-    return np.tile(np.array(shares), (1, phases + 1, phases, BUCKETS, 1))
+    return np.tile(np.array(shares), (1, phases + 1, phases, DWELL_BUCKETS, 1))
 
 
 def plan_of(

@@ -66,7 +66,7 @@ CASES = {
         csv_text([*plain_rows(), [START_S + 15, "a", 9.0, 100_004_096]]),
         7,
         "cpu_cores",
-        "two different values for one moment: 9 here, 0.75 in row 2",
+        "two different values for one time: 9 here, 0.75 in row 2",
         "Keep one",
     ),
     "two memory values for one moment": Bad(
@@ -104,14 +104,14 @@ CASES = {
         None,
         "cpu_cores",
         "no column 'cpu_cores'",
-        "`--map cpu_cores=COLUMN`. The nearest name is 'cpu.usage.cores'",
+        "`--map cpu_cores=COLUMN`. The closest name is 'cpu.usage.cores'",
     ),
     "a mapped column that is not there": Bad(
         csv_text(plain_rows(), HEADER.replace("cpu_cores", "cpu")),
         None,
         "cpus",
         "no column 'cpus'",
-        "`--map cpu_cores=cpus` names it. The nearest name is 'cpu'",
+        "`--map cpu_cores=cpus` names it. The closest name is 'cpu'",
         ReadOptions(columns=(parse_map("cpu_cores=cpus"),)),
     ),
     "a feature that is not there": Bad(
@@ -119,7 +119,7 @@ CASES = {
         None,
         "gpu.util",
         "no column 'gpu.util'",
-        "The nearest name is 'gpu_util'",
+        "The closest name is 'gpu_util'",
         ReadOptions(features=("gpu.util",)),
     ),
     "milliseconds taken for seconds": Bad(
@@ -133,12 +133,12 @@ CASES = {
         csv_text([[START_S * 10**9, "a", 1, 1]]), 1, "timestamp", "after the year 2100", "timestamp:ns`"
     ),
     "a moment before 1970": Bad(changed(2, 0, -5), 2, "timestamp", "before 1970", "unix seconds"),
-    "no moment": Bad(changed(2, 0, ""), 2, "timestamp", "not a moment", "RFC 3339"),
+    "no moment": Bad(changed(2, 0, ""), 2, "timestamp", "not a time", "RFC 3339"),
     "an unreadable moment": Bad(
         csv_text([["2024-05-01T12:00:00Z", "a", 1, 1], ["yesterday", "a", 1, 1]]),
         2,
         "timestamp",
-        "'yesterday' is not a moment",
+        "'yesterday' is not a time",
         "RFC 3339",
     ),
     "a date among unix seconds": Bad(
@@ -148,14 +148,14 @@ CASES = {
         csv_text([["2024-05-01T12:00:00Z", "a", 1, 1], [START_S, "a", 1, 1]]),
         1,
         "timestamp",
-        "not a moment like the others",
+        "not a time like the others",
         "unix seconds",
     ),
     "an input without a size": Bad(
         csv_text([[*row, 40_000 * (at != 1)] for at, row in enumerate(plain_rows())], HEADER + ",input_size"),
         2,
         "input_size",
-        "0 is no size",
+        "0 is not a size",
         "Leave the cell empty",
     ),
     "no container name": Bad(changed(2, 1, ""), 2, "container", "without a name", "Fill the cell"),
@@ -163,7 +163,7 @@ CASES = {
         csv_text(plain_rows()), None, "timestamp", "--step 5s is finer", "useful step is 15s", ReadOptions(step_s=5.0)
     ),
     "one moment decades away": Bad(
-        csv_text([[0, "a", 1, 1], *plain_rows()]), None, "timestamp", "nothing lies between 0 and", "Correct"
+        csv_text([[0, "a", 1, 1], *plain_rows()]), None, "timestamp", "there are none between 0 and", "Correct"
     ),
     "memory in MiB beside bytes": Bad(
         csv_text([*plain_rows(), *([START_S + 15 * at, "b", 0.5, 95.5 + at] for at in range(4))]),
@@ -266,8 +266,8 @@ def foreign_json(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "says", "remedy"),
     [
-        (cut_gzip, "cut off or damaged", "copy it again"),
-        (cut_parquet, "not a whole Parquet file", "truncated or damaged"),
+        (cut_gzip, "truncated or damaged", "copy it again"),
+        (cut_parquet, "not a valid Parquet file", "truncated or damaged"),
         (null_name, "a row without a name", "Fill the cell"),
         (latin, "not UTF-8", "Save it as UTF-8"),
         (utf16, "not UTF-8", "Save it as UTF-8"),
@@ -305,7 +305,7 @@ def test_a_file_that_cannot_be_read_is_named(
 
 def test_the_remedy_for_a_missing_file_lists_what_is_there(tmp_path: Path) -> None:
     write(tmp_path / "use.csv", csv_text(plain_rows()))
-    with pytest.raises(BadInput, match=r"In that folder are: use\.csv"):
+    with pytest.raises(BadInput, match=r"That folder has: use\.csv"):
         open_source([tmp_path / "used.csv"])
 
 
@@ -351,7 +351,7 @@ def test_a_parquet_column_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_a_file_whose_name_is_no_utf8_is_refused_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "caf\udce9.csv"
     file.write_text("timestamp,container,cpu_cores,memory_bytes\n0,a,1,1\n")
-    with pytest.raises(BadInput, match="no UTF-8"):
+    with pytest.raises(BadInput, match="not UTF-8"):
         open_source([file])
 
 

@@ -145,7 +145,7 @@ def test_the_published_samples_read_the_same_from_csv_with_map_and_from_parquet(
 @pytest.mark.parametrize(
     ("mapped", "error", "said"),
     [
-        ("cpu_cores=rate_5m", BadInput, "there is no column 'rate_5m'.*nearest name is 'rate5m'"),
+        ("cpu_cores=rate_5m", BadInput, "there is no column 'rate_5m'.*closest name is 'rate5m'"),
         ("workloads=job", Misuse, "'workloads' is neither a column.* workload"),
     ],
 )
@@ -226,7 +226,7 @@ def test_equal_rows_count_once_and_are_noted(tmp_path: Path) -> None:
     source = open_source([write(tmp_path / "use.csv", csv_text([*plain_rows(), *plain_rows(2)]))])
     (series,) = source
     assert len(series) == 6
-    assert source.notes == ("2 rows repeat a moment of their container; each moment counts once",)
+    assert source.notes == ("2 rows repeat a timestamp of their container; each timestamp counts once",)
 
 
 @pytest.mark.parametrize("budget_bytes", [None, 0])
@@ -239,7 +239,7 @@ def test_containers_with_fewer_samples_than_the_grid_has_cells_are_noted(
         (note,) = source.notes
     assert "1 of 2 containers (slow)" in note and "`--step`" in note and "1m" in note
     assert open_source([file], ReadOptions(step_s=60.0)).notes == ()
-    assert open_source([file], ReadOptions(as_they_come=True)).notes == ()
+    assert open_source([file], ReadOptions(without_grid=True)).notes == ()
 
 
 def test_cpu_and_memory_of_a_moment_may_come_in_different_rows(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_label_that_changes_gives_the_commonest_and_a_note(tmp_path: Path) -> 
     source = open_source([write(tmp_path / "use.csv", csv_text(rows, HEADER + ",node"))])
     (series,) = source
     assert series.node == "n1"
-    assert source.notes == ("node changes within a container (a); the commonest one is taken",)
+    assert source.notes == ("node changes within a container (a); the most common one is taken",)
 
 
 def test_a_phase_column_is_a_column_like_any_other(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_folders_and_globs_are_read_once_and_foreign_files_are_left_aside(tmp_pa
     write(tmp_path / ".hidden.csv", "no metrics")
     source = open_source([tmp_path, str(tmp_path / "*.csv"), tmp_path / "1.csv"])
     assert source.containers == ("a", "b")
-    assert source.notes == (f"{tmp_path / 'origin.json'} was left aside: it is no answer of the Prometheus API",)
+    assert source.notes == (f"{tmp_path / 'origin.json'} was skipped: not an answer of the Prometheus API",)
 
 
 def test_parts_of_an_export_that_goes_on_are_no_data(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_parts_of_an_export_that_goes_on_are_no_data(tmp_path: Path) -> None:
         source = open_source([place])
         assert (source.containers, source.notes) == (
             ("a",),
-            (f"{parts} was left aside: an export that has not ended",),
+            (f"{parts} was skipped: an unfinished export",),
         )
     assert open_source([parts]).containers == ("b",)
 
@@ -364,7 +364,7 @@ def test_temporary_files_go_when_the_source_is_closed_and_when_reading_fails(
 
 def test_samples_as_they_come_have_no_step(tmp_path: Path) -> None:
     file = write(tmp_path / "use.csv", csv_text([*plain_rows(2), [START_S + 999, "a", 1, 2e8]]))
-    source: SeriesSource = open_source([file], ReadOptions(as_they_come=True))
+    source: SeriesSource = open_source([file], ReadOptions(without_grid=True))
     (series,) = source
     assert (source.step_s, series.step_s, series.timestamps.tolist()) == (
         0.0,

@@ -176,11 +176,11 @@ REFUSED: dict[str, tuple[Any, int | None, str | None, str, str]] = {
     ),
     "a file cut off": (
         lambda file: file.write_bytes(save(file, [series(A, [1] * 9)]).read_bytes()[:-30]),
-        1, None, "not whole JSON", "truncated",
+        1, None, "not valid JSON", "truncated",
     ),
     "series side by side": (
         lambda file: save(file, [series(A | {"cpu": "0"}, [1] * 9), series(A | {"cpu": "1"}, [2] * 9)]),
-        1, "cpu_cores", "several series side by side, different at 9 of 9", "sum by (namespace, pod, container)",
+        1, "cpu_cores", "several overlapping series, different at 9 of 9", "sum by (namespace, pod, container)",
     ),
     "no label that names it": (
         lambda file: save(file, [series({"instance": "x"}, [1] * 3)]), None, "container", "no label", "container=LABEL"
@@ -205,9 +205,7 @@ def test_two_answers_that_give_one_moment_different_values_are_refused(tmp_path:
     good_memory(tmp_path)
     save(tmp_path / "cpu-1m.json", [series(A, [1, "NaN", 1])])
     save(tmp_path / "cpu-5m.json", [series(A, [1, 2, 3, 4])])
-    with pytest.raises(
-        BadInput, match=r"result 1: two different values for one moment: 3 here, 1 in .*cpu-1m"
-    ) as caught:
+    with pytest.raises(BadInput, match=r"result 1: two different values for one time: 3 here, 1 in .*cpu-1m") as caught:
         read(tmp_path)
     error = caught.value
     assert (Path(str(error.file)).name, error.row, error.column) == ("cpu-5m.json", 3, "cpu_cores")
@@ -225,7 +223,7 @@ def test_what_bounds_use_is_not_taken_for_use(tmp_path: Path, what: str) -> None
 def test_without_any_cpu_the_metrics_that_are_there_are_listed(tmp_path: Path) -> None:
     save(tmp_path / "rest.json", [series(A, [1], name="up"), series(A, [1], name=MEMORY)])
     with pytest.raises(
-        BadInput, match=rf"no series is known to be cpu_cores; metrics here: {MEMORY}, up.*--map cpu_cores="
+        BadInput, match=rf"no series was recognised as cpu_cores; metrics here: {MEMORY}, up.*--map cpu_cores="
     ):
         read(tmp_path)
 
@@ -233,5 +231,5 @@ def test_without_any_cpu_the_metrics_that_are_there_are_listed(tmp_path: Path) -
 def test_answers_without_series_are_no_metrics(tmp_path: Path) -> None:
     save(tmp_path / "cpu.json", [])
     save(tmp_path / "memory.json", [])
-    with pytest.raises(BadInput, match=r"no series is known to be cpu_cores.*none that has a name"):
+    with pytest.raises(BadInput, match=r"no series was recognised as cpu_cores.*none with a name"):
         read(tmp_path)

@@ -20,7 +20,7 @@ from recommender.errors import Misuse
 from recommender.sources import prometheus_api
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, TooMuch, Unavailable
+from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, QueryTooLarge, Unavailable
 from tests.fakes.prometheus import START_S, failure, matrix, success, vector
 
 A, B = {"pod": "a"}, {"pod": "b"}
@@ -82,7 +82,7 @@ def test_a_month_is_asked_for_in_parts_that_prometheus_answers() -> None:
 
 
 def test_answers_stay_small_however_many_series_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_api, "SAMPLES_PER_ANSWER", 1000)
+    monkeypatch.setattr(prometheus_api, "MAX_SAMPLES_PER_RESPONSE", 1000)
     with played(count_up) as server, ask(server.url) as client:
         client.range("up", START_S, START_S + 99 * 15, 15, series=40)
         client.range("up", START_S, START_S + 15, 15, series=5000)
@@ -105,7 +105,7 @@ def test_parts_cover_every_moment_once(n_points: int, most: int, refused_above: 
         played(answer) as server,
         ask(server.url) as client,
     ):
-        patch.setattr(prometheus_api, "POINTS_PER_QUERY", most)
+        patch.setattr(prometheus_api, "MAX_POINTS_PER_SERIES", most)
         answered = client.range("up", START_S, START_S + (n_points - 1) * step_s, step_s)
     np.testing.assert_allclose(answered.times_s, START_S + np.arange(n_points) * step_s, atol=0.002)
 
@@ -129,13 +129,13 @@ def test_series_that_come_and_go_between_parts_stay_apart() -> None:
     ids=["samples", "points", "time", "bytes"],
 )
 def test_a_single_moment_that_is_too_much_ends_with_its_message(reply: Reply) -> None:
-    with played(lambda _: reply) as server, ask(server.url) as client, pytest.raises(TooMuch):
+    with played(lambda _: reply) as server, ask(server.url) as client, pytest.raises(QueryTooLarge):
         client.range("up", START_S, START_S + 30, 15)
     assert [len(one.moments) for one in server.asked] == [3, 1]
 
 
 def test_a_body_without_end_is_dropped_and_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_api, "ANSWER_BYTES", 20_000)
+    monkeypatch.setattr(prometheus_api, "MAX_RESPONSE_BYTES", 20_000)
     with played(count_up) as server, ask(server.url) as client:
         answered = client.range("up", START_S, START_S + 999 * 15, 15)
     assert len(answered) == 1000
@@ -198,7 +198,7 @@ def test_a_wrong_query_is_refused_in_prometheus_own_words_and_not_repeated() -> 
     ):
         client.range("sum(", START_S, START_S + 30, 15)
     assert (len(server.asked), caught.value.exit_code) == (1, 2)
-    assert not isinstance(caught.value, TooMuch)
+    assert not isinstance(caught.value, QueryTooLarge)
 
 
 def secret_file(folder: Path, name: str, text: str) -> Path:
@@ -217,7 +217,7 @@ def test_without_credentials_the_options_for_them_are_named() -> None:
     assert (len(server.asked), caught.value.exit_code) == (1, 2)
 
 
-@pytest.mark.parametrize(("status", "words"), [(401, "does not accept"), (403, "allows no reading")])
+@pytest.mark.parametrize(("status", "words"), [(401, "does not accept"), (403, "denies reading")])
 def test_a_refused_secret_is_named_by_its_file_and_never_shown(tmp_path: Path, status: int, words: str) -> None:
     token = secret_file(tmp_path, "token", "s3cret-token\n")
     password = secret_file(tmp_path, "password", "s3cret-word")
@@ -307,7 +307,7 @@ def test_something_else_than_prometheus_is_said_to_be(body: bytes) -> None:
     with (
         played(lambda _: Reply(body=body)) as server,
         ask(server.url) as client,
-        pytest.raises(Unavailable, match="does not answer as Prometheus does"),
+        pytest.raises(Unavailable, match="does not respond like Prometheus"),
     ):
         client.instant("up", START_S)
 
@@ -451,7 +451,7 @@ def test_files_that_are_no_certificates_are_named(authority: trustme.CA, tmp_pat
     with (
         played(lambda _: vector(), served_by(authority)) as server,
         ask(server.url, access=Access(ca_file=HERE)) as client,
-        pytest.raises(Unavailable, match="not in PEM"),
+        pytest.raises(Unavailable, match="not PEM"),
     ):
         client.instant("up", START_S)
 

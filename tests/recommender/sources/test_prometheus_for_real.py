@@ -24,7 +24,7 @@ from recommender.records import CPU, MEMORY, UsageSeries
 from recommender.sources.files import open_source
 from recommender.sources.prometheus_access import Access
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, TooMuch, Unavailable
+from recommender.sources.prometheus_faults import AccessRefused, QueryRefused, QueryTooLarge, Unavailable
 from recommender.sources.prometheus_queries import Labels, UsageSettings
 from recommender.sources.prometheus_usage import UsageQuery
 from tests.fakes.command_line import Ended
@@ -130,8 +130,8 @@ def access(filled: Prometheus, tmp_path: Path) -> Access:
 
 @pytest.fixture
 def client(filled: Prometheus, access: Access) -> Iterator[PrometheusClient]:
-    with PrometheusClient(filled.url, access) as opened:
-        yield opened
+    with PrometheusClient(filled.url, access) as open_decompressed:
+        yield open_decompressed
 
 
 def options(filled: Prometheus, access: Access, end_s: int, output: Path, *more: str) -> list[str]:
@@ -188,7 +188,7 @@ def test_an_export_tells_how_runs_began_and_ended(
     assert (first.facts.input_size, math.isnan(second.facts.input_size)) == (1.2e6, True)
     assert (first.facts.devices, math.isnan(second.facts.devices)) == (4.0, True)
     assert (first.facts.limits[MEMORY], first.facts.allocatable[CPU]) == (2.0**31, 16)
-    assert (first.facts.over, second.facts.over) == (True, False)
+    assert (first.facts.ended, second.facts.ended) == (True, False)
 
 
 def test_an_export_killed_half_way_goes_on_and_ends_as_if_nothing_had_been(
@@ -274,8 +274,8 @@ def test_prometheus_own_limits_and_refusals_are_known(
 ) -> None:
     with pytest.raises(QueryRefused, match="parse error"):
         client.instant("sum(", end_s)
-    with pytest.raises(TooMuch, match="maximum resolution"):
-        client._samples("query_range", {"query": "1", "start": "0", "end": "12000", "step": "1"})
+    with pytest.raises(QueryTooLarge, match="maximum resolution"):
+        client._query("query_range", {"query": "1", "start": "0", "end": "12000", "step": "1"})
     assert len(client.range("vector(1)", 0, 12_000, 1)) == 12_001
     (tmp_path / "wrong").write_text("guessed")
     wrong = replace(access, password_file=tmp_path / "wrong")

@@ -6,7 +6,7 @@ import numpy as np
 
 from local_cluster.played_http import Asked, Reply, played
 from recommender.sources.prometheus_api import PrometheusClient
-from recommender.sources.prometheus_past import Owner, PastQueries, PrometheusPast, past_owners, within
+from recommender.sources.prometheus_past import Owner, PastQueries, PrometheusPast, narrowed, past_owners
 from recommender.sources.prometheus_queries import Labels, UsageSettings
 from tests.fakes.prometheus import START_S, matrix, success
 
@@ -96,7 +96,7 @@ def test_owners_have_the_labels_that_requests_have() -> None:
 
 
 def test_only_namespaces_with_vpas_are_asked_for_while_they_can_be_named() -> None:
-    assert within(UsageSettings(), ["b", "a"]) == UsageSettings(namespaces=("a", "b"))
-    assert within(UsageSettings(namespaces=("a", "c")), ["b", "a"]) == UsageSettings(namespaces=("a",))
-    assert within(UsageSettings(namespaces=("c",)), ["b", "a"]) is None
-    assert within(UsageSettings(), [f"n{at}" for at in range(501)]) == UsageSettings()
+    assert narrowed(UsageSettings(), ["b", "a"]) == UsageSettings(namespaces=("a", "b"))
+    assert narrowed(UsageSettings(namespaces=("a", "c")), ["b", "a"]) == UsageSettings(namespaces=("a",))
+    assert narrowed(UsageSettings(namespaces=("c",)), ["b", "a"]) is None
+    assert narrowed(UsageSettings(), [f"n{at}" for at in range(501)]) == UsageSettings()

@@ -10,7 +10,7 @@ import pytest
 
 from recommender.errors import Misuse
 from recommender.readings import Reading
-from recommender.sources.prometheus_api import Answered, PrometheusClient
+from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_faults import Unavailable
 from recommender.sources.prometheus_progress import ProgressQuery, PrometheusProgress
 from recommender.sources.prometheus_queries import Labels
@@ -25,13 +25,13 @@ class Played:
         self.series, self.asked = series, list[str]()
         self.fault: Unavailable | None = None
 
-    def instant(self, query: str, at_s: float) -> Answered:
+    def instant(self, query: str, at_s: float) -> QueryResult:
         self.asked.append(query)
         if self.fault is not None:
             raise self.fault
         values = np.array([value for _, value in self.series])
         n = len(values)
-        return Answered(tuple(labels for labels, _ in self.series), np.arange(n), np.full(n, at_s), values)
+        return QueryResult(tuple(labels for labels, _ in self.series), np.arange(n), np.full(n, at_s), values)
 
 
 def source(played: Played, **query: Any) -> PrometheusProgress:
@@ -52,7 +52,7 @@ def test_labels_may_have_other_names() -> None:
     played = Played(({"kubernetes_namespace": "ns", "exported_pod": "a"}, 0.4))
     labels = Labels(namespace="kubernetes_namespace", pod="exported_pod")
     assert list(source(played, labels=labels).take([POD], 0.0).readings) == [("ns", "a")]
-    assert "say --progress-label" in source(played).take([POD], 0.0).problems["progress from Prometheus"]
+    assert "use --progress-label" in source(played).take([POD], 0.0).problems["progress from Prometheus"]
 
 
 def test_several_series_of_a_pod_are_said_to_be_too_many() -> None:
@@ -64,7 +64,7 @@ def test_several_series_of_a_pod_are_said_to_be_too_many() -> None:
 
 def test_a_prometheus_that_does_not_answer_is_left_alone_for_a_minute() -> None:
     played = Played(({"namespace": "ns", "pod": "a"}, 0.4))
-    played.fault = Unavailable("nothing listens there", again=True)
+    played.fault = Unavailable("nothing listens there", retryable=True)
     asking = source(played)
     for at_s in (0.0, 15.0, 45.0):
         assert asking.take([POD], at_s).problems == {"progress from Prometheus": "nothing listens there"}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from local_cluster.played_http import Asked, Reply, played
 from recommender.errors import Misuse
 from recommender.sources import prometheus_usage
-from recommender.sources.prometheus_api import Answered, PrometheusClient
+from recommender.sources.prometheus_api import PrometheusClient, QueryResult
 from recommender.sources.prometheus_queries import Labels, UsageQueries, UsageSettings, batches, queries_of
-from recommender.sources.prometheus_usage import ContainerName, UsageQuery, block_of
+from recommender.sources.prometheus_usage import ContainerName, UsageQuery, join_block
 from tests.fakes.prometheus import START_S, SmallCluster, cores, held_bytes, matrix, vector
 from tests.recommender.sources.as_series import series_of
 
@@ -169,7 +169,7 @@ def test_a_hole_in_the_answers_is_a_gap_of_the_series() -> None:
 def test_a_history_is_the_same_in_whatever_pieces_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     with played(CLUSTER) as server, PrometheusClient(server.url) as client:
         whole = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
-        monkeypatch.setattr(prometheus_usage, "SAMPLES_PER_ANSWER", 40)
+        monkeypatch.setattr(prometheus_usage, "MAX_SAMPLES_PER_RESPONSE", 40)
         parts = list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15))
     assert [one.container for one in parts] == [one.container for one in whole]
     for part, one in zip(parts, whole, strict=True):
@@ -178,10 +178,10 @@ def test_a_history_is_the_same_in_whatever_pieces_it_comes(monkeypatch: pytest.M
         np.testing.assert_array_equal(part.requests, one.requests)
 
 
-def answered(*series: tuple[dict[str, str], list[tuple[float, float]]]) -> Answered:
+def answered(*series: tuple[dict[str, str], list[tuple[float, float]]]) -> QueryResult:
     owner = [at for at, (_, pairs) in enumerate(series) for _ in pairs]
     pairs = np.array([pair for _, part in series for pair in part]).reshape(-1, 2)
-    return Answered(tuple(labels for labels, _ in series), np.array(owner, np.int64), pairs[:, 0], pairs[:, 1])
+    return QueryResult(tuple(labels for labels, _ in series), np.array(owner, np.int64), pairs[:, 0], pairs[:, 1])
 
 
 def test_rows_are_those_with_cpu_and_memory_by_time_then_name() -> None:
@@ -189,7 +189,7 @@ def test_rows_are_those_with_cpu_and_memory_by_time_then_name() -> None:
     cpu = answered((b, [(15, 1), (30, 2)]), (a, [(30, 3), (45, 4)]))
     memory = answered((a | {"node": "x"}, [(15, 10), (30, 11)]), (b | {"node": "y"}, [(15, 12), (30, 13)]))
     requests = answered((a | {"resource": "memory"}, [(30, 99)]))
-    block = block_of(UsageSettings(), [cpu], [memory], [requests])
+    block = join_block(UsageSettings(), [cpu], [memory], [requests])
     assert block.nodes == ("x", "y")
     assert [(block.containers[at].pod, when) for at, when in zip(block.owner, block.timestamps, strict=True)] == [
         ("b", 15),
@@ -203,13 +203,13 @@ def test_rows_are_those_with_cpu_and_memory_by_time_then_name() -> None:
 def test_a_pod_seen_on_two_nodes_has_one_row_a_moment() -> None:
     a = {"namespace": "n", "pod": "a", "container": "c"}
     memory = answered((a | {"node": "x"}, [(15, 10)]), (a | {"node": "y"}, [(15, 20), (30, 30)]))
-    block = block_of(UsageSettings(), [answered((a, [(15, 1), (30, 1)]))], [memory], [])
+    block = join_block(UsageSettings(), [answered((a, [(15, 1), (30, 1)]))], [memory], [])
     assert block.nodes == ("y",)
     np.testing.assert_array_equal(block.usage, [[1, 20], [1, 30]])
 
 
 def test_nothing_gives_nothing() -> None:
-    block = block_of(UsageSettings(), [], [], [])
+    block = join_block(UsageSettings(), [], [], [])
     assert len(block) == 0
     with played(SmallCluster({})) as server, PrometheusClient(server.url) as client:
         assert list(series_of(list(UsageQuery(client, UsageSettings()).blocks(START_S, END_S, 15)), 15)) == []
