@@ -19,10 +19,11 @@ from recommender.cluster.objects.pods import (
     ContainerState,
     Pod,
 )
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
 from recommender.live.rules import shares
-from recommender.live.view.view import Place, SelectedPods, View
+from recommender.live.view.view import SelectedPods, View
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
 
@@ -102,9 +103,9 @@ class ContainerIndex:
 
     def __init__(self) -> None:
         self._homes: dict[Instance, Home] = {}
-        self._places: dict[Place, Instance] = {}
-        self._done: set[Place] = set()
-        self._gone: dict[Place, tuple[Instance, Group, int]] = {}
+        self._places: dict[ContainerKey, Instance] = {}
+        self._done: set[ContainerKey] = set()
+        self._gone: dict[ContainerKey, tuple[Instance, Group, int]] = {}
         self._round = 0
         self._touched: set[Instance] = set()
         self._told: dict[Instance, Running] = {}
@@ -132,7 +133,7 @@ class ContainerIndex:
                 continue
             self._homes[instance] = Home(state, pod, container, self._begun_by(state, pod))
             self._touched.add(instance)
-            place = Place(pod.key.namespace, pod.key.name, container.name)
+            place = ContainerKey(pod.key.namespace, pod.key.name, container.name)
             self._places[place] = instance
             (self._done.add if pod.finished else self._done.discard)(place)
         self.version += 1
@@ -162,7 +163,7 @@ class ContainerIndex:
             if (home := self._homes.get(instance)) is not None and home.state is state:
                 del self._homes[instance]
                 self._touched.add(instance)
-                place = Place(pod.key.namespace, pod.key.name, container.name)
+                place = ContainerKey(pod.key.namespace, pod.key.name, container.name)
                 if self._places.get(place) == instance:
                     del self._places[place]
                     self._done.discard(place)
@@ -207,7 +208,7 @@ class ContainerIndex:
         self._touched.add(instance)
         return told._replace(finished=True, ended=_end_of(container), restarts=container.restart_count)
 
-    def at(self, place: Place) -> tuple[Instance, Group] | None:
+    def at(self, place: ContainerKey) -> tuple[Instance, Group] | None:
         """The container that metrics and events call so, and its group; also for a while after it is gone."""
         instance = self._places.get(place)
         if instance is None:
@@ -215,7 +216,7 @@ class ContainerIndex:
             return None if gone is None else gone[:2]
         return instance, self._homes[instance].state.group(place.container)
 
-    def samples_of(self, samples: Iterable[tuple[Place, Sample]]) -> Iterator[tuple[Instance, Sample]]:
+    def samples_of(self, samples: Iterable[tuple[ContainerKey, Sample]]) -> Iterator[tuple[Instance, Sample]]:
         """Whose samples these are; those of others are left out.
 
         So are those of pods that have finished: metrics go on telling of them for a while.
@@ -276,7 +277,7 @@ class Placing:
         state.told = True
 
     def _place(self, now: Mapping[ObjectKey, Placed], changed: Collection[ObjectKey], report: Report) -> None:
-        """Place those anew whose pods are not the same; all of them where one pod has, or had, several VPAs."""
+        """ContainerKey those anew whose pods are not the same; all of them where one pod has, or had, several VPAs."""
         all_anew = self.index.contested or not self._placed or bool(self._placed.keys() - now.keys())
         if not all_anew:
             self.index.version += bool(changed)  # also where nobody lives any more, or yet

@@ -18,11 +18,11 @@ import numpy as np
 
 from recommender.cluster.errors import ClusterError
 from recommender.cluster.objects.metadata import ObjectKey
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.errors import PhasewiseError
 from recommender.kernels import histogram as kernel
 from recommender.live.outside.cluster_view import ClusterView
-from recommender.live.view.view import Place
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.histogram_aggregate import HistogramAggregate
 from recommender.policies.histogram_checkpoint import take_back_running_peaks
@@ -110,7 +110,7 @@ class PriorHistory:
         log.info("history: of %d containers of VPAs from Prometheus, %d pods that are gone among them", *told)
         return told
 
-    def samples(self) -> Iterator[tuple[Place, Sample]]:
+    def samples(self) -> Iterator[tuple[ContainerKey, Sample]]:
         """The latest samples of live containers up to `load`, oldest first; nothing when asked again."""
         if self._left is None:
             return
@@ -165,8 +165,8 @@ def _recent_s(ages_s: FloatArray, now_s: float, step_s: float) -> float:
     return now_s - max(1, math.floor(reach_s / step_s)) * step_s
 
 
-def _rows(block: UsageBlock) -> Iterator[tuple[Place, Sample]]:
-    places = [Place(*name) for name in block.containers]
+def _rows(block: UsageBlock) -> Iterator[tuple[ContainerKey, Sample]]:
+    places = [ContainerKey(*name) for name in block.containers]
     rows = zip(block.owner.tolist(), block.timestamps.tolist(), block.usage.tolist(), strict=True)
     for owner, at_s, used in rows:
         yield places[owner], Sample(float(at_s), *used)

@@ -9,6 +9,7 @@ import numpy as np
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pair import NOTHING
 from recommender.cluster.objects.vpa import Vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import OomObservation
 from recommender.engine import keeping
 from recommender.engine.engine import Engine, MakeFleet
@@ -21,10 +22,10 @@ from recommender.engine.tally import Report
 from recommender.live.containers import ContainerIndex, Placing
 from recommender.live.outside.model_source import Refusal
 from recommender.live.progress.progress import Progress
-from recommender.live.remembering import ClassProfiles, Remembered
+from recommender.live.restored_state import ClassProfiles, Remembered
 from recommender.live.rules import counts_for_s, rules_of
 from recommender.live.sharing import Sharing
-from recommender.live.view.view import Place, View
+from recommender.live.view.view import View
 from recommender.live.vpa_state import VpaState
 from recommender.live.writing.profile import Showing
 from recommender.live.writing.publisher import Publisher, Writers, by_urgency, leave_safe
@@ -47,11 +48,11 @@ class Recommender:
         Where jobs tell how their training comes along; nowhere when nobody gives one.
     writers
         How many statuses are written at a time.
-    profiles_a_round
+    profiles_per_round
         How many PhaseProfiles of VPAs, and of classes, are written in a round at most.
     resizes_waiting
         Pods that have no node yet are given what is recommended.
-    observes_only
+    observe_only
         Nothing that is published is ever applied.
     recorder
         Writes down all that the engine is told and says.
@@ -71,10 +72,10 @@ class Recommender:
         class_ttl_s: float = np.inf,
         progress: Progress | None = None,
         writers: int = 1,
-        profiles_a_round: float = np.inf,
+        profiles_per_round: float = np.inf,
         *,
         resizes_waiting: bool = False,
-        observes_only: bool = False,
+        observe_only: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
         self.view, self.limits = view, limits
@@ -86,19 +87,19 @@ class Recommender:
             if recorder is None
             else RecordedEngine(recorder, make_fleet, options, lead_time, memory)
         )
-        self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s, profiles_a_round)
+        self.classes = ClassProfiles(view, self.engine.classes, class_ttl_s, profiles_per_round)
         self.progress = Progress() if progress is None else progress
         self.index = ContainerIndex()
         self.refusal: Refusal | None = None
         """Why a newer model is not used, to be shown; None while none is refused."""
         self.ending = False
         """Set when there are seconds left: then no further step of a round is begun."""
-        self._observes_only, self._recorder = observes_only, recorder
+        self._observes_only, self._recorder = observe_only, recorder
         self._gone: list[Group] = []
         at_once = Writers(writers)
         self._publisher = Publisher(view, limits, self.engine, clock, at_once)
         self._waiting = WaitingPods(view, self.index, self.engine, at_once) if resizes_waiting else None
-        self._showing = Showing(view, self.engine, profiles_a_round)
+        self._showing = Showing(view, self.engine, profiles_per_round)
         self._placing, self._sharing = Placing(view, self.index), Sharing(view)
 
     def run(self) -> Report:
@@ -129,7 +130,7 @@ class Recommender:
             step(report)
             report.step_s[step.__name__.removeprefix("_")] = self.stopwatch() - began
 
-    def leave_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
+    def publish_safe_values(self, values_until_s: float = np.inf, profiles_until_s: float = np.inf) -> Report:
         """Publish what is safe while nobody watches, and keep what is known, before the process ends.
 
         Time may be short: kills for memory that no profile tells of yet come first, then the values, those before the
@@ -173,13 +174,15 @@ class Recommender:
 
     def _new(self, vpa: Vpa, before: VpaState | None, report: Report) -> VpaState:
         """One that is new to us; of one that was made again what was learned stays."""
-        kept, state = self.view.kept(vpa), VpaState(vpa)
+        kept, state = self.view.saved_state(vpa), VpaState(vpa)
         if before is not None:
             state.lost_s, state.groups = before.lost_s, before.groups
         if kept is not None:
             with report.guard(f"PhaseProfile {vpa.key}"):
                 state.take_over(keeping.unpack(kept, f"PhaseProfile {vpa.key}"))
-        for container in self.view.remembered(vpa.key):  # so that it is spoken of also while no pod is there
+        for container in self.view.containers_with_history(
+            vpa.key
+        ):  # so that it is spoken of also while no pod is there
             state.groups.setdefault(container, state.group(container))
         return state
 
@@ -199,7 +202,7 @@ class Recommender:
         now_s = self.clock()
         seen = Seen(
             self._rules(now_s, report),
-            self.index.take_changes(self.view.ended()),
+            self.index.take_changes(self.view.finished_pods()),
             self._samples(report),
             self._kills(report),
             *self._sharing.look(self.vpas.values(), report),
@@ -250,8 +253,8 @@ class Recommender:
                     state.lost_s.setdefault(name, now_s)
                 group = state.groups[name] = state.group(name)
                 declared = state.selection.declared.get(name, NOTHING)
-                observes_only = self._observes_only
-                changes[group] = rules_of(state.vpa, state.selection.pods, name, declared, observes_only=observes_only)
+                observe_only = self._observes_only
+                changes[group] = rules_of(state.vpa, state.selection.pods, name, declared, observe_only=observe_only)
 
         report.each(self.vpas.values(), VpaState.name, look)
         return changes
@@ -271,7 +274,7 @@ class Recommender:
         return found
 
     def _kill(self, told: OomObservation) -> Kill | None:
-        place = self.index.at(Place(told.pod.namespace, told.pod.name, told.container))
+        place = self.index.at(ContainerKey(told.pod.namespace, told.pod.name, told.container))
         if place is None:
             return None
         instance, group = place

@@ -19,19 +19,19 @@ INTERVAL_S, INTERVALS = 86400.0, 8
 IN_PLACE = frozenset({"InPlace", "InPlaceOrRecreate"})
 
 
-def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observes_only: bool) -> Rules:
+def rules_of(vpa: Vpa, pods: Sequence[Pod], container: str, declared: Pair = NOTHING, *, observe_only: bool) -> Rules:
     """What becomes of a target of a container name.
 
     Parameters
     ----------
     declared
         What its owner requests.
-    observes_only
+    observe_only
         Nobody gets what is published.
     """
     live = [pod for pod in pods if not pod.finished]
     policy = vpa.policy_for(container)
-    looked_at = observes_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
+    looked_at = observe_only or vpa.update_mode in ("Off", "Initial") or policy.mode == "Off"
     return Rules(
         applied=not looked_at,
         evicts=vpa.update_mode != "Off"

@@ -14,7 +14,7 @@ from recommender.cluster.errors import ClusterError
 from recommender.cluster.vpas.checkpoints import WriteReport
 from recommender.engine.engine import Engine
 from recommender.engine.tally import Report
-from recommender.live.auto.keeper import AutoKeeper
+from recommender.live.auto.controller import AutoVpaController
 from recommender.live.memory import Memory, look_after_rounds, use_few_arenas
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.outside.model_source import ModelWatch
@@ -34,7 +34,7 @@ LEAST_UNHEALTHY_S = 30.0
 UNSYNCED_S = 0.2
 """Between two looks whether the caches are synced."""
 
-ROUND_ENDS_WITHIN_S, PROFILES_WITHIN_S, VALUES_WITHIN_S, ENDS_WITHIN_S = 0.5, 6.0, 7.9, 8.2
+ROUND_ENDS_WITHIN_S, PROFILES_WITHIN_S, VALUES_WITHIN_S, EXIT_DEADLINE_S = 0.5, 6.0, 7.9, 8.2
 """After the word to stop: until when the running round may ask the API server, profiles may be begun, safe values and
 checkpoints may be written, and the process waits. The rest of ten seconds is for giving back the lease."""
 
@@ -51,7 +51,7 @@ class Timing:
         Between the first checkpoints of a VPA; later ones come less often.
     checkpoints_within_s
         What a round spends on writing them; the VPAs that waited longest come first.
-    checkpoints_a_round
+    checkpoints_per_round
         So many of those that were written before are written in a round, about.
     clear_away_s
         How often checkpoints of what is gone are looked for.
@@ -60,7 +60,7 @@ class Timing:
     interval_s: float = 15.0
     checkpoint_interval_s: float = 60.0
     checkpoints_within_s: float = 5.0
-    checkpoints_a_round: float = math.inf
+    checkpoints_per_round: float = math.inf
     clear_away_s: float = 600.0
 
 
@@ -87,7 +87,7 @@ class Service:
         timing: Timing,
         models: ModelWatch,
         leads: Callable[[], bool] = lambda: True,
-        auto: AutoKeeper | None = None,
+        auto: AutoVpaController | None = None,
     ) -> None:
         self._view, self._make_recommender, self._telemetry = view, make_recommender, telemetry
         self._timing, self._models, self._leads = timing, models, leads
@@ -136,7 +136,7 @@ class Service:
         self._stop.wait()
         if self._auto:
             self._auto.stop()
-        worker.join(max(0.0, self._stopped_s + ENDS_WITHIN_S - time.monotonic()))
+        worker.join(max(0.0, self._stopped_s + EXIT_DEADLINE_S - time.monotonic()))
         if worker.is_alive():
             log.error("the round does not end: what stands published is left as it is")
         self._models.stop()
@@ -194,7 +194,7 @@ class Service:
     def _round(self, recommender: Recommender) -> None:
         report = recommender.run()
         timing = self._timing
-        self._keep(recommender, timing.checkpoints_within_s, timing.checkpoint_interval_s, timing.checkpoints_a_round)
+        self._keep(recommender, timing.checkpoints_within_s, timing.checkpoint_interval_s, timing.checkpoints_per_round)
         self._clear_away()
         self._telemetry.unreadable.set(self._view.unreadable)
         self._telemetry.refused.set(self._models.refusal is not None)
@@ -210,7 +210,7 @@ class Service:
         until_s = self._stopped_s + VALUES_WITHIN_S
         self._view.stop()  # what is written now comes back by the watches, and there is no time to read it
         self._view.hurry(until_s)
-        report = recommender.leave_safe_values(until_s, self._stopped_s + PROFILES_WITHIN_S)
+        report = recommender.publish_safe_values(until_s, self._stopped_s + PROFILES_WITHIN_S)
         self._say(report)
         kept = self._keep(recommender, until_s - time.monotonic(), 0.0, math.inf)
         told = (len(recommender.vpas) - report.unsaid, report.unsaid, report.unshown, kept.left)

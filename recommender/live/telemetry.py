@@ -28,7 +28,7 @@ RESIZE_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 STATES = ("recommended", "in_doubt", "silent")
 """Of a VPA: its forecasts are published, what is published is the fallback, nothing is said of it."""
 
-LONG_S = 1800.0
+UNSERVED_AFTER_S = 1800.0
 """As long as the default recommender waits before it says so, and between two times."""
 
 
@@ -242,10 +242,10 @@ class Unserved:
             self._said_s.pop(served, None)
         number = 0
         for key, state in lacking.items():
-            if now_s - self._since_s.setdefault(key, now_s) < LONG_S:
+            if now_s - self._since_s.setdefault(key, now_s) < UNSERVED_AFTER_S:
                 continue
             number += 1
-            if now_s - self._said_s.get(key, -LONG_S) >= LONG_S:
+            if now_s - self._said_s.get(key, -UNSERVED_AFTER_S) >= UNSERVED_AFTER_S:
                 self._said_s[key] = now_s
                 minutes = (now_s - self._since_s[key]) / 60.0
                 log.warning("%s: no recommendation for %.0f minutes: %s", key, minutes, _reason(state))

@@ -19,6 +19,7 @@ from recommender.cluster.objects.resizability import NOTHING_DECLARED
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.cluster.paths import EVENTS, NODES, PODS, VPAS, path_of
 from recommender.cluster.profiles import PROFILES, read_profile
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.usage.oom import EVICTIONS, OomObservation, OomQueue, read_eviction
 from recommender.cluster.vpas.checkpoints import CheckpointKey, WriteReport
 from recommender.cluster.vpas.status import OURS_ALONE, Condition
@@ -31,11 +32,11 @@ from recommender.cluster.workloads.targets import Resolution, Targets
 from recommender.cluster.workloads.training_jobs import TrainingJobs
 from recommender.cluster.workloads.waiting_pods import Change, resize_waiting
 from recommender.cluster.workloads.workload_class import workload_class
-from recommender.live.outside.kept import Histories, ProfileStore, Statuses
+from recommender.live.outside.stores import Histories, ProfileStore, Statuses
 from recommender.live.view.room import Rooms
 from recommender.live.view.scope import Scope
 from recommender.live.view.usage import Patience, Usage
-from recommender.live.view.view import Place, SelectedPods, View, spoken_of
+from recommender.live.view.view import SelectedPods, View, pods_to_recommend_for
 from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
@@ -199,7 +200,7 @@ class ClusterView(View):
             raise Unreachable(found.problem or "its target is looked up in one of the next rounds")
         before, selection = self._selected.get(vpa.key, (None, None))
         if selection is None or before is not found:  # an answer that was not worked out anew is the very same one
-            pods = spoken_of(found.pods, found.pending)
+            pods = pods_to_recommend_for(found.pods, found.pending)
             classes = {pod.uid: workload_class(pod, self.workloads.above(pod)) for pod in pods}
             target = self._target_of(vpa)
             declared = NOTHING_DECLARED if target is None else target.templates.declared
@@ -208,7 +209,7 @@ class ClusterView(View):
             self._rooms.selected(vpa.key, pods, 0 if target is None else target.replicas)
         return selection
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         """What containers used lately; what could not be read is logged when it comes, and counted."""
         used = self._usage.samples(self._wall_clock())
         for about in used.broken.keys() - self._unread.keys():
@@ -219,7 +220,7 @@ class ClusterView(View):
     def kills(self) -> Sequence[OomObservation]:
         return self._ooms.drain()
 
-    def ended(self) -> Sequence[Pod]:
+    def finished_pods(self) -> Sequence[Pod]:
         return [self._ended.popleft() for _ in range(len(self._ended))]
 
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
@@ -243,34 +244,34 @@ class ClusterView(View):
         self._must_lead()
         resize_waiting(self._api, pod, changes)
 
-    def stands(self, vpa: Vpa) -> bool:
+    def is_current(self, vpa: Vpa) -> bool:
         return self._writer.stands(vpa)
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile, also when we only observe."""
         self._must_lead()
-        self._profile_store.show(vpa, profile)
+        self._profile_store.write_profile(vpa, profile)
 
-    def kept(self, vpa: Vpa) -> str | None:
-        return self._profile_store.kept(vpa)
+    def saved_state(self, vpa: Vpa) -> str | None:
+        return self._profile_store.saved_state(vpa)
 
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+    def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         """The workload classes of the namespaces that are ours, and when each was used last."""
-        return self._profile_store.classes(self._wall_clock())
+        return self._profile_store.saved_classes(self._wall_clock())
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         """Write the PhaseProfile of a workload class, also when we only observe."""
         self._must_lead()
-        self._profile_store.show_class(key, profile)
+        self._profile_store.write_class_profile(key, profile)
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         self._must_lead()
-        self._profile_store.drop_class(key)
+        self._profile_store.delete_class_profile(key)
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         return self._histories.of(vpa, container)
 
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+    def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
         """The containers of which something was known at the start, and is not too old to count."""
         return self._histories.containers(vpa)
 

@@ -205,7 +205,7 @@ class ModelWatch:
         self._seen: Hashable | None = None
         self.in_use: Loaded
 
-    def first(self) -> Loaded:
+    def load_first(self) -> Loaded:
         """Begin to watch; returns the model to begin with: the bundled one where a ConfigMap has none yet.
 
         Raises

@@ -9,30 +9,29 @@ from typing import NamedTuple
 
 from recommender.cluster.access.connection import Api
 from recommender.cluster.errors import Unreachable
-from recommender.cluster.usage.metrics_api import read_usage
-from recommender.live.view.view import Place
+from recommender.cluster.usage.metrics_api import ContainerKey, read_usage
 from recommender.records import Sample
 
-Placed = tuple[Place, Sample]
+Placed = tuple[ContainerKey, Sample]
 
 
-class Used(NamedTuple):
+class UsageReport(NamedTuple):
     """What containers used lately, oldest first for each, and what is wrong with that of which nothing can be read."""
 
     samples: Iterable[Placed]
     broken: Mapping[str, str] = {}
 
 
-Usage = Callable[[float], Used]
+Usage = Callable[[float], UsageReport]
 """Asked with the time in unix seconds."""
 
 
 def metrics_api_usage(api: Api, namespace: str | None = None) -> Usage:
     """Samples of metrics.k8s.io; one that lacks CPU or memory is none."""
 
-    def usage(_: float) -> Used:
+    def usage(_: float) -> UsageReport:
         report = read_usage(api, namespace)
-        return Used(report.samples.items(), report.broken)
+        return UsageReport(report.samples.items(), report.broken)
 
     return usage
 
@@ -52,7 +51,7 @@ class Patience:
         self._ended.set()
         self._news.set()
 
-    def samples(self, now_s: float) -> Used:
+    def samples(self, now_s: float) -> UsageReport:
         """What the source says.
 
         Raises
@@ -60,7 +59,7 @@ class Patience:
         Unreachable
             It had not answered when the process was told to end. What the source raises is raised, too.
         """
-        answer: Future[Used] = Future()
+        answer: Future[UsageReport] = Future()
         self._news.clear()
         if not self._ended.is_set():
             threading.Thread(target=self._ask, args=(now_s, answer), name="usage", daemon=True).start()
@@ -69,7 +68,7 @@ class Patience:
             raise Unreachable("usage: not waited for, as the process ends")
         return answer.result()
 
-    def _ask(self, now_s: float, answer: Future[Used]) -> None:
+    def _ask(self, now_s: float, answer: Future[UsageReport]) -> None:
         try:
             used = self._usage(now_s)
             answer.set_result(used._replace(samples=list(used.samples)))

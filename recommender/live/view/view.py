@@ -19,9 +19,6 @@ from recommender.policies.histogram import HistogramSession
 from recommender.policies.room import Room
 from recommender.records import ContainerRecommendation, Sample
 
-Place = ContainerKey
-"""A container by the names that metrics have."""
-
 
 @dataclass(frozen=True)
 class SelectedPods:
@@ -53,7 +50,7 @@ class SelectedPods:
         return sorted({container.name for pod in self.pods for container in pod.containers})
 
 
-def spoken_of(pods: Sequence[Pod], pending: Sequence[Pod]) -> Sequence[Pod]:
+def pods_to_recommend_for(pods: Sequence[Pod], pending: Sequence[Pod]) -> Sequence[Pod]:
     """The pods that a recommendation is for: those that have begun, or all where none of them is alive.
 
     It is one for all: would it be for who has not begun as well, that would hold up all that run.
@@ -70,13 +67,13 @@ class View(Protocol):
     def select(self, vpa: Vpa) -> SelectedPods:
         """The pods that a VPA is for; a `ClusterError` when they cannot be told now."""
 
-    def samples(self) -> Iterable[tuple[Place, Sample]]:
+    def samples(self) -> Iterable[tuple[ContainerKey, Sample]]:
         """What containers used since the last call, oldest first for each."""
 
     def kills(self) -> Sequence[OomObservation]:
         """Kills for memory since the last call."""
 
-    def ended(self) -> Sequence[Pod]:
+    def finished_pods(self) -> Sequence[Pod]:
         """Pods that have finished by themselves since the last call, of which some may be gone by now."""
 
     def room(self, vpa: Vpa, pods: Sequence[Pod]) -> Room:
@@ -97,26 +94,26 @@ class View(Protocol):
     def resize_waiting(self, pod: Pod, changes: Sequence[Change]) -> None:
         """Change what a pod asks for, unless it has a node by now."""
 
-    def stands(self, vpa: Vpa) -> bool:
+    def is_current(self, vpa: Vpa) -> bool:
         """Whether the status of a VPA is known to be what we published last."""
 
-    def show(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, profile: Mapping[str, Any]) -> None:
         """Make the PhaseProfile of a VPA say this."""
 
     def history(self, vpa: ObjectKey, container: str) -> HistogramSession | None:
         """What a checkpoint knows of a container name; None when there is none."""
 
-    def remembered(self, vpa: ObjectKey) -> Collection[str]:
+    def containers_with_history(self, vpa: ObjectKey) -> Collection[str]:
         """The containers of a VPA of which a checkpoint knows something."""
 
-    def kept(self, vpa: Vpa) -> str | None:
+    def saved_state(self, vpa: Vpa) -> str | None:
         """The state that the PhaseProfile of a VPA kept; None when there is none."""
 
-    def classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
+    def saved_classes(self) -> Mapping[ObjectKey, tuple[str, float]]:
         """By namespace and name of each workload class: the state its profile kept, and when it was used last."""
 
-    def show_class(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, profile: Mapping[str, Any]) -> None:
         """Make the PhaseProfile of a workload class say this."""
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         """Delete the PhaseProfile of a workload class."""

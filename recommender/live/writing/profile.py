@@ -43,7 +43,7 @@ A_MINUTE_S = 60.0
 LIKELY = 0.05
 """Next phases less probable than this are left out."""
 
-FEW = 20
+SAVE_STATE_UP_TO = 20
 """While no more are to be written, what is kept over a restart goes along with each."""
 
 
@@ -90,7 +90,7 @@ class Showing:
         for due in taken:
             due.state.shown_s = now_s  # one that fails goes to the end of the queue
             with report.guard(_name_of(due.state)):
-                keeps = len(waiting) <= FEW or self._is_stale(due, now_s)
+                keeps = len(waiting) <= SAVE_STATE_UP_TO or self._is_stale(due, now_s)
                 if self._is_new(due, refusal, now_s):  # else it is again what it was
                     self._write(due.state, refusal, now_s, keeps=keeps)
                 due.state.waits = False
@@ -126,7 +126,7 @@ class Showing:
 
     def _write(self, state: VpaState, refusal: Refusal | None, now_s: float, *, keeps: bool) -> None:
         signature = signature_of(state, self._engine, refusal)
-        self._view.show(state.vpa, profile_of(state, self._engine, refusal, keeps=keeps))
+        self._view.write_profile(state.vpa, profile_of(state, self._engine, refusal, keeps=keeps))
         state.shown = signature
         if keeps:
             state.kept_of, state.kept_s = self._vital_of(state), now_s

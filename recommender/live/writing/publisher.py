@@ -201,7 +201,7 @@ class Publisher:
         if before is vpa:
             return True
         if before is None or (
-            (before, before.resource_version) != (vpa, vpa.resource_version) and not self._view.stands(vpa)
+            (before, before.resource_version) != (vpa, vpa.resource_version) and not self._view.is_current(vpa)
         ):
             return False
         state.said_to = vpa

@@ -16,7 +16,7 @@ from recommender.cluster.objects.resizability import Resizability
 from recommender.cluster.objects.vpa import Vpa
 from recommender.cluster.workloads.namespaces import Namespace
 from recommender.cluster.workloads.ownership import Ref, Workload
-from recommender.live.auto.keeper import FIRST_RETRY_S, LONGEST_RETRY_S, LOOK_AGAIN_S, AutoKeeper
+from recommender.live.auto.controller import FIRST_RETRY_S, LONGEST_RETRY_S, LOOK_AGAIN_S, AutoVpaController
 from recommender.live.auto.settings import MODE
 from tests.recommender.live.auto_world import TEAM, Server, World, a
 
@@ -29,7 +29,7 @@ class Stage:
         self.now_s, self.leads, self.news = 0.0, True, {TEAM}
         self.late: dict[ObjectKey, Vpa] | None = None
         self.registry = CollectorRegistry()
-        self.keeper = AutoKeeper(
+        self.keeper = AutoVpaController(
             self.world.server,  # type: ignore[arg-type]
             self,  # type: ignore[arg-type]
             "phasewise",

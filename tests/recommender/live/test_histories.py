@@ -11,7 +11,7 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.vpa import read_vpa
 from recommender.cluster.vpas.checkpoints import CONTAINER_UNUSED_S, CheckpointKey
-from recommender.live.outside.kept import Histories
+from recommender.live.outside.stores import Histories
 from recommender.live.view.scope import Scope
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block

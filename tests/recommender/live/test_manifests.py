@@ -287,7 +287,7 @@ def test_the_trainer_may_publish_the_model_and_the_recommender_may_watch_it_and_
         model_source("configmap:kube-system/phasewise-model", lambda: api),
         lambda loaded, problem: told.append(problem or (loaded.model.origin if loaded else "")),
     )
-    assert watch.first().model.origin == "bundled"
+    assert watch.load_first().model.origin == "bundled"
     bundled = ROOT / "recommender" / "data" / "model"
     publish = ["model", "publish", str(bundled), "--kubeconfig", str(trainer), "--configmap"]
     cli.main([*publish, "kube-system/phasewise-model"], standalone_mode=False)

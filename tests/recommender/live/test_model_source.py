@@ -79,7 +79,7 @@ def adopted() -> Adopted:
 @pytest.fixture
 def watch(folder: Path, told: Told) -> ModelWatch:
     made = ModelWatch(ModelFolder(folder), told)
-    made.first()
+    made.load_first()
     return made
 
 
@@ -129,7 +129,7 @@ def test_a_mounted_configmap_is_taken_in_when_the_kubelet_turns_its_link(
     for name in ("manifest.json", "arrays.npz"):
         (mount / name).symlink_to(Path("..data") / name)
     watch = ModelWatch(ModelFolder(mount), told)
-    watch.first()
+    watch.load_first()
     another(mount / "..2026_02", made=2)
     (mount / "..data_tmp").symlink_to("..2026_02")
     (mount / "..data_tmp").rename(mount / "..data")
@@ -231,7 +231,7 @@ def test_containers_keep_their_state_under_a_new_model(watch: ModelWatch, folder
 
 def test_a_start_without_a_sound_folder_is_refused(tmp_path: Path, told: Told) -> None:
     with pytest.raises(BadArtifact, match="no such model folder"):
-        ModelWatch(ModelFolder(tmp_path / "none"), told).first()
+        ModelWatch(ModelFolder(tmp_path / "none"), told).load_first()
 
 
 def test_a_name_says_where_the_model_is() -> None:
@@ -278,7 +278,7 @@ def test_a_model_published_to_a_configmap_is_taken_in_by_who_watches_it(
 
     api = connect(kubeconfig, user_agent="test")
     watch = ModelWatch(model_source(f"configmap:{namespace}/model", lambda: api), told)
-    assert watch.first().model.origin == "bundled"  # there is none yet
+    assert watch.load_first().model.origin == "bundled"  # there is none yet
 
     def renewed() -> list[PhaseModel]:
         watch.renew(adopted)

@@ -12,10 +12,11 @@ import pytest
 from recommender.cluster.objects.metadata import ObjectKey, OwnerRef
 from recommender.cluster.objects.pods import DEFERRED, Pod, ResizeCondition, Termination
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.engine.keys import Ended, Group, Instance, Running
 from recommender.engine.tally import Report
 from recommender.live.containers import GONE_ROUNDS, ContainerIndex, Placing
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from recommender.records import Sample
 from tests.fakes.records import GIB, Records, a_pod, a_vpa
@@ -39,7 +40,10 @@ def owners(placed: Placing, pods: int) -> dict[str, str | None]:
         home = placed.index.of(instance(name))
         found[name] = None if home is None else home.state.vpa.key.name
         if home is not None:
-            assert placed.index.at(Place("ns", name, "main")) == (instance(name), Group("ns", found[name], "main"))
+            assert placed.index.at(ContainerKey("ns", name, "main")) == (
+                instance(name),
+                Group("ns", found[name], "main"),
+            )
             assert home.pod in home.state.selection.pods
     return found
 
@@ -85,7 +89,7 @@ def test_where_the_pods_of_a_vpa_could_never_be_told_that_is_the_problem_and_not
 
 
 def test_who_had_a_container_that_has_gone_is_known_for_some_rounds() -> None:
-    records, place = Records(), Place("ns", "pod-0", "main")
+    records, place = Records(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [a_pod("pod-0")]}
     state = VpaState(read_vpa(a_vpa("a")))
     placed = placing(records)
@@ -109,12 +113,12 @@ def test_who_had_a_container_that_has_gone_is_known_also_while_two_vpas_want_ano
     placed.select(states, Report())
     records.pods["a"] = [both]
     placed.select(states, Report())
-    assert placed.index.at(Place("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
+    assert placed.index.at(ContainerKey("ns", "pod-1", "main")) == (instance("pod-1"), Group("ns", "a", "main"))
 
 
 def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one() -> None:
     """Those of a StatefulSet keep their names."""
-    records, place = Records(), Place("ns", "pod-0", "main")
+    records, place = Records(), ContainerKey("ns", "pod-0", "main")
     first = a_pod("pod-0")
     again = replace(first, uid="another")
     state = VpaState(read_vpa(a_vpa("a")))
@@ -123,12 +127,12 @@ def test_metrics_of_a_pod_that_came_under_a_name_again_are_those_of_the_new_one(
         records.pods = {"a": [pod]}
         placed.select([state], Report())
     sample = Sample(1.0, 0.5, 1e9)
-    told = placed.index.samples_of([(place, sample), (Place("ns", "stranger", "main"), sample)])
+    told = placed.index.samples_of([(place, sample), (ContainerKey("ns", "stranger", "main"), sample)])
     assert list(told) == [(Instance("ns", "another", "main"), sample)]
 
 
 def test_samples_of_a_pod_that_has_finished_are_left_out_and_a_kill_of_it_is_not() -> None:
-    records, place = Records(), Place("ns", "pod-0", "main")
+    records, place = Records(), ContainerKey("ns", "pod-0", "main")
     records.pods = {"a": [replace(a_pod("pod-0"), phase="Failed")]}
     placed = placing(records)
     placed.select([VpaState(read_vpa(a_vpa("a")))], Report())

@@ -15,11 +15,12 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.objects.metadata import ObjectKey
 from recommender.cluster.objects.pods import Pod, read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
+from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.cluster.vpas.checkpoints import CheckpointKey
 from recommender.kernels import histogram as kernel
 from recommender.live import past as prior_history
 from recommender.live.past import WITHIN_S, PriorHistory, Told, _recent_s
-from recommender.live.view.view import Place, SelectedPods
+from recommender.live.view.view import SelectedPods
 from recommender.policies.histogram import HistogramSession
 from recommender.records import Block, Sample
 from recommender.sources.prometheus_faults import QueryRefused, Unavailable
@@ -60,7 +61,7 @@ class Records:
     unreadable: bool = False
     adopted: dict[CheckpointKey, HistogramSession] = field(default_factory=dict)
     asked: list[tuple[float, float, float]] = field(default_factory=list)
-    recalled: list[tuple[Place, Sample]] = field(default_factory=list)
+    recalled: list[tuple[ContainerKey, Sample]] = field(default_factory=list)
     seconds: float = 0.0
     takes_s: float = 0.0
     stopped: bool = False

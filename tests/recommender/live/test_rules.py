@@ -25,12 +25,12 @@ def in_mode(mode: str, **spec: Any) -> Vpa:
     return read_vpa(a_vpa(updatePolicy={"updateMode": mode}, **spec))
 
 
-def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observes_only: bool = False, **container: Any) -> Rules:
+def rules(vpa: Vpa, resources: dict[str, Any] = BURSTABLE, *, observe_only: bool = False, **container: Any) -> Rules:
     """Of a VPA with one pod of one container."""
     spec = {"containers": [{"name": "main", "resources": resources, **container}]}
     metadata = {"namespace": "ns", "name": "p", "uid": "u"}
     pod = read_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
-    return rules_of(vpa, [pod], "main", observes_only=observes_only)
+    return rules_of(vpa, [pod], "main", observe_only=observe_only)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_vpa_without_an_update_policy_evicts() -> None:
 
 
 def test_what_is_only_observed_or_of_a_container_that_is_off_nobody_gets() -> None:
-    assert not rules(in_mode("InPlace"), observes_only=True).applied
+    assert not rules(in_mode("InPlace"), observe_only=True).applied
     assert not rules(in_mode("InPlace", **a_policy(mode="Off", controlledValues="RequestsOnly"))).applied
 
 

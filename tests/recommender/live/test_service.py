@@ -92,7 +92,7 @@ class Rounds:
             raise self.error
         return Report()
 
-    def leave_safe_values(self, values_until_s: float, profiles_until_s: float) -> Report:
+    def publish_safe_values(self, values_until_s: float, profiles_until_s: float) -> Report:
         self.left += 1
         return Report()
 
@@ -264,7 +264,7 @@ def test_stuck_rounds_are_told(running: Running, monkeypatch: pytest.MonkeyPatch
 def test_a_round_that_hangs_does_not_keep_the_process_from_ending(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_test, "ENDS_WITHIN_S", 0.3)
+    monkeypatch.setattr(under_test, "EXIT_DEADLINE_S", 0.3)
     running.next.go_on.clear()
     running.start()
     wait_until(lambda: running.rounds, "the round", timeout_s=5, every_s=0.01)
@@ -281,7 +281,7 @@ def test_the_word_to_stop_bounds_all_requests_first_those_of_the_round_then_thos
     first_s, then_s = (until_s - began_s for until_s in running.view.until_s)
     assert first_s == pytest.approx(under_test.ROUND_ENDS_WITHIN_S, abs=0.5)
     assert then_s == pytest.approx(under_test.VALUES_WITHIN_S, abs=0.5)
-    assert under_test.ROUND_ENDS_WITHIN_S < under_test.VALUES_WITHIN_S < under_test.ENDS_WITHIN_S < 8.5
+    assert under_test.ROUND_ENDS_WITHIN_S < under_test.VALUES_WITHIN_S < under_test.EXIT_DEADLINE_S < 8.5
 
 
 def test_what_nobody_foresaw_ends_the_process_with_its_error(running: Running) -> None:
@@ -303,7 +303,7 @@ def test_a_problem_is_logged_when_it_comes_and_when_it_goes(running: Running, ca
 def test_each_round_looks_at_who_has_had_no_recommendation_for_long(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telemetry, "LONG_S", 0.0)
+    monkeypatch.setattr(telemetry, "UNSERVED_AFTER_S", 0.0)
     state = VpaState(read_vpa(a_vpa()))
     running.next.vpas = {state.vpa.key: state}
     running.start()

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from recommender.cluster.objects.pods import PENDING
 from recommender.cluster.objects.vpa import read_vpa
-from recommender.live.telemetry import LONG_S, Unserved
+from recommender.live.telemetry import UNSERVED_AFTER_S, Unserved
 from recommender.live.view.view import SelectedPods
 from recommender.live.vpa_state import VpaState
 from tests.fakes.records import a_pod, a_vpa
@@ -31,13 +31,13 @@ def test_it_is_said_each_half_hour_and_counted_until_there_is_one(caplog: pytest
         return len(caplog.records), registry.get_sample_value("phasewise_vpas_unserved")
 
     assert look(0.0, workload()) == (0, 0.0)
-    assert look(LONG_S - 1.0, workload()) == (0, 0.0)
-    assert look(LONG_S, workload()) == (1, 1.0)
+    assert look(UNSERVED_AFTER_S - 1.0, workload()) == (0, 0.0)
+    assert look(UNSERVED_AFTER_S, workload()) == (1, 1.0)
     assert "ns/job: no recommendation for 30 minutes: no use" in caplog.text
-    assert look(LONG_S + 15.0, workload()) == (0, 1.0)
-    assert look(2 * LONG_S, workload()) == (1, 1.0)
-    assert look(2 * LONG_S + 15.0, workload(standing())) == (0, 0.0)
-    assert look(2 * LONG_S + 30.0, workload()) == (0, 0.0), "it counts anew"
+    assert look(UNSERVED_AFTER_S + 15.0, workload()) == (0, 1.0)
+    assert look(2 * UNSERVED_AFTER_S, workload()) == (1, 1.0)
+    assert look(2 * UNSERVED_AFTER_S + 15.0, workload(standing())) == (0, 0.0)
+    assert look(2 * UNSERVED_AFTER_S + 30.0, workload()) == (0, 0.0), "it counts anew"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_it_is_said_each_half_hour_and_counted_until_there_is_one(caplog: pytest
 )
 def test_it_is_said_why(selection: SelectedPods, why: str, caplog: pytest.LogCaptureFixture) -> None:
     unserved = Unserved(CollectorRegistry())
-    for at_s in (0.0, LONG_S):
+    for at_s in (0.0, UNSERVED_AFTER_S):
         unserved.look([VpaState(read_vpa(a_vpa()), selection)], at_s)
     assert caplog.messages == [f"ns/job: no recommendation for 30 minutes: {why}"]
 
@@ -60,5 +60,5 @@ def test_who_wants_nothing_lacks_nothing(caplog: pytest.LogCaptureFixture) -> No
     off = workload(resourcePolicy={"containerPolicies": [{"containerName": "*", "mode": "Off"}]})
     unserved = Unserved(CollectorRegistry())
     unserved.look([off], 0.0)
-    unserved.look([off], LONG_S)
+    unserved.look([off], UNSERVED_AFTER_S)
     assert not caplog.records

@@ -29,7 +29,7 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 """After a failure in a namespace; doubled with every further one."""
 
 
-class AutoKeeper:
+class AutoVpaController:
     """Makes, changes and removes VPAs on a thread of its own, while this process leads.
 
     Parameters

@@ -93,7 +93,7 @@ class ClassProfiles:
         if self._read:
             return
         with report.guard("workload classes"):
-            kept = self._view.classes()
+            kept = self._view.saved_classes()
             self._read = True
             for key, (state, used_s) in kept.items():
                 with report.guard(f"workload class {key}"):
@@ -116,9 +116,9 @@ class ClassProfiles:
         status = self._classes.status(key)
         try:
             if status is None:
-                self._view.drop_class(ObjectKey(*key))
+                self._view.delete_class_profile(ObjectKey(*key))
             else:
-                self._view.show_class(ObjectKey(*key), status)
+                self._view.write_class_profile(ObjectKey(*key), status)
         except Invalid:
             raise  # as it is it never will be taken: another run may change that
         except ClusterError:

@@ -139,12 +139,12 @@ class ProfileStore:
             found = list(self._listed(self._scope.namespace))
         self._kept = {kept.key: kept for kept in found if kept.key in vpas and not kept.is_class}
 
-    def kept(self, vpa: Vpa) -> str | None:
+    def saved_state(self, vpa: Vpa) -> str | None:
         """The state kept for a VPA, once; that of another VPA which had the name before is not its."""
         kept = self._kept.pop(vpa.key, None)
         return kept.state if kept is not None and kept.owner_uid == vpa.uid else None
 
-    def classes(self, now_s: float) -> dict[ObjectKey, tuple[str, float]]:
+    def saved_classes(self, now_s: float) -> dict[ObjectKey, tuple[str, float]]:
         """The state of each workload class by namespace and name, and when it was used last (unix seconds)."""
         found = {}
         for kept in self._listed(self._scope.namespace):
@@ -153,7 +153,7 @@ class ProfileStore:
                 found[key] = kept.state, _moment_of(kept.updated, now_s)
         return found
 
-    def show(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
+    def write_profile(self, vpa: Vpa, status: Mapping[str, Any]) -> None:
         """Make the profile of a VPA say this.
 
         Raises
@@ -165,11 +165,11 @@ class ProfileStore:
             raise Unreachable(f"PhaseProfiles cannot be listed: {self._profiles.problem or 'not yet'}")
         self._writer.write(vpa, status, self._profiles.snapshot().get(vpa.key))
 
-    def show_class(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
+    def write_class_profile(self, key: ObjectKey, status: Mapping[str, Any]) -> None:
         """Make the profile of a workload class say this."""
         self._writer.write_class(key, status)
 
-    def drop_class(self, key: ObjectKey) -> None:
+    def delete_class_profile(self, key: ObjectKey) -> None:
         """Delete the profile of a workload class; one that a VPA owns is that VPA's."""
         present = self._profiles.snapshot().get(class_profile_key(key))
         if present is None or not present.owner_uid:
