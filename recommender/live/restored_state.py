@@ -1,6 +1,6 @@
-"""What was known before a start, as the engine asks for it: from checkpoints, statuses and PhaseProfiles.
+"""State from before a restart, for the engine: from checkpoints, VPA statuses and PhaseProfiles.
 
-What is known of workload classes is kept in PhaseProfiles of their own: it outlives the jobs that taught it.
+Workload classes have PhaseProfiles of their own, which outlive the jobs that they were learned from.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from recommender.records import Amounts
 
 NOTHING: Amounts = (math.nan, math.nan)
 
-MOST_CLASSES = 500
-"""Of one namespace; of more those used longest ago are forgotten. Whoever may run jobs there can make up any number."""
+MAX_CLASSES_PER_NAMESPACE = 500
+"""Above this the least recently used are forgotten: anybody who may create jobs can invent any number of classes."""
 
-TIDIED_EVERY_S = 3600.0
-"""How often classes that nothing is run of any more are looked for."""
+CLEANUP_INTERVAL_S = 3600.0
+"""How often classes that nothing runs of are looked for."""
 
 
-class Remembered:
-    """The engine's memory in a cluster.
+class RestoredState:
+    """The engine's `Memory` in a cluster.
 
     Parameters
     ----------
@@ -44,69 +44,69 @@ class Remembered:
         self._view, self._states = view, states
 
     def group(self, group: Group) -> GroupStart:
-        """History from the checkpoint, the target in force from the status, all else from the profile."""
+        """History from the checkpoint, the target in force from the status, everything else from the PhaseProfile."""
         key = ObjectKey(group.namespace, group.scaler)
         state = self._states[key]
         history = HistogramAggregate(self._view.history(key, group.container))
-        return GroupStart(history, _standing(state, group.container), state.kept_once("groups", group.container))
+        return GroupStart(history, _target_in_force(state, group.container), state.pop_saved("groups", group.container))
 
     def container(self, instance: Instance, group: Group) -> Mapping[str, Any] | None:
-        """What the profile kept of a container."""
+        """What the PhaseProfile saved of a container."""
         state = self._states[ObjectKey(group.namespace, group.scaler)]
-        return state.kept_once("members", f"{instance.pod_uid}/{instance.container}")
+        return state.pop_saved("members", f"{instance.pod_uid}/{instance.container}")
 
 
-def _standing(state: VpaState, container: str) -> Amounts:
+def _target_in_force(state: VpaState, container: str) -> Amounts:
     """The target in force, before limits.
 
-    What was left behind at the end of another process stands in the status, and in no container: what had stood before
-    is the uncapped target there, and goes on.
+    The values that a process publishes when it stops are in the status, but applied to no container. The target that
+    was in force before is then the uncapped target in the status, and stays in force.
     """
-    before = published_in(state.vpa.status).get(container)
-    if before is None:
+    published = published_in(state.vpa.status).get(container)
+    if published is None:
         return NOTHING
     cpu_cores, memory_bytes = (
         target if math.isnan(uncapped) else uncapped
-        for uncapped, target in zip(before.uncapped, before.target, strict=True)
+        for uncapped, target in zip(published.uncapped, published.target, strict=True)
     )
     return cpu_cores, memory_bytes
 
 
 class ClassProfiles:
-    """Reads and writes the profiles of the engine's classes.
+    """Reads and writes the PhaseProfiles of the engine's workload classes.
 
     Parameters
     ----------
     ttl_s
-        A class that nothing was run of for so long is forgotten.
-    at_most
-        So many are written in one round.
+        A class that nothing has run of for this long is forgotten.
+    max_per_round
+        How many profiles are written in a round at most.
     """
 
-    def __init__(self, view: View, classes: Classes, ttl_s: float, at_most: float = math.inf) -> None:
-        self._view, self._classes, self._ttl_s, self._at_most = view, classes, ttl_s, at_most
-        self._read = False
-        self._tidied_s = -math.inf
+    def __init__(self, view: View, classes: Classes, ttl_s: float, max_per_round: float = math.inf) -> None:
+        self._view, self._classes, self._ttl_s, self._max_per_round = view, classes, ttl_s, max_per_round
+        self._loaded = False
+        self._cleaned_up_s = -math.inf
 
     def load(self, report: Report) -> None:
-        """What earlier runs taught, once; a class that cannot be read is reported and starts anew."""
-        if self._read:
+        """Load what earlier runs taught, once; a class that cannot be read is reported and starts from nothing."""
+        if self._loaded:
             return
         with report.guard("workload classes"):
-            kept = self._view.saved_classes()
-            self._read = True
-            for key, (state, used_s) in kept.items():
+            saved = self._view.saved_classes()
+            self._loaded = True
+            for key, (state, used_s) in saved.items():
                 with report.guard(f"workload class {key}"):
                     self._classes.load(WorkloadKey(*key), state, used_s)
 
-    def show(self, report: Report) -> None:
-        """Write the PhaseProfiles of the classes that changed, the longest waiting first; delete those of lost ones."""
+    def write_changed(self, report: Report) -> None:
+        """Write the profiles of changed classes, the longest waiting first; delete those of forgotten ones."""
         changed = self._classes.changed
-        if not self._read or not changed:
+        if not self._loaded or not changed:
             return
-        for key in self._classes.beyond(MOST_CLASSES):
+        for key in self._classes.beyond(MAX_CLASSES_PER_NAMESPACE):
             self._classes.forget(key)
-        for key in list(changed)[: int(min(self._at_most, len(changed)))]:
+        for key in list(changed)[: int(min(self._max_per_round, len(changed)))]:
             with report.guard(f"workload class {ObjectKey(*key)}"):
                 self._write(key)
         report.unshown += len(changed)
@@ -120,19 +120,19 @@ class ClassProfiles:
             else:
                 self._view.write_class_profile(ObjectKey(*key), status)
         except Invalid:
-            raise  # as it is it never will be taken: another run may change that
+            raise  # no retry: the server will not accept it until another run changes it
         except ClusterError:
             self._classes.changed[key] = None
             raise
 
-    def tidy(self, index: ContainerIndex, now_s: float) -> None:
-        """Now and then, forget classes that nothing is run of any more."""
-        if not self._read or now_s - self._tidied_s < TIDIED_EVERY_S:
+    def drop_unused(self, index: ContainerIndex, now_s: float) -> None:
+        """Once in a while, forget classes that nothing runs of any more."""
+        if not self._loaded or now_s - self._cleaned_up_s < CLEANUP_INTERVAL_S:
             return
-        self._tidied_s = now_s
-        in_use = {WorkloadKey(*key) for key in index.classes()}
-        for key in in_use:
+        self._cleaned_up_s = now_s
+        used_now = {WorkloadKey(*key) for key in index.workload_classes()}
+        for key in used_now:
             self._classes.in_use(key, now_s)
-        self._classes.drop_untaught(in_use)
+        self._classes.drop_untaught(used_now)
         for key in self._classes.unused(now_s, self._ttl_s):
             self._classes.forget(key)

@@ -168,7 +168,7 @@ def test_a_profile_that_cannot_be_written_now_is_tried_again_behind_the_others()
 def test_classes_of_a_namespace_that_are_too_many_go_those_first_that_were_used_longest_ago(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(restored_state, "MOST_CLASSES", 2)
+    monkeypatch.setattr(restored_state, "MAX_CLASSES_PER_NAMESPACE", 2)
     cluster = Refusing(Unreachable)
     ours = recommender(cluster)
     ours.run()

@@ -107,6 +107,6 @@ def test_profiles_that_may_not_be_listed_are_said_once_and_counted_each_time(
     for _ in range(2):
         store.load([ObjectKey("ns", "job")])
         assert store.saved_classes(0.0) == {}
-    assert caplog.text.count("what PhaseProfiles keep cannot be read") == 1
+    assert caplog.text.count("PhaseProfiles cannot be read") == 1
     assert "phaseprofiles is forbidden" in caplog.text
     assert asked == [403] * 4

@@ -293,7 +293,7 @@ def test_the_trainer_may_publish_the_model_and_the_recommender_may_watch_it_and_
     cli.main([*publish, "kube-system/phasewise-model"], standalone_mode=False)
 
     def adopted() -> bool:
-        watch.renew(lambda model: None)
+        watch.refresh(lambda model: None)
         return told[-1] == "configmap:kube-system/phasewise-model"
 
     wait_until(adopted, "the published model to be seen", timeout_s=20)

@@ -18,7 +18,7 @@ from recommender.engine.keys import Group
 from recommender.live.outside.model_source import Refusal
 from recommender.live.round import Recommender
 from recommender.live.writing.profile import SAVE_STATE_UP_TO
-from recommender.live.writing.publisher import Writers, by_urgency
+from recommender.live.writing.publisher import WriterPool, by_urgency
 from recommender.policies.histogram import Estimate
 from recommender.records import CPU, MEMORY, ContainerRecommendation, FloatArray, Sample
 from tests.fakes.records import GIB, Records, a_pod, a_vpa, recommender
@@ -261,7 +261,7 @@ def test_told_to_end_it_begins_no_further_step_and_leaves_safe_values_all_the_sa
     for name in many.names():
         in_a_passing_phase(ours, name)
     many.sent.clear()
-    ours.ending = True
+    ours.stopping = True
     assert ours.run().step_s == {}
     assert many.sent == []
     ours.publish_safe_values()
@@ -283,7 +283,7 @@ def test_a_refused_model_is_told_by_every_profile_once_and_gone_with_the_next_go
     ours.refusal = Refusal("the folder is damaged", many.now_s)
     go_on(ours, many, 1)
     (told,) = {str(profiles[-1]["conditions"]) for profiles in many.profiles.values()}
-    assert "ModelRefused" in told and "bundled goes on: the folder is damaged" in told
+    assert "ModelRefused" in told and "bundled stays in use: the folder is damaged" in told
     many.profiles.clear()
     go_on(ours, many, 1)
     assert len(many.profiles) < VPAS / 2, "said once"
@@ -308,7 +308,7 @@ def test_writers_return_what_came_of_each_in_order() -> None:
         raise Unreachable("no")
 
     for number in (1, 3):
-        first, second, third = Writers(number).run([lambda: 1, fails, lambda: 3])
+        first, second, third = WriterPool(number).run([lambda: 1, fails, lambda: 3])
         assert (first(), third()) == (1, 3)
         with pytest.raises(Unreachable):
             second()

@@ -9,7 +9,7 @@ import pytest
 from recommender.cluster.objects.pods import read_pod
 from recommender.cluster.objects.vpa import Vpa, read_vpa
 from recommender.engine.keys import Rules
-from recommender.live.rules import counts_for_s, rules_of
+from recommender.live.rules import retention_s, rules_of
 from tests.fakes.records import a_vpa
 
 ASKED = {"cpu": "1", "memory": "2Gi"}
@@ -105,6 +105,6 @@ def test_memory_is_looked_back_upon_by_the_intervals_of_the_vpa() -> None:
     plain, hourly = in_mode("Off"), in_mode("Off", **a_policy(memoryAggregationIntervalSeconds=3600))
     assert rules(plain).memory_interval_s is None
     assert rules(hourly).memory_interval_s == 3600
-    assert counts_for_s(plain, "main") == 8 * DAY_S
-    assert counts_for_s(hourly, "main") == 8 * 3600.0
-    assert counts_for_s(in_mode("Off", **a_policy(memoryAggregationIntervalCount=2)), "main") == 2 * DAY_S
+    assert retention_s(plain, "main") == 8 * DAY_S
+    assert retention_s(hourly, "main") == 8 * 3600.0
+    assert retention_s(in_mode("Off", **a_policy(memoryAggregationIntervalCount=2)), "main") == 2 * DAY_S

@@ -15,7 +15,7 @@ from recommender.cluster.errors import Unreachable
 from recommender.cluster.usage.metrics_api import ContainerKey
 from recommender.live.outside.cluster_view import ClusterView
 from recommender.live.view.scope import Scope
-from recommender.live.view.usage import Patience, Placed, UsageReport
+from recommender.live.view.usage import InterruptibleUsage, KeyedSample, UsageReport
 from recommender.records import Sample
 from tests.fakes.records import a_pod
 
@@ -29,7 +29,7 @@ def test_what_the_source_says_is_handed_on_in_its_order() -> None:
         asked.append(now_s)
         return UsageReport(iter((ONE, ONE)), {"ns/bad": "no number"})
 
-    patience = Patience(source)
+    patience = InterruptibleUsage(source)
     assert patience.samples(7.0) == UsageReport([ONE, ONE], {"ns/bad": "no number"})
     assert patience.samples(8.0).samples == [ONE, ONE]
     assert asked == [7.0, 8.0]
@@ -59,12 +59,12 @@ def test_pods_that_finish_by_themselves_are_told_once_and_not_those_that_do_as_t
 
 
 def test_what_the_source_raises_half_way_is_raised() -> None:
-    def samples() -> Iterable[Placed]:
+    def samples() -> Iterable[KeyedSample]:
         yield ONE
         raise Unreachable("no Prometheus")
 
     with pytest.raises(Unreachable, match="no Prometheus"):
-        Patience(lambda _: UsageReport(samples())).samples(0.0)
+        InterruptibleUsage(lambda _: UsageReport(samples())).samples(0.0)
 
 
 def test_told_to_end_it_waits_no_longer_for_a_source_that_hangs() -> None:
@@ -75,15 +75,15 @@ def test_told_to_end_it_waits_no_longer_for_a_source_that_hangs() -> None:
         go_on.wait()
         return UsageReport([])
 
-    patience = Patience(source)
+    patience = InterruptibleUsage(source)
 
     def end() -> None:
         asked.wait()
-        patience.end()
+        patience.stop()
 
     threading.Thread(target=end, daemon=True).start()
     began_s = time.monotonic()
-    with pytest.raises(Unreachable, match="as the process ends"):
+    with pytest.raises(Unreachable, match="the process is shutting down"):
         patience.samples(0.0)
     assert time.monotonic() - began_s < 2.0
     go_on.set()
